@@ -1,0 +1,62 @@
+"""Waking those who wait for records, a bounded time in each loop turn. Knows nothing of why a batch ended."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+    from collections.abc import Iterator
+
+    from aioproducer.engine.result import BatchResult
+
+__all__ = ["Completions"]
+
+_TURN: Final = 0.002  # seconds of waking in one loop turn; who is woken runs user code
+_STRIDE: Final = 16  # wake-ups between two looks at the clock
+
+
+class Completions:
+    """Results whose waiters are still to be woken, in the order of their ends."""
+
+    __slots__ = ("_is_due", "_loop", "_queue")
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
+        self._queue: deque[tuple[BatchResult, Iterator[tuple[Any, Any]]]] = deque()
+        self._is_due = False
+
+    def add(self, result: BatchResult) -> None:
+        """A batch ended; its waiters' turn comes with `run`, or by itself in the next loop turn."""
+        waiters = result.take_waiters()
+        if waiters is not None:
+            self._queue.append((result, waiters))
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._run_scheduled)
+
+    def _run_scheduled(self) -> None:
+        self._is_due = False
+        self.run()
+
+    def run(self) -> None:
+        """Wake in order until done, or until this turn's time is over. Only from a callback of the loop."""
+        queue = self._queue
+        until = self._loop.time() + _TURN
+        woken = 0
+        try:
+            while queue:
+                result, waiters = queue[0]
+                for who, calls in waiters:
+                    result.wake_one(who, calls)
+                    woken += 1
+                    if not woken % _STRIDE and self._loop.time() > until:
+                        return
+                queue.popleft()
+        finally:
+            if queue:
+                self._schedule()

@@ -1,0 +1,238 @@
+"""A running producer: its parts, put together on one loop, and their end. Knows nothing of the face."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.core.accumulator import Accumulator
+from aioproducer.core.backoff import Backoff
+from aioproducer.engine.completions import Completions
+from aioproducer.engine.encoder import Encoder
+from aioproducer.engine.hot import FULL, Delivery, Way
+from aioproducer.engine.intake import Intake
+from aioproducer.engine.pool import BufferPool
+from aioproducer.engine.refresher import Refresher
+from aioproducer.engine.result import Home
+from aioproducer.engine.sender import Sender
+from aioproducer.engine.supervisor import Supervisor
+from aioproducer.errors import KafkaError, ProducerClosed
+from aioproducer.model import Compression, FlushSummary
+from aioproducer.net.cluster import Cluster
+from aioproducer.net.node import NetSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from aioproducer.config import ProducerConfig
+    from aioproducer.errors import DeliveryError
+    from aioproducer.interfaces import Dialer
+
+__all__ = ["Engine"]
+
+_log = logging.getLogger(__name__)
+_WARN_EVERY: Final = 10.0  # seconds between two warnings of the same kind
+_KINDS: Final = 1000  # kinds of warnings that are remembered
+_live: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+class Engine:
+    """The parts of one producer on one loop.
+
+    Args:
+        way: what `send` looks at; the engine opens and closes it.
+        version: of this software, for brokers' metrics.
+    """
+
+    def __init__(self, config: ProducerConfig, way: Way, dialer: Dialer, version: str) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.failure: BaseException | None = None
+        self.is_open = False
+        self._config = config
+        self._way = way
+        self._warned: dict[tuple[str, str], float] = {}
+        self._pid = os.getpid()
+        chance = random.Random().random
+        backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
+        self.pool = BufferPool(config.buffer_memory)
+        self._home = Home(self.loop, self._on_unseen)
+        self._completions = Completions(self.loop)
+        self._supervisor = Supervisor(self._on_crash)
+        self._encoder = Encoder(Compression(config.compression_type))
+        self._accumulator = Accumulator(
+            FULL,
+            linger=config.linger_ms / 1000,
+            lifetime=config.delivery_timeout_ms / 1000,
+            on_close=lambda batch: self._intake.settle(batch),
+        )
+        self._sender = Sender(config, self.loop, way, self._accumulator, self.pool, self._completions, self._encoder, backoff, chance)
+        way.tick = self._sender.tick
+        self._intake = Intake(
+            config,
+            self.loop,
+            way,
+            self._accumulator,
+            self.pool,
+            self._home,
+            want=lambda topic: self._refresher.want(topic),
+            turn=self._sender.turn,
+            chance=chance,
+        )
+        settings = NetSettings(
+            client_id=config.client_id,
+            software_version=version,
+            dialer=dialer,
+            chance=chance,
+            max_in_flight=int(config.max_in_flight_requests_per_connection),
+            request_timeout=config.request_timeout_ms / 1000,
+            setup_timeout=config.socket_connection_setup_timeout_ms / 1000,
+            reconnect=Backoff(config.reconnect_backoff_ms / 1000, config.reconnect_backoff_max_ms / 1000),
+        )
+        self._make_network = lambda: self._connect(settings, backoff, chance)
+
+    def _connect(self, settings: NetSettings, backoff: Backoff, chance: Callable[[], float]) -> None:
+        servers = self._config.bootstrap_servers
+        assert isinstance(servers, tuple)
+        self._cluster = Cluster(servers, settings, self._supervisor.spawn, self._sender.drain)
+        self._refresher = Refresher(
+            self._cluster,
+            backoff,
+            max_age=self._config.metadata_max_age_ms / 1000,
+            request_timeout=settings.request_timeout,
+            chance=chance,
+            topics=lambda: (*self._accumulator.routes, *self._intake.waited_for()),
+            on_topic=self._intake.on_topic,
+        )
+        self._sender.connect(self._intake, self._cluster, self._refresher.urge)
+
+    async def start(self) -> None:
+        """Start the tasks and wait for the first metadata.
+
+        Raises:
+            BootstrapFailed: no broker answered within `max_block_ms`.
+        Cancellation, or an error: nothing is left.
+        """
+        await self._supervisor.start()
+        try:
+            self._make_network()
+            await self._refresher.bootstrap(self._config.max_block_ms / 1000)
+        except BaseException:
+            await self._end(ProducerClosed("the producer did not start"))
+            raise
+        self._spawn(self._refresher.run(), "metadata")
+        self._spawn(self._encoder.run(), "compression")
+        self._way.loop = self.loop
+        self.is_open = True
+        _live.add(self)
+
+    def _spawn(self, coroutine: Coroutine[None, None, None], name: str) -> None:
+        self._supervisor.spawn(coroutine, name)
+
+    async def send(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery:
+        """Every send that is not fast."""
+        self.check()
+        outcome = self._intake.accept(topic, value, key, partition, timestamp_ms, headers)
+        return outcome if type(outcome) is Delivery else await self._intake.wait(outcome)  # type: ignore[arg-type]
+
+    def check(self) -> None:
+        """Raise unless records may be sent, here and now."""
+        if self.failure is not None:
+            raise ProducerClosed(f"the producer failed: {self.failure!r}. Make a new one.") from self.failure
+        if not self.is_open:
+            raise ProducerClosed("the producer has stopped")
+        if os.getpid() != self._pid:
+            raise ProducerClosed("the producer belongs to the process that was forked from; make one here")
+        if asyncio.get_running_loop() is not self.loop:
+            raise ProducerClosed("the producer belongs to another event loop; make one in this loop")
+
+    async def flush(self, timeout: float | None) -> FlushSummary:
+        """Send everything now, and wait until what was queued or parked has ended, at most `timeout` seconds."""
+        marks = self._intake.mark()
+        flush = None
+        done = asyncio.Event()
+        try:
+            async with asyncio.timeout(timeout):
+                for mark in marks:
+                    await mark.wait()
+                flush = self._sender.start_flush(done.set)
+                if flush.pending:
+                    await done.wait()
+        except TimeoutError:
+            pass  # the summary says what is pending
+        finally:
+            if flush is not None:
+                self._sender.stop_flush(flush)
+        if flush is None:
+            flush = self._sender.start_flush(done.set)
+            self._sender.stop_flush(flush)
+            return FlushSummary(0, 0, flush.pending + self._intake.waiting)
+        return FlushSummary(flush.acknowledged, flush.failed, flush.pending)
+
+    async def stop(self, timeout: float) -> FlushSummary | None:
+        """Flush, bounded, then end. Cancellation: what is left fails at once; the tasks end all the same."""
+        self.is_open = False
+        self._way.fast = {}
+        summary = None
+        try:
+            if self.failure is None:
+                summary = await self.flush(timeout)
+        finally:
+            await self._end(ProducerClosed("the producer was stopped before the record was acknowledged"))
+        return summary
+
+    async def _end(self, cause: KafkaError) -> None:
+        _live.discard(self)
+        self._shut(cause)
+        self._supervisor.stop()
+        await self._supervisor.ended()
+
+    def _shut(self, cause: KafkaError) -> None:
+        """Everything that waits learns why; connections close."""
+        self.is_open = False
+        self._way.fast = {}
+        self._intake.close(lambda: ProducerClosed(str(cause)))
+        self._sender.fail_all(cause)
+        if hasattr(self, "_cluster"):
+            self._cluster.close(now=self.failure is not None)
+
+    def _on_crash(self, error: BaseException) -> None:
+        """A task of ours ended by a bug, or was cancelled from outside: never a silent hang."""
+        self.failure = error
+        _log.error("The producer failed: %r", error, exc_info=error)
+        cause = ProducerClosed(f"the producer failed: {error!r}")
+        cause.__cause__ = error
+        self._shut(cause)
+
+    def _on_unseen(self, error: DeliveryError, count: int) -> None:
+        """A batch failed and nobody looked: one warning for each topic and kind, now and then."""
+        now = self.loop.time()
+        kind = (error.topic, type(error.__cause__).__name__)
+        if now - self._warned.get(kind, -_WARN_EVERY) < _WARN_EVERY:
+            return
+        if len(self._warned) >= _KINDS:
+            self._warned.clear()
+        self._warned[kind] = now
+        _log.warning("%d records failed and nobody looked at their deliveries: %s", count, error)
+
+    def forget_fork(self) -> None:
+        """In a forked child: the parent's connections and loop are not ours to use."""
+        self._way.fast = {}
+        self._way.loop = None
+
+    @property
+    def waiting(self) -> int:
+        """Records that wait for memory or metadata."""
+        return self._intake.waiting
+
+
+def _after_fork() -> None:
+    for engine in tuple(_live):
+        engine.forget_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

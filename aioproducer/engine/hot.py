@@ -1,0 +1,288 @@
+"""The way of a record, in plain Python: append, Delivery and send are one tight unit.
+
+What a record costs is decided here and nowhere else: at most four Python calls, one object that lives on (the delivery), no future,
+task, lock or timer. All bookkeeping is per batch, in `engine.sender`. A compiled twin may stand beside this file; one contract
+suite runs both.
+"""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from asyncio import get_running_loop as _running_loop
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from aioproducer.engine.result import Outcome
+from aioproducer.records.record_batch import FIELD, PARTS, TABLE, VARINT, field_size, varint
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+    from collections.abc import Awaitable, Callable, Generator
+    from contextvars import Context
+
+    from aioproducer.engine.result import BatchResult
+    from aioproducer.errors import DeliveryError
+    from aioproducer.model import Headers, RecordMetadata
+
+__all__ = ["FULL", "Delivery", "OpenBatch", "SendPath", "Way", "make_delivery"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_PENDING: Final = Outcome.PENDING
+_CANCELLED: Final = Outcome.CANCELLED
+_MOST_OVERHEAD: Final = 24  # of a record whose lengths are in the table: 3 + 1 + 10 + 3 + 3 + 3 + 1
+_SMALLEST_RECORD: Final = 7
+
+
+class OpenBatch:
+    """Records as parts in a list, joined when it closes (an `interfaces.OpenBatch`)."""
+
+    __slots__ = ("_base_timestamp", "_fixed", "_max_timestamp", "_moment", "_parts", "_room", "_timestamp", "count", "granted", "result")
+
+    def __init__(self, result: BatchResult | None, timestamp_ms: int, room: int) -> None:
+        self.result = result
+        self.count = 0
+        self._parts: list[bytes] = []
+        self.granted = self._room = room
+        self._base_timestamp = self._max_timestamp = self._timestamp = timestamp_ms
+        self._moment = b"\0\0"  # attributes and timestamp delta: the same for all records of a turn
+        self._fixed = 3  # bytes of that and of an empty header list
+
+    def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None) -> int:
+        """The record's index, or -1: no room, or not a plain record. Every other way is `append_record`'s."""
+        if timestamp_ms is not self._timestamp:
+            if self._room < 0:
+                return -1
+            self._stamp(timestamp_ms)
+        if type(value) is bytes:
+            value_size = len(value)
+        elif value is None:
+            value_size = -1
+            value = b""
+        else:
+            return -1
+        if key is None:
+            key_size = -1
+            key = b""
+        else:
+            key_size = len(key)
+        if self._room - key_size - value_size < _MOST_OVERHEAD:
+            return -1
+        index = self.count
+        offset_delta = VARINT[index]
+        size = self._fixed + len(offset_delta) + FIELD[key_size] + FIELD[value_size]
+        self._parts += (VARINT[size], self._moment, offset_delta, VARINT[key_size], key, VARINT[value_size], value, b"\0")
+        self._room -= FIELD[size]
+        self.count = index + 1
+        return index
+
+    def append_record(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: bytes) -> int:
+        """`append` for any record; `headers` are encoded. -1: no room."""
+        moment = b"\0" + varint(timestamp_ms - self._base_timestamp)
+        offset_delta = varint(self.count)
+        key_size = -1 if key is None else len(key)
+        value_size = -1 if value is None else len(value)
+        size = len(moment) + len(offset_delta) + field_size(key_size) + field_size(value_size) + len(headers)
+        if self._room < field_size(size):
+            return -1
+        self._parts += (varint(size), moment, offset_delta, varint(key_size), key or b"", varint(value_size), value or b"", headers)
+        self._room -= field_size(size)
+        self._max_timestamp = max(self._max_timestamp, timestamp_ms)
+        self.count += 1
+        return self.count - 1
+
+    def _stamp(self, timestamp_ms: int) -> None:
+        self._timestamp = timestamp_ms
+        self._max_timestamp = max(self._max_timestamp, timestamp_ms)
+        self._moment = b"\0" + varint(timestamp_ms - self._base_timestamp)
+        self._fixed = len(self._moment) + 1
+
+    def grow(self, room: int) -> None:
+        """Give it room for so many more encoded bytes; less where its indices would leave the table of varints."""
+        room = min(room, (TABLE - 1 - self.count) * _SMALLEST_RECORD - self._room)
+        if room > 0:
+            self.granted += room
+            self._room += room
+
+    def close(self) -> tuple[bytes, int, int]:
+        """Its payload, base and max timestamp. What the records' metadata needs goes to the result; the parts are let go."""
+        parts, result = self._parts, self.result
+        assert result is not None
+        result.count = self.count
+        result.key_sizes = parts[3::PARTS]
+        result.value_sizes = parts[5::PARTS]
+        moments = parts[1::PARTS]
+        result.timestamps = None if moments.count(b"\0\0") == len(moments) else moments
+        self._parts = []
+        self._room = -1
+        return b"".join(parts), self._base_timestamp, self._max_timestamp
+
+
+FULL: Final = OpenBatch(None, 0, -1)  # what a partition without an open batch holds: append says no, so nobody asks for None
+
+
+class Delivery:
+    """What became of one record: awaitable, and a future for asyncio's helpers (the seeds' `FutureRecordMetadata`).
+
+    `await delivery` gives its `RecordMetadata` or raises its `DeliveryError`. It satisfies asyncio's future protocol by duck typing:
+    `gather`, `wait`, `wait_for`, `shield` and `as_completed` take it without a task.
+
+    Cancellation: cancelling a task that awaits it touches neither the record nor any other waiter. `cancel()`, which `gather` and
+    Python 3.11's `wait_for` call, ends this handle; the record is sent all the same.
+    """
+
+    __slots__ = ("_result", "index")  # few and small: each is what the collector walks
+    _asyncio_future_blocking = False  # asyncio.isfuture looks for it; a task blocks on a private Waiter
+    _result: BatchResult
+    index: int
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        result = self._result
+        if result.outcome is _PENDING:
+            waiter = result.add_waiter(self.index)
+            waiter._asyncio_future_blocking = True  # noqa: SLF001  (what a future's own __await__ does)
+            try:
+                yield waiter
+            finally:
+                result.remove_waiter(waiter)
+        return result.get(self.index)
+
+    def result(self) -> RecordMetadata:
+        """Its metadata.
+
+        Raises:
+            DeliveryError: the record was not acknowledged; each call raises its own.
+            asyncio.InvalidStateError: it is still on its way.
+            asyncio.CancelledError: this handle was cancelled.
+        """
+        return self._result.get(self.index)
+
+    def exception(self) -> DeliveryError | None:
+        """Its `DeliveryError`, or None once acknowledged; raises as `result` does while neither is known."""
+        return self._result.failure()
+
+    def done(self) -> bool:
+        """Whether it ended."""
+        return self._result.outcome is not _PENDING
+
+    def cancelled(self) -> bool:
+        """Whether this handle was cancelled."""
+        return self._result.outcome is _CANCELLED
+
+    def cancel(self, msg: object = None) -> bool:  # noqa: ARG002  (asyncio's signature)
+        """End this handle, never the record. False if it had ended."""
+        result = self._result
+        if result.outcome is not _PENDING:
+            return False
+        self._result = result.home.cancelled
+        result.looked_at = True
+        result.cancel_callbacks(self)
+        return True
+
+    def get_loop(self) -> AbstractEventLoop:
+        """The producer's loop."""
+        return self._result.home.loop
+
+    def add_done_callback(self, callback: Callable[[Delivery], object], *, context: Context | None = None) -> None:
+        """Call `callback(delivery)` once it ended, in the order of the records; one that raises harms no other."""
+        self._result.looked_at = True
+        self._result.add_callback(self, callback, context)
+
+    def remove_done_callback(self, callback: Callable[[Delivery], object]) -> int:
+        """Forget a callback; how many there were."""
+        return self._result.remove_callback(self, callback)
+
+    def _make_cancelled_error(self) -> CancelledError:
+        """What `asyncio.gather` asks of a cancelled child; without it gather hangs."""
+        return CancelledError()
+
+    def __repr__(self) -> str:
+        result = self._result
+        where = f"{result.topic}-{result.partition}" if result.topic else "handle"
+        return f"<Delivery {where} {result.outcome.value}>"
+
+
+def make_delivery(result: BatchResult, index: int) -> Delivery:
+    """The delivery of the record at `index` of a batch."""
+    delivery = Delivery()
+    delivery._result = result  # noqa: SLF001
+    delivery.index = index
+    return delivery
+
+
+class Way:
+    """What `send` looks at: whether the way is open, and what it needs to go along it.
+
+    Attributes:
+        fast: routes by topic while nobody waits before us, else empty: one assignment closes every topic.
+        turn_ms: the time of this loop turn, 0 before its first send.
+        tick: the first send of a turn: gives its time, and sees to a drain at its end.
+        slowly: every send that is not fast; the arguments of `send`.
+    """
+
+    __slots__ = ("fast", "loop", "slowly", "tick", "turn_ms")
+
+    def __init__(self, tick: Callable[[], int], slowly: Callable[..., Awaitable[Delivery]]) -> None:
+        self.fast: dict[str, Any] = {}
+        self.loop: AbstractEventLoop | None = None
+        self.turn_ms = 0
+        self.tick = tick
+        self.slowly = slowly
+
+
+class SendPath(Generic[K, V]):
+    """`send`, and what it touches when nothing is in its way."""
+
+    _way: Way
+
+    async def send(
+        self,
+        topic: str,
+        value: V | None = None,
+        key: K | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> Delivery:
+        """Queue one record; the delivery it gives back resolves to its `RecordMetadata`.
+
+        Returns once the record is queued, at once in the common case. Waits, in call order, while the topic is unknown, while
+        `buffer_memory` is used up, or for one loop turn after many sends in one; at most `max_block_ms`. Two sends to one
+        partition are logged in the order in which their calls first ran.
+
+        Args:
+            topic: where to.
+            value: bytes, or what `value_serializer` takes; None is a tombstone.
+            key: bytes, or what `key_serializer` takes; records of one key go to one partition (murmur2, as every Kafka client).
+            partition: an explicit partition, whatever the key.
+            timestamp_ms: the record's time, in ms since the epoch; None: now.
+            headers: pairs of a string and bytes or None; keys may repeat, order is kept.
+
+        Raises:
+            UsageError: not bytes and no serializer, a bad partition, timestamp or header, or a closed producer.
+            RecordTooLarge: key, value and headers exceed `max_request_size` bytes.
+            MetadataTimeout: the topic or its partition is not known after `max_block_ms`.
+            BufferExhausted: no memory after `max_block_ms`.
+            BrokerError: the cluster refuses the topic (its name, or who may write to it).
+            None of these records was queued.
+
+        Cancellation: while it waits, the record is not queued. Once it has returned, the record is sent whatever happens to the
+        delivery. Like `KafkaProducer.send`, except that only the awaiting task waits (KIP-286).
+        """
+        way = self._way
+        try:
+            route = way.fast.get(topic)
+            if route is not None and partition is None and timestamp_ms is None and not headers and _running_loop() is way.loop:
+                cell = route.sticky if key is None else route.by_key.get(key)
+                if cell is not None:
+                    open_batch = cell.open
+                    index = open_batch.append(way.turn_ms or way.tick(), key, value)
+                    if index >= 0:
+                        delivery = Delivery()
+                        delivery._result = open_batch.result
+                        delivery.index = index
+                        return delivery
+        except TypeError:  # an unhashable topic or key; the slow way says so
+            pass
+        return await way.slowly(topic, value, key, partition, timestamp_ms, headers)

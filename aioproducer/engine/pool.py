@@ -1,0 +1,166 @@
+"""`buffer_memory`, and the line of those who wait (Java's BufferPool, seeds/003; here it hands out byte credits, not buffers).
+
+1. Who comes first is served first, however much it needs (BUF-02): a small record never overtakes a large one.
+2. What is parked is a record, not a task. Whoever frees memory appends for the one who waits, so that call order is log order,
+   and wakes its task in that same step.
+3. A record leaves its line once: served, cancelled, or past its deadline. Cancelled, it leaves nothing behind.
+
+Knows nothing of topics, batches or the network. An `asyncio.Condition` does this with a gap between notify and wake-up, in which a
+task can be cancelled whose record was already appended, and loses notifies on cancellation (CPython 3.11, 3.12): see docs/topics/memory.md.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from aioproducer.engine.waiter import Waiter
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+    from aioproducer.engine.hot import Delivery
+
+__all__ = ["BufferPool", "Line", "Parked"]
+
+
+class BufferPool:
+    """Bytes of `buffer_memory` that nobody holds. All synchronous: who must wait parks its record in a `Line`."""
+
+    __slots__ = ("available", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.available = size
+
+    def try_take(self, size: int) -> bool:
+        """Take `size` bytes if there are that many."""
+        if size > self.available:
+            return False
+        self.available -= size
+        return True
+
+    def take(self, size: int) -> None:
+        """Take `size` bytes that are used already, below zero if need be: overhead is known only once records are there."""
+        self.available -= size
+
+    def release(self, size: int) -> None:
+        """Give back."""
+        self.available += size
+        assert self.available <= self.size, "more was given back than taken"
+
+    def __repr__(self) -> str:
+        return f"<BufferPool {self.available} of {self.size} bytes free>"
+
+
+class Parked:
+    """A record that may have to wait, and the task that waits with it. `topic` None: a mark in a line, with no record."""
+
+    __slots__ = (
+        "deadline",
+        "delivery",
+        "error",
+        "headers",
+        "key",
+        "partition",
+        "reason",
+        "size",
+        "timestamp_ms",
+        "topic",
+        "value",
+        "waiter",
+    )
+
+    def __init__(
+        self,
+        topic: str | None,
+        *,
+        value: bytes | None = None,
+        key: bytes | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: bytes = b"\0",
+        size: int = 0,
+    ) -> None:
+        self.topic = topic
+        self.value = value
+        self.key = key
+        self.partition = partition
+        self.timestamp_ms = timestamp_ms
+        self.headers = headers
+        self.size = size
+        self.deadline = 0.0
+        self.reason = ""
+        self.delivery: Delivery | None = None
+        self.error: Exception | None = None
+        self.waiter: Waiter | None = None  # while it stands in a line
+
+    def park(self, loop: AbstractEventLoop, reason: str, deadline: float) -> None:
+        """It is about to stand in a line."""
+        self.waiter = Waiter(loop)
+        self.reason = reason
+        self.deadline = deadline
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is still to be served."""
+        return self.waiter is not None and not self.waiter.done()
+
+    async def wait(self) -> None:
+        """Wait in the line that it was put into; raises the error it was given. Cancelled: it is out of the line at once."""
+        waiter = self.waiter
+        assert waiter is not None
+        try:
+            await waiter
+        finally:
+            self.waiter = self.value = self.key = None  # what was cancelled may stand in the line for a while: without its bytes
+        if self.error is not None:
+            raise self.error
+
+    def leave(self, delivery: Delivery | None = None, error: Exception | None = None) -> Waiter:
+        """It is out of the line; the waiter is to be woken, in this step."""
+        waiter, self.waiter = self.waiter, None
+        assert waiter is not None
+        self.delivery, self.error = delivery, error
+        return waiter
+
+
+class Line:
+    """Parked records in the order of their calls. Those that were cancelled are passed over."""
+
+    __slots__ = ("_parked",)
+
+    def __init__(self) -> None:
+        self._parked: deque[Parked] = deque()
+
+    def __bool__(self) -> bool:
+        return self.head() is not None
+
+    def __len__(self) -> int:
+        return sum(parked.is_waiting for parked in self._parked)
+
+    def __iter__(self) -> Any:
+        return (parked for parked in tuple(self._parked) if parked.is_waiting)
+
+    def head(self) -> Parked | None:
+        """Who is next, if anybody is."""
+        parked = self._parked
+        while parked:
+            if parked[0].is_waiting:
+                return parked[0]
+            parked.popleft()
+        return None
+
+    def push(self, parked: Parked) -> None:
+        """Stand at the end."""
+        self._parked.append(parked)
+
+    def pop(self) -> Parked:
+        """The head leaves."""
+        return self._parked.popleft()
+
+    def take_all(self) -> list[Parked]:
+        """Everybody leaves, in order."""
+        everybody = [parked for parked in self._parked if parked.is_waiting]
+        self._parked.clear()
+        return everybody

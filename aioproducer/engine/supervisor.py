@@ -1,0 +1,87 @@
+"""The one place that makes tasks: a supervisor task that owns all others. Knows nothing of what they do."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import Context
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+__all__ = ["Supervisor"]
+
+
+class Supervisor:
+    """Owns a task group in a task of its own, so that neither who starts nor who stops the producer is bound to it.
+
+    Args:
+        on_crash: called once if a task ends by an exception of its own, or is cancelled from outside; the others are then gone.
+    """
+
+    def __init__(self, on_crash: Callable[[BaseException], None]) -> None:
+        self._on_crash = on_crash
+        self._group: asyncio.TaskGroup | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+        self._children: set[asyncio.Task[None]] = set()
+        self._is_stopping = False
+        self._cancelled_from_outside = False
+
+    async def start(self) -> None:
+        """Start the supervisor, in an empty context: what the caller carries is not its tasks' business."""
+        started = asyncio.Event()
+        self._task = asyncio.get_running_loop().create_task(self._run(started), name="aioproducer supervisor", context=Context())
+        _keep_quiet(self._task)
+        await started.wait()
+
+    def spawn(self, coroutine: Coroutine[None, None, None], name: str) -> None:
+        """Start a task of the group."""
+        if self._group is None or self._is_stopping:
+            coroutine.close()
+            return
+        task = self._group.create_task(coroutine, name=f"aioproducer {name}")
+        _keep_quiet(task)
+        self._children.add(task)
+        task.add_done_callback(self._on_child_done)
+
+    def _on_child_done(self, task: asyncio.Task[None]) -> None:
+        self._children.discard(task)
+        if task.cancelled() and not self._is_stopping:
+            self._cancelled_from_outside = True
+            self._stopping.set()
+
+    async def _run(self, started: asyncio.Event) -> None:
+        crash: BaseException | None = None
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                started.set()
+                await self._stopping.wait()
+                for task in self._children:
+                    task.cancel()
+            if self._cancelled_from_outside:
+                crash = asyncio.CancelledError("one of the producer's own tasks was cancelled from outside")
+        except BaseExceptionGroup as group:
+            crash = group.exceptions[0]
+        except asyncio.CancelledError as error:
+            crash = error
+        finally:
+            self._group = None
+        if crash is not None and not self._is_stopping:
+            self._on_crash(crash)
+
+    def stop(self) -> None:
+        """End every task; `ended` waits for it."""
+        self._is_stopping = True
+        self._stopping.set()
+
+    async def ended(self) -> None:
+        """Until the last task is gone. Cancellation: they end all the same."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+
+def _keep_quiet(task: asyncio.Task[None]) -> None:
+    """A loop that is closed without `stop()` gives the producer's own ResourceWarning; a line for each task would only bury it."""
+    if hasattr(task, "_log_destroy_pending"):
+        task._log_destroy_pending = False  # noqa: SLF001

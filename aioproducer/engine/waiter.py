@@ -1,0 +1,106 @@
+"""One task's wait, ended in the step that ends it.
+
+An `asyncio.Future` wakes its task one loop turn after its result is set. In that gap the task can be cancelled, although what it
+waited for has happened: a record would be queued and its `send` cancelled. A `Waiter` runs its task at once, so there is no gap,
+and no Handle per waiting task either. Knows nothing of what is waited for.
+"""
+
+from __future__ import annotations
+
+from asyncio import CancelledError, InvalidStateError
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+    from collections.abc import Callable, Generator
+    from contextvars import Context
+
+__all__ = ["Waiter", "run_callback"]
+
+
+def run_callback(loop: AbstractEventLoop, context: Context, callback: Callable[[Any], object], argument: Any) -> None:
+    """Call back as the loop would: what it raises is the loop's exception handler's business.
+
+    Only from a callback of the loop: a task cannot be entered from within another.
+    """
+    try:
+        context.run(callback, argument)
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # noqa: BLE001  (asyncio's own Handle does the same)
+        loop.call_exception_handler({"message": f"Exception in callback {callback!r}", "exception": error})
+
+
+class Waiter:
+    """asyncio's future protocol, by duck typing, for one task that awaits it.
+
+    Cancelling the task cancels this waiter alone.
+    """
+
+    __slots__ = ("_asyncio_future_blocking", "_callback", "_context", "_loop", "_state", "index")
+
+    def __init__(self, loop: AbstractEventLoop, index: int = 0) -> None:
+        self._loop = loop
+        self._state = 0  # 0 waiting, 1 woken, 2 cancelled
+        self._callback: Callable[[Any], object] | None = None
+        self._context: Context | None = None
+        self._asyncio_future_blocking = False
+        self.index = index
+
+    def __await__(self) -> Generator[Waiter, None, None]:
+        if self._state == 0:
+            self._asyncio_future_blocking = True
+            yield self
+        self.result()
+
+    def wake(self) -> None:
+        """Run the waiting task now. Only from a callback of the loop."""
+        if self._state == 0:
+            self._state = 1
+            callback, self._callback = self._callback, None
+            if callback is not None and self._context is not None:
+                run_callback(self._loop, self._context, callback, self)
+
+    def result(self) -> None:
+        """None once woken; raises if cancelled or still waiting."""
+        if self._state == 0:
+            raise InvalidStateError("Result is not set.")
+        if self._state == 2:
+            raise CancelledError
+
+    def done(self) -> bool:
+        """Whether it was woken or cancelled."""
+        return self._state != 0
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+        return self._state == 2
+
+    def cancel(self, msg: object = None) -> bool:  # noqa: ARG002  (asyncio's signature)
+        """What `Task.cancel` calls: the task wakes in the next turn, with CancelledError."""
+        if self._state != 0:
+            return False
+        self._state = 2
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            self._loop.call_soon(callback, self, context=self._context)
+        return True
+
+    def get_loop(self) -> AbstractEventLoop:
+        """The loop it belongs to."""
+        return self._loop
+
+    def add_done_callback(self, callback: Callable[[Any], object], *, context: Context | None = None) -> None:
+        """What a task calls to be woken; there is one."""
+        if self._state != 0:
+            self._loop.call_soon(callback, self, context=context)
+            return
+        self._callback = callback
+        self._context = context
+
+    def remove_done_callback(self, callback: Callable[[Any], object]) -> int:
+        """Forget the callback; 1 if it was that one."""
+        if self._callback != callback:
+            return 0
+        self._callback = None
+        return 1

@@ -1,0 +1,76 @@
+"""The words: frozen values that pass between the floors and to the user. Knows nothing above itself."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+__all__ = [
+    "Acks",
+    "Compression",
+    "FlushSummary",
+    "Header",
+    "Headers",
+    "RecordMetadata",
+    "TimestampType",
+    "TopicPartition",
+]
+
+Header: TypeAlias = "tuple[str, bytes | None]"
+Headers: TypeAlias = Sequence[Header]
+
+
+class TimestampType(enum.IntEnum):
+    """Who stamped a record: its producer or, on append, its broker."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class Acks(enum.IntEnum):
+    """How many replicas must have a record before its broker answers."""
+
+    ALL = -1
+    NONE = 0
+    LEADER = 1
+
+
+class Compression(enum.IntEnum):
+    """A record batch's codec; the number stands in its attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class TopicPartition(NamedTuple):
+    """One partition."""
+
+    topic: str
+    partition: int
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record is, and what the broker made of it (Java's `RecordMetadata`).
+
+    `offset` is -1 with acks=0. `timestamp_ms` is the broker's on topics with LogAppendTime. Sizes in bytes, -1 for null.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    timestamp_type: TimestampType
+    serialized_key_size: int
+    serialized_value_size: int
+
+
+class FlushSummary(NamedTuple):
+    """What became of the records that a flush covered, in records."""
+
+    acknowledged: int
+    failed: int
+    pending: int

@@ -1,0 +1,1 @@
+"""Sockets: dialling, connections, one task per broker. Knows nothing of producing."""

@@ -1,0 +1,106 @@
+"""Record batches of magic 2, written: ready-made varints, a record's eight parts, the header. Knows nothing of clocks or partitions.
+
+A record is eight parts in a list, always in this order, so that what its metadata needs can be read back from the list:
+
+    length | attributes, timestamp delta | offset delta | key length | key | value length | value | headers
+
+A batch is 61 bytes of header and the joined parts, compressed or not (Kafka's DefaultRecordBatch; java-producer RCD-01..03).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from crc32c import crc32c
+
+from aioproducer.errors import SerializationError
+
+if TYPE_CHECKING:
+    from aioproducer.interfaces import Buffer
+    from aioproducer.model import Headers
+
+__all__ = ["FIELD", "OVERHEAD", "PARTS", "TABLE", "VARINT", "encode_headers", "field_size", "header", "size_limit", "unvarint", "varint"]
+
+OVERHEAD: Final = 61  # bytes of a batch's header
+PARTS: Final = 8  # list entries of one record
+TABLE: Final = 32_768  # lengths and indices below it have a ready-made varint
+_MAX_RECORD_OVERHEAD: Final = 21  # Java's DefaultRecord.MAX_RECORD_OVERHEAD
+
+_HEAD = Struct(">qiib")  # base offset, length, leader epoch, magic
+_TAIL = Struct(">hiqqqhii")  # attributes, last delta, base and max timestamp, producer id, epoch, sequence, count
+_CRC = Struct(">I")
+
+
+def varint(value: int) -> bytes:
+    """A zigzag varint of up to 64 bits."""
+    rest = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+def unvarint(encoded: bytes) -> int:
+    """The value of one whole zigzag varint."""
+    rest = 0
+    for byte in reversed(encoded):
+        rest = rest << 7 | byte & 0x7F
+    return rest >> 1 ^ -(rest & 1)
+
+
+VARINT: Final = [varint(value) for value in range(TABLE)] + [b"\x01"]  # VARINT[-1] is the length of null
+FIELD: Final = [len(VARINT[size]) + size for size in range(TABLE)] + [1]  # bytes of a field and its length; FIELD[-1]: null
+
+
+def field_size(size: int) -> int:
+    """Bytes of a field of `size` bytes (-1: null) with its length before it."""
+    return FIELD[size] if size < TABLE else len(varint(size)) + size
+
+
+def encode_headers(headers: Headers) -> bytes:
+    """The last part of a record: how many headers, and each.
+
+    Raises:
+        SerializationError: a key that is no string, or a value that is neither bytes nor None. Neither is in its text.
+    """
+    parts = [varint(len(headers))]
+    for header_ in headers:
+        try:
+            key, value = header_
+        except (TypeError, ValueError) as error:
+            raise SerializationError("a header is a pair of a string and bytes or None") from error
+        if not isinstance(key, str):
+            raise SerializationError(f"a header's key is a string, not {type(key).__name__}")
+        name = key.encode()
+        parts += (varint(len(name)), name)
+        if value is None:
+            parts.append(b"\x01")
+        elif isinstance(value, (bytes, bytearray, memoryview)):
+            parts += (varint(len(value)), bytes(value))
+        else:
+            raise SerializationError(f"a header's value is bytes or None, not {type(value).__name__}")
+    return b"".join(parts)
+
+
+def size_limit(key: bytes | None, value: bytes | None, headers: bytes) -> int:
+    """The most bytes that a batch of this one record can have, uncompressed (Java's `estimateSizeInBytesUpperBound`)."""
+    return OVERHEAD + _MAX_RECORD_OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0) + len(headers)
+
+
+def header(
+    payload: Buffer,
+    count: int,
+    attributes: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
+) -> bytes:
+    """The 61 bytes before `payload`, CRC-32C included; a rewrite for an epoch bump makes new ones."""
+    tail = _TAIL.pack(attributes, count - 1, base_timestamp, max_timestamp, producer_id, epoch, sequence, count)
+    crc = crc32c(payload, crc32c(tail))
+    return _HEAD.pack(0, OVERHEAD - 12 + len(payload), -1, 2) + _CRC.pack(crc) + tail

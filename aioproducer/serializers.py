@@ -1,0 +1,66 @@
+"""Serializers: what makes bytes of keys and values. Knows nothing of topics, loops or sockets."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import TYPE_CHECKING, Any
+
+from aioproducer.errors import ConfigError, SerializationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproducer.interfaces import Serializer
+    from aioproducer.model import Headers
+
+__all__ = ["adapt", "json_serializer", "serialize", "string_serializer"]
+
+
+def string_serializer(value: str) -> bytes:
+    """UTF-8 of a string (Kafka's `StringSerializer`)."""
+    return value.encode()
+
+
+def json_serializer(value: object) -> bytes:
+    """Compact UTF-8 JSON. NaN and infinities are refused: no JSON reader takes them."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def adapt(function: Callable[..., bytes] | None) -> Serializer | None:
+    """A serializer of three arguments (topic, headers, value) from one of those or a plain `f(value)`."""
+    if function is None:
+        return None
+    if inspect.iscoroutinefunction(function):
+        raise ConfigError(f"a serializer is a plain function; {function!r} is a coroutine function. Await before `send`.")
+    try:
+        inspect.signature(function).bind("topic", (), b"value")
+    except (TypeError, ValueError):  # ValueError: a builtin such as str.encode shows no signature
+        return lambda _topic, _headers, value: function(value)
+    return function
+
+
+def serialize(what: str, serializer: Serializer | None, topic: str, headers: Headers, value: Any) -> bytes | None:
+    """The bytes of a key or value; None stays None: it is a null key or a tombstone.
+
+    Raises:
+        SerializationError: no serializer and not bytes, or a serializer that raised or gave no bytes. The value is not in its text.
+    """
+    if value is None or type(value) is bytes:
+        if serializer is None or value is None:
+            return value
+    elif serializer is None:
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return bytes(value)
+        raise SerializationError(
+            f"{what} for {topic!r} is {type(value).__name__}, not bytes: encode it, or give the producer a {what}_serializer"
+        )
+    try:
+        encoded = serializer(topic, headers, value)
+    except Exception as error:
+        raise SerializationError(f"{what}_serializer raised {type(error).__name__} on a {type(value).__name__} for {topic!r}") from error
+    if isinstance(encoded, (bytes, bytearray, memoryview)):
+        return bytes(encoded)
+    if inspect.iscoroutine(encoded):
+        encoded.close()
+    raise SerializationError(f"{what}_serializer gave {type(encoded).__name__} for {topic!r}, not bytes")

@@ -1,0 +1,49 @@
+"""Kafka's requests by number, the versions of them that we speak, and the version that two peers agree on. Knows no bytes."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.wire.messages import SPECS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["CLIENT_VERSIONS", "NAMES", "ApiKey", "is_flexible", "negotiate"]
+
+
+class ApiKey(IntEnum):
+    """A request's number on the wire."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    FIND_COORDINATOR = 10
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    INIT_PRODUCER_ID = 22
+
+
+NAMES: Final[Mapping[ApiKey, str]] = MappingProxyType({key: "".join(map(str.capitalize, key.name.split("_"))) for key in ApiKey})
+_REQUESTS: Final = MappingProxyType({key: SPECS[f"{name}.request"] for key, name in NAMES.items()})
+CLIENT_VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = MappingProxyType(
+    {key: (spec.versions.start, spec.versions.stop - 1) for key, spec in _REQUESTS.items()}
+)
+
+
+def negotiate(key: ApiKey, theirs: Mapping[int, tuple[int, int]]) -> int | None:
+    """The highest version of a request that we and a broker know, or None. `theirs`: its (lowest, highest) by request number."""
+    if key not in theirs:
+        return None
+    lowest, highest = CLIENT_VERSIONS[key]
+    their_lowest, their_highest = theirs[key]
+    version = min(highest, their_highest)
+    return version if version >= max(lowest, their_lowest) else None
+
+
+def is_flexible(key: int, version: int) -> bool:
+    """Whether a request's header has tagged fields (KIP-482). Of requests that we do not know: no."""
+    return key in _REQUESTS and version >= _REQUESTS[ApiKey(key)].flexible

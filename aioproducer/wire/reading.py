@@ -1,0 +1,212 @@
+"""The decoder of one message in one version, as Python source made from its fields.
+
+1. A length is compared with the bytes left before anything of that length is made; a count, with what so many elements take at least.
+2. Whatever is wrong is one ProtocolError; what the generated code lets Python notice (an index, a struct, UTF-8) is turned into it.
+3. Tags that are not known are skipped. Known ones, and fields that the version lacks, have their defaults when absent.
+
+A stepped decoder is the same source with a `yield` after each element of a top-level array and of the arrays in its elements.
+Knows no particular message.
+"""
+
+from __future__ import annotations
+
+import struct
+from contextlib import contextmanager
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.errors import ProtocolError
+from aioproducer.wire.primitives import numbers, read_uvarint
+from aioproducer.wire.source import Source
+from aioproducer.wire.spec import ZERO_ID, default_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from aioproducer.wire.spec import Field, MessageSpec
+
+__all__ = ["CODES", "make_decoder"]
+
+CODES: Final = {"i8": "b", "i16": "h", "i32": "i", "i64": "q", "bool": "?", "uuid": "16s"}  # of module struct
+_STEPPED_DEPTH: Final = 2  # top-level arrays, and those of partitions in them
+
+
+def make_decoder(spec: MessageSpec, version: int, types: Mapping[str, type[Any]], *, stepped: bool) -> Any:
+    """`decode(buffer, offset=0) -> message`, or the generator function that returns it."""
+    return _Decoder(spec, version, types, stepped=stepped).make()
+
+
+class _Decoder:
+    def __init__(self, spec: MessageSpec, version: int, types: Mapping[str, type[Any]], *, stepped: bool) -> None:
+        self._spec = spec
+        self._version = version
+        self._types = types
+        self._stepped = stepped
+        self._flexible = version >= spec.flexible
+        self._array_depth = 0
+        title = f"{spec.name} v{version}"
+        names = {"ZERO_ID": ZERO_ID, "StructError": struct.error, "numbers": numbers, "read_uvarint": read_uvarint}
+        self._source = Source(f"{title} decode{' in steps' if stepped else ''}", names)
+        names["refused"] = lambda where, size, left: ProtocolError(f"{title}: {where} claims a size of {size} with {left} bytes left")
+        names["ended"] = lambda size: ProtocolError(f"{title}: the message goes on after its {size} bytes")
+        names["unreadable"] = lambda error: ProtocolError(f"{title}: text that is not UTF-8: {error.reason}")
+        names["surplus"] = lambda size: ProtocolError(f"{title}: {size} bytes follow the message")
+
+    def make(self) -> Any:
+        source = self._source
+        with source.block("def decode(buffer, offset=0):"):
+            source.line("data = bytes(buffer)")  # no copy of bytes
+            source.line("at, end = offset, len(data)")
+            with source.block("try:"):
+                source.line(f"message = {self._structure(self._spec.fields, self._spec.name)}")
+            with source.block("except (IndexError, StructError) as error:"):
+                source.line("raise ended(end - offset) from error")
+            with source.block("except UnicodeDecodeError as error:"):
+                source.line("raise unreadable(error) from error")
+            with source.block("if at != end:"):
+                source.line("raise surplus(end - at)")
+            source.line("return message")
+        return source.compile("decode")
+
+    def _structure(self, fields: Sequence[Field], path: str) -> str:
+        """Reads the fields, and gives back the expression that makes their structure."""
+        values: dict[str, str] = {}
+        present = [field for field in fields if field.tag is None and self._version in field.versions]
+        for is_fixed, run in groupby(present, key=lambda field: field.is_fixed):
+            if is_fixed:
+                self._fixed(list(run), values)
+            else:
+                for field in run:
+                    values[field.name] = self._value(field)
+        if self._flexible:
+            self._tags([field for field in fields if field.tag is not None and self._version in field.versions], values)
+        name = path.replace(".", "_")
+        self._source.names[name] = self._types[path]
+        return f"{name}({', '.join(values.get(field.name) or default_source(field) for field in fields)})"
+
+    def _fixed(self, fields: Sequence[Field], values: dict[str, str]) -> None:
+        """Neighbours of fixed size are read at once."""
+        for field in fields:
+            values[field.name] = self._source.variable()
+        codes = "".join(CODES[field.kind] for field in fields)
+        unpack = self._source.layout(codes, "unpack_from")
+        self._source.line(f"{', '.join(values[field.name] for field in fields)}, = {unpack}(data, at)")
+        self._source.line(f"at += {struct.calcsize('>' + codes)}")
+
+    def _value(self, field: Field) -> str:
+        """Reads one field, and gives back the variable that holds it."""
+        variable = self._source.variable()
+        if field.is_array:
+            self._array(field, variable)
+        elif field.kind == "struct":
+            self._source.line(f"{variable} = {self._structure(field.fields, field.path)}")
+        elif field.is_fixed:  # a tagged one: it stands alone
+            values: dict[str, str] = {}
+            self._fixed([field], values)
+            variable = values[field.name]
+        else:
+            self._sized(field, variable, nullable=self._version in field.null_versions)
+        return variable
+
+    def _length(self, size: int) -> None:
+        """Sets `n` to a length or a count; -1 stands for null."""
+        source = self._source
+        if self._flexible:
+            source.line("n = data[at]")
+            source.line("at += 1")
+            with source.block("if n > 127:"):
+                source.line("n, at = read_uvarint(data, at - 1)")
+            source.line("n -= 1")
+        else:
+            source.line(f"n, = {self._source.layout({2: 'h', 4: 'i'}[size], 'unpack_from')}(data, at)")
+            source.line(f"at += {size}")
+
+    @contextmanager
+    def _unless_null(self, variable: str, *, nullable: bool) -> Iterator[None]:
+        source = self._source
+        if not nullable:
+            yield
+            return
+        with source.block("if n == -1:"):
+            source.line(f"{variable} = None")
+        with source.block("else:"):
+            yield
+
+    def _refuse(self, condition: str, where: str, size: str = "n") -> None:
+        with self._source.block(f"if {condition}:"):
+            self._source.line(f"raise refused({where!r}, {size}, end - at)")
+
+    def _sized(self, field: Field, variable: str, *, nullable: bool) -> None:
+        """A string, or bytes."""
+        is_text = field.kind == "str"
+        self._length(2 if is_text else 4)
+        with self._unless_null(variable, nullable=nullable):
+            self._source.line("stop = at + n")
+            self._refuse("n < 0 or stop > end", field.path)
+            self._source.line(f"{variable} = data[at:stop]{'.decode()' if is_text else ''}")
+            self._source.line("at = stop")
+
+    def _array(self, field: Field, variable: str) -> None:
+        source = self._source
+        smallest = self._smallest_element(field)
+        self._length(4)
+        with self._unless_null(variable, nullable=self._version in field.null_versions):
+            self._refuse(f"n < 0 or n * {smallest} > end - at", field.path)
+            if field.kind in {"str", "struct"}:
+                self._elements(field, variable)
+            else:
+                source.line(f"{variable} = numbers({CODES[field.kind]!r}, n).unpack_from(data, at) if n else ()")
+                source.line(f"at += n * {smallest}")
+
+    def _elements(self, field: Field, variable: str) -> None:
+        source = self._source
+        source.line(f"{variable} = []")
+        append = source.variable()
+        source.line(f"{append} = {variable}.append")
+        self._array_depth += 1
+        with source.block("for _ in range(n):"):
+            if field.kind == "str":
+                element = source.variable()
+                self._sized(field, element, nullable=False)
+            else:
+                element = self._structure(field.fields, field.path)
+            source.line(f"{append}({element})")
+            if self._stepped and self._array_depth <= _STEPPED_DEPTH:
+                source.line("yield")
+        self._array_depth -= 1
+
+    def _tags(self, fields: Sequence[Field], values: dict[str, str]) -> None:
+        """Reads the tagged fields that are known, skips the others."""
+        source = self._source
+        for field in fields:
+            values[field.name] = source.variable()
+            source.line(f"{values[field.name]} = {default_source(field)}")
+        source.line("n = data[at]")
+        source.line("at += 1")
+        with source.block("if n:"):
+            source.line("n, at = read_uvarint(data, at - 1)")
+            tag, close = source.variable(), source.variable()
+            with source.block("for _ in range(n):"):
+                source.line(f"{tag}, at = read_uvarint(data, at)")
+                source.line("n, at = read_uvarint(data, at)")
+                source.line(f"{close} = at + n")
+                self._refuse(f"{close} > end", "a tagged field")
+                for field in fields:
+                    with source.block(f"if {tag} == {field.tag}:"):
+                        source.line(f"{values[field.name]} = {self._value(field)}")
+                        self._refuse(f"at != {close}", field.path, f"{close} - at")
+                source.line(f"at = {close}")
+
+    def _smallest_element(self, field: Field) -> int:
+        """The fewest bytes that one element of an array takes."""
+        if field.kind in CODES:
+            return struct.calcsize(f">{CODES[field.kind]}")
+        if field.kind == "str":
+            return 1 if self._flexible else 2
+        present = [inner for inner in field.fields if inner.tag is None and self._version in inner.versions]
+        return sum(map(self._smallest, present)) + self._flexible
+
+    def _smallest(self, field: Field) -> int:
+        if field.is_array or field.kind == "bytes":
+            return 1 if self._flexible else 4
+        return self._smallest_element(field)

@@ -1,0 +1,44 @@
+"""The two clients, told the same: acks=all, linger 0, batches of 16,384 bytes, no compression, no idempotence. Knows no workload."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
+
+    from tests.benchmarks.workloads import Client
+
+OURS, PEER = "aioproducer", "aiokafka"
+
+
+@contextlib.asynccontextmanager
+async def aioproducer(bootstrap_servers: str) -> AsyncGenerator[Client]:
+    """Ours, started and stopped."""
+    from aioproducer import Producer
+
+    producer = Producer(bootstrap_servers=bootstrap_servers, acks="all", linger_ms=0, batch_size=16_384, compression_type="none")
+    async with producer:
+        yield cast("Client", producer)
+
+
+@contextlib.asynccontextmanager
+async def aiokafka(bootstrap_servers: str) -> AsyncGenerator[Client]:
+    """The peer, started and stopped."""
+    from aiokafka import AIOKafkaProducer
+
+    producer = AIOKafkaProducer(
+        bootstrap_servers=bootstrap_servers,
+        acks="all",
+        linger_ms=0,
+        max_batch_size=16_384,
+        compression_type=None,
+        enable_idempotence=False,
+    )
+    async with producer:
+        yield cast("Client", producer)
+
+
+CLIENTS: Mapping[str, Callable[[str], AbstractAsyncContextManager[Client]]] = {OURS: aioproducer, PEER: aiokafka}

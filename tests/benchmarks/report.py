@@ -1,0 +1,158 @@
+"""What the rounds say: medians, paired ratios, bars, as tables and as JSON. Knows nothing of how they were run.
+
+A ratio is ours over the peer's of the same round, so that a slow spell of the machine falls on both. A bar is judged by the median ratio;
+the worst round stands beside it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+import os
+import platform
+import statistics
+import sys
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from tests.benchmarks.clients import OURS, PEER
+from tests.benchmarks.workloads import WORKLOADS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from tests.benchmarks.client import Measure
+
+WIDTH = 128
+"""Columns that the tables need."""
+Rounds = dict[str, dict[str, "list[Measure]"]]
+"""Workload to client to its measure of each round, in the order of the rounds."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bar:
+    """What a workload's ratio (ours over the peer's) must be: `at_most` or at least `ratio`."""
+
+    figure: str
+    ratio: float
+    at_most: bool = True
+
+    def is_met(self, ratio: float) -> bool:
+        return ratio <= self.ratio if self.at_most else ratio >= self.ratio
+
+    def worst(self, ratios: Iterable[float]) -> float:
+        return max(ratios) if self.at_most else min(ratios)
+
+    def __str__(self) -> str:
+        return f"{self.figure} {'<=' if self.at_most else '>='} {_ratio(self.ratio)}"
+
+
+BARS: Mapping[str, Bar] = {
+    "stream_keys": Bar("cpu_us", 1 / 4),
+    "stream_unique": Bar("cpu_us", 1 / 3),
+    "gather": Bar("cpu_us", 1 / 3),
+    "single": Bar("p50_ms", 1.0),
+    "herd": Bar("rate", 5.0, at_most=False),
+    "rtt20": Bar("rate", 4.0, at_most=False),
+}
+FIGURES: Mapping[str, Callable[[Measure], float]] = {
+    name: operator.attrgetter(name) for name in ("cpu_us", "rate", "seconds", "p50_ms", "p99_ms", "peak_mib", "growth_mib")
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A workload's bar and what the rounds made of it."""
+
+    workload: str
+    bar: Bar
+    ratios: Sequence[float]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.ratios)
+
+    @property
+    def worst(self) -> float:
+        return self.bar.worst(self.ratios)
+
+    @property
+    def is_met(self) -> bool:
+        return self.bar.is_met(self.median)
+
+
+def verdicts(rounds: Rounds) -> list[Verdict]:
+    """One for each workload that both clients ran."""
+    found = []
+    for workload, by_client in rounds.items():
+        if by_client.get(OURS) and by_client.get(PEER):
+            bar = BARS[workload]
+            figure = FIGURES[bar.figure]
+            pairs = zip(by_client[OURS], by_client[PEER], strict=True)
+            found.append(Verdict(workload=workload, bar=bar, ratios=[figure(ours) / figure(theirs) for ours, theirs in pairs]))
+    return found
+
+
+def measures_table(rounds: Rounds) -> Table:
+    """Each workload's medians, one row a client."""
+    table = Table(title="medians of the rounds")
+    for heading in ("workload", "keys", "client"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("records", "CPU us/record", "k records/s", "p50 ms", "p99 ms", "peak MiB", "grown MiB", "sound"):
+        table.add_column(heading, justify="right")
+    for workload, by_client in rounds.items():
+        for client, measures in by_client.items():
+            if measures:
+                table.add_row(workload, WORKLOADS[workload].keys_are, client, f"{measures[0].records:,}", *_medians(measures))
+        table.add_section()
+    return table
+
+
+def _medians(measures: Sequence[Measure]) -> list[str]:
+    middle = {name: statistics.median(map(figure, measures)) for name, figure in FIGURES.items()}
+    has_latency = middle["p50_ms"] > 0
+    sound = sum(measure.acknowledged == measure.records and measure.is_gapless for measure in measures)
+    return [
+        f"{middle['cpu_us']:.2f}",
+        f"{middle['rate'] / 1e3:.1f}",
+        f"{middle['p50_ms']:.3f}" if has_latency else "",
+        f"{middle['p99_ms']:.3f}" if has_latency else "",
+        f"{middle['peak_mib']:.0f}",
+        f"{middle['growth_mib']:.0f}",
+        f"{sound} of {len(measures)}",
+    ]
+
+
+def verdicts_table(found: Sequence[Verdict]) -> Table:
+    """The bars: met or not met."""
+    table = Table(title=f"{OURS} / {PEER}, paired by round")
+    for heading in ("workload", "bar", "median", "worst", "rounds", ""):
+        table.add_column(heading)
+    for verdict in found:
+        said = "[green]met[/]" if verdict.is_met else "[red]not met[/]"
+        table.add_row(verdict.workload, str(verdict.bar), _ratio(verdict.median), _ratio(verdict.worst), str(len(verdict.ratios)), said)
+    return table
+
+
+def as_json(rounds: Rounds, found: Sequence[Verdict]) -> dict[str, Any]:
+    """Everything, for a program: each round's measures, and the ratios with their bars."""
+    return {
+        "machine": {"cpus": os.cpu_count(), "platform": platform.platform(), "python": sys.version.split()[0]},
+        "measures": [dataclasses.asdict(one) for by_client in rounds.values() for measures in by_client.values() for one in measures],
+        "bars": [
+            {
+                "workload": verdict.workload,
+                "bar": str(verdict.bar),
+                "ratios": list(verdict.ratios),
+                "median": verdict.median,
+                "worst": verdict.worst,
+                "met": verdict.is_met,
+            }
+            for verdict in found
+        ],
+    }
+
+
+def _ratio(ratio: float) -> str:
+    return f"1/{1 / ratio:.2f}" if ratio < 1 else f"{ratio:.2f} x"
