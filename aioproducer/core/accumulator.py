@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.batch import Batch, Event, State
 from aioproducer.core.metadata import NO_ID
+from aioproducer.core.partitioner import murmur2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Accumulator", "Cell", "Route"]
 
+_KEYS: Final = 65_536  # keys whose partition a topic remembers
 NOBODY: Final = -1  # the leader of a partition that has none
 
 
@@ -72,6 +74,16 @@ class Route:
         self.cells: list[Cell] = []
         self.by_key: dict[bytes, Cell] = {}
         self.sticky: Cell | None = None
+
+    def place(self, key: bytes) -> Cell:
+        """The cell of a key, remembered for its next record. TypeError: it is not bytes."""
+        if type(key) is not bytes:
+            raise TypeError("a key is bytes")
+        by_key = self.by_key
+        if len(by_key) >= _KEYS:
+            by_key.clear()
+        cell = by_key[key] = self.cells[(murmur2(key) & 0x7FFFFFFF) % len(self.cells)]
+        return cell
 
 
 class Accumulator:
@@ -216,10 +228,10 @@ class Accumulator:
 
     # Draining
 
-    def drain(self, node_id: int, lane: object, limit: int) -> list[Batch]:
+    def drain(self, node_id: int, lane: object, limit: int, *, full_only: bool = False) -> list[Batch]:
         """The batches of one request to `node_id` over `lane`: one of each partition, at most `limit` bytes unless the first is larger.
 
-        Their state is ENCODING; they count as in flight.
+        `full_only` leaves those open that still fill. Their state is ENCODING; they count as in flight.
         """
         ready = self._ready.get(node_id)
         batches: list[Batch] = []
@@ -229,6 +241,9 @@ class Accumulator:
             cell, _ = ready.popitem(last=False)
             if cell.in_flight and cell.lane is not lane:
                 continue  # offered again when those in flight elsewhere have ended
+            if full_only and not cell.closed:
+                ready[cell] = None
+                continue
             if not cell.closed:
                 self.close(cell)
                 ready.pop(cell, None)

@@ -21,26 +21,32 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "Event", "InvalidTransition", "State", "next_state"]
 
 
-class State(enum.Enum):
-    """Where a batch is in its life."""
+class State(enum.IntEnum):
+    """Where a batch is in its life. Numbers: an Enum's own hash is a Python function."""
 
-    OPEN = "open"
-    READY = "ready"
-    ENCODING = "encoding"
-    IN_FLIGHT = "in flight"
-    DONE = "done"
-    FAILED = "failed"
+    OPEN = 0
+    READY = 1
+    ENCODING = 2
+    IN_FLIGHT = 3
+    DONE = 4
+    FAILED = 5
+
+    def __str__(self) -> str:
+        return self.name.lower().replace("_", " ")
 
 
-class Event(enum.Enum):
+class Event(enum.IntEnum):
     """What happens to a batch."""
 
-    CLOSE = "close"
-    DRAIN = "drain"
-    SEND = "send"
-    RETRY = "retry"
-    ACKNOWLEDGE = "acknowledge"
-    FAIL = "fail"
+    CLOSE = 0
+    DRAIN = 1
+    SEND = 2
+    RETRY = 3
+    ACKNOWLEDGE = 4
+    FAIL = 5
+
+    def __str__(self) -> str:
+        return self.name.lower()
 
 
 _NEXT: Final[Mapping[tuple[State, Event], State]] = {
@@ -65,7 +71,7 @@ def next_state(state: State, event: Event) -> State:
     try:
         return _NEXT[state, event]
     except KeyError:
-        raise InvalidTransition(f"a batch that is {state.value} cannot {event.value}") from None
+        raise InvalidTransition(f"a batch that is {state} cannot {event}") from None
 
 
 class Batch:
@@ -129,4 +135,4 @@ class Batch:
         return self.state is State.DONE or self.state is State.FAILED
 
     def __repr__(self) -> str:
-        return f"<Batch {self.number} of {self.cell.topic}-{self.cell.partition}: {self.count} records, {self.state.value}, sent {self.attempts} times>"
+        return f"<Batch {self.number} of {self.cell.topic}-{self.cell.partition}: {self.count} records, {self.state}, sent {self.attempts} times>"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-__all__ = ["murmur2", "partition_of"]
+__all__ = ["murmur2"]
 
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
@@ -17,20 +17,16 @@ _WORDS: Final = tuple(Struct(f"<{count}I") for count in range(65))
 
 
 def murmur2(key: bytes) -> int:
-    """Kafka's 32-bit murmur2, unsigned."""
+    """Kafka's 32-bit murmur2, unsigned. TypeError: not bytes."""
     size = len(key)
     count = size >> 2
     hashed = _SEED ^ size
     words = (_WORDS[count] if count < len(_WORDS) else Struct(f"<{count}I")).unpack_from(key)
     for word in words:
         mixed = word * _M & _MASK
-        hashed = (hashed * _M & _MASK) ^ ((mixed ^ mixed >> 24) * _M & _MASK)
+        hashed = (hashed * _M ^ (mixed ^ mixed >> 24) * _M) & _MASK
     if rest := size & 3:
         hashed = (hashed ^ int.from_bytes(key[size - rest :], "little")) * _M & _MASK
     hashed = (hashed ^ hashed >> 13) * _M & _MASK
     return hashed ^ hashed >> 15
 
-
-def partition_of(key: bytes, partitions: int) -> int:
-    """The partition of a key among all `partitions`, those without a leader too."""
-    return (murmur2(key) & 0x7FFFFFFF) % partitions

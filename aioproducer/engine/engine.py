@@ -13,7 +13,7 @@ from aioproducer.core.accumulator import Accumulator
 from aioproducer.core.backoff import Backoff
 from aioproducer.engine.completions import Completions
 from aioproducer.engine.encoder import Encoder
-from aioproducer.engine.hot import FULL, Delivery, Way
+from aioproducer.engine.hot import FULL, Delivery, Way, here
 from aioproducer.engine.intake import Intake
 from aioproducer.engine.pool import BufferPool
 from aioproducer.engine.refresher import Refresher
@@ -70,7 +70,7 @@ class Engine:
             on_close=lambda batch: self._intake.settle(batch),
         )
         self._sender = Sender(config, self.loop, way, self._accumulator, self.pool, self._completions, self._encoder, backoff, chance)
-        way.tick = self._sender.tick
+        way.tick = self._tick
         self._intake = Intake(
             config,
             self.loop,
@@ -82,6 +82,7 @@ class Engine:
             turn=self._sender.turn,
             chance=chance,
         )
+        way.make_room = self._intake.make_room
         settings = NetSettings(
             client_id=config.client_id,
             software_version=version,
@@ -125,12 +126,16 @@ class Engine:
             raise
         self._spawn(self._refresher.run(), "metadata")
         self._spawn(self._encoder.run(), "compression")
-        self._way.loop = self.loop
+        self._way.here = here()
         self.is_open = True
         _live.add(self)
 
     def _spawn(self, coroutine: Coroutine[None, None, None], name: str) -> None:
         self._supervisor.spawn(coroutine, name)
+
+    def _tick(self) -> int:
+        self.check()
+        return self._sender.tick()
 
     async def send(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery:
         """Every send that is not fast."""
@@ -221,7 +226,7 @@ class Engine:
     def forget_fork(self) -> None:
         """In a forked child: the parent's connections and loop are not ours to use."""
         self._way.fast = {}
-        self._way.loop = None
+        self._way.here = None
 
     @property
     def waiting(self) -> int:

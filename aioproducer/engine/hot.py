@@ -7,8 +7,9 @@ suite runs both.
 
 from __future__ import annotations
 
-from asyncio import CancelledError
-from asyncio import get_running_loop as _running_loop
+import sys
+from asyncio import CancelledError, get_running_loop
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from aioproducer.engine.result import Outcome
@@ -28,10 +29,16 @@ __all__ = ["FULL", "Delivery", "OpenBatch", "SendPath", "Way", "make_delivery"]
 K = TypeVar("K")
 V = TypeVar("V")
 
+# Whose turn it is, for less than 30 ns. CPython 3.11's get_running_loop asks the kernel for the process each time (250 ns); there the
+# thread stands for the loop, and the loop itself is looked at once a turn, by `tick`.
+here: Final[Callable[[], object]] = get_running_loop if sys.version_info >= (3, 12) else get_ident
+
 _PENDING: Final = Outcome.PENDING
+_DONE: Final = Outcome.DONE
 _CANCELLED: Final = Outcome.CANCELLED
 _MOST_OVERHEAD: Final = 24  # of a record whose lengths are in the table: 3 + 1 + 10 + 3 + 3 + 3 + 1
 _SMALLEST_RECORD: Final = 7
+_AT_BASE: Final = b"\0\0"  # no attributes, and the time of the batch's first record
 
 
 class OpenBatch:
@@ -45,15 +52,11 @@ class OpenBatch:
         self._parts: list[bytes] = []
         self.granted = self._room = room
         self._base_timestamp = self._max_timestamp = self._timestamp = timestamp_ms
-        self._moment = b"\0\0"  # attributes and timestamp delta: the same for all records of a turn
+        self._moment = _AT_BASE  # attributes and timestamp delta: the same for all records of a turn
         self._fixed = 3  # bytes of that and of an empty header list
 
     def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None) -> int:
         """The record's index, or -1: no room, or not a plain record. Every other way is `append_record`'s."""
-        if timestamp_ms is not self._timestamp:
-            if self._room < 0:
-                return -1
-            self._stamp(timestamp_ms)
         if type(value) is bytes:
             value_size = len(value)
         elif value is None:
@@ -68,6 +71,8 @@ class OpenBatch:
             key_size = len(key)
         if self._room - key_size - value_size < _MOST_OVERHEAD:
             return -1
+        if timestamp_ms is not self._timestamp:
+            self._stamp(timestamp_ms)
         index = self.count
         offset_delta = VARINT[index]
         size = self._fixed + len(offset_delta) + FIELD[key_size] + FIELD[value_size]
@@ -78,7 +83,8 @@ class OpenBatch:
 
     def append_record(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: bytes) -> int:
         """`append` for any record; `headers` are encoded. -1: no room."""
-        moment = b"\0" + varint(timestamp_ms - self._base_timestamp)
+        delta = timestamp_ms - self._base_timestamp
+        moment = b"\0" + varint(delta) if delta else _AT_BASE
         offset_delta = varint(self.count)
         key_size = -1 if key is None else len(key)
         value_size = -1 if value is None else len(value)
@@ -94,12 +100,13 @@ class OpenBatch:
     def _stamp(self, timestamp_ms: int) -> None:
         self._timestamp = timestamp_ms
         self._max_timestamp = max(self._max_timestamp, timestamp_ms)
-        self._moment = b"\0" + varint(timestamp_ms - self._base_timestamp)
+        delta = timestamp_ms - self._base_timestamp
+        self._moment = b"\0" + varint(delta) if delta else _AT_BASE
         self._fixed = len(self._moment) + 1
 
     def grow(self, room: int) -> None:
-        """Give it room for so many more encoded bytes; less where its indices would leave the table of varints."""
-        room = min(room, (TABLE - 1 - self.count) * _SMALLEST_RECORD - self._room)
+        """Give it room for so many more encoded bytes; less where its indices or lengths would leave the table of varints."""
+        room = min(room, (TABLE - 1 - self.count) * _SMALLEST_RECORD - self._room, TABLE - _MOST_OVERHEAD - self._room)
         if room > 0:
             self.granted += room
             self._room += room
@@ -112,7 +119,7 @@ class OpenBatch:
         result.key_sizes = parts[3::PARTS]
         result.value_sizes = parts[5::PARTS]
         moments = parts[1::PARTS]
-        result.timestamps = None if moments.count(b"\0\0") == len(moments) else moments
+        result.timestamps = None if moments.count(_AT_BASE) == len(moments) else moments
         self._parts = []
         self._room = -1
         return b"".join(parts), self._base_timestamp, self._max_timestamp
@@ -145,7 +152,7 @@ class Delivery:
                 yield waiter
             finally:
                 result.remove_waiter(waiter)
-        return result.get(self.index)
+        return result.metadata(self.index) if result.outcome is _DONE else result.get(self.index)
 
     def result(self) -> RecordMetadata:
         """Its metadata.
@@ -155,7 +162,8 @@ class Delivery:
             asyncio.InvalidStateError: it is still on its way.
             asyncio.CancelledError: this handle was cancelled.
         """
-        return self._result.get(self.index)
+        result = self._result
+        return result.metadata(self.index) if result.outcome is _DONE else result.get(self.index)
 
     def exception(self) -> DeliveryError | None:
         """Its `DeliveryError`, or None once acknowledged; raises as `result` does while neither is known."""
@@ -175,7 +183,7 @@ class Delivery:
         if result.outcome is not _PENDING:
             return False
         self._result = result.home.cancelled
-        result.looked_at = True
+        result.look()
         result.cancel_callbacks(self)
         return True
 
@@ -185,7 +193,7 @@ class Delivery:
 
     def add_done_callback(self, callback: Callable[[Delivery], object], *, context: Context | None = None) -> None:
         """Call `callback(delivery)` once it ended, in the order of the records; one that raises harms no other."""
-        self._result.looked_at = True
+        self._result.look()
         self._result.add_callback(self, callback, context)
 
     def remove_done_callback(self, callback: Callable[[Delivery], object]) -> int:
@@ -215,18 +223,21 @@ class Way:
 
     Attributes:
         fast: routes by topic while nobody waits before us, else empty: one assignment closes every topic.
+        here: what `here()` gives where the producer lives.
         turn_ms: the time of this loop turn, 0 before its first send.
         tick: the first send of a turn: gives its time, and sees to a drain at its end.
+        make_room: a batch with room for a plain record that did not fit; False: it takes the slow way.
         slowly: every send that is not fast; the arguments of `send`.
     """
 
-    __slots__ = ("fast", "loop", "slowly", "tick", "turn_ms")
+    __slots__ = ("fast", "here", "make_room", "slowly", "tick", "turn_ms")
 
     def __init__(self, tick: Callable[[], int], slowly: Callable[..., Awaitable[Delivery]]) -> None:
         self.fast: dict[str, Any] = {}
-        self.loop: AbstractEventLoop | None = None
+        self.here: object = None
         self.turn_ms = 0
         self.tick = tick
+        self.make_room: Callable[[Any, bytes | None, bytes | None], bool] = lambda _cell, _key, _value: False
         self.slowly = slowly
 
 
@@ -272,17 +283,23 @@ class SendPath(Generic[K, V]):
         """
         way = self._way
         try:
-            route = way.fast.get(topic)
-            if route is not None and partition is None and timestamp_ms is None and not headers and _running_loop() is way.loop:
-                cell = route.sticky if key is None else route.by_key.get(key)
-                if cell is not None:
+            route = way.fast[topic]
+            if partition is None and timestamp_ms is None and not headers and here() == way.here:
+                if key is None:
+                    cell = route.sticky
+                else:
+                    cell = route.by_key.get(key) or route.place(key)
+                now_ms = way.turn_ms or way.tick()
+                open_batch = cell.open
+                index = open_batch.append(now_ms, key, value)
+                if index < 0 and way.make_room(cell, key, value):
                     open_batch = cell.open
-                    index = open_batch.append(way.turn_ms or way.tick(), key, value)
-                    if index >= 0:
-                        delivery = Delivery()
-                        delivery._result = open_batch.result
-                        delivery.index = index
-                        return delivery
-        except TypeError:  # an unhashable topic or key; the slow way says so
+                    index = open_batch.append(now_ms, key, value)
+                if index >= 0:
+                    delivery = Delivery()
+                    delivery._result = open_batch.result
+                    delivery.index = index
+                    return delivery
+        except (KeyError, TypeError, AttributeError):  # no open way to that topic, or no plain record; the slow way says which
             pass
         return await way.slowly(topic, value, key, partition, timestamp_ms, headers)

@@ -12,12 +12,12 @@ Knows nothing of brokers, requests or answers.
 
 from __future__ import annotations
 
+from asyncio import current_task
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.core.partitioner import partition_of
 from aioproducer.engine.alarm import Alarm
-from aioproducer.engine.hot import FULL, Delivery, OpenBatch, Way, make_delivery
+from aioproducer.engine.hot import Delivery, OpenBatch, Way, make_delivery
 from aioproducer.engine.pool import BufferPool, Line, Parked
 from aioproducer.engine.result import BatchResult, Home
 from aioproducer.errors import BufferExhausted, KafkaError, MetadataTimeout, RecordTooLarge, SendTimeout, UsageError
@@ -25,7 +25,7 @@ from aioproducer.records.record_batch import OVERHEAD, encode_headers, size_limi
 from aioproducer.serializers import adapt, serialize
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
+    from asyncio import AbstractEventLoop, Task
     from collections.abc import Callable
 
     from aioproducer.config import ProducerConfig
@@ -42,7 +42,7 @@ _STEP: Final = 4096  # bytes by which a batch's room grows: 16 KiB up front woul
 _TURN: Final = 131_072  # bytes taken in one loop turn before the next send waits for the next: below a millisecond of appending
 _TURN_SECONDS: Final = 0.002  # of appending for those who wait, and of what their tasks then do
 _STRIDE: Final = 16  # records between two looks at the clock
-_KEYS: Final = 65_536  # keys whose partition a topic remembers
+_MOST_OVERHEAD: Final = 24  # of a small plain record
 _NO_HEADERS: Final = b"\0"
 _MAX_TIMESTAMP: Final = 2**63 - 1
 
@@ -76,6 +76,7 @@ class Intake:
         chance: Callable[[], float],
     ) -> None:
         self.spent = 0
+        self._taker: Task[Any] | None = None
         self._config = config
         self._loop = loop
         self._way = way
@@ -97,6 +98,11 @@ class Intake:
 
     # In
 
+    def new_turn(self) -> None:
+        """A loop turn begins."""
+        self.spent = 0
+        self._taker = None
+
     def accept(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | Parked:
         """Append a record, or park it: then `wait` for it. Raises what the caller did wrong."""
         record = self._checked(topic, value, key, partition, timestamp_ms, headers)
@@ -105,7 +111,7 @@ class Intake:
             return self._park_for_topic(record, _FOR_TOPIC)
         if self._line:
             return self._park(record, _FOR_MEMORY)
-        if self.spent > _TURN:
+        if self._must_pause():
             self._turn()
             return self._park(record, "")
         delivery = self._place(record, route)
@@ -164,12 +170,7 @@ class Intake:
         key = record.key
         if key is None:
             return self._append_sticky(route, record)
-        cell = route.by_key.get(key)
-        if cell is None:
-            if len(route.by_key) >= _KEYS:
-                route.by_key.clear()
-            cell = route.by_key[key] = route.cells[partition_of(key, len(route.cells))]
-        return self._append(cell, record)
+        return self._append(route.by_key.get(key) or route.place(key), record)
 
     @staticmethod
     def _is_missing(record: Parked, route: Route) -> bool:
@@ -209,6 +210,7 @@ class Intake:
     def _append_open(self, cell: Cell, record: Parked) -> Delivery | None:
         batch, now_ms = cell.current, self._timestamp(record)
         assert batch is not None
+        assert batch.open is not None
         index = batch.open.append_record(now_ms, record.key, record.value, record.headers)
         if index < 0:
             if not self._grow(batch, record.size):
@@ -216,12 +218,36 @@ class Intake:
             index = batch.open.append_record(now_ms, record.key, record.value, record.headers)
         return make_delivery(batch.result, index) if index >= 0 else None
 
+    def make_room(self, cell: Cell, key: bytes | None, value: bytes | None) -> bool:
+        """Room for a small plain record on the fast way: more for the open batch, or the next batch. False: the slow way."""
+        if (value is not None and type(value) is not bytes) or self._must_pause():
+            return False
+        size = _MOST_OVERHEAD + (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
+        if size > _STEP or size > self._limit or (key is None and cell.current is None):  # without a key the next batch is another partition's
+            return False
+        if cell.current is not None:
+            if self._grow(cell.current, size):
+                return True
+            if key is None:
+                return False
+            self._accumulator.close(cell)
+        return self._new_batch(cell, self._way.turn_ms, min(_STEP, self._limit)) is not None
+
+    def _must_pause(self) -> bool:
+        """Whether this turn took enough in, and the task at hand took its part of it in one go.
+
+        A task that sends once and then waits lets the loop go on by itself: were it parked too, a crowd of those would stay parked.
+        """
+        task, self._taker = self._taker, current_task(self._loop)
+        return self.spent > _TURN and task is self._taker
+
     def _grow(self, batch: Batch, size: int) -> bool:
         """More room for an open batch, up to `batch_size`; False: it is full, or memory is short."""
+        assert batch.open is not None
         left = self._limit - batch.open.granted
         if size > left:
             return False
-        step = min(max(size, _STEP), left)
+        step = min(max(size, _STEP, batch.open.granted), left)
         if not self._pool.try_take(step):
             return False
         overhead = (batch.open.count - batch.settled) * _RECORD_OVERHEAD
@@ -233,17 +259,22 @@ class Intake:
         return True
 
     def _open(self, cell: Cell, record: Parked) -> Delivery | None:
-        room = max(record.size, min(_STEP, self._limit))
-        if not self._pool.try_take(room + BATCH_OVERHEAD):
-            return None
-        self.spent += room + BATCH_OVERHEAD
         now_ms = self._timestamp(record)
-        result = BatchResult(self._home, cell.topic, cell.partition, now_ms)
-        open_batch = OpenBatch(result, now_ms, room)
-        index = open_batch.append_record(now_ms, record.key, record.value, record.headers)
+        batch = self._new_batch(cell, now_ms, max(record.size, min(_STEP, self._limit)))
+        if batch is None:
+            return None
+        assert batch.open is not None
+        index = batch.open.append_record(now_ms, record.key, record.value, record.headers)
         assert index == 0
-        self._accumulator.open(cell, open_batch, result, credit=room + BATCH_OVERHEAD, now=self._loop.time())
-        return make_delivery(result, 0)
+        return make_delivery(batch.result, 0)
+
+    def _new_batch(self, cell: Cell, now_ms: int, room: int) -> Batch | None:
+        credit = room + BATCH_OVERHEAD
+        if not self._pool.try_take(credit):
+            return None
+        self.spent += credit
+        result = BatchResult(self._home, cell.topic, cell.partition, now_ms)
+        return self._accumulator.open(cell, OpenBatch(result, now_ms, room), result, credit=credit, now=self._loop.time())
 
     def _timestamp(self, record: Parked) -> int:
         now_ms = self._way.turn_ms or self._way.tick()
@@ -427,6 +458,12 @@ class Intake:
         for lot in self._lots.values():
             while (record := lot.head()) is not None and record.topic is None:
                 self._loop.call_soon(lot.pop().leave().wake)
+
+    @property
+    def is_bursting(self) -> bool:
+        """Whether a task that fills batches without pause goes on in the next turn, memory allowing."""
+        head = self._line.head()
+        return head is not None and not head.reason
 
     @property
     def has_line(self) -> bool:

@@ -53,6 +53,22 @@ class Home:
         self.cancelled.outcome = Outcome.CANCELLED
 
 
+class Unseen:
+    """Released with the result of a failed batch: if nobody looked at it by then, nobody will. Only failures pay for it."""
+
+    __slots__ = ("_count", "_error", "_home", "seen")
+
+    def __init__(self, home: Home, error: DeliveryError, count: int, *, seen: bool) -> None:
+        self._home = home
+        self._error = error
+        self._count = count
+        self.seen = seen
+
+    def __del__(self) -> None:
+        if not self.seen:
+            self._home.on_unseen(self._error, self._count)
+
+
 class BatchResult:
     """The shared outcome of a batch's records (the seeds' `ProduceRequestResult`)."""
 
@@ -61,6 +77,7 @@ class BatchResult:
         "_is_sorted",
         "_last_index",
         "_late",
+        "_unseen",
         "base_offset",
         "base_timestamp",
         "count",
@@ -92,6 +109,7 @@ class BatchResult:
         self.key_sizes: list[bytes] = []
         self.value_sizes: list[bytes] = []
         self.timestamps: list[bytes] | None = None  # None: one timestamp for all
+        self._unseen: Unseen | None = None
         self._late: list[tuple[Any, ...]] | None = None
         self._context: Context | None = None
         self._last_index = -1
@@ -113,7 +131,7 @@ class BatchResult:
             raise InvalidStateError("The record is still on its way.")
         if self.outcome is Outcome.CANCELLED:
             raise CancelledError
-        self.looked_at = True
+        self.look()
         return None if self.error is None else self.error.again()
 
     def metadata(self, index: int) -> RecordMetadata:
@@ -132,8 +150,8 @@ class BatchResult:
                 offset + index if offset >= 0 else -1,
                 timestamp,
                 self.timestamp_type,
-                _UNVARINT[key_size] if key_size in _UNVARINT else unvarint(key_size),
-                _UNVARINT[value_size] if value_size in _UNVARINT else unvarint(value_size),
+                _UNVARINT.get(key_size) or unvarint(key_size),
+                _UNVARINT.get(value_size) or unvarint(value_size),
             ),
         )
 
@@ -152,10 +170,13 @@ class BatchResult:
         """Failed: each look raises its own copy of `error`."""
         self.outcome = Outcome.FAILED
         self.error = error
+        self._unseen = Unseen(self.home, error, self.count, seen=self.looked_at)
 
-    def __del__(self) -> None:
-        if self.error is not None and not self.looked_at:
-            self.home.on_unseen(self.error, self.count)
+    def look(self) -> None:
+        """Somebody sees, or will see, how it ends."""
+        self.looked_at = True
+        if self._unseen is not None:
+            self._unseen.seen = True
 
     # Who waits
 

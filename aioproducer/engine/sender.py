@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Sender"]
 
+_BURST_TURNS: Final = 4  # of a burst after which partial batches go too: a few ms; until then they fill instead
 _FIRST_WITH_TOPIC_IDS: Final = 13
 _FIRST_WITH_ZSTD: Final = 7
 
@@ -75,6 +76,7 @@ class Sender:
         self._acks = Acks(config.acks)
         self._codec = Compression(config.compression_type)
         self._request_timeout = config.request_timeout_ms / 1000
+        self._burst = 0  # loop turns that the burst of sends at hand has lasted
         self._is_turn_due = False
         self._is_closed = False
         self._flushes: list[Flush] = []
@@ -104,7 +106,8 @@ class Sender:
     def _on_turn(self) -> None:
         self._is_turn_due = False
         self._way.turn_ms = 0
-        self._intake.spent = 0
+        self._burst = self._burst + 1 if self._intake.is_bursting else 0
+        self._intake.new_turn()
         self._drain_all()
         self._intake.serve()
         self._waking.check()
@@ -131,7 +134,7 @@ class Sender:
         while node.is_ready and accumulator.has_ready(node_id) and node.slots.try_acquire():
             lane = node.produce.connection
             assert lane is not None
-            batches = accumulator.drain(node_id, lane, self._config.max_request_size)
+            batches = accumulator.drain(node_id, lane, self._config.max_request_size, full_only=self._burst % _BURST_TURNS != 0)
             if not batches:
                 node.slots.release()
                 return
@@ -315,7 +318,7 @@ class Sender:
             cause: KafkaError = (
                 node.last_error if node is not None and node.last_error is not None else ConnectionLost("no acknowledgement")
             )
-            where = "no leader is known" if batch.cell.leader < 0 else f"it was {batch.state.value}"
+            where = "no leader is known" if batch.cell.leader < 0 else f"it was {batch.state}"
             self._fail(batch, cause, f"not acknowledged within delivery_timeout_ms={self._config.delivery_timeout_ms:g}: {where} ({cause})")
         self.turn()
 

@@ -32,8 +32,7 @@ _TAIL = Struct(">hiqqqhii")  # attributes, last delta, base and max timestamp, p
 _CRC = Struct(">I")
 
 
-def varint(value: int) -> bytes:
-    """A zigzag varint of up to 64 bits."""
+def _encode_varint(value: int) -> bytes:
     rest = (value << 1) ^ (value >> 63)
     out = bytearray()
     while rest > 0x7F:
@@ -51,13 +50,18 @@ def unvarint(encoded: bytes) -> int:
     return rest >> 1 ^ -(rest & 1)
 
 
-VARINT: Final = [varint(value) for value in range(TABLE)] + [b"\x01"]  # VARINT[-1] is the length of null
+VARINT: Final = [_encode_varint(value) for value in range(TABLE)] + [b"\x01"]  # VARINT[-1] is the length of null
 FIELD: Final = [len(VARINT[size]) + size for size in range(TABLE)] + [1]  # bytes of a field and its length; FIELD[-1]: null
+
+
+def varint(value: int) -> bytes:
+    """A zigzag varint of up to 64 bits."""
+    return VARINT[value] if -1 <= value < TABLE else _encode_varint(value)
 
 
 def field_size(size: int) -> int:
     """Bytes of a field of `size` bytes (-1: null) with its length before it."""
-    return FIELD[size] if size < TABLE else len(varint(size)) + size
+    return FIELD[size] if size < TABLE else len(_encode_varint(size)) + size
 
 
 def encode_headers(headers: Headers) -> bytes:
@@ -66,7 +70,10 @@ def encode_headers(headers: Headers) -> bytes:
     Raises:
         SerializationError: a key that is no string, or a value that is neither bytes nor None. Neither is in its text.
     """
-    parts = [varint(len(headers))]
+    try:
+        parts = [varint(len(headers))]
+    except TypeError as error:
+        raise SerializationError(f"headers are a sequence of pairs, not {type(headers).__name__}") from error
     for header_ in headers:
         try:
             key, value = header_
@@ -74,7 +81,7 @@ def encode_headers(headers: Headers) -> bytes:
             raise SerializationError("a header is a pair of a string and bytes or None") from error
         if not isinstance(key, str):
             raise SerializationError(f"a header's key is a string, not {type(key).__name__}")
-        name = key.encode()
+        name = key.encode(errors="surrogatepass")  # Java writes what it is given, too
         parts += (varint(len(name)), name)
         if value is None:
             parts.append(b"\x01")
@@ -87,7 +94,9 @@ def encode_headers(headers: Headers) -> bytes:
 
 def size_limit(key: bytes | None, value: bytes | None, headers: bytes) -> int:
     """The most bytes that a batch of this one record can have, uncompressed (Java's `estimateSizeInBytesUpperBound`)."""
-    return OVERHEAD + _MAX_RECORD_OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0) + len(headers)
+    key_size = -1 if key is None else len(key)
+    value_size = -1 if value is None else len(value)
+    return OVERHEAD + _MAX_RECORD_OVERHEAD + field_size(key_size) + field_size(value_size) + len(headers)
 
 
 def header(

@@ -69,16 +69,16 @@ def encode_request(key: int, version: int, correlation_id: int, client_id: str |
     return _behind(header + name + tags, body)
 
 
-def decode_request(frame: bytes) -> RequestHeader:
+def decode_request(frame: Buffer) -> RequestHeader:
     """The header of a request. ProtocolError: it has none."""
     try:
         key, version, correlation_id, length = struct.unpack_from(">hhih", frame)
         offset = 10 + max(length, 0)
         if length < -1 or offset > len(frame):
             raise ProtocolError(f"a request header claims a client id of {length} bytes, and {len(frame) - 10} are left")
-        client_id = None if length == -1 else frame[10:offset].decode()
+        client_id = None if length == -1 else bytes(frame[10:offset]).decode()
         if is_flexible(key, version):
-            offset = _bounded(frame, skip_tags(frame, offset))
+            offset = skip_tags(frame, offset)
     except (IndexError, struct.error) as error:
         raise ProtocolError(f"a request ends in its header, after {len(frame)} bytes") from error
     except UnicodeDecodeError as error:
@@ -93,18 +93,18 @@ def encode_response(key: int, version: int, correlation_id: int, body: Sequence[
     return _behind(_RESPONSE.pack(size, correlation_id) + tags, body)
 
 
-def decode_response(key: int, version: int, frame: bytes) -> tuple[int, int]:
+def decode_response(key: int, version: int, frame: Buffer) -> tuple[int, int]:
     """The correlation id of an answer, and where its message begins. ProtocolError: it ends before."""
     correlation_id = correlation_of(frame)
     if not _is_tagged_response(key, version):
         return correlation_id, 4
     try:
-        return correlation_id, _bounded(frame, skip_tags(frame, 4))
+        return correlation_id, skip_tags(frame, 4)
     except IndexError as error:
         raise ProtocolError(f"an answer ends in its header, after {len(frame)} bytes") from error
 
 
-def correlation_of(frame: bytes) -> int:
+def correlation_of(frame: Buffer) -> int:
     """Which request an answer answers. ProtocolError: the frame is too short for one."""
     if len(frame) < 4:
         raise ProtocolError(f"an answer of {len(frame)} bytes is shorter than its header")
@@ -121,12 +121,6 @@ def _behind(header: bytes, body: Sequence[Buffer]) -> list[Buffer]:
     if body and len(body[0]) < JOINED:
         return [header + body[0], *body[1:]]
     return [header, *body]
-
-
-def _bounded(frame: bytes, offset: int) -> int:
-    if offset > len(frame):
-        raise ProtocolError("a header's tagged fields go on after its frame")
-    return offset
 
 
 class FrameReader:

@@ -32,7 +32,7 @@ def uvarint(value: int) -> bytes:
 VARINT: Final = tuple(map(uvarint, range(128)))  # nearly every length and count is one of these
 
 
-def read_uvarint(data: bytes, at: int) -> tuple[int, int]:
+def read_uvarint(data: Buffer, at: int) -> tuple[int, int]:
     """The varint that begins at `at`, and where it ends.
 
     Raises:
@@ -51,11 +51,11 @@ def read_uvarint(data: bytes, at: int) -> tuple[int, int]:
             raise ProtocolError("a varint is longer than five bytes")
 
 
-def skip_tags(data: bytes, at: int) -> int:
-    """Where the tagged fields that begin at `at` end; their sizes may lead past the end of the data.
+def skip_tags(data: Buffer, at: int) -> int:
+    """Where the tagged fields that begin at `at` end.
 
     Raises:
-        IndexError: the bytes end first.
+        IndexError: the data end first.
         ProtocolError: a varint is longer than five bytes.
     """
     count, at = read_uvarint(data, at)
@@ -63,6 +63,8 @@ def skip_tags(data: bytes, at: int) -> int:
         _, at = read_uvarint(data, at)
         size, at = read_uvarint(data, at)
         at += size
+        if at > len(data):
+            raise IndexError(at)
     return at
 
 

@@ -99,7 +99,7 @@ def _field(words: Sequence[str], path: str) -> Field:
         if word.startswith("tag"):
             tag = int(word.removeprefix("tag"))
         elif word.startswith("="):
-            default = {"=true": True, "=false": False}.get(word) or int(word[1:])
+            default = True if word == "=true" else int(word[1:])
         else:
             versions = _versions(word)
     if kind == "bytes" and tag is not None:

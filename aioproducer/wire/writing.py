@@ -165,8 +165,9 @@ class _Encoder:
                 source.line(f"{body} = join({body})")
                 source.line(f"{tagged}.append(uvarint({field.tag}) + uvarint(len({body})) + {body})")
         self._write = outer
-        source.line(f"{self._write}(uvarint(len({tagged})))")
-        source.line(f"{self._write}(join({tagged}))")
+        source.line(f"{self._write}(VARINT[len({tagged})])")
+        with source.block(f"if {tagged}:"):
+            source.line(f"{self._write}(join({tagged}))")
 
     def _differs(self, field: Field, value: str) -> str:
         """The condition that a value is not the default; a structure's is that of its fields, and None stands for it."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.benchmarks.client import Measure
 
-WIDTH = 128
+WIDTH = 120
 """Columns that the tables need."""
 Rounds = dict[str, dict[str, "list[Measure]"]]
 """Workload to client to its measure of each round, in the order of the rounds."""
@@ -96,10 +96,10 @@ def verdicts(rounds: Rounds) -> list[Verdict]:
 
 def measures_table(rounds: Rounds) -> Table:
     """Each workload's medians, one row a client."""
-    table = Table(title="medians of the rounds")
+    table = Table(title="medians of the rounds (CPU of the client process per record; MiB: its peak, and growth while measured)")
     for heading in ("workload", "keys", "client"):
         table.add_column(heading, no_wrap=True)
-    for heading in ("records", "CPU us/record", "k records/s", "p50 ms", "p99 ms", "peak MiB", "grown MiB", "sound"):
+    for heading in ("records", "CPU us", "k rec/s", "p50 ms", "p99 ms", "peak MiB", "+MiB", "sound"):
         table.add_column(heading, justify="right")
     for workload, by_client in rounds.items():
         for client, measures in by_client.items():

@@ -1,0 +1,444 @@
+"""Jars that Python packages do not bring: Kafka's broker, and Spark's connector to Kafka; and the Java to run them on.
+
+1. A set of jars is fetched once, into a folder of the user's cache. The folder appears by one rename, so it is whole or it is not there.
+2. Processes that want the same set at the same time wait for the first one (a lock file beside the folder).
+3. Maven fetches if it is installed, with the user's own settings; if not, or if it fails, the Ivy inside pyspark does, from
+   `DEFAULT_ARTIFACT_REPOSITORY` (pyspark's own variable) or Maven Central's mirror in the user's Maven settings, where either is given.
+
+Versions are pinned: what is fetched today is what was tested. Knows nothing of how a broker or a Spark session is started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
+from xml.etree import ElementTree as ET
+from xml.sax.saxutils import quoteattr
+
+from aioproducer.errors import ConfigError, KafkaError
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["KAFKA_VERSION", "JarsUnavailable", "JavaMissing", "cache_folder", "java", "kafka", "spark_connector"]
+
+KAFKA_VERSION: Final = "4.3.1"
+OLDEST_JAVA: Final = 17
+
+_FETCH_SECONDS: Final = 900.0  # a slow line needs minutes for 55 MB; a dead one must not take for ever
+_POLL_SECONDS: Final = 0.1
+_LAST_LINES: Final = 15
+_INSTALL_JAVA: Final = (
+    f"Install a Java runtime, version {OLDEST_JAVA} or newer (Debian and Ubuntu: apt install openjdk-17-jre-headless; "
+    "Fedora: dnf install java-21-openjdk-headless; macOS: brew install openjdk@17), and put it on PATH or set JAVA_HOME."
+)
+
+
+class JavaMissing(KafkaError):
+    """No Java was found, or one that is too old; the text says what was found and what to install."""
+
+
+class JarsUnavailable(KafkaError):
+    """Jars could not be fetched; the text holds the last lines of the tools that tried."""
+
+
+class _Coordinate(NamedTuple):
+    group: str
+    artifact: str
+    version: str
+
+    @property
+    def file(self) -> str:
+        return f"{self.artifact}-{self.version}.jar"
+
+
+class _JarSet(NamedTuple):
+    """What is fetched together. `transitive`: with all that it depends on."""
+
+    name: str
+    title: str
+    coordinates: tuple[_Coordinate, ...]
+    transitive: bool
+    size: str = ""
+
+
+# Fetched one by one, without what they depend on: pyspark's own folder has the rest. Not every mirror holds the token
+# provider beyond 4.0.0, which the connector takes as well.
+_SPARK_CONNECTOR: Final = _JarSet(
+    name="spark-connector-4.2.0",
+    title="Spark's Kafka connector 4.2.0",
+    coordinates=(
+        _Coordinate("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
+        _Coordinate("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+        _Coordinate("org.apache.kafka", "kafka-clients", "3.9.2"),
+        _Coordinate("org.apache.commons", "commons-pool2", "2.12.1"),
+    ),
+    transitive=False,
+    size="4 jars, 10 MB",
+)
+
+
+def _kafka_jars(version: str) -> _JarSet:
+    if not re.fullmatch(r"[34]\.\d+\.\d+", version):
+        raise ConfigError(f"no Kafka version that is known here: {version!r}; tested is {KAFKA_VERSION}")
+    # Kafka's POMs name no logging back end; without one a broker says nothing when it fails
+    logging = (
+        (_Coordinate("org.slf4j", "slf4j-reload4j", "1.7.36"),)
+        if version.startswith("3.")
+        else tuple(
+            _Coordinate("org.apache.logging.log4j", artifact, "2.25.5") for artifact in ("log4j-slf4j-impl", "log4j-core", "log4j-1.2-api")
+        )
+    )
+    return _JarSet(
+        name=f"kafka-{version}",
+        title=f"Kafka {version}",
+        coordinates=(
+            _Coordinate("org.apache.kafka", "kafka_2.13", version),
+            _Coordinate("org.apache.kafka", "kafka-tools", version),
+            *logging,
+        ),
+        transitive=True,
+        size={KAFKA_VERSION: "93 jars, 55 MB"}.get(version, "about 100 jars"),
+    )
+
+
+def kafka(version: str = KAFKA_VERSION, *, stop: threading.Event | None = None) -> Path:
+    """The folder with the jars of a Kafka broker and its tools, fetched once; blocks while they are fetched.
+
+    Args:
+        version: of Kafka, three numbers.
+        stop: set by another thread, it ends the fetch early.
+
+    Raises:
+        ConfigError: no such version.
+        JarsUnavailable: neither Maven nor Ivy could fetch them, or `stop` was set. Nothing half-fetched stays.
+        JavaMissing: Ivy is needed, and there is no Java to run it.
+    """
+    return _fetched(_kafka_jars(version), stop)
+
+
+def spark_connector(*, stop: threading.Event | None = None) -> tuple[Path, ...]:
+    """The jars that pyspark needs beside its own to read and write Kafka, fetched once; blocks while they are fetched.
+
+    Args:
+        stop: set by another thread, it ends the fetch early.
+
+    Raises:
+        JarsUnavailable: neither Maven nor Ivy could fetch them, or `stop` was set. Nothing half-fetched stays.
+        JavaMissing: Ivy is needed, and there is no Java to run it.
+    """
+    folder = _fetched(_SPARK_CONNECTOR, stop)
+    return tuple(folder / coordinate.file for coordinate in _SPARK_CONNECTOR.coordinates)
+
+
+def cache_folder() -> Path:
+    """Where fetched things are kept: `AIOPRODUCER_CACHE`, or `aioproducer` in the platform's cache folder of the user."""
+    if chosen := os.environ.get("AIOPRODUCER_CACHE"):
+        return Path(chosen).absolute()
+    if xdg := os.environ.get("XDG_CACHE_HOME"):
+        return Path(xdg).absolute() / "aioproducer"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "aioproducer"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "aioproducer"
+    return Path.home() / ".cache" / "aioproducer"
+
+
+# Java
+
+
+def java() -> Path:
+    """The `java` to run Kafka and Spark with: that of JAVA_HOME if it is set (as pyspark chooses), else the one on PATH.
+
+    Raises:
+        JavaMissing: there is none, or it is older than 17.
+    """
+    if home := os.environ.get("JAVA_HOME"):
+        found = shutil.which("java", path=str(Path(home) / "bin"))
+        if found is None:
+            raise JavaMissing(f"JAVA_HOME is {home}, which has no bin/java. {_INSTALL_JAVA}")
+    else:
+        found = shutil.which("java")
+        if found is None:
+            raise JavaMissing(f"Java was not found: JAVA_HOME is not set, and no java is on PATH. {_INSTALL_JAVA}")
+    version = _java_version(found, Path(found).stat().st_mtime_ns)
+    if version < OLDEST_JAVA:
+        raise JavaMissing(f"Java {version} at {found} is too old: Kafka and Spark need {OLDEST_JAVA} or newer. {_INSTALL_JAVA}")
+    return Path(found)
+
+
+@functools.lru_cache(maxsize=8)
+def _java_version(path: str, _changed_at: int) -> int:
+    try:
+        answer = subprocess.run([path, "-version"], capture_output=True, text=True, errors="replace", timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise JavaMissing(f"{path} cannot be run: {error}. {_INSTALL_JAVA}") from error
+    text = answer.stderr + answer.stdout  # Java says it on stderr, after what JAVA_TOOL_OPTIONS makes it print
+    match = re.search(r'version "(?:1\.)?(\d+)', text)
+    if match is None:
+        raise JavaMissing(f"{path} does not tell its version: {' '.join(text.split())[:200] or 'it prints nothing'}. {_INSTALL_JAVA}")
+    return int(match[1])
+
+
+# fetching
+
+
+def _fetched(jars: _JarSet, stop: threading.Event | None) -> Path:
+    folder = cache_folder() / "jars" / jars.name
+    if folder.is_dir():
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(folder.with_name(f"{jars.name}.lock"), jars, stop):
+            if not folder.is_dir():
+                _fetch(jars, folder, stop)
+    except OSError as error:
+        raise JarsUnavailable(
+            f"{jars.title} cannot be kept in {folder.parent}: {error}. AIOPRODUCER_CACHE names another folder."
+        ) from error
+    return folder
+
+
+def _fetch(jars: _JarSet, folder: Path, stop: threading.Event | None) -> None:
+    for stale in folder.parent.glob(f"{jars.name}.part-*"):  # its process was killed: we hold the lock
+        shutil.rmtree(stale, ignore_errors=True)
+    started_at = time.monotonic()
+    failures = []
+    for tool in _tools(jars):
+        _say(f"fetching {jars.title} ({jars.size}) from Maven Central with {tool.name}, once ...")
+        part = Path(tempfile.mkdtemp(prefix=f"{jars.name}.part-", dir=folder.parent))
+        try:
+            failure = tool.fetch(jars, part, stop)
+            missing = [coordinate.file for coordinate in jars.coordinates if not (part / "jars" / coordinate.file).is_file()]
+            if failure is None and not missing:
+                (part / "jars").rename(folder)
+                _say(f"fetched {jars.title} into {folder} in {time.monotonic() - started_at:.1f} s")
+                return
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+        failures.append(f"{tool.name}: {failure or 'it ended well, but did not bring ' + ', '.join(missing)}")
+    raise JarsUnavailable(
+        f"{jars.title} could not be fetched.\n"
+        + "\n".join(failures)
+        + "\nWhat to do: see that Maven Central can be reached. Behind a mirror, name it in Maven's settings.xml, or in the variable "
+        f"DEFAULT_ARTIFACT_REPOSITORY. Or put the jars into {folder} yourself."
+    )
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"aioproducer: {line}\n")
+    sys.stderr.flush()
+
+
+class _Maven:
+    """The user's own Maven, with all its settings."""
+
+    name = "mvn"
+
+    def __init__(self, program: str) -> None:
+        self._program = program
+
+    def fetch(self, jars: _JarSet, part: Path, stop: threading.Event | None) -> str | None:
+        pom = part / "pom.xml"
+        pom.write_text(_pom(jars), encoding="utf-8")
+        arguments = ["-B", "-q", "-f", str(pom), "dependency:copy-dependencies"]
+        arguments += ["-DincludeScope=runtime", f"-DoutputDirectory={part / 'jars'}"]
+        return _run([self._program, *arguments], part, stop)
+
+
+class _Ivy:
+    """The Ivy inside pyspark; it reads no Maven settings, so a mirror is handed to it."""
+
+    name = "pyspark's Ivy"
+
+    def __init__(self, jar: Path) -> None:
+        self._jar = jar
+
+    def fetch(self, jars: _JarSet, part: Path, stop: threading.Event | None) -> str | None:
+        module = part / "ivy.xml"
+        module.write_text(_ivy_module(jars), encoding="utf-8")
+        arguments = ["-jar", str(self._jar), "-cache", str(part / "cache"), "-ivy", str(module), "-confs", "default"]
+        if mirror := _mirror():
+            settings = part / "ivysettings.xml"
+            settings.write_text(_ivy_settings(mirror), encoding="utf-8")
+            arguments += ["-settings", str(settings)]
+        # "bundle" is how Maven packages some plain jars; with "jar" alone they would be left out
+        arguments += ["-types", "jar", "bundle", "-retrieve", f"{part / 'jars'}/[artifact]-[revision].[ext]"]
+        return _run([str(java()), *arguments], part, stop)
+
+
+def _tools(jars: _JarSet) -> Iterator[_Maven | _Ivy]:
+    maven, ivy = shutil.which("mvn"), _ivy_jar()
+    if maven is None and ivy is None:
+        raise JarsUnavailable(
+            f"{jars.title} cannot be fetched: neither Maven (mvn) nor pyspark, whose Ivy would do, is installed. "
+            "Install one: apt install maven, brew install maven, or pip install 'aioproducer[spark]'."
+        )
+    if maven is not None:
+        yield _Maven(maven)
+    if ivy is not None:
+        yield _Ivy(ivy)
+
+
+def _ivy_jar() -> Path | None:
+    spec = importlib.util.find_spec("pyspark")  # found, not imported
+    for place in spec.submodule_search_locations or () if spec else ():
+        if found := sorted(Path(place, "jars").glob("ivy-*.jar")):
+            return found[-1]
+    return None
+
+
+def _mirror() -> str | None:
+    """The repository that stands for Maven Central, if the user names one."""
+    if repository := os.environ.get("DEFAULT_ARTIFACT_REPOSITORY"):
+        return repository
+    settings = Path.home() / ".m2" / "settings.xml"
+    try:
+        root = ET.parse(settings).getroot()  # noqa: S314  the user's own file, which Maven trusts as well
+    except FileNotFoundError:
+        return None
+    except (ET.ParseError, OSError) as error:
+        _say(f"ignoring {settings}: {error}")
+        return None
+    for mirror in root.iterfind(".//{*}mirror"):
+        of = [name.strip() for name in (mirror.findtext("{*}mirrorOf") or "").split(",")]
+        if not {"*", "central", "external:*"}.isdisjoint(of) and "!central" not in of:
+            return (mirror.findtext("{*}url") or "").strip() or None
+    return None
+
+
+def _pom(jars: _JarSet) -> str:
+    alone = "" if jars.transitive else "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+    dependencies = "\n".join(
+        f"    <dependency><groupId>{jar.group}</groupId><artifactId>{jar.artifact}</artifactId><version>{jar.version}</version>{alone}</dependency>"
+        for jar in jars.coordinates
+    )
+    return f"""<?xml version="1.0" encoding="UTF-8"?>
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>aioproducer</groupId>
+  <artifactId>{jars.name}</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+{dependencies}
+  </dependencies>
+</project>
+"""
+
+
+def _ivy_module(jars: _JarSet) -> str:
+    alone = "" if jars.transitive else ' transitive="false"'
+    dependencies = "\n".join(
+        f'    <dependency org="{jar.group}" name="{jar.artifact}" rev="{jar.version}"{alone}/>' for jar in jars.coordinates
+    )
+    return f"""<ivy-module version="2.0">
+  <info organisation="aioproducer" module="{jars.name}" revision="1"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies defaultconf="default->default">
+{dependencies}
+  </dependencies>
+</ivy-module>
+"""
+
+
+def _ivy_settings(mirror: str) -> str:
+    return f"""<ivysettings>
+  <settings defaultResolver="mirror"/>
+  <resolvers><ibiblio name="mirror" m2compatible="true" root={quoteattr(mirror)}/></resolvers>
+</ivysettings>
+"""
+
+
+# processes and locks
+
+
+def _run(command: Sequence[str], folder: Path, stop: threading.Event | None) -> str | None:
+    """Run it to its end, or kill it with its children; None, or why it failed, with its last lines."""
+    log = folder / "output.txt"
+    with log.open("wb") as output:
+        # a session of its own, because mvn is a script whose Java must end with it
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            ended = _wait(process, stop)
+        finally:
+            if process.poll() is None:
+                _kill(process)
+    if ended and process.returncode == 0:
+        return None
+    lines = [line.rstrip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
+    tail = "\n".join("  " + line for line in [line for line in lines if line][-_LAST_LINES:])
+    return f"{f'exit status {process.returncode}' if ended else f'not done after {_FETCH_SECONDS:.0f} s'}\n{tail}"
+
+
+def _wait(process: subprocess.Popen[bytes], stop: threading.Event | None) -> bool:
+    deadline = time.monotonic() + _FETCH_SECONDS
+    while time.monotonic() < deadline:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_POLL_SECONDS)
+            return True
+        _raise_if_stopped(stop)
+    return False
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if sys.platform == "win32":
+        process.kill()
+    else:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _raise_if_stopped(stop: threading.Event | None) -> None:
+    if stop is not None and stop.is_set():
+        raise JarsUnavailable("the fetch was stopped by its caller")
+
+
+@contextlib.contextmanager
+def _locked(path: Path, jars: _JarSet, stop: threading.Event | None) -> Iterator[None]:
+    """Hold the file's lock; the system frees it when a process dies, so a killed fetch blocks nobody."""
+    with path.open("ab") as file:
+        deadline = time.monotonic() + _FETCH_SECONDS
+        said = False
+        while not _try_lock(file):
+            if not said:
+                _say(f"another process is fetching {jars.title}; waiting for it ...")
+                said = True
+            if time.monotonic() > deadline:
+                raise JarsUnavailable(f"another process has held {path} for {_FETCH_SECONDS:.0f} s")
+            _raise_if_stopped(stop)
+            time.sleep(_POLL_SECONDS)
+        yield  # closing the file frees the lock
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _try_lock(file: IO[bytes]) -> bool:
+        try:
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+else:
+    import fcntl
+
+    def _try_lock(file: IO[bytes]) -> bool:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True

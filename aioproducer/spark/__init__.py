@@ -1,0 +1,30 @@
+"""Kafka to Parquet with Spark: a session that fits, and an ingest that loses, repeats and hides nothing.
+
+    spark = session("orders")
+    report = ingest(spark, bootstrap_servers="localhost:9092", topic="orders", schema=schema, output="lake/orders", checkpoint="lake/.orders")
+
+Needs the extra `spark` and Java 17 or newer. Does not know where the records come from, nor any test broker.
+"""
+
+from __future__ import annotations
+
+try:
+    import pyspark  # noqa: F401
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError("aioproducer.spark needs PySpark: pip install 'aioproducer[spark]'", name="pyspark") from missing
+
+from .ingest import IngestProgress, IngestReport, ingest
+from .session import session
+from .transforms import dedupe, parse, route_bad, route_good, with_month
+
+__all__ = [
+    "IngestProgress",
+    "IngestReport",
+    "dedupe",
+    "ingest",
+    "parse",
+    "route_bad",
+    "route_good",
+    "session",
+    "with_month",
+]

@@ -1,0 +1,77 @@
+"""ListOffsets 1-9: the first and next offset, the first at or after a time, the one with the highest time (KIP-734).
+
+Deviation: nothing is in tiered storage, so the local log's first offset is the log's, and the last tiered one is -1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.errors import BrokerError
+from aioproducer.testing.handlers import places
+from aioproducer.testing.handlers.handler import Handler
+from aioproducer.testing.log import Stamped
+from aioproducer.wire.api import ApiKey
+from aioproducer.wire.schema import message
+
+if TYPE_CHECKING:
+    from aioproducer.testing.broker import Call
+    from aioproducer.testing.cluster import FakeCluster
+    from aioproducer.testing.faults import Target
+    from aioproducer.testing.log import PartitionLog
+
+__all__ = ["HANDLER"]
+
+_LATEST: Final = -1
+_EARLIEST: Final = frozenset({-2, -4})
+_NEWEST: Final = -3
+_NO_ID: Final = bytes(16)
+_MESSAGE: Final = "ListOffsets.response"
+
+
+def _targets(cluster: FakeCluster, request: Any) -> list[Target]:
+    return [
+        places.find(cluster, topic.name, _NO_ID, asked.partition_index, by_id=False).target
+        for topic in request.topics
+        for asked in topic.partitions
+    ]
+
+
+def _answer(call: Call) -> None:
+    topics = [
+        message(f"{_MESSAGE}.topics", name=topic.name, partitions=[_partition(call, topic.name, asked) for asked in topic.partitions])
+        for topic in call.request.topics
+    ]
+    call.reply(message(_MESSAGE, topics=topics))
+
+
+def _partition(call: Call, name: str, asked: Any) -> Any:
+    place = places.find(call.cluster, name, _NO_ID, asked.partition_index, by_id=False)
+    answer = message(f"{_MESSAGE}.topics.partitions", partition_index=asked.partition_index, timestamp=-1, offset=-1)
+    answer.error_code = call.code(place.target)
+    if answer.error_code:
+        return answer
+    try:
+        partition = places.led(place, call.broker, by_id=False, epoch=asked.current_leader_epoch)
+    except BrokerError as error:
+        answer.error_code = error.code
+        return answer
+    answer.leader_epoch = partition.leader_epoch
+    answer.timestamp, answer.offset = _stamped(partition.log, asked.timestamp)
+    return answer
+
+
+def _stamped(log: PartitionLog, timestamp_ms: int) -> Stamped:
+    found: Stamped | None = None
+    if timestamp_ms == _LATEST:
+        found = Stamped(-1, log.end_offset)
+    elif timestamp_ms in _EARLIEST:
+        found = Stamped(-1, log.start_offset)
+    elif timestamp_ms == _NEWEST:
+        found = log.newest()
+    elif timestamp_ms >= 0:
+        found = log.first_since(timestamp_ms)
+    return found or Stamped(-1, -1)
+
+
+HANDLER: Final = Handler(ApiKey.LIST_OFFSETS, (1, 9), _targets, _answer)

@@ -1,0 +1,100 @@
+"""Metadata 0-13: brokers, topics by name and by id, leaders.
+
+As in Kafka: null asks for all topics, in version 0 the empty list does; a topic that the request made is unknown in its answer and
+there in the next. A stopped broker is not named, and its partitions have no leader.
+Deviation: no authorized operations; every topic of the cluster is answered in the order of its making.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.errors import broker_error
+from aioproducer.testing.faults import Target
+from aioproducer.testing.handlers.handler import Handler
+from aioproducer.testing.topics import is_legal_name
+from aioproducer.wire.api import ApiKey
+from aioproducer.wire.schema import message, message_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aioproducer.testing.broker import Call
+    from aioproducer.testing.cluster import FakeCluster
+    from aioproducer.testing.topics import Partition, Topic
+
+__all__ = ["HANDLER"]
+
+_NO_LEADER: Final = broker_error("LEADER_NOT_AVAILABLE").code
+_INVALID: Final = broker_error("INVALID_TOPIC_EXCEPTION").code
+_UNKNOWN: Final = broker_error("UNKNOWN_TOPIC_OR_PARTITION").code
+_UNKNOWN_ID: Final = broker_error("UNKNOWN_TOPIC_ID").code
+_MESSAGE: Final = "Metadata.response"
+
+
+def _targets(cluster: FakeCluster, request: Any) -> Iterator[Target]:
+    if request.topics is None:
+        return (Target(topic.name) for topic in cluster.topics)
+    return (Target(_name(cluster, asked)) for asked in request.topics)
+
+
+def _name(cluster: FakeCluster, asked: Any) -> str | None:
+    if asked.name is not None:
+        return str(asked.name)
+    topic = cluster.topics.identified(asked.topic_id)
+    return topic.name if topic else None
+
+
+def _answer(call: Call) -> None:
+    cluster, request = call.cluster, call.request
+    if request.topics is None or (call.version == 0 and not request.topics):
+        topics = [_known(call, topic, call.code(Target(topic.name))) for topic in cluster.topics]
+    else:
+        topics = [_asked(call, asked) for asked in request.topics]
+    known = [broker for broker in cluster.brokers.values() if broker.is_known]
+    brokers = [message(f"{_MESSAGE}.brokers", node_id=broker.node_id, host=broker.host, port=broker.port) for broker in known]
+    controller_id = known[0].node_id if known else -1
+    call.reply(message(_MESSAGE, brokers=brokers, cluster_id=cluster.cluster_id, controller_id=controller_id, topics=topics))
+
+
+def _asked(call: Call, asked: Any) -> Any:
+    cluster = call.cluster
+    code = call.code(Target(_name(cluster, asked)))
+    if asked.name is None:
+        topic = cluster.topics.identified(asked.topic_id)
+        if topic is None:
+            return message(f"{_MESSAGE}.topics", error_code=code or _UNKNOWN_ID, name=None, topic_id=asked.topic_id)
+        return _known(call, topic, code)
+    topic = cluster.topics.named(asked.name)
+    if topic is not None:
+        return _known(call, topic, code)
+    if not is_legal_name(asked.name):
+        code = code or _INVALID
+    elif not code and cluster.auto_create and call.request.allow_auto_topic_creation:
+        cluster.create_topic(asked.name, cluster.default_partitions)
+    return message(f"{_MESSAGE}.topics", error_code=code or _UNKNOWN, name=asked.name)
+
+
+def _known(call: Call, topic: Topic, code: int) -> Any:
+    if code:
+        return message(f"{_MESSAGE}.topics", error_code=code, name=topic.name, topic_id=topic.topic_id)
+    known = {broker.node_id for broker in call.cluster.brokers.values() if broker.is_known}
+    partitions = [_partition(partition, known) for partition in topic.partitions]
+    return message(f"{_MESSAGE}.topics", name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+
+
+def _partition(partition: Partition, known: set[int]) -> Any:
+    leader = partition.leader if partition.leader in known else None
+    here = tuple(node for node in partition.replicas if node in known)
+    return message_type(f"{_MESSAGE}.topics.partitions")(
+        error_code=0 if leader is not None else _NO_LEADER,
+        partition_index=partition.index,
+        leader_id=-1 if leader is None else leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=partition.replicas,
+        isr_nodes=here,
+        offline_replicas=tuple(node for node in partition.replicas if node not in known),
+    )
+
+
+HANDLER: Final = Handler(ApiKey.METADATA, (0, 13), _targets, _answer)

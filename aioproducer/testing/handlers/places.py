@@ -1,0 +1,62 @@
+"""Where a request's partition is: the topic by name or id, the partition, its leader. Knows no particular request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from aioproducer.errors import broker_error
+from aioproducer.testing.faults import Target
+from aioproducer.wire.schema import message
+
+if TYPE_CHECKING:
+    from aioproducer.testing.broker import FakeBroker
+    from aioproducer.testing.cluster import FakeCluster
+    from aioproducer.testing.topics import Partition, Topic
+
+__all__ = ["Place", "endpoints", "find", "name_leader"]
+
+
+class Place(NamedTuple):
+    """What a request's topic and partition are here; `partition` only on its leader."""
+
+    target: Target
+    topic: Topic | None
+    partition: Partition | None
+
+
+def find(cluster: FakeCluster, name: str, topic_id: bytes, index: int, *, by_id: bool) -> Place:
+    """The place, whoever leads it."""
+    topic = cluster.topics.identified(topic_id) if by_id else cluster.topics.named(name)
+    target = Target(topic.name if topic else name or None, index)
+    return Place(target, topic, topic.partition(index) if topic else None)
+
+
+def led(place: Place, broker: FakeBroker, *, by_id: bool, epoch: int = -1) -> Partition:
+    """The partition, on its leader.
+
+    Raises:
+        BrokerError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER; for a client's leader epoch that is not
+            ours, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH.
+    """
+    if place.topic is None and by_id:
+        raise broker_error("UNKNOWN_TOPIC_ID", "no topic has this id")
+    if place.partition is None:
+        raise broker_error("UNKNOWN_TOPIC_OR_PARTITION", "this server does not host this topic-partition")
+    if place.partition.leader != broker.node_id:
+        raise broker_error("NOT_LEADER_OR_FOLLOWER", f"broker {broker.node_id} does not lead {place.target.topic}-{place.target.partition}")
+    if 0 <= epoch != place.partition.leader_epoch:
+        raise broker_error("FENCED_LEADER_EPOCH" if epoch < place.partition.leader_epoch else "UNKNOWN_LEADER_EPOCH")
+    return place.partition
+
+
+def name_leader(answer: Any, partition: Partition | None) -> None:
+    """Say in a partition's answer who leads it (KIP-951)."""
+    if partition is not None:
+        answer.current_leader.leader_id = -1 if partition.leader is None else partition.leader
+        answer.current_leader.leader_epoch = partition.leader_epoch
+
+
+def endpoints(cluster: FakeCluster, name: str, leaders: set[int]) -> list[Any]:
+    """The addresses of the leaders that an answer names (KIP-951)."""
+    brokers = [cluster.brokers[node] for node in sorted(leaders & cluster.brokers.keys())]
+    return [message(f"{name}.node_endpoints", node_id=broker.node_id, host=broker.host, port=broker.port) for broker in brokers]

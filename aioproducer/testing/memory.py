@@ -1,0 +1,216 @@
+"""A network without sockets, for one loop: listeners by host and port, and pairs of streams that carry bytes between two receivers.
+
+1. Bytes arrive in order, in a later turn of the loop than they were written in; a `close` arrives behind them, an `abort` before.
+2. A stream holds up to a socket's worth of bytes for a peer that does not read before they count as its write buffer; above the
+   high-water mark the writing receiver is paused, as asyncio's transports do it.
+3. A refused connection raises `ConnectionRefusedError`, as the kernel's does.
+
+Knows nothing of Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from aioproducer.interfaces import Buffer, Receiver
+
+__all__ = ["MemoryNetwork", "MemoryStream"]
+
+_SOCKET_BUFFER: Final = 256 * 1024
+_HIGH_WATER: Final = 64 * 1024
+_LOW_WATER: Final = 16 * 1024
+_READ_AT_MOST: Final = 256 * 1024  # what asyncio takes from a socket at once
+
+
+class MemoryNetwork:
+    """Listeners, and the `Dialer` that reaches them."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[tuple[str, int], Callable[[], Receiver]] = {}
+
+    def listen(self, host: str, port: int, receiver: Callable[[], Receiver]) -> None:
+        """Accept connections from now on."""
+        if (host, port) in self._listeners:
+            raise OSError(f"{host}:{port} is taken")
+        self._listeners[host, port] = receiver
+
+    def unlisten(self, host: str, port: int) -> None:
+        """Refuse connections from now on; those that stand are not touched."""
+        self._listeners.pop((host, port), None)
+
+    async def dial(self, host: str, port: int, receiver: Callable[[], Receiver]) -> MemoryStream:
+        """Connect, one turn of the loop later.
+
+        Raises:
+            ConnectionRefusedError: nobody listens there.
+
+        Cancellation: nothing was opened.
+        """
+        await asyncio.sleep(0)
+        listener = self._listeners.get((host, port))
+        if listener is None:
+            raise ConnectionRefusedError(f"nobody listens on {host}:{port} of this memory network")
+        loop = asyncio.get_running_loop()
+        near, far = MemoryStream(loop, receiver(), (host, port)), MemoryStream(loop, listener(), ("memory", 0))
+        near.join(far)
+        far.receiver.connection_made(far)
+        near.receiver.connection_made(near)
+        return near
+
+
+class MemoryStream:
+    """One end of a connection; has what is used of `asyncio.Transport`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, receiver: Receiver, peername: tuple[str, int]) -> None:
+        self.receiver = receiver
+        self._loop = loop
+        self._extra = {"peername": peername}
+        self._peer: MemoryStream | None = None
+        self._inbox: deque[bytes] = deque()
+        self._inbox_size = 0
+        self._delivery: asyncio.Handle | None = None
+        self._is_reading = True
+        self._is_closing = False
+        self._is_lost = False
+        self._peer_closed = False
+        self._eof_seen = False
+        self._writer_paused = False
+
+    def join(self, peer: MemoryStream) -> None:
+        """Make two streams one connection."""
+        self._peer, peer._peer = peer, self
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """`peername`; there is no socket."""
+        return self._extra.get(name, default)
+
+    def write(self, data: Buffer, /) -> None:
+        """Queue bytes for the peer; dropped when the stream is closing, as asyncio's transports do."""
+        peer = self._peer
+        if self._is_closing or peer is None or peer._is_closing or not len(data):  # noqa: SLF001  two ends of one thing
+            return
+        peer._inbox.append(bytes(data))  # noqa: SLF001
+        peer._inbox_size += len(data)  # noqa: SLF001
+        peer._schedule()  # noqa: SLF001
+        if not self._writer_paused and self.get_write_buffer_size() > _HIGH_WATER:
+            self._writer_paused = True
+            self.receiver.pause_writing()
+
+    def writelines(self, list_of_data: Iterable[Buffer], /) -> None:
+        """Queue several buffers."""
+        self.write(b"".join(list_of_data))
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes beyond those that a socket would hold for a peer that does not read."""
+        return max(0, self._peer._inbox_size - _SOCKET_BUFFER) if self._peer else 0
+
+    def is_closing(self) -> bool:
+        """Whether it is closed or closing."""
+        return self._is_closing
+
+    def pause_reading(self) -> None:
+        """Leave what comes in where it is."""
+        self._is_reading = False
+        if self._delivery is not None:
+            self._delivery.cancel()
+            self._delivery = None
+
+    def resume_reading(self) -> None:
+        """Take what came in, and what comes."""
+        self._is_reading = True
+        self._schedule()
+
+    def close(self) -> None:
+        """Close once the peer's socket would have what is queued. The peer sees the end behind the last byte."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self._drop_inbox()
+        if not self.get_write_buffer_size():
+            self._loop.call_soon(self._lose, None)
+        if self._peer is not None:
+            self._peer._peer_closed = True
+            self._peer._schedule()
+
+    def abort(self) -> None:
+        """Close at once. The peer's connection is reset, and what it had not read is gone."""
+        if self._is_lost:
+            return
+        self._is_closing = True
+        self._drop_inbox()
+        self._loop.call_soon(self._lose, None)
+        if self._peer is not None:
+            self._peer._reset()
+
+    def _reset(self) -> None:
+        if not self._is_lost:
+            was_closing, self._is_closing = self._is_closing, True
+            self._drop_inbox()
+            self._loop.call_soon(self._lose, None if was_closing else ConnectionResetError("the peer aborted the connection"))
+
+    def _lose(self, error: Exception | None) -> None:
+        if self._is_lost:
+            return
+        self._is_lost = True
+        self._peer = None
+        self.receiver.connection_lost(error)
+
+    def _drop_inbox(self) -> None:
+        self._inbox.clear()
+        self._inbox_size = 0
+        if self._delivery is not None:
+            self._delivery.cancel()
+            self._delivery = None
+        self._let_peer_end()
+
+    def _schedule(self) -> None:
+        if self._delivery is None and self._is_reading and not self._is_closing and (self._inbox or self._is_at_end):
+            self._delivery = self._loop.call_soon(self._deliver)
+
+    @property
+    def _is_at_end(self) -> bool:
+        return self._peer_closed and not self._eof_seen
+
+    def _deliver(self) -> None:
+        self._delivery = None
+        if self._inbox:
+            data = self._take()
+            self._tell_writer()
+            self.receiver.data_received(data)
+            self._schedule()
+        elif self._is_at_end:
+            self._eof_seen = True
+            if not self.receiver.eof_received():
+                self.close()
+
+    def _take(self) -> bytes:
+        """What came in, as a read of a socket would give it."""
+        chunks = [self._inbox.popleft()]
+        size = len(chunks[0])
+        while self._inbox and size + len(self._inbox[0]) <= _READ_AT_MOST:
+            chunks.append(self._inbox.popleft())
+            size += len(chunks[-1])
+        self._inbox_size -= size
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def _tell_writer(self) -> None:
+        """The peer's write buffer shrank."""
+        peer = self._peer
+        if peer is None:
+            return
+        if peer._writer_paused and peer.get_write_buffer_size() <= _LOW_WATER:  # noqa: SLF001
+            peer._writer_paused = False  # noqa: SLF001
+            if not peer._is_closing:  # noqa: SLF001
+                peer.receiver.resume_writing()
+        self._let_peer_end()
+
+    def _let_peer_end(self) -> None:
+        """A peer that closed waits until we have what it wrote."""
+        peer = self._peer
+        if peer is not None and peer._is_closing and not peer.get_write_buffer_size():  # noqa: SLF001
+            self._loop.call_soon(peer._lose, None)  # noqa: SLF001

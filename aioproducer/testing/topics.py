@@ -1,0 +1,122 @@
+"""The topics of a fake cluster: their ids, configuration, partitions, leaders. Knows no broker, connection or request."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.testing.log import PartitionLog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = ["Partition", "Topic", "Topics", "is_legal_name"]
+
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_MAX_MESSAGE_BYTES: Final = 1_048_588  # Kafka's default of max.message.bytes
+_REPLICAS: Final = 3
+
+
+def is_legal_name(name: str) -> bool:
+    """Whether Kafka takes it as a topic's name."""
+    return _LEGAL.fullmatch(name) is not None and name not in {".", ".."}
+
+
+@dataclass(slots=True, eq=False)
+class Partition:
+    """One partition. `leader` is None while it has none."""
+
+    index: int
+    leader: int | None
+    replicas: tuple[int, ...]
+    log: PartitionLog
+    leader_epoch: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Topic:
+    """One topic; `topic_id` has 16 bytes."""
+
+    name: str
+    topic_id: bytes
+    config: Mapping[str, str]
+    partitions: list[Partition] = field(default_factory=list)
+
+    def partition(self, index: int) -> Partition | None:
+        """A partition by number, or None."""
+        return self.partitions[index] if 0 <= index < len(self.partitions) else None
+
+
+class Topics:
+    """All topics, by name and by id.
+
+    Args:
+        brokers: whom partitions are dealt to, in turn.
+        verify: decode every record on append.
+    """
+
+    def __init__(self, brokers: Sequence[int], *, verify: bool) -> None:
+        self._brokers = tuple(brokers)
+        self._verify = verify
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(self._by_name.values())
+
+    def named(self, name: str) -> Topic | None:
+        """A topic by its name, or None."""
+        return self._by_name.get(name)
+
+    def identified(self, topic_id: bytes) -> Topic | None:
+        """A topic by its id, or None."""
+        return self._by_id.get(topic_id)
+
+    def existing(self, name: str) -> Topic:
+        """A topic by its name. ValueError: there is none."""
+        topic = self._by_name.get(name)
+        if topic is None:
+            raise ValueError(f"the fake cluster has no topic {name!r}; it has {sorted(self._by_name) or 'none'}")
+        return topic
+
+    def create(self, name: str, partitions: int, config: Mapping[str, object]) -> Topic:
+        """Make a topic. ValueError: it exists, or its name, number of partitions or configuration is not Kafka's."""
+        if not is_legal_name(name):
+            raise ValueError(f"{name!r} is no name of a topic: up to 249 of a-z A-Z 0-9 . _ -")
+        if name in self._by_name:
+            raise ValueError(f"the fake cluster has a topic {name!r} already")
+        topic = Topic(name, uuid.uuid4().bytes, {key: str(value) for key, value in config.items()})
+        _log(topic, verify=False)  # says what is wrong with the configuration before anything is kept
+        self._extend(topic, partitions)
+        self._by_name[name] = self._by_id[topic.topic_id] = topic
+        return topic
+
+    def grow(self, name: str, partitions: int) -> None:
+        """Give a topic more partitions, up to so many. ValueError: it has as many."""
+        topic = self.existing(name)
+        if partitions <= len(topic.partitions):
+            raise ValueError(f"{name!r} has {len(topic.partitions)} partitions; their number only grows")
+        self._extend(topic, partitions)
+
+    def delete(self, name: str) -> None:
+        """Forget a topic and its log; made again, it has another id."""
+        topic = self.existing(name)
+        del self._by_name[name], self._by_id[topic.topic_id]
+
+    def _extend(self, topic: Topic, partitions: int) -> None:
+        if partitions < 1:
+            raise ValueError(f"a topic has at least 1 partition, not {partitions}")
+        for index in range(len(topic.partitions), partitions):
+            count = len(self._brokers)
+            replicas = tuple(self._brokers[(index + step) % count] for step in range(min(count, _REPLICAS)))
+            topic.partitions.append(Partition(index, replicas[0], replicas, _log(topic, verify=self._verify)))
+
+
+def _log(topic: Topic, *, verify: bool) -> PartitionLog:
+    timestamps = topic.config.get("message.timestamp.type", "CreateTime")
+    if timestamps not in {"CreateTime", "LogAppendTime"}:
+        raise ValueError(f"message.timestamp.type is CreateTime or LogAppendTime, not {timestamps!r}")
+    limit = int(topic.config.get("max.message.bytes", _MAX_MESSAGE_BYTES))
+    return PartitionLog(max_message_bytes=limit, stamps_time=timestamps == "LogAppendTime", verify=verify)

@@ -1,0 +1,59 @@
+"""Which versions two peers agree on."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.wire.api import CLIENT_VERSIONS, NAMES, ApiKey, is_flexible, negotiate
+from aioproducer.wire.messages import SPECS
+
+
+def test_the_versions_that_we_speak() -> None:
+    """What the producer and the fake cluster were written for."""
+    assert CLIENT_VERSIONS == {
+        ApiKey.PRODUCE: (3, 13),
+        ApiKey.FETCH: (4, 17),
+        ApiKey.LIST_OFFSETS: (1, 9),
+        ApiKey.METADATA: (0, 13),
+        ApiKey.FIND_COORDINATOR: (0, 6),
+        ApiKey.API_VERSIONS: (0, 4),
+        ApiKey.CREATE_TOPICS: (2, 7),
+        ApiKey.INIT_PRODUCER_ID: (0, 5),
+    }
+
+
+def test_each_request_has_its_answer() -> None:
+    """Names lead to both messages, with the same versions."""
+    for name in NAMES.values():
+        request, response = SPECS[f"{name}.request"], SPECS[f"{name}.response"]
+        assert (request.versions, request.flexible) == (response.versions, response.flexible)
+    assert len(SPECS) == 2 * len(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "version"),
+    [
+        ((0, 13), 13),
+        ((0, 99), 13),
+        ((0, 9), 9),
+        ((3, 3), 3),
+        ((13, 20), 13),
+        ((0, 2), None),  # a broker before 0.11
+        ((14, 20), None),
+        ((9, 8), None),
+    ],
+)
+def test_the_highest_common_version_is_taken(theirs: tuple[int, int], version: int | None) -> None:
+    """For Produce, of which we know 3 to 13."""
+    assert negotiate(ApiKey.PRODUCE, {0: theirs, 3: (0, 13)}) == version
+
+
+def test_a_request_that_the_broker_does_not_list_has_no_version() -> None:
+    """None, as without a common one."""
+    assert negotiate(ApiKey.PRODUCE, {}) is None
+
+
+def test_flexible_headers_begin_where_kafka_says() -> None:
+    """Produce from 9 on; of requests that we do not know, none."""
+    assert [version for version in range(15) if is_flexible(ApiKey.PRODUCE, version)] == list(range(9, 15))
+    assert not is_flexible(999, 5)

@@ -1,0 +1,229 @@
+"""Decoding what a broken or hostile peer sends: a message, or one ProtocolError, in bounded time and memory."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from wire_samples import EVERY_CODEC, encoded, in_steps, messages
+
+from aioproducer.errors import ProtocolError
+from aioproducer.wire.messages import SPECS
+from aioproducer.wire.schema import codec, message
+
+if TYPE_CHECKING:
+    from aioproducer.wire.spec import Field
+
+_VARINT_4E9 = b"\xff\xff\xff\xff\x0f"
+
+
+def _full(path: str, fields: list[Field], version: int) -> Any:
+    """A message with something in every field and two of everything."""
+    singles = {"str": "text", "bytes": b"records", "uuid": bytes(range(16)), "bool": True}
+    values = {}
+    for field in fields:
+        single = _full(field.path, field.fields, version) if field.kind == "struct" else singles.get(field.kind, 3)
+        values[field.name] = [single, single] if field.is_array else single
+    return message(path, **values)
+
+
+def _sample(name: str, version: int) -> bytes:
+    return encoded(name, version, _full(name, SPECS[name].fields, version))
+
+
+def _decoded(name: str, version: int, data: bytes) -> Any:
+    """A message, or the ProtocolError. Anything else that is raised fails the test."""
+    try:
+        return codec(name, version).decode(data)
+    except ProtocolError as error:
+        return error
+
+
+def _outcome(name: str, version: int, data: bytes) -> Any:
+    """What decoding gives, the same at once and in steps."""
+    decoded = _decoded(name, version, data)
+    if isinstance(decoded, ProtocolError):
+        with pytest.raises(ProtocolError) as raised:
+            in_steps(name, version, data)
+        assert str(raised.value) == str(decoded)
+    else:
+        assert in_steps(name, version, data)[0] == decoded
+    return decoded
+
+
+def _mutated(data: bytes, chance: random.Random) -> bytes:
+    changed = bytearray(data)
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(len(changed) + 1)
+        match chance.randrange(5):
+            case 0:
+                changed[at : at + 1] = bytes([chance.randrange(256)])
+            case 1:
+                changed[at : at + 4] = chance.choice([b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\xff\xff\xff\xfe", _VARINT_4E9])
+            case 2:
+                changed[at:at] = chance.choice([b"\xff", _VARINT_4E9, b"\xff\xff\xff\xff\xff\x01", b"\0"])
+            case 3:
+                del changed[at:]
+            case _:
+                del changed[at : at + chance.randint(1, 5)]
+    return bytes(changed)
+
+
+@pytest.mark.parametrize(("name", "version"), EVERY_CODEC)
+def test_mutated_bytes_give_a_message_or_a_protocol_error(name: str, version: int) -> None:
+    """Whatever is done to a message's bytes, decoding ends in a message or in a ProtocolError, in both decoders alike."""
+    data, chance = _sample(name, version), random.Random(f"{name} {version}")
+    outcomes = [_outcome(name, version, _mutated(data, chance)) for _ in range(80)]
+    assert len(data) < 8 or any(isinstance(outcome, ProtocolError) for outcome in outcomes)
+
+
+@pytest.mark.parametrize(("name", "version"), EVERY_CODEC)
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.binary(max_size=200))
+def test_noise_gives_a_message_or_a_protocol_error(name: str, version: int, data: bytes) -> None:
+    """Bytes that were never a message do no more harm."""
+    _outcome(name, version, data)
+
+
+@pytest.mark.parametrize(("name", "version"), EVERY_CODEC)
+def test_a_message_that_ends_early_or_goes_on_is_refused(name: str, version: int) -> None:
+    """Each beginning of a message, and the message with a byte behind it, is a ProtocolError that names the message."""
+    data = _sample(name, version)
+    for end in range(len(data)):
+        with pytest.raises(ProtocolError, match=f"^{name} v{version}: "):
+            codec(name, version).decode(data[:end])
+    with pytest.raises(ProtocolError, match="1 bytes follow the message"):
+        codec(name, version).decode(data + b"\0")
+
+
+@pytest.mark.parametrize(("name", "version"), EVERY_CODEC)
+def test_no_count_or_length_makes_memory(name: str, version: int) -> None:
+    """A huge number at any place of a message is refused, or is a number, before memory of that size is taken."""
+    data = _sample(name, version)
+    huge = _VARINT_4E9 if version >= SPECS[name].flexible else b"\x7f\xff\xff\xff"
+    codec(name, version).decode(data)  # compiles it
+    tracemalloc.start()
+    try:
+        for at in range(len(data)):
+            _decoded(name, version, data[:at] + huge + data[at + len(huge) :])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 300_000
+
+
+def test_a_count_is_compared_with_what_its_elements_take() -> None:
+    """A megabyte of zeros claims as many topics as it has bytes: refused at once, not after a million objects."""
+    count = (1_000_000).to_bytes(4, "big")
+    data = bytes(4) + bytes(4) + bytes(2) + bytes(4) + count + bytes(1_000_000)  # throttle, brokers, cluster id, controller, topics
+    with pytest.raises(ProtocolError, match="topics claims a size of 1000000 with 1000000 bytes left"):
+        codec("Metadata.response", 5).decode(data)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "data", "words"),
+    [
+        ("FindCoordinator.request", 0, b"\xff\xff", "key claims a size of -1"),  # null, where there is none
+        ("FindCoordinator.request", 0, b"\xff\xfe", "key claims a size of -2"),
+        ("FindCoordinator.request", 3, b"\0\0\0", "key claims a size of -1"),
+        ("InitProducerId.request", 0, b"\xff\xfe\0\0\0\0", "transactional_id claims a size of -2"),
+        ("Metadata.request", 0, b"\xff\xff\xff\xff", "topics claims a size of -1"),  # null came with v1
+        ("Metadata.request", 1, b"\xff\xff\xff\xfe", "topics claims a size of -2"),
+        ("Metadata.request", 9, b"\x02\0\0\0\0\0", "topics.name claims a size of -1"),
+        ("FindCoordinator.request", 0, b"\0\x02\xc3\x28", "not UTF-8"),
+        ("FindCoordinator.request", 0, b"\0\x03ab", "key claims a size of 3 with 2 bytes left"),
+        ("FindCoordinator.request", 3, b"\x80\x80\x80\x80\x80\x01" + bytes(9), "longer than five bytes"),
+        ("FindCoordinator.request", 4, b"\0\0\0", "coordinator_keys claims a size of -1"),
+    ],
+)
+def test_what_is_wrong_is_said(name: str, version: int, data: bytes, words: str) -> None:
+    """The error names the field and the sizes."""
+    with pytest.raises(ProtocolError, match=words):
+        codec(name, version).decode(data)
+
+
+# Tagged fields: an InitProducerId.request v2 without them is b"\0" + 4 bytes of time-out
+
+
+@pytest.mark.parametrize("tags", [b"\0", b"\x01\x07\x03abc", b"\x02\x07\0\xff\x7f\x01x", b"\x01\x07\x80\x01" + bytes(128)])
+def test_unknown_tags_are_skipped(tags: bytes) -> None:
+    """A newer peer's tagged fields do not disturb; the rest is read as if they were not there."""
+    assert codec("InitProducerId.request", 2).decode(b"\0\0\0\0\x09" + tags).transaction_timeout_ms == 9
+
+
+@pytest.mark.parametrize("tags", [b"\x01", b"\x01\x07", b"\x01\x07\x04abc", b"\xff\xff\xff\xff\x0f\x07\0", b"\x01\x07" + _VARINT_4E9])
+def test_tags_that_lead_past_the_end_are_refused(tags: bytes) -> None:
+    """A tagged field's size is held against the bytes left, as is their count."""
+    with pytest.raises(ProtocolError):
+        codec("InitProducerId.request", 2).decode(b"\0\0\0\0\x09" + tags)
+
+
+def test_known_tags_are_read_among_unknown_ones() -> None:
+    """Features of an ApiVersions answer stand between tags of the future."""
+    epoch = b"\x01\x08" + (7).to_bytes(8, "big")
+    body = b"\x02" + b"\x04kip" + b"\0\x05\0\x01" + b"\0"
+    features = b"\x02" + bytes([len(body)]) + body
+    answer = codec("ApiVersions.response", 3).decode(b"\0\0\x01\0\0\0\0" + b"\x04" + epoch + features + b"\x09\x01x" + b"\x0a\0")
+    assert answer.finalized_features_epoch == 7
+    assert [(feature.name, feature.max_version_level) for feature in answer.finalized_features] == [("kip", 5)]
+    assert (answer.supported_features, answer.zk_migration_ready) == ((), False)
+
+
+@pytest.mark.parametrize("size", [7, 9])
+def test_a_known_tag_of_another_size_is_refused(size: int) -> None:
+    """A tagged int64 that claims seven or nine bytes: whoever wrote it meant something else."""
+    data = b"\0\0\x01\0\0\0\0" + b"\x01\x01" + bytes([size]) + bytes(9)
+    with pytest.raises(ProtocolError, match="finalized_features_epoch"):
+        codec("ApiVersions.response", 3).decode(data)
+
+
+# Sizes of more than one byte, and arrays of many sizes
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 8, 9, 126, 127, 128, 300, 20_000])
+@pytest.mark.parametrize("version", [8, 12])
+def test_arrays_of_any_size(count: int, version: int) -> None:
+    """Counts on both sides of each varint boundary, and of the table of short layouts."""
+    numbers, ids = tuple(range(count)), [message("Metadata.response.topics", name=f"t{i}") for i in range(count % 1000)]
+    partition = message("Metadata.response.topics.partitions", replica_nodes=numbers, isr_nodes=numbers[:3])
+    answer = message("Metadata.response", topics=[message("Metadata.response.topics", name="x" * count, partitions=[partition]), *ids])
+    assert codec("Metadata.response", version).decode(encoded("Metadata.response", version, answer)) == answer
+
+
+# Steps
+
+
+def test_steps_are_one_per_partition() -> None:
+    """Brokers, topics and their partitions are read one at a time, so a slice is never longer than one element."""
+    partitions = [message("Metadata.response.topics.partitions", partition_index=i) for i in range(50)]
+    topics = [message("Metadata.response.topics", name=f"t{i}", partitions=partitions) for i in range(4)]
+    answer = message("Metadata.response", brokers=[message("Metadata.response.brokers", host="h")] * 3, topics=topics)
+    decoded, steps = in_steps("Metadata.response", 12, encoded("Metadata.response", 12, answer))
+    assert decoded == answer
+    assert steps == 3 + 4 + 4 * 50
+
+
+def test_steps_can_be_left() -> None:
+    """Nobody needs to finish: closing the generator ends it quietly."""
+    answer = message("Metadata.response", topics=[message("Metadata.response.topics", name="t")] * 2)
+    decoding = codec("Metadata.response", 12).decode_in_steps(encoded("Metadata.response", 12, answer))
+    next(decoding)
+    decoding.close()
+    with pytest.raises(StopIteration):
+        next(decoding)
+
+
+@settings(max_examples=50, deadline=None)
+@given(draw=st.data())
+def test_the_buffer_may_be_any_kind(draw: st.DataObject) -> None:
+    """bytes, bytearray and memoryview decode alike, and the message does not look into the buffer afterwards."""
+    sample = draw.draw(messages("Fetch.response", 12))
+    data = bytearray(encoded("Fetch.response", 12, sample))
+    decoded = codec("Fetch.response", 12).decode(data)
+    assert decoded == codec("Fetch.response", 12).decode(memoryview(data)) == sample
+    data[:] = bytes(len(data))
+    assert decoded == sample

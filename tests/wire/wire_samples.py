@@ -1,0 +1,72 @@
+"""Messages to try, made from their specs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import strategies as st
+
+from aioproducer.wire.messages import SPECS
+from aioproducer.wire.schema import codec, message_type
+from aioproducer.wire.spec import ZERO_ID
+
+if TYPE_CHECKING:
+    from aioproducer.wire.spec import Field
+
+EVERY_CODEC = [(name, version) for name, spec in SPECS.items() for version in spec.versions]
+_BITS = {"i8": 7, "i16": 15, "i32": 31, "i64": 63}
+_KNOWN_ERRORS = st.sampled_from([-1, 0, 1, 2, 3, 6, 7, 10, 35, 87])  # kio refuses codes that it does not know
+
+
+def messages(name: str, version: int, *, tame: bool = False) -> st.SearchStrategy[Any]:
+    """Any message of that version. Tame: with error codes and times that kio takes."""
+    return _structures(name, SPECS[name].fields, version, tame=tame)
+
+
+def encoded(name: str, version: int, message: Any) -> bytes:
+    """The message as one piece."""
+    return b"".join(codec(name, version).encode(message))
+
+
+def in_steps(name: str, version: int, data: bytes) -> tuple[Any, int]:
+    """What the stepped decoder makes of the bytes, and in how many steps."""
+    decoding = codec(name, version).decode_in_steps(data)
+    steps = 0
+    while True:
+        try:
+            next(decoding)
+        except StopIteration as end:
+            return end.value, steps
+        steps += 1
+
+
+def _structures(path: str, fields: list[Field], version: int, *, tame: bool) -> st.SearchStrategy[Any]:
+    present = {field.name: _values(field, version, tame=tame) for field in fields if version in field.versions}
+    return st.builds(message_type(path), **present)
+
+
+def _values(field: Field, version: int, *, tame: bool) -> st.SearchStrategy[Any]:
+    values = _singles(field, version, tame=tame)
+    if field.is_array:
+        longest = 20 if field.kind in _BITS else 3
+        values = st.lists(values, max_size=longest)
+        if field.kind in _BITS:
+            values = values.map(tuple)
+    return st.none() | values if version in field.null_versions else values
+
+
+def _singles(field: Field, version: int, *, tame: bool) -> st.SearchStrategy[Any]:
+    if field.kind == "struct":
+        return _structures(field.path, field.fields, version, tame=tame)
+    if field.kind in _BITS:
+        if tame and field.name.endswith("error_code"):
+            return _KNOWN_ERRORS
+        if tame and field.name.endswith("_ms"):
+            return st.integers(0, 2**31 - 1)
+        return st.integers(-(2 ** _BITS[field.kind]), 2 ** _BITS[field.kind] - 1)
+    return {
+        "bool": st.booleans(),
+        "str": st.text(max_size=150),
+        "uuid": st.just(ZERO_ID) | st.binary(min_size=16, max_size=16),
+        "bytes": st.binary(max_size=300),
+    }[field.kind]
