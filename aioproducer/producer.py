@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import warnings
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from aioproducer.config import ProducerConfig
 from aioproducer.engine.engine import Engine
 from aioproducer.engine.hot import SendPath, Way
 from aioproducer.errors import ProducerClosed
-from aioproducer.model import Compression
 from aioproducer.net.transport import TcpDialer
 from aioproducer.records.compression import check_available
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from aioproducer.engine.hot import Delivery
     from aioproducer.interfaces import Dialer
-    from aioproducer.model import FlushSummary, Headers, RecordMetadata
+    from aioproducer.model import Compression, FlushSummary, Headers, RecordMetadata
 
 __all__ = ["Producer"]
 
@@ -47,7 +46,7 @@ class Producer(SendPath[K, V], Generic[K, V]):
 
     def __init__(self, config: ProducerConfig | None = None, *, dialer: Dialer | None = None, **options: Any) -> None:
         self.config = ProducerConfig.of(config, options)
-        check_available(Compression(self.config.compression_type))
+        check_available(cast("Compression", self.config.compression_type))
         self._dialer = dialer or TcpDialer()
         self._way = Way(lambda: 0, self._send_unstarted)
         self._engine: Engine | None = None

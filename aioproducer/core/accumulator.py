@@ -155,6 +155,7 @@ class Accumulator:
         batch = cell.current
         if batch is None:
             return None
+        assert batch.open is not None
         batch.payload, batch.base_timestamp, batch.max_timestamp = batch.open.close()
         batch.count = batch.open.count
         batch.open = None
@@ -182,7 +183,8 @@ class Accumulator:
             self._ready.setdefault(cell.leader, OrderedDict())[cell] = None
 
     def _unready(self, cell: Cell) -> None:
-        self._ready.get(cell.leader, {}).pop(cell, None)
+        if (ready := self._ready.get(cell.leader)) is not None:
+            ready.pop(cell, None)
 
     def ready_nodes(self) -> Iterator[int]:
         """Brokers with something to drain; `NOBODY` among them shows partitions that wait for a leader."""

@@ -18,5 +18,5 @@ class Backoff(NamedTuple):
 
     def after(self, failures: int, chance: float) -> float:
         """Seconds to wait after so many failures in a row (1 = the first); `chance` is random in [0, 1)."""
-        pause = min(self.longest, self.first * 2 ** min(max(failures - 1, 0), _MAX_DOUBLINGS))
+        pause = min(self.longest, self.first * 2.0 ** min(max(failures - 1, 0), _MAX_DOUBLINGS))
         return min(self.longest, pause * (1 - _JITTER + 2 * _JITTER * chance))

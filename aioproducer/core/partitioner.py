@@ -29,4 +29,3 @@ def murmur2(key: bytes) -> int:
         hashed = (hashed ^ int.from_bytes(key[size - rest :], "little")) * _M & _MASK
     hashed = (hashed ^ hashed >> 13) * _M & _MASK
     return hashed ^ hashed >> 15
-

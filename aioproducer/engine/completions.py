@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["Completions"]
 
 _TURN: Final = 0.002  # seconds of waking in one loop turn; who is woken runs user code
+_MOST: Final = 2048  # callbacks in one loop turn, or what they stand for
 _STRIDE: Final = 16  # wake-ups between two looks at the clock
 
 
@@ -24,14 +25,13 @@ class Completions:
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
-        self._queue: deque[tuple[BatchResult, Iterator[tuple[Any, Any]]]] = deque()
+        self._queue: deque[Iterator[int]] = deque()
         self._is_due = False
 
     def add(self, result: BatchResult) -> None:
         """A batch ended; its waiters' turn comes with `run`, or by itself in the next loop turn."""
-        waiters = result.take_waiters()
-        if waiters is not None:
-            self._queue.append((result, waiters))
+        if result.is_awaited:
+            self._queue.append(result.waking())
             self._schedule()
 
     def _schedule(self) -> None:
@@ -44,17 +44,16 @@ class Completions:
         self.run()
 
     def run(self) -> None:
-        """Wake in order until done, or until this turn's time is over. Only from a callback of the loop."""
+        """Wake in order until done, or until this turn's part is. Only from a callback of the loop."""
         queue = self._queue
         until = self._loop.time() + _TURN
-        woken = 0
+        woken = spent = 0
         try:
             while queue:
-                result, waiters = queue[0]
-                for who, calls in waiters:
-                    result.wake_one(who, calls)
+                for cost in queue[0]:
                     woken += 1
-                    if not woken % _STRIDE and self._loop.time() > until:
+                    spent += cost
+                    if spent >= _MOST or (not woken % _STRIDE and self._loop.time() > until):
                         return
                 queue.popleft()
         finally:

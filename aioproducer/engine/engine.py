@@ -7,7 +7,7 @@ import logging
 import os
 import random
 import weakref
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from aioproducer.core.accumulator import Accumulator
 from aioproducer.core.backoff import Backoff
@@ -21,7 +21,7 @@ from aioproducer.engine.result import Home
 from aioproducer.engine.sender import Sender
 from aioproducer.engine.supervisor import Supervisor
 from aioproducer.errors import KafkaError, ProducerClosed
-from aioproducer.model import Compression, FlushSummary
+from aioproducer.model import FlushSummary
 from aioproducer.net.cluster import Cluster
 from aioproducer.net.node import NetSettings
 
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from aioproducer.config import ProducerConfig
+    from aioproducer.core.batch import Batch
     from aioproducer.errors import DeliveryError
+    from aioproducer.model import Compression
     from aioproducer.interfaces import Dialer
 
 __all__ = ["Engine"]
@@ -62,7 +64,7 @@ class Engine:
         self._home = Home(self.loop, self._on_unseen)
         self._completions = Completions(self.loop)
         self._supervisor = Supervisor(self._on_crash)
-        self._encoder = Encoder(Compression(config.compression_type))
+        self._encoder = Encoder(cast("Compression", config.compression_type))
         self._accumulator = Accumulator(
             FULL,
             linger=config.linger_ms / 1000,
@@ -78,7 +80,7 @@ class Engine:
             self._accumulator,
             self.pool,
             self._home,
-            want=lambda topic: self._refresher.want(topic),
+            want=self._want,
             turn=self._sender.turn,
             chance=chance,
         )
@@ -93,7 +95,7 @@ class Engine:
             setup_timeout=config.socket_connection_setup_timeout_ms / 1000,
             reconnect=Backoff(config.reconnect_backoff_ms / 1000, config.reconnect_backoff_max_ms / 1000),
         )
-        self._make_network = lambda: self._connect(settings, backoff, chance)
+        self._connect(settings, backoff, chance)
 
     def _connect(self, settings: NetSettings, backoff: Backoff, chance: Callable[[], float]) -> None:
         servers = self._config.bootstrap_servers
@@ -110,6 +112,12 @@ class Engine:
         )
         self._sender.connect(self._intake, self._cluster, self._refresher.urge)
 
+    def _on_close(self, batch: Batch) -> None:
+        self._intake.settle(batch)
+
+    def _want(self, topic: str) -> None:
+        self._refresher.want(topic)
+
     async def start(self) -> None:
         """Start the tasks and wait for the first metadata.
 
@@ -119,7 +127,7 @@ class Engine:
         """
         await self._supervisor.start()
         try:
-            self._make_network()
+            self._cluster.start()
             await self._refresher.bootstrap(self._config.max_block_ms / 1000)
         except BaseException:
             await self._end(ProducerClosed("the producer did not start"))
@@ -201,8 +209,7 @@ class Engine:
         self._way.fast = {}
         self._intake.close(lambda: ProducerClosed(str(cause)))
         self._sender.fail_all(cause)
-        if hasattr(self, "_cluster"):
-            self._cluster.close(now=self.failure is not None)
+        self._cluster.close(now=self.failure is not None)
 
     def _on_crash(self, error: BaseException) -> None:
         """A task of ours ended by a bug, or was cancelled from outside: never a silent hang."""

@@ -146,12 +146,12 @@ class Delivery:
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         result = self._result
         if result.outcome is _PENDING:
-            waiter = result.add_waiter(self.index)
-            waiter._asyncio_future_blocking = True  # noqa: SLF001  (what a future's own __await__ does)
-            try:
-                yield waiter
-            finally:
-                result.remove_waiter(waiter)
+            future = result.home.loop.create_future()  # each task its own: cancelling it touches no other
+            if result.futures is None:
+                result.futures = [future]
+            else:
+                result.futures.append(future)
+            yield from future
         return result.metadata(self.index) if result.outcome is _DONE else result.get(self.index)
 
     def result(self) -> RecordMetadata:
@@ -167,7 +167,8 @@ class Delivery:
 
     def exception(self) -> DeliveryError | None:
         """Its `DeliveryError`, or None once acknowledged; raises as `result` does while neither is known."""
-        return self._result.failure()
+        result = self._result
+        return None if result.outcome is _DONE else result.failure()
 
     def done(self) -> bool:
         """Whether it ended."""
@@ -184,7 +185,8 @@ class Delivery:
             return False
         self._result = result.home.cancelled
         result.look()
-        result.cancel_callbacks(self)
+        for callback, context in result.take_callbacks(self, None):
+            result.home.loop.call_soon(callback, self, context=context)
         return True
 
     def get_loop(self) -> AbstractEventLoop:
@@ -193,12 +195,13 @@ class Delivery:
 
     def add_done_callback(self, callback: Callable[[Delivery], object], *, context: Context | None = None) -> None:
         """Call `callback(delivery)` once it ended, in the order of the records; one that raises harms no other."""
-        self._result.look()
-        self._result.add_callback(self, callback, context)
+        result = self._result
+        result.looked_at = True
+        result.add_callback(self, callback, context)
 
     def remove_done_callback(self, callback: Callable[[Delivery], object]) -> int:
         """Forget a callback; how many there were."""
-        return self._result.remove_callback(self, callback)
+        return len(self._result.take_callbacks(self, callback))
 
     def _make_cancelled_error(self) -> CancelledError:
         """What `asyncio.gather` asks of a cancelled child; without it gather hangs."""
@@ -285,19 +288,16 @@ class SendPath(Generic[K, V]):
         try:
             route = way.fast[topic]
             if partition is None and timestamp_ms is None and not headers and here() == way.here:
-                if key is None:
-                    cell = route.sticky
-                else:
-                    cell = route.by_key.get(key) or route.place(key)
+                cell = route.sticky if key is None else route.by_key.get(key) or route.place(key)
                 now_ms = way.turn_ms or way.tick()
                 open_batch = cell.open
                 index = open_batch.append(now_ms, key, value)
-                if index < 0 and way.make_room(cell, key, value):
+                if index < 0 and way.make_room(cell, key, value):  # type: ignore[arg-type]  # it says no to what is not bytes
                     open_batch = cell.open
                     index = open_batch.append(now_ms, key, value)
                 if index >= 0:
                     delivery = Delivery()
-                    delivery._result = open_batch.result
+                    delivery._result = open_batch.result  # noqa: SLF001
                     delivery.index = index
                     return delivery
         except (KeyError, TypeError, AttributeError):  # no open way to that topic, or no plain record; the slow way says which

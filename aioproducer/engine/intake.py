@@ -223,7 +223,9 @@ class Intake:
         if (value is not None and type(value) is not bytes) or self._must_pause():
             return False
         size = _MOST_OVERHEAD + (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
-        if size > _STEP or size > self._limit or (key is None and cell.current is None):  # without a key the next batch is another partition's
+        if (
+            size > _STEP or size > self._limit or (key is None and cell.current is None)
+        ):  # without a key the next batch is another partition's
             return False
         if cell.current is not None:
             if self._grow(cell.current, size):

@@ -8,15 +8,16 @@ from __future__ import annotations
 import enum
 from asyncio import CancelledError, InvalidStateError
 from contextvars import Context, copy_context
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.engine.waiter import Waiter, run_callback
+from aioproducer.engine.waiter import run_callback
 from aioproducer.model import RecordMetadata, TimestampType
 from aioproducer.records.record_batch import VARINT, unvarint
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
-    from collections.abc import Callable, Iterator
+    from asyncio import AbstractEventLoop, Future
+    from collections.abc import Callable, Iterable, Iterator
 
     from aioproducer.engine.hot import Delivery
     from aioproducer.errors import DeliveryError
@@ -25,6 +26,7 @@ __all__ = ["BatchResult", "Home", "Outcome"]
 
 _UNVARINT: Final = {encoded: value for value, encoded in enumerate(VARINT[:-1])} | {b"\x01": -1}
 _new_tuple: Final = tuple.__new__
+_TASK: Final = 8  # what waking a task costs, in callbacks: it runs user code
 _CREATE_TIME: Final = TimestampType.CREATE_TIME
 
 
@@ -74,14 +76,14 @@ class BatchResult:
 
     __slots__ = (
         "_context",
-        "_is_sorted",
-        "_last_index",
         "_late",
         "_unseen",
         "base_offset",
         "base_timestamp",
+        "callbacks",
         "count",
         "error",
+        "futures",
         "home",
         "key_sizes",
         "looked_at",
@@ -91,7 +93,6 @@ class BatchResult:
         "timestamps",
         "topic",
         "value_sizes",
-        "waiters",
     )
 
     def __init__(self, home: Home, topic: str, partition: int, base_timestamp: int) -> None:
@@ -105,15 +106,14 @@ class BatchResult:
         self.count = 0
         self.error: DeliveryError | None = None
         self.looked_at = False
-        self.waiters: dict[Any, tuple[Any, ...] | None] | None = None
+        self.futures: list[Future[None]] | None = None  # of tasks that await a record: a loop's own future is the cheapest
+        self.callbacks: list[Any] | None = None  # delivery, callback, context, and so on: no object each
         self.key_sizes: list[bytes] = []
         self.value_sizes: list[bytes] = []
         self.timestamps: list[bytes] | None = None  # None: one timestamp for all
         self._unseen: Unseen | None = None
-        self._late: list[tuple[Any, ...]] | None = None
+        self._late: list[Any] | None = None
         self._context: Context | None = None
-        self._last_index = -1
-        self._is_sorted = True
 
     # What a delivery tells
 
@@ -158,7 +158,7 @@ class BatchResult:
     # Its one end
 
     def complete(self, base_offset: int, log_append_time_ms: int) -> None:
-        """Acknowledged: who waits is woken by `wake`, once the caller's own state is consistent."""
+        """Acknowledged: who waits is woken by `waking`, once the caller's own state is consistent."""
         self.outcome = DONE
         self.base_offset = base_offset
         if log_append_time_ms >= 0:
@@ -180,80 +180,68 @@ class BatchResult:
 
     # Who waits
 
-    def add_waiter(self, index: int) -> Waiter:
-        """A waiter for the task that awaits the record at `index`."""
-        waiter = Waiter(self.home.loop, index)
-        self._enter(waiter, index, None)
-        return waiter
-
-    def remove_waiter(self, waiter: Waiter) -> None:
-        """Forget a waiter; nothing if it was woken."""
-        if self.waiters is not None:
-            self.waiters.pop(waiter, None)
-
     def add_callback(self, delivery: Delivery, callback: Callable[[Any], object], context: Context | None) -> None:
         """Call `callback(delivery)` once the batch ended; soon if it has."""
         if context is None:
             context = copy_context()
-            if self._context is not None and self._context == context:
+            if self._context == context:
                 context = self._context  # an equal snapshot: keep one, not one for each record that the collector walks
             else:
                 self._context = context
-        if self.outcome is not PENDING:
-            if self._late is None:
-                self._late = []
-                self.home.loop.call_soon(self._run_late)  # one for all of them: a Handle each would be the main cost of gather
-            self._late.append((callback, context, delivery))
-            return
-        calls = self.waiters.get(delivery) if self.waiters is not None else None
-        self._enter(delivery, delivery.index, (*(calls or ()), callback, context))
-
-    def remove_callback(self, delivery: Delivery, callback: Callable[[Any], object]) -> int:
-        """Forget a callback; how many there were."""
-        calls = self.waiters.get(delivery) if self.waiters is not None else None
-        if not calls or self.waiters is None:
-            return 0
-        kept = [(calls[at], calls[at + 1]) for at in range(0, len(calls), 2) if calls[at] != callback]
-        if kept:
-            self.waiters[delivery] = tuple(part for pair in kept for part in pair)
+        if self.outcome is PENDING:
+            if self.callbacks is None:
+                self.callbacks = [delivery, callback, context]
+            else:
+                self.callbacks += (delivery, callback, context)
+        elif self._late is None:
+            self._late = [delivery, callback, context]
+            self.home.loop.call_soon(self._run_late)  # one for all of them: a Handle each would be the main cost of gather
         else:
-            del self.waiters[delivery]
-        return len(calls) // 2 - len(kept)
+            self._late += (delivery, callback, context)
 
-    def cancel_callbacks(self, delivery: Delivery) -> None:
-        """The delivery was cancelled: its own callbacks run soon, the record goes its way."""
-        calls = self.waiters.pop(delivery, None) if self.waiters is not None else None
-        for at in range(0, len(calls or ()), 2):
-            assert calls is not None
-            self.home.loop.call_soon(calls[at], delivery, context=calls[at + 1])
+    def take_callbacks(self, delivery: Delivery, callback: Callable[[Any], object] | None) -> list[tuple[Any, Any]]:
+        """Take back the delivery's callbacks that equal `callback`, all of them for None, each with its context."""
+        kept: list[Any] = []
+        taken = []
+        for who, function, context in _triples(self.callbacks or ()):
+            if who is delivery and callback in (None, function):
+                taken.append((function, context))
+            else:
+                kept += (who, function, context)
+        if taken:
+            self.callbacks = kept
+        return taken
 
-    def take_waiters(self) -> Iterator[tuple[Any, tuple[Any, ...] | None]] | None:
-        """Those who wait, in the order of their records; None if nobody does. Each is given to `wake_one` once."""
-        waiters, self.waiters = self.waiters, None
+    def waking(self) -> Iterator[int]:
+        """Wake who awaits a record, and call back in the order of the records; after each it gives what that may cost, in callbacks.
+
+        Only from a callback of the loop.
+        """
+        futures, self.futures = self.futures, None
+        callbacks, self.callbacks = self.callbacks, None
         self._context = None
-        if not waiters:
-            return None
-        if self._is_sorted:
-            return iter(waiters.items())
-        return iter(sorted(waiters.items(), key=lambda entry: entry[0].index))
+        for future in futures or ():
+            if not future.done():
+                future.set_result(None)
+                yield _TASK
+        triples = list(_triples(callbacks or ()))
+        if any(later[0].index < earlier[0].index for earlier, later in pairwise(triples)):
+            triples.sort(key=lambda triple: triple[0].index)
+        for delivery, callback, context in triples:
+            run_callback(self.home.loop, context, callback, delivery)
+            yield 1
 
-    def wake_one(self, who: Any, calls: tuple[Any, ...] | None) -> None:
-        """Wake one waiter, or run one delivery's callbacks. Only from a callback of the loop."""
-        if calls is None:
-            who.wake()
-            return
-        for at in range(0, len(calls), 2):
-            run_callback(self.home.loop, calls[at + 1], calls[at], who)
-
-    def _enter(self, who: Any, index: int, calls: tuple[Any, ...] | None) -> None:
-        if self.waiters is None:
-            self.waiters = {}
-        self.waiters[who] = calls
-        if index < self._last_index:
-            self._is_sorted = False
-        self._last_index = index
+    @property
+    def is_awaited(self) -> bool:
+        """Whether `waking` has anything to do."""
+        return self.futures is not None or self.callbacks is not None
 
     def _run_late(self) -> None:
         late, self._late = self._late, None
-        for callback, context, delivery in late or ():
+        for delivery, callback, context in _triples(late or ()):
             run_callback(self.home.loop, context, callback, delivery)
+
+
+def _triples(flat: Iterable[Any]) -> Iterator[tuple[Any, Any, Any]]:
+    parts = iter(flat)
+    return zip(parts, parts, parts, strict=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from aioproducer.core.batch import Batch, Event, State
 from aioproducer.core.metadata import NO_ID
@@ -73,8 +73,8 @@ class Sender:
         self._encoder = encoder
         self._backoff = backoff
         self._chance = chance
-        self._acks = Acks(config.acks)
-        self._codec = Compression(config.compression_type)
+        self._acks = cast("Acks", config.acks)
+        self._codec = cast("Compression", config.compression_type)
         self._request_timeout = config.request_timeout_ms / 1000
         self._burst = 0  # loop turns that the burst of sends at hand has lasted
         self._is_turn_due = False

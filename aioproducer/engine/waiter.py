@@ -37,15 +37,14 @@ class Waiter:
     Cancelling the task cancels this waiter alone.
     """
 
-    __slots__ = ("_asyncio_future_blocking", "_callback", "_context", "_loop", "_state", "index")
+    __slots__ = ("_asyncio_future_blocking", "_callback", "_context", "_loop", "_state")
 
-    def __init__(self, loop: AbstractEventLoop, index: int = 0) -> None:
+    def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
         self._state = 0  # 0 waiting, 1 woken, 2 cancelled
         self._callback: Callable[[Any], object] | None = None
         self._context: Context | None = None
         self._asyncio_future_blocking = False
-        self.index = index
 
     def __await__(self) -> Generator[Waiter, None, None]:
         if self._state == 0:

@@ -40,12 +40,20 @@ class Cluster:
         for at, address in enumerate(addresses):
             host, _, port = address.rpartition(":")
             broker = Broker(_FIRST_BOOTSTRAP_ID - at, host.strip("[]"), int(port))
-            self._bootstrap[broker.node_id] = self._add(broker)
+            self._bootstrap[broker.node_id] = Node(broker, settings, on_change)
+
+    def start(self) -> None:
+        """Start the tasks of the bootstrap addresses."""
+        for node in self._bootstrap.values():
+            self._run(node)
 
     def _add(self, broker: Broker) -> Node:
         node = Node(broker, self._settings, self._on_change)
-        self._spawn(node.run(), f"node {broker.node_id} {node.where}")
+        self._run(node)
         return node
+
+    def _run(self, node: Node) -> None:
+        self._spawn(node.run(), f"node {node.broker.node_id} {node.where}")
 
     def node(self, node_id: int) -> Node | None:
         """The broker of that id, if it is one of the cluster's now."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aioproducer.core.backoff import Backoff
 from aioproducer.errors import ConnectionLost, KafkaError, RequestTimedOut, TransportError
 from aioproducer.net.connection import Answer, Connection
 from aioproducer.net.handshake import negotiate_versions
@@ -21,6 +20,7 @@ from aioproducer.wire.api import NAMES, ApiKey
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aioproducer.core.backoff import Backoff
     from aioproducer.core.metadata import Broker
     from aioproducer.interfaces import Dialer
 
@@ -240,5 +240,3 @@ class Node:
     def __repr__(self) -> str:
         lanes = ", ".join(name for name in ("produce", "control") if getattr(self, name).connection is not None)
         return f"<Node {self.broker.node_id} {self.where}: {lanes or 'no connection'}, {self.failures} failures>"
-
-

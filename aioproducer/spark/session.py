@@ -74,8 +74,6 @@ def session(
 
 def _prepare_environment() -> None:
     """What Spark reads from the environment only, unless the user has set it."""
-    java = jars.java()
-    if "JAVA_HOME" in os.environ:  # Spark's launcher would take an old one without a look at PATH
-        os.environ["JAVA_HOME"] = str(java.resolve().parent.parent)
+    jars.java()  # Spark's launcher looks in the same places; what it says when it finds none, or an old one, helps nobody
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers else run the `python3` of PATH
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -37,6 +37,7 @@ __all__ = ["Call", "Connection", "FakeBroker"]
 
 _START: Final = struct.Struct(">hhi")  # key, version, correlation id: the same in every request header
 _LEAST_HEADER: Final = 10
+_ACCEPTING_TURNS: Final = 3  # of the loop: from accepting a connection to `connection_made`, which resets it if we have stopped
 
 
 class Call:
@@ -155,7 +156,7 @@ class Connection(asyncio.Protocol):
         """A client is there."""
         self._transport = transport
         self._is_open = True
-        self.broker.connections.add(self)
+        self.broker.remember(self)
         if not self.broker.is_running:  # accepted in the turn in which the listener closed
             self.reset()
         self.go_on()
@@ -180,10 +181,10 @@ class Connection(asyncio.Protocol):
         self._can_write = True
         self.go_on()
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, _error: Exception | None) -> None:
         """The client is gone, or was sent away."""
         self._is_open = False
-        self.broker.connections.discard(self)
+        self.broker.forget(self)
         self._frames.clear()
         self._held.clear()
         if self._call is not None:
@@ -284,6 +285,7 @@ class FakeBroker:
         self.is_known = True
         """Whether Metadata names it."""
         self.connections: set[Connection] = set()
+        self._is_empty = asyncio.Event()
         self.loop: asyncio.AbstractEventLoop
         self._server: asyncio.Server | None = None
         self._reserved: socket.socket | None = None
@@ -313,26 +315,32 @@ class FakeBroker:
             silently: Metadata goes on naming it and its leaderships, as in the seconds before a cluster notices. Otherwise its
                 partitions have no leader until it starts again or `move_leader` gives them another.
         """
-        if not self.is_running:
-            return
+        if self.is_running:
+            self.is_known = silently
+            listened = self._server is not None
+            await self._shut()
+            if listened:
+                self._reserved = _bound(self.host, self.port)
+
+    async def close(self) -> None:
+        """Stop for good: the port is given up."""
+        await self._shut()
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
+
+    async def _shut(self) -> None:
         self.is_running = False
-        self.is_known = silently
         if self.cluster.network is not None:
             self.cluster.network.unlisten(self.host, self.port)
         if self._server is not None:
             self._server.close()
             self._server = None
-            self._reserved = _bound(self.host, self.port)
         self.disconnect_all()
-        await asyncio.sleep(0)  # what was accepted in this turn is made, and reset, in the next
-        while self.connections:
+        for _ in range(_ACCEPTING_TURNS):
             await asyncio.sleep(0)
-
-    def release_port(self) -> None:
-        """Give up the port that it kept while it was stopped."""
-        if self._reserved is not None:
-            self._reserved.close()
-            self._reserved = None
+        if self.connections:
+            await self._is_empty.wait()
 
     def pause(self) -> None:
         """Read nothing and answer nothing, like a stopped process: what clients send fills their buffers."""
@@ -343,6 +351,17 @@ class FakeBroker:
         """Go on after `pause`."""
         self.is_paused = False
         self._tell_connections()
+
+    def remember(self, connection: Connection) -> None:
+        """A client connected."""
+        self.connections.add(connection)
+        self._is_empty.clear()
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self.connections.discard(connection)
+        if not self.connections:
+            self._is_empty.set()
 
     def disconnect_all(self) -> None:
         """Reset every connection."""

@@ -7,7 +7,7 @@ is first needed; requests may overlap. It repeats nothing but what a cluster ans
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from aioproducer.errors import BrokerError, ConnectionLost, ProtocolError, RequestTimedOut, TransportError, broker_error
 from aioproducer.wire.api import NAMES, ApiKey, negotiate
@@ -15,13 +15,15 @@ from aioproducer.wire.frame import FrameReader, correlation_of, decode_response,
 from aioproducer.wire.schema import codec, message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
     from types import TracebackType
     from typing import Self
 
     from aioproducer.interfaces import Dialer, Receiver, Stream
 
 __all__ = ["WireClient"]
+
+T = TypeVar("T")
 
 _LATEST: Final = -1
 _RETRY_SECONDS: Final = 0.03
@@ -105,8 +107,7 @@ class WireClient:
             replication_factor: copies of each partition.
 
         Raises:
-            BrokerError: the cluster refuses it, or was not ready within `timeout`.
-            RequestTimedOut: it was created, and some partitions had no leader within `timeout`.
+            BrokerError: the cluster refuses it, or has no leader for each partition within `timeout`.
             TransportError: as `ask`.
 
         Cancellation: the topic may or may not have been created.
@@ -117,27 +118,31 @@ class WireClient:
         topic = message(
             "CreateTopics.request.topics", name=name, num_partitions=partitions, replication_factor=replication_factor, configs=options
         )
-        deadline = asyncio.get_running_loop().time() + self._timeout
-        attempt = 0
-        while True:
-            attempt += 1
-            answer = await self.ask(ApiKey.CREATE_TOPICS, topics=[topic], timeout_ms=int(self._timeout * 1000))
-            result = answer.topics[0]
-            if result.error_code == 0 or (result.error_code == _TOPIC_EXISTS and attempt > 1):
-                break
-            error = broker_error(result.error_code, result.error_message)
-            if not error.retriable or asyncio.get_running_loop().time() > deadline:
-                raise error
-            await asyncio.sleep(_RETRY_SECONDS)
-        await self._until_led(name, partitions, deadline)
+        refused = False
+
+        async def create() -> None:
+            nonlocal refused
+            result = (await self.ask(ApiKey.CREATE_TOPICS, topics=[topic], timeout_ms=int(self._timeout * 1000))).topics[0]
+            if result.error_code == _TOPIC_EXISTS and refused:  # an answer such as REQUEST_TIMED_OUT, and it was created after all
+                return
+            refused = True
+            _check(result.error_code, result.error_message)
+
+        await self._until_ready(create)
+        await self._until_ready(lambda: self._ends(name, partitions))
 
     async def end_offsets(self, topic: str) -> list[int]:
         """The offset after the last record of each partition.
 
         Raises:
-            BrokerError: no such topic, or a partition without a leader.
+            BrokerError: no such topic, or a partition was without a leader for `timeout`.
             TransportError: as `ask`.
         """
+        _check((await self.metadata([topic])).topics[0].error_code, topic)
+        return await self._until_ready(lambda: self._ends(topic, 1))
+
+    async def _ends(self, topic: str, partitions: int) -> list[int]:
+        """The end offsets, from each leader: Metadata names a leader before that broker knows of it."""
         found = (await self.metadata([topic])).topics[0]
         _check(found.error_code, topic)
         leaders: dict[int, list[int]] = {}
@@ -145,25 +150,26 @@ class WireClient:
             _check(partition.error_code, f"{topic}-{partition.partition_index}")
             leaders.setdefault(partition.leader_id, []).append(partition.partition_index)
         ends: dict[int, int] = {}
-        for leader, partitions in leaders.items():
-            wanted = [message("ListOffsets.request.topics.partitions", partition_index=index, timestamp=_LATEST) for index in partitions]
+        for leader, indexes in leaders.items():
+            wanted = [message("ListOffsets.request.topics.partitions", partition_index=index, timestamp=_LATEST) for index in indexes]
             asked = message("ListOffsets.request.topics", name=topic, partitions=wanted)
             answer = await self.ask(ApiKey.LIST_OFFSETS, node=leader, replica_id=-1, topics=[asked])
             for partition in answer.topics[0].partitions:
                 _check(partition.error_code, f"{topic}-{partition.partition_index}")
                 ends[partition.partition_index] = partition.offset
+        if len(ends) < partitions:
+            raise broker_error("LEADER_NOT_AVAILABLE", f"{len(ends)} of {partitions} partitions of {topic} are there")
         return [ends[index] for index in sorted(ends)]
 
-    async def _until_led(self, topic: str, partitions: int, deadline: float) -> None:
+    async def _until_ready(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Try again, for `timeout` at most, while the cluster answers that it is not ready."""
+        deadline = asyncio.get_running_loop().time() + self._timeout
         while True:
-            found = (await self.metadata([topic])).topics[0]
-            led = [p for p in found.partitions if p.error_code == 0 and p.leader_id >= 0]
-            if found.error_code == 0 and len(led) >= partitions:
-                return
-            if asyncio.get_running_loop().time() > deadline:
-                raise RequestTimedOut(
-                    f"{topic} was created, and {len(led)} of {partitions} partitions had a leader after {self._timeout} s"
-                )
+            try:
+                return await attempt()
+            except BrokerError as error:
+                if not error.retriable or asyncio.get_running_loop().time() > deadline:
+                    raise
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def _connection(self, node: int) -> _Connection:
@@ -286,6 +292,6 @@ def _address(server: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _check(code: int, what: str) -> None:
+def _check(code: int, what: str | None) -> None:
     if code:
         raise broker_error(code, what)

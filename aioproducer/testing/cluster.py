@@ -125,11 +125,11 @@ class FakeCluster:
 
     async def _stop(self) -> None:
         for broker in self.brokers.values():
-            await broker.stop()
-            broker.release_port()
+            await broker.close()
         self.faults.clear()
         for watcher in self._watchers:
-            watcher.cancel()
+            if not watcher.done():
+                watcher.set_exception(RuntimeError("the fake cluster was stopped before the requests came"))
 
     # --- where it is
 
@@ -209,7 +209,13 @@ class FakeCluster:
         return [request for request in self._requests if api is None or request.api == api]
 
     async def seen(self, api: str, count: int = 1) -> None:
-        """Wait until so many requests of a kind have come, since the beginning. Cancellation leaves nothing behind."""
+        """Wait until so many requests of a kind have come, since the beginning.
+
+        Raises:
+            RuntimeError: the cluster was stopped before.
+
+        Cancellation leaves nothing behind.
+        """
         _check_api(api)
         while self._seen[api] < count:
             watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -244,9 +250,9 @@ class FakeCluster:
         if (error is None) == (disconnect is None):
             raise ValueError("fail takes an error or disconnect='before' or 'after'")
         if error is not None:
-            self.faults.add_error(self._rule(api, "error", times, broker, topic, partition), error)
+            self.faults.add_error(self._rule(api, "error", times, broker, topic, partition=partition), error)
         elif disconnect in {"before", "after"}:
-            rule = self._rule(api, "disconnect", times, broker, topic, partition)
+            rule = self._rule(api, "disconnect", times, broker, topic, partition=partition)
             rule.when = disconnect or "before"
             self.faults.add(rule)
         else:
@@ -263,7 +269,7 @@ class FakeCluster:
         topic: str | None = None,
     ) -> None:
         """Let requests take longer, "before" they are carried out or "after", so that only the answer is late. `times`: None is all."""
-        rule = self._rule(api, "delay", times, broker, topic, None)
+        rule = self._rule(api, "delay", times, broker, topic)
         rule.seconds, rule.when = seconds, when
         self.faults.add(rule)
 
@@ -271,14 +277,14 @@ class FakeCluster:
         self, api: str, *, times: int | None = None, when: When = "before", broker: int | None = None, topic: str | None = None
     ) -> Hang:
         """Hold requests until the hang's `release`, "before" they are carried out or "after". A lost connection drops its request."""
-        rule = self._rule(api, "hang", times, broker, topic, None)
+        rule = self._rule(api, "hang", times, broker, topic)
         rule.hang, rule.when = Hang(), when
         self.faults.add(rule)
         return rule.hang
 
     def throttle(self, api: str, seconds: float, *, times: int | None = 1, broker: int | None = None) -> None:
         """Let answers say `throttle_time_ms`; as with Kafka since 2.0, it is the client that waits."""
-        rule = self._rule(api, "throttle", times, broker, None, None)
+        rule = self._rule(api, "throttle", times, broker)
         rule.seconds = seconds
         self.faults.add(rule)
 
@@ -296,7 +302,7 @@ class FakeCluster:
 
     def rewrite(self, api: str, change: Callable[[Any], object], *, times: int | None = 1, broker: int | None = None) -> None:
         """Let `change` edit the decoded answer in place before it is sent."""
-        rule = self._rule(api, "rewrite", times, broker, None, None)
+        rule = self._rule(api, "rewrite", times, broker)
         rule.rewrite = change
         self.faults.add(rule)
 
@@ -312,11 +318,13 @@ class FakeCluster:
             raise AssertionError(f"faults that did not happen: {'; '.join(map(str, unfired))}")
 
     def _spoil(self, api: str, spoil: Spoil, times: int, broker: int | None) -> None:
-        rule = self._rule(api, "spoil", times, broker, None, None)
+        rule = self._rule(api, "spoil", times, broker)
         rule.spoil = spoil
         self.faults.add(rule)
 
-    def _rule(self, api: str, kind: Kind, times: int | None, broker: int | None, topic: str | None, partition: int | None) -> Rule:
+    def _rule(
+        self, api: str, kind: Kind, times: int | None, broker: int | None, topic: str | None = None, *, partition: int | None = None
+    ) -> Rule:
         _check_api(api)
         if broker is not None and broker not in self.brokers:
             raise ValueError(f"there is no broker {broker}; there are {sorted(self.brokers)}")

@@ -333,7 +333,15 @@ class KafkaServer:
             else "-Dlog4j2.configurationFile=log4j2.properties"
         )
         # quick to start rather than quick after minutes: a serial collector, the first compiler only
-        options = [f"-Xmx{self._heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", logging, *self._jvm_options]
+        options = [
+            f"-Xms{self._heap}",
+            f"-Xmx{self._heap}",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-Xshare:auto",
+            logging,
+            *self._jvm_options,
+        ]
         command = [str(java), *options, "-cp", f"{library}/*", main, *arguments]
         how = _guard_kind()
         with (self._folder / "server.log").open("ab") as log:
@@ -384,5 +392,8 @@ async def _end(process: Process) -> None:
         process.kill()
     if process.stdin is not None:
         process.stdin.close()
-    async with asyncio.timeout(_REAP_SECONDS):
-        await process.wait()
+    try:
+        async with asyncio.timeout(_REAP_SECONDS):
+            await process.wait()
+    except TimeoutError as error:
+        raise KafkaServerFailed(f"process {process.pid} was killed, and had not ended after {_REAP_SECONDS} s") from error

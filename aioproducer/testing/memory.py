@@ -58,6 +58,7 @@ class MemoryNetwork:
         loop = asyncio.get_running_loop()
         near, far = MemoryStream(loop, receiver(), (host, port)), MemoryStream(loop, listener(), ("memory", 0))
         near.join(far)
+        far.join(near)
         far.receiver.connection_made(far)
         near.receiver.connection_made(near)
         return near
@@ -68,35 +69,35 @@ class MemoryStream:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, receiver: Receiver, peername: tuple[str, int]) -> None:
         self.receiver = receiver
+        self.unread = 0
+        """Bytes that the peer wrote and the receiver has not been given."""
         self._loop = loop
         self._extra = {"peername": peername}
         self._peer: MemoryStream | None = None
         self._inbox: deque[bytes] = deque()
-        self._inbox_size = 0
         self._delivery: asyncio.Handle | None = None
         self._is_reading = True
         self._is_closing = False
         self._is_lost = False
         self._peer_closed = False
-        self._eof_seen = False
         self._writer_paused = False
 
     def join(self, peer: MemoryStream) -> None:
-        """Make two streams one connection."""
-        self._peer, peer._peer = peer, self
+        """Make this the one end, and `peer` the other; to be called on both."""
+        self._peer = peer
+
+    # --- the transport
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """`peername`; there is no socket."""
         return self._extra.get(name, default)
 
     def write(self, data: Buffer, /) -> None:
-        """Queue bytes for the peer; dropped when the stream is closing, as asyncio's transports do."""
+        """Queue bytes for the peer; dropped when either end is closing, as asyncio's transports do."""
         peer = self._peer
-        if self._is_closing or peer is None or peer._is_closing or not len(data):  # noqa: SLF001  two ends of one thing
+        if self._is_closing or peer is None or peer.is_closing() or not len(data):
             return
-        peer._inbox.append(bytes(data))  # noqa: SLF001
-        peer._inbox_size += len(data)  # noqa: SLF001
-        peer._schedule()  # noqa: SLF001
+        peer.arrive(bytes(data))
         if not self._writer_paused and self.get_write_buffer_size() > _HIGH_WATER:
             self._writer_paused = True
             self.receiver.pause_writing()
@@ -107,7 +108,7 @@ class MemoryStream:
 
     def get_write_buffer_size(self) -> int:
         """Bytes beyond those that a socket would hold for a peer that does not read."""
-        return max(0, self._peer._inbox_size - _SOCKET_BUFFER) if self._peer else 0
+        return max(0, self._peer.unread - _SOCKET_BUFFER) if self._peer else 0
 
     def is_closing(self) -> bool:
         """Whether it is closed or closing."""
@@ -116,9 +117,7 @@ class MemoryStream:
     def pause_reading(self) -> None:
         """Leave what comes in where it is."""
         self._is_reading = False
-        if self._delivery is not None:
-            self._delivery.cancel()
-            self._delivery = None
+        self._cancel_delivery()
 
     def resume_reading(self) -> None:
         """Take what came in, and what comes."""
@@ -130,61 +129,88 @@ class MemoryStream:
         if self._is_closing:
             return
         self._is_closing = True
-        self._drop_inbox()
+        self._drop_unread()
         if not self.get_write_buffer_size():
             self._loop.call_soon(self._lose, None)
         if self._peer is not None:
-            self._peer._peer_closed = True
-            self._peer._schedule()
+            self._peer.arrive_end()
 
     def abort(self) -> None:
         """Close at once. The peer's connection is reset, and what it had not read is gone."""
         if self._is_lost:
             return
-        self._is_closing = True
-        self._drop_inbox()
-        self._loop.call_soon(self._lose, None)
-        if self._peer is not None:
-            self._peer._reset()
+        peer = self._peer
+        self._end(None)
+        if peer is not None:
+            peer.reset()
 
-    def _reset(self) -> None:
+    # --- what the other end tells
+
+    def arrive(self, data: bytes) -> None:
+        """The peer wrote."""
+        self._inbox.append(data)
+        self.unread += len(data)
+        self._schedule()
+
+    def arrive_end(self) -> None:
+        """The peer closed, and wrote nothing after what arrived."""
+        self._peer_closed = True
+        self._schedule()
+
+    def reset(self) -> None:
+        """The peer aborted."""
         if not self._is_lost:
-            was_closing, self._is_closing = self._is_closing, True
-            self._drop_inbox()
-            self._loop.call_soon(self._lose, None if was_closing else ConnectionResetError("the peer aborted the connection"))
+            self._end(None if self._is_closing else ConnectionResetError("the peer aborted the connection"))
+
+    def peer_has_read(self) -> None:
+        """The write buffer may have shrunk."""
+        size = self.get_write_buffer_size()
+        if self._is_closing:
+            if not size:
+                self._loop.call_soon(self._lose, None)
+        elif self._writer_paused and size <= _LOW_WATER:
+            self._writer_paused = False
+            self.receiver.resume_writing()
+
+    # --- inside
+
+    def _end(self, error: Exception | None) -> None:
+        self._is_closing = True
+        self._drop_unread()
+        self._loop.call_soon(self._lose, error)
 
     def _lose(self, error: Exception | None) -> None:
-        if self._is_lost:
-            return
-        self._is_lost = True
-        self._peer = None
-        self.receiver.connection_lost(error)
+        if not self._is_lost:
+            self._is_lost = True
+            self._peer = None
+            self.receiver.connection_lost(error)
 
-    def _drop_inbox(self) -> None:
+    def _drop_unread(self) -> None:
         self._inbox.clear()
-        self._inbox_size = 0
+        self.unread = 0
+        self._cancel_delivery()
+        if self._peer is not None and self._peer.is_closing():  # it waits to be read
+            self._peer.peer_has_read()
+
+    def _cancel_delivery(self) -> None:
         if self._delivery is not None:
             self._delivery.cancel()
             self._delivery = None
-        self._let_peer_end()
 
     def _schedule(self) -> None:
-        if self._delivery is None and self._is_reading and not self._is_closing and (self._inbox or self._is_at_end):
+        if self._delivery is None and self._is_reading and not self._is_closing and (self._inbox or self._peer_closed):
             self._delivery = self._loop.call_soon(self._deliver)
-
-    @property
-    def _is_at_end(self) -> bool:
-        return self._peer_closed and not self._eof_seen
 
     def _deliver(self) -> None:
         self._delivery = None
         if self._inbox:
             data = self._take()
-            self._tell_writer()
+            if self._peer is not None:
+                self._peer.peer_has_read()
             self.receiver.data_received(data)
             self._schedule()
-        elif self._is_at_end:
-            self._eof_seen = True
+        elif self._peer_closed:
+            self._peer_closed = False
             if not self.receiver.eof_received():
                 self.close()
 
@@ -195,22 +221,5 @@ class MemoryStream:
         while self._inbox and size + len(self._inbox[0]) <= _READ_AT_MOST:
             chunks.append(self._inbox.popleft())
             size += len(chunks[-1])
-        self._inbox_size -= size
+        self.unread -= size
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-    def _tell_writer(self) -> None:
-        """The peer's write buffer shrank."""
-        peer = self._peer
-        if peer is None:
-            return
-        if peer._writer_paused and peer.get_write_buffer_size() <= _LOW_WATER:  # noqa: SLF001
-            peer._writer_paused = False  # noqa: SLF001
-            if not peer._is_closing:  # noqa: SLF001
-                peer.receiver.resume_writing()
-        self._let_peer_end()
-
-    def _let_peer_end(self) -> None:
-        """A peer that closed waits until we have what it wrote."""
-        peer = self._peer
-        if peer is not None and peer._is_closing and not peer.get_write_buffer_size():  # noqa: SLF001
-            self._loop.call_soon(peer._lose, None)  # noqa: SLF001

@@ -74,15 +74,15 @@ class _Decoder:
     def _structure(self, fields: Sequence[Field], path: str) -> str:
         """Reads the fields, and gives back the expression that makes their structure."""
         values: dict[str, str] = {}
-        present = [field for field in fields if field.tag is None and self._version in field.versions]
-        for is_fixed, run in groupby(present, key=lambda field: field.is_fixed):
+        present = [field for field in fields if self._version in field.versions]
+        for is_fixed, run in groupby((field for field in present if field.tag is None), key=lambda field: field.is_fixed):
             if is_fixed:
                 self._fixed(list(run), values)
             else:
                 for field in run:
                     values[field.name] = self._value(field)
         if self._flexible:
-            self._tags([field for field in fields if field.tag is not None and self._version in field.versions], values)
+            self._tags([field for field in present if field.tag is not None], values)
         name = path.replace(".", "_")
         self._source.names[name] = self._types[path]
         return f"{name}({', '.join(values.get(field.name) or default_source(field) for field in fields)})"

@@ -123,15 +123,16 @@ def _types(name: str) -> dict[str, type[Any]]:
 
 
 def _add_type(path: str, fields: Sequence[Field], types: dict[str, type[Any]]) -> None:
-    for field in fields:
-        if field.kind == "struct":
-            _add_type(field.path, field.fields, types)
-    structures = {field.name: field.path for field in fields if field.kind == "struct" and not field.is_array}
-    source = Source(f"{path} type", {"ZERO_ID": ZERO_ID, **{f"new_{name}": types[inner] for name, inner in structures.items()}})
+    structures = [field for field in fields if field.kind == "struct"]
+    for field in structures:
+        _add_type(field.path, field.fields, types)
+    owned = [field for field in structures if not field.is_array]
+    source = Source(f"{path} type", {"ZERO_ID": ZERO_ID, **{f"new_{field.name}": types[field.path] for field in owned}})
     arguments = "".join(f", {field.name}={default_source(field)}" for field in fields)
     with source.block(f"def __init__(self{arguments}):"):
+        for field in owned:  # a default that is shared could be changed through one message for all
+            source.line(f"if {field.name} is None: {field.name} = new_{field.name}()")
         for field in fields:
-            fresh = f"new_{field.name}() if {field.name} is None else " if field.name in structures else ""
-            source.line(f"self.{field.name} = {fresh}{field.name}")
+            source.line(f"self.{field.name} = {field.name}")
     names = {"__slots__": tuple(field.name for field in fields), "__init__": source.compile("__init__"), "__module__": __name__}
     types[path] = type(path, (Message,), names)

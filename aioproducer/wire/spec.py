@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 __all__ = ["ZERO_ID", "Field", "MessageSpec", "default_source", "parse"]
 
 ZERO_ID: Final = bytes(16)  # Kafka's "no id"
 _ALWAYS: Final = range(1 << 15)  # versions are int16
 _NEVER: Final = range(0)
-_NUMBERS: Final = frozenset({"i8", "i16", "i32", "i64"})
-_KINDS: Final = _NUMBERS | {"bool", "uuid", "str", "bytes", "struct"}
-_TYPE: Final = re.compile(r"(?P<array>\[)?(?P<kind>\w*|\{\})(?(array)\])(?P<null>\?(?P<from>\d+\+)?)?")
-_VERSIONS: Final = re.compile(r"(\d+)(?:-(\d+)|(\+))?")
+_FIXED: Final = frozenset({"i8", "i16", "i32", "i64", "bool", "uuid"})
+_IMPLICIT: Final = {"bool": False, "uuid": ZERO_ID, "str": "", "bytes": b"", "struct": None}  # defaults; of numbers 0
+_LINE: Final = re.compile(
+    r"""(?P<name>\w+)
+    \ (?P<array>\[)?(?P<kind>i8|i16|i32|i64|bool|uuid|str|bytes|\{\}|(?<=\[))(?(array)\])
+    (?P<null>\?(?P<null_versions>\d+\+)?)?
+    (?:\ (?P<versions>\d+(?:-\d+|\+)?))?
+    (?:\ tag(?P<tag>\d+))?
+    (?:\ =(?P<default>true|-?\d+))?""",
+    re.VERBOSE,
+)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclasses.dataclass(slots=True, kw_only=True)
 class Field:
     """One field.
 
@@ -40,22 +47,22 @@ class Field:
     null_versions: range
     tag: int | None
     default: object
-    fields: list[Field]
+    fields: list[Field] = dataclasses.field(default_factory=list)
 
     @property
     def is_fixed(self) -> bool:
         """Whether it takes the same number of bytes whatever its value."""
-        return not self.is_array and self.kind in _NUMBERS | {"bool", "uuid"}
+        return not self.is_array and self.kind in _FIXED
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class MessageSpec:
     """One message: its name ("Produce.request"), the versions that we speak, the first with compact lengths and tags."""
 
     name: str
     versions: range
     flexible: int
-    fields: list[Field] = field(default_factory=list)
+    fields: list[Field] = dataclasses.field(default_factory=list)
 
 
 def default_source(field: Field) -> str:
@@ -69,67 +76,52 @@ def parse(text: str) -> Mapping[str, MessageSpec]:
     open_fields: list[list[Field]] = []  # by depth: where a line of that indent belongs
     paths: list[str] = []
     for line in filter(None, text.splitlines()):
-        words = line.split()
         depth = (len(line) - len(line.lstrip())) // 2
-        del open_fields[depth:], paths[depth:]
         if depth == 0:
-            spec = MessageSpec(words[0], _versions(words[1]), int(words[3]))
-            specs[spec.name] = spec
-            open_fields, paths = [spec.fields], [spec.name]
+            name, versions, _, flexible = line.split()
+            specs[name] = MessageSpec(name, _versions(versions), int(flexible))
+            open_fields, paths = [specs[name].fields], [name]
             continue
-        try:
-            entry = _field(words, paths[-1])
-        except (LookupError, ValueError) as error:
-            raise ValueError(f"{line!r}: {error}") from error
-        open_fields[-1].append(entry)
-        open_fields.append(entry.fields)
-        paths.append(entry.path)
+        del open_fields[depth:], paths[depth:]
+        field = _field(line, paths[-1])
+        open_fields[-1].append(field)
+        open_fields.append(field.fields)
+        paths.append(field.path)
     return specs
 
 
-def _field(words: Sequence[str], path: str) -> Field:
-    match = _TYPE.fullmatch(words[1])
+def _field(line: str, path: str) -> Field:
+    match = _LINE.fullmatch(line.strip())
     if match is None:
-        raise ValueError("no such type")
-    kind = "struct" if match["kind"] == "{}" or words[1].startswith("[]") else match["kind"]
-    if kind not in _KINDS:
-        raise ValueError("no such type")
-    versions, tag, default = _ALWAYS, None, _default(kind, is_array=bool(match["array"]), is_nullable=bool(match["null"]))
-    for word in words[2:]:
-        if word.startswith("tag"):
-            tag = int(word.removeprefix("tag"))
-        elif word.startswith("="):
-            default = True if word == "=true" else int(word[1:])
-        else:
-            versions = _versions(word)
-    if kind == "bytes" and tag is not None:
-        raise ValueError("tagged bytes are not written by `writing`")
+        raise ValueError(f"{line!r} is no field")
+    kind = match["kind"].strip("{}") or "struct"
+    if kind == "bytes" and match["tag"]:
+        raise ValueError(f"{line!r}: tagged bytes are not written")  # they would have to be copied
+    nullable = _versions(match["null_versions"]) if match["null"] else _NEVER
     return Field(
-        name=words[0],
-        path=f"{path}.{words[0]}",
+        name=match["name"],
+        path=f"{path}.{match['name']}",
         kind=kind,
         is_array=bool(match["array"]),
-        versions=versions,
-        null_versions=_versions(match["from"]) if match["from"] else _ALWAYS if match["null"] else _NEVER,
-        tag=tag,
-        default=default,
-        fields=[],
+        versions=_versions(match["versions"]),
+        null_versions=nullable,
+        tag=int(match["tag"]) if match["tag"] else None,
+        default=_default(match, kind),
     )
 
 
-def _default(kind: str, *, is_array: bool, is_nullable: bool) -> object:
-    """What a field is in a version without it, when the text gives no other."""
-    if is_array:
+def _default(match: re.Match[str], kind: str) -> object:
+    """What a field is in a version without it: as the text says, or as Kafka does where its definition says nothing."""
+    if match["array"]:
         return ()
-    if is_nullable:
-        return None
-    return {"bool": False, "uuid": ZERO_ID, "str": "", "bytes": b"", "struct": None}.get(kind, 0)
+    if match["default"]:
+        return match["default"] == "true" or int(match["default"])
+    return None if match["null"] else _IMPLICIT.get(kind, 0)
 
 
-def _versions(word: str) -> range:
-    """`3`, `3+` or `3-12`."""
-    match = _VERSIONS.fullmatch(word)
-    if match is None:
-        raise ValueError(f"{word!r} is no range of versions")
-    first, last, is_open = match.groups()
-    return range(int(first), _ALWAYS.stop if is_open else int(last or first) + 1)
+def _versions(word: str | None) -> range:
+    """`3`, `3+`, `3-12`, or nothing for all."""
+    if word is None:
+        return _ALWAYS
+    first, _, last = word.rstrip("+").partition("-")
+    return range(int(first), _ALWAYS.stop if word.endswith("+") else int(last or first) + 1)

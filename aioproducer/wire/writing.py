@@ -67,15 +67,15 @@ class _Encoder:
         return source.compile("encode")
 
     def _structure(self, fields: Sequence[Field], owner: str) -> None:
-        present = [field for field in fields if field.tag is None and self._version in field.versions]
-        for is_fixed, run in groupby(present, key=lambda field: field.is_fixed):
+        present = [field for field in fields if self._version in field.versions]
+        for is_fixed, run in groupby((field for field in present if field.tag is None), key=lambda field: field.is_fixed):
             if is_fixed:
                 self._fixed(list(run), owner)
             else:
                 for field in run:
                     self._value(field, f"{owner}.{field.name}")
         if self._flexible:
-            self._tags([field for field in fields if field.tag is not None and self._version in field.versions], owner)
+            self._tags([field for field in present if field.tag is not None], owner)
 
     def _fixed(self, fields: Sequence[Field], owner: str) -> None:
         """Neighbours of fixed size are written at once."""
@@ -89,45 +89,47 @@ class _Encoder:
 
     def _value(self, field: Field, value: str) -> None:
         """Writes one field that is not of fixed size."""
-        source = self._source
         if field.kind == "struct" and not field.is_array:
             self._structure(field.fields, value)
             return
-        variable = source.variable()
+        source, variable = self._source, self._source.variable()
         source.line(f"{variable} = {value}")
-        size = 2 if field.kind == "str" and not field.is_array else 4
+        width = 2 if field.kind == "str" and not field.is_array else 4
         if self._version in field.null_versions:
-            null = b"\x00" if self._flexible else b"\xff" * size
+            null = b"\x00" if self._flexible else b"\xff" * width
             with source.block(f"if {variable} is None:"):
                 source.line(f"{self._write}({null!r})")
             with source.block("else:"):
-                self._present(field, variable, size)
+                self._sized(field, variable)
             return
         if field.is_array and field.null_versions:  # before null came, the empty array said it (Metadata v0: all topics)
-            with source.block(f"if {variable} is None:"):
-                source.line(f"{variable} = ()")
-        self._present(field, variable, size)
+            source.line(f"{variable} = () if {variable} is None else {variable}")
+        self._sized(field, variable)
 
-    def _present(self, field: Field, variable: str, size: int) -> None:
-        source = self._source
+    def _sized(self, field: Field, variable: str) -> None:
+        """A length or a count, and what it is of."""
         if field.is_array:
-            self._length(f"len({variable})", size)
-            if field.kind in CODES:
-                source.line(f"{self._write}(numbers({CODES[field.kind]!r}, len({variable})).pack(*{variable}))")
-                return
-            element = source.variable()
-            with source.block(f"for {element} in {variable}:"):
-                if field.kind == "str":
-                    self._text(element)
-                else:
-                    self._structure(field.fields, element)
+            self._array(field, variable)
         elif field.kind == "str":
             self._text(variable)
         else:
-            with source.block(f"if isinstance({variable}, BUFFERS):"):
-                source.line(f"{variable} = ({variable},)")
-            self._length(f"sum(map(len, {variable}))", size)
-            source.line(f"splice(chunks, small, {variable})")
+            with self._source.block(f"if isinstance({variable}, BUFFERS):"):
+                self._source.line(f"{variable} = ({variable},)")
+            self._length(f"sum(map(len, {variable}))", 4)
+            self._source.line(f"splice(chunks, small, {variable})")
+
+    def _array(self, field: Field, variable: str) -> None:
+        source = self._source
+        self._length(f"len({variable})", 4)
+        if field.kind in CODES:
+            source.line(f"{self._write}(numbers({CODES[field.kind]!r}, len({variable})).pack(*{variable}))")
+            return
+        element = source.variable()
+        with source.block(f"for {element} in {variable}:"):
+            if field.kind == "str":
+                self._text(element)
+            else:
+                self._structure(field.fields, element)
 
     def _text(self, variable: str) -> None:
         self._source.line(f"{variable} = {variable}.encode()")

@@ -19,7 +19,13 @@ async def aioproducer(bootstrap_servers: str) -> AsyncGenerator[Client]:
     """Ours, started and stopped."""
     from aioproducer import Producer
 
-    producer = Producer(bootstrap_servers=bootstrap_servers, acks="all", linger_ms=0, batch_size=16_384, compression_type="none")
+    producer: Producer[bytes, bytes] = Producer(
+        bootstrap_servers=bootstrap_servers,
+        acks="all",
+        linger_ms=0,
+        batch_size=16_384,
+        compression_type="none",
+    )
     async with producer:
         yield cast("Client", producer)
 

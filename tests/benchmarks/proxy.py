@@ -1,9 +1,10 @@
 """A TCP proxy in a process of its own that makes a near broker far: each way, every byte leaves 10 ms after it came.
 
-    python -m tests.benchmarks.proxy PORT UPSTREAM_PORT DELAY_MS
+    python -m tests.benchmarks.proxy DELAY_MS
 
 Bytes are stamped as they come and released when their time is up, however many are on the way: delay, and no limit of throughput.
-It prints a line when it listens, and ends when its standard input does, that is, with its parent. Knows nothing of Kafka.
+It prints the port that it listens on, reads the port that it leads to from its standard input, and ends when that does, that is, with its parent.
+Knows nothing of Kafka.
 """
 
 from __future__ import annotations
@@ -87,19 +88,20 @@ class Door(Lane):
         upstream.start()
 
 
-async def serve(port: int, upstream_port: int, delay: float) -> None:
+async def serve(delay: float) -> None:
     """Proxy until standard input ends."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Door(delay, upstream_port), HOST, port)
-    print("listening", flush=True)
-    await loop.run_in_executor(None, sys.stdin.read)
+    upstream_port = 0
+    server = await loop.create_server(lambda: Door(delay, upstream_port), HOST, 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        upstream_port = int(line)
     server.close()
 
 
 def main() -> None:
-    port, upstream_port, delay_ms = map(int, sys.argv[1:])
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is for the parent, which ends us
-        uvloop.run(serve(port, upstream_port, delay_ms / 1e3))
+        uvloop.run(serve(int(sys.argv[1]) / 1e3))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.benchmarks.client import Measure
 
-WIDTH = 120
+WIDTH = 124
 """Columns that the tables need."""
 Rounds = dict[str, dict[str, "list[Measure]"]]
 """Workload to client to its measure of each round, in the order of the rounds."""

@@ -65,7 +65,7 @@ class Stall:
 class Herd:
     """The tasks' shared state: the gate, and how many sends came back."""
 
-    producer: Producer
+    producer: Producer[bytes, bytes]
     sends: int
     started: int = 0
     accepted: int = 0
@@ -100,7 +100,7 @@ class Memory:
 
     @property
     def growth_mib(self) -> float:
-        return (self.peak - self.level) / 2**20
+        return float(self.peak - self.level) / 2**20
 
 
 async def run(tasks: int, sends: int, seconds: float) -> Stall:
@@ -108,7 +108,8 @@ async def run(tasks: int, sends: int, seconds: float) -> Stall:
 
     async with real_broker() as broker:
         await broker.create_topic(TOPIC, PARTITIONS)
-        async with Producer(bootstrap_servers=broker.bootstrap_servers, buffer_memory=BUFFER_MEMORY) as producer:
+        producer: Producer[bytes, bytes] = Producer(bootstrap_servers=broker.bootstrap_servers, buffer_memory=BUFFER_MEMORY)
+        async with producer:
             for partition in range(PARTITIONS):
                 await producer.send_and_wait(TOPIC, VALUE.pack(NOBODY, 0), partition=partition)
             stall = await stalled(Herd(producer, sends), broker, tasks, seconds)
@@ -164,7 +165,7 @@ def values(bootstrap_servers: str) -> Iterable[bytes]:
             consumer.assign([partition])
             left = end  # a fresh log without transactions: so many records, from offset 0
             while left:
-                messages = consumer.consume(10_000, timeout=10)
+                messages = consumer.consume(min(left, 10_000), timeout=10)
                 left -= len(messages)
                 if not messages or messages[-1].error():
                     raise RuntimeError(f"partition {number} ends {left} records early")

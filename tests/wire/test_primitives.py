@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from wire_samples import buffers
 
 from aioproducer.errors import ProtocolError
 from aioproducer.wire.primitives import JOINED, VARINT, numbers, read_uvarint, skip_tags, splice, uvarint
@@ -58,13 +59,13 @@ def test_numbers_are_big_endian() -> None:
     assert numbers("i", 2) is numbers("i", 2)
 
 
-@given(st.lists(st.binary(max_size=2 * JOINED), max_size=8))
-def test_large_buffers_become_chunks_and_small_ones_wait_to_be_joined(buffers: list[bytes]) -> None:
+@given(st.lists(buffers(), max_size=8))
+def test_large_buffers_become_chunks_and_small_ones_wait_to_be_joined(pieces: list[bytes]) -> None:
     """No byte is lost or moved, no large buffer copied, no two neighbouring chunks both made of small pieces."""
     chunks: list[bytes] = []
     small = [b"before"]
-    splice(chunks, small, buffers)
-    assert b"".join(chunks) + b"".join(small) == b"before" + b"".join(buffers)
-    large = [buffer for buffer in buffers if len(buffer) >= JOINED]
+    splice(chunks, small, pieces)
+    assert b"".join(chunks) + b"".join(small) == b"before" + b"".join(pieces)
+    large = [buffer for buffer in pieces if len(buffer) >= JOINED]
     assert [chunk for chunk in chunks if any(chunk is buffer for buffer in large)] == large
     assert len(chunks) <= 2 * len(large)

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wire_samples import encoded
+from wire_samples import buffers, encoded
 
-from aioproducer.wire.primitives import JOINED
 from aioproducer.wire.schema import codec, message
 
 _HEADER = bytes(61)
@@ -31,7 +30,7 @@ def test_batches_are_not_copied(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [3, 9, 13])
-@given(pieces=st.lists(st.binary(max_size=2 * JOINED), max_size=5))
+@given(pieces=st.lists(buffers(), max_size=5))
 def test_records_in_pieces_are_records_in_one(version: int, pieces: list[bytes]) -> None:
     """A sequence of buffers is one field: their lengths are summed, their bytes stand behind each other."""
     whole = b"".join(pieces)

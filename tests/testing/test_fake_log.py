@@ -1,0 +1,180 @@
+"""Tests of `aioproducer.testing.log`."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from fake_requests import TIME, batch, bodies
+
+from aioproducer.errors import BrokerError, ProtocolError
+from aioproducer.model import TimestampType
+from aioproducer.testing.log import Appended, PartitionLog, Stamped, only_batch
+
+
+def make_log(*sent: bytes, **options: object) -> PartitionLog:
+    log = PartitionLog(**{"max_message_bytes": 1_000_000, **options})
+    for one in sent:
+        log.append(only_batch(one), leader_epoch=7, now_ms=99)
+    return log
+
+
+def refusal(sent: bytes | None, **options: object) -> BrokerError:
+    log = PartitionLog(**{"max_message_bytes": 1_000_000, **options})
+    with pytest.raises(BrokerError) as caught:
+        log.append(only_batch(sent), leader_epoch=0, now_ms=99)
+    assert log.end_offset == 0
+    assert log.records() == []
+    return caught.value
+
+
+def test_offsets_go_on_where_the_last_batch_ended() -> None:
+    """Base offsets count records, not batches."""
+    log = make_log(batch(b"a", b"b"))
+    assert log.append(only_batch(batch(b"c")), leader_epoch=0, now_ms=99) == Appended(2, -1)
+    assert [(r.offset, r.value) for r in log.records()] == [(0, b"a"), (1, b"b"), (2, b"c")]
+    assert log.end_offset == 3
+
+
+def test_the_stamp_leaves_the_rest_as_it_was_sent() -> None:
+    """Base offset and leader epoch are the broker's; every byte from the magic on is the client's, CRC included."""
+    sent = [batch(b"a"), batch(b"b", None)]
+    stored = make_log(*sent).batches()
+    assert [(one.base_offset, one.leader_epoch) for one in stored] == [(0, 7), (1, 7)]
+    assert bodies([bytes(one.raw) for one in stored]) == bodies(sent)
+
+
+def test_log_append_time_is_stamped_with_a_new_crc() -> None:
+    """The records read back with the broker's time, and the batch is sound."""
+    log = PartitionLog(max_message_bytes=1000, stamps_time=True)
+    assert log.append(only_batch(batch(b"a", b"b")), leader_epoch=0, now_ms=TIME + 5000) == Appended(0, TIME + 5000)
+    assert [r.timestamp_ms for r in log.records()] == [TIME + 5000] * 2
+    assert log.batches()[0].timestamp_type is TimestampType.LOG_APPEND_TIME
+
+
+@pytest.mark.parametrize("sent", [None, b""])
+def test_no_batch_is_an_invalid_record(sent: bytes | None) -> None:
+    """From Produce v3 on, each partition has exactly one batch."""
+    assert refusal(sent).name == "INVALID_RECORD"
+
+
+def test_two_batches_are_an_invalid_record() -> None:
+    """Exactly one."""
+    assert refusal(batch(b"a") + batch(b"b")).name == "INVALID_RECORD"
+
+
+@pytest.mark.parametrize("magic", [0, 1, 3])
+def test_another_magic_is_an_invalid_record(magic: int) -> None:
+    """Produce v3 and later carry magic 2 alone."""
+    sent = bytearray(batch(b"a"))
+    sent[16] = magic
+    assert refusal(bytes(sent)).name == "INVALID_RECORD"
+
+
+@pytest.mark.parametrize("size", [1, 16, 60, 61, 70])
+def test_a_cut_off_batch_is_corrupt(size: int) -> None:
+    """Bytes that are no whole batch."""
+    assert refusal(batch(b"some value")[:size]).name == "CORRUPT_MESSAGE"
+
+
+@pytest.mark.parametrize("at", [18, 21, 30, 61, 70])
+def test_a_flipped_bit_is_corrupt(at: int) -> None:
+    """The CRC covers everything behind it."""
+    sent = bytearray(batch(b"some value"))
+    sent[at] ^= 0x10
+    assert refusal(bytes(sent)).name == "CORRUPT_MESSAGE"
+
+
+def test_the_stamp_is_not_under_the_crc() -> None:
+    """A client may send any base offset and leader epoch."""
+    sent = bytearray(batch(b"a"))
+    struct.pack_into(">q", sent, 0, 12345)
+    struct.pack_into(">i", sent, 12, 54)
+    assert [r.offset for r in make_log(bytes(sent)).records()] == [0]
+
+
+@pytest.mark.parametrize(("count", "last_delta"), [(2, 0), (1, 1), (0, -1), (0, 0), (-1, -2)])
+def test_counts_that_disagree_are_an_invalid_record(count: int, last_delta: int) -> None:
+    """Count and last offset delta say the same, and at least one record."""
+    assert refusal(batch(b"a", count=count, last_delta=last_delta)).name == "INVALID_RECORD"
+
+
+def test_a_batch_of_exactly_the_limit_is_taken() -> None:
+    """`max.message.bytes` counts the whole batch."""
+    sent = batch(b"v" * 100)
+    assert make_log(sent, max_message_bytes=len(sent)).end_offset == 1
+    assert refusal(sent, max_message_bytes=len(sent) - 1).name == "MESSAGE_TOO_LARGE"
+
+
+def test_clients_write_no_control_batches_nor_times_of_brokers() -> None:
+    """Attributes that only a broker sets."""
+    assert refusal(batch(b"a", attributes=0x20)).name == "INVALID_RECORD"
+    assert refusal(batch(b"a", attributes=0x08)).name == "INVALID_TIMESTAMP"
+
+
+def test_producer_ids_are_refused() -> None:
+    """None was given out."""
+    assert refusal(batch(b"a", producer_id=5)).name == "INVALID_RECORD"
+    assert refusal(batch(b"a", attributes=0x10)).name == "INVALID_RECORD"
+
+
+def test_records_are_checked_when_they_are_looked_at() -> None:
+    """A header that promises more records than there are passes the append, and not the look."""
+    log = make_log(batch(b"a", count=2))
+    assert log.end_offset == 2
+    with pytest.raises(ProtocolError):
+        log.records()
+
+
+def test_verify_checks_records_on_append() -> None:
+    """The same batch, refused at once."""
+    assert refusal(batch(b"a", count=2), verify=True).name == "INVALID_RECORD"
+
+
+def test_reading_begins_with_the_batch_that_has_the_offset() -> None:
+    """Also from the middle of it; consumers skip what is before."""
+    first, second = batch(b"a", b"b", b"c"), batch(b"d")
+    log = make_log(first, second)
+    whole = b"".join(log.read(0, 1_000_000))
+    assert bodies([whole[: len(first)], whole[len(first) :]]) == bodies([first, second])
+    assert b"".join(log.read(2, 1_000_000)) == whole
+    assert b"".join(log.read(3, 1_000_000)) == whole[len(first) :]
+    assert log.read(4, 1_000_000) == []
+
+
+def test_reading_stops_at_the_limit_but_gives_one_batch() -> None:
+    """A consumer with a small limit still gets on."""
+    sent = batch(b"a")
+    log = make_log(sent, sent, sent)
+    assert len(b"".join(log.read(0, 1))) == len(sent)
+    assert len(b"".join(log.read(0, 2 * len(sent)))) == 2 * len(sent)
+    assert len(b"".join(log.read(0, 3 * len(sent) - 1))) == 2 * len(sent)
+
+
+@pytest.mark.parametrize("offset", [-1, 2])
+def test_an_offset_outside_is_out_of_range(offset: int) -> None:
+    """The end itself is inside."""
+    with pytest.raises(BrokerError, match="OFFSET_OUT_OF_RANGE"):
+        make_log(batch(b"a")).read(offset, 100)
+
+
+def test_times_find_offsets() -> None:
+    """The first record that is not older; the first with the highest time."""
+    log = make_log(batch(b"a", b"b"), batch(b"c", b"d", b"e"))
+    assert log.first_since(0) == Stamped(TIME, 0)
+    assert log.first_since(TIME + 1) == Stamped(TIME + 1, 1)
+    assert log.first_since(TIME + 2) == Stamped(TIME + 2, 4)
+    assert log.first_since(TIME + 3) is None
+    assert log.newest() == Stamped(TIME + 2, 4)
+    assert make_log().newest() is None
+
+
+def test_watchers_hear_of_appends_alone() -> None:
+    """A refused batch wakes nobody."""
+    log = make_log()
+    heard: list[int] = []
+    log.watchers.add(lambda: heard.append(log.end_offset))
+    with pytest.raises(BrokerError):
+        log.append(only_batch(batch(b"a", count=0)), leader_epoch=0, now_ms=0)
+    log.append(only_batch(batch(b"a", b"b")), leader_epoch=0, now_ms=0)
+    assert heard == [2]

@@ -1,0 +1,189 @@
+"""Tests of `aioproducer.testing.memory`: what it shares with asyncio's sockets is tested on both."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aioproducer.testing.memory import MemoryNetwork
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Recorder(asyncio.Protocol):
+    """Writes down what happens to it."""
+
+    def __init__(self, *, stays_half_open: bool = False) -> None:
+        self.events: list[Any] = []
+        self.received = bytearray()
+        self.transport: Any = None
+        self.lost = asyncio.Event()
+        self._stays_half_open = stays_half_open
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+
+    def eof_received(self) -> bool | None:
+        self.events.append("eof")
+        return self._stays_half_open
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.events.append(type(exc))
+        self.lost.set()
+
+    def pause_writing(self) -> None:
+        self.events.append("pause")
+
+    def resume_writing(self) -> None:
+        self.events.append("resume")
+
+
+async def connect(near: Recorder | None = None, far: Recorder | None = None) -> tuple[Recorder, Recorder]:
+    near, far = near or Recorder(), far or Recorder()
+    network = MemoryNetwork()
+    network.listen("here", 1, lambda: far)
+    assert await network.dial("here", 1, lambda: near) is near.transport
+    return near, far
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+@pytest.mark.asyncio
+async def test_bytes_arrive_in_order_and_later() -> None:
+    """Never within the write, so that a client sees the reentrancy of a real network."""
+    near, far = await connect()
+    near.transport.write(b"one ")
+    near.transport.writelines([b"two ", memoryview(b"three"), b""])
+    assert far.received == b""
+    await until(lambda: far.received == b"one two three")
+    far.transport.write(b"back")
+    await until(lambda: near.received == b"back")
+
+
+@pytest.mark.asyncio
+async def test_nobody_listens() -> None:
+    """As the kernel says it, also after the listener is gone."""
+    network = MemoryNetwork()
+    with pytest.raises(ConnectionRefusedError):
+        await network.dial("here", 1, Recorder)
+    network.listen("here", 1, Recorder)
+    with pytest.raises(OSError, match="taken"):
+        network.listen("here", 1, Recorder)
+    network.unlisten("here", 1)
+    with pytest.raises(ConnectionRefusedError):
+        await network.dial("here", 1, Recorder)
+
+
+@pytest.mark.asyncio
+async def test_a_close_arrives_behind_the_bytes() -> None:
+    """The peer reads all, then the end, then closes as well."""
+    near, far = await connect()
+    near.transport.write(b"x" * 1_000_000)
+    near.transport.close()
+    near.transport.write(b"late")
+    assert near.transport.is_closing()
+    await near.lost.wait()
+    await far.lost.wait()
+    assert len(far.received) == 1_000_000
+    assert far.events == ["eof", type(None)]
+    assert near.events == ["pause", type(None)]
+
+
+@pytest.mark.asyncio
+async def test_a_close_waits_for_a_peer_that_does_not_read() -> None:
+    """As long as more is queued than a socket would hold."""
+    near, far = await connect()
+    far.transport.pause_reading()
+    near.transport.write(b"x" * 1_000_000)
+    near.transport.close()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not near.lost.is_set()
+    far.transport.resume_reading()
+    await near.lost.wait()
+    assert len(far.received) == 1_000_000
+
+
+@pytest.mark.asyncio
+async def test_two_closes_meet() -> None:
+    """Neither waits for the other's reading."""
+    near, far = await connect()
+    near.transport.write(b"x" * 1_000_000)
+    far.transport.write(b"x" * 1_000_000)
+    near.transport.close()
+    far.transport.close()
+    await near.lost.wait()
+    await far.lost.wait()
+
+
+@pytest.mark.asyncio
+async def test_an_abort_resets_the_peer() -> None:
+    """What the peer had not read is gone; the one that aborted sees no error."""
+    near, far = await connect()
+    near.transport.write(b"lost")
+    near.transport.abort()
+    near.transport.abort()
+    await far.lost.wait()
+    await near.lost.wait()
+    assert far.received == b""
+    assert far.events == [ConnectionResetError]
+    assert near.events == [type(None)]
+
+
+@pytest.mark.asyncio
+async def test_a_half_open_peer_stays_until_it_closes() -> None:
+    """`eof_received` may say that there is more to write, as asyncio has it; nobody reads it."""
+    near, far = await connect(far=Recorder(stays_half_open=True))
+    near.transport.close()
+    await near.lost.wait()
+    far.transport.write(b"into the void")
+    await asyncio.sleep(0)
+    assert far.events == ["eof"]
+    assert near.received == b""
+    far.transport.close()
+    await far.lost.wait()
+
+
+@pytest.mark.asyncio
+async def test_a_peer_that_does_not_read_pauses_the_writer() -> None:
+    """Above the high-water mark, once; until it reads again."""
+    near, far = await connect()
+    far.transport.pause_reading()
+    for _ in range(400):
+        near.transport.write(b"x" * 1000)
+    assert near.events == ["pause"]
+    assert 64 * 1024 < near.transport.get_write_buffer_size() < 400_000
+    assert far.received == b""
+    far.transport.resume_reading()
+    await until(lambda: len(far.received) == 400_000)
+    assert near.events == ["pause", "resume"]
+    assert near.transport.get_write_buffer_size() == 0
+
+
+@pytest.mark.asyncio
+async def test_pausing_stops_what_was_on_its_way() -> None:
+    """Bytes that were written before the pause wait as well."""
+    near, far = await connect()
+    near.transport.write(b"x")
+    far.transport.pause_reading()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert far.received == b""
+
+
+@pytest.mark.asyncio
+async def test_where_it_goes() -> None:
+    """`peername` is the address; there is no socket to ask."""
+    near, _ = await connect()
+    assert near.transport.get_extra_info("peername") == ("here", 1)
+    assert near.transport.get_extra_info("socket") is None
