@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Accumulator", "Cell", "Route"]
 
 _KEYS: Final = 65_536  # keys whose partition a topic remembers
+_STRANGERS: Final = 16 * _KEYS  # keys not remembered after which it learns anew
 NOBODY: Final = -1  # the leader of a partition that has none
 
 
@@ -66,7 +67,7 @@ class Route:
         sticky: the cell that records without a key go to until its batch closes.
     """
 
-    __slots__ = ("by_key", "cells", "sticky", "topic", "topic_id")
+    __slots__ = ("_misses", "by_key", "cells", "sticky", "topic", "topic_id")
 
     def __init__(self, topic: str, topic_id: bytes) -> None:
         self.topic = topic
@@ -74,15 +75,26 @@ class Route:
         self.cells: list[Cell] = []
         self.by_key: dict[bytes, Cell] = {}
         self.sticky: Cell | None = None
+        self._misses = 0
+
+    def forget_keys(self) -> None:
+        """The partitions changed: keys may belong elsewhere."""
+        self.by_key.clear()
+        self._misses = 0
+        self.sticky = None
 
     def place(self, key: bytes) -> Cell:
         """The cell of a key, remembered for its next record. TypeError: it is not bytes."""
         if type(key) is not bytes:
             raise TypeError("a key is bytes")
-        by_key = self.by_key
-        if len(by_key) >= _KEYS:
-            by_key.clear()
-        cell = by_key[key] = self.cells[(murmur2(key) & 0x7FFFFFFF) % len(self.cells)]
+        cells = self.cells
+        cell = cells[(murmur2(key) & 0x7FFFFFFF) % len(cells)]
+        misses = self._misses = self._misses + 1
+        if misses <= _KEYS:
+            self.by_key[key] = cell
+        elif misses > _STRANGERS:  # other keys are in use by now, or keys hardly repeat: then remembering them costs more than it gives
+            self.by_key.clear()
+            self._misses = 0
         return cell
 
 
@@ -123,8 +135,7 @@ class Accumulator:
         for cell, partition in zip(route.cells, topic.partitions, strict=False):
             self._lead(cell, partition.leader)
         if grown:
-            route.by_key.clear()
-            route.sticky = None
+            route.forget_keys()
         return route
 
     def _lead(self, cell: Cell, leader: int) -> None:

@@ -15,7 +15,7 @@ __all__ = ["Completions"]
 
 _TURN: Final = 0.002  # seconds of waking in one loop turn; who is woken runs user code
 _MOST: Final = 2048  # callbacks in one loop turn, or what they stand for
-_STRIDE: Final = 16  # wake-ups between two looks at the clock
+_STRIDE: Final = 128  # of the same between two looks at the clock
 
 
 class Completions:
@@ -47,14 +47,17 @@ class Completions:
         """Wake in order until done, or until this turn's part is. Only from a callback of the loop."""
         queue = self._queue
         until = self._loop.time() + _TURN
-        woken = spent = 0
+        spent = looked = 0
         try:
             while queue:
                 for cost in queue[0]:
-                    woken += 1
                     spent += cost
-                    if spent >= _MOST or (not woken % _STRIDE and self._loop.time() > until):
+                    if spent >= _MOST:
                         return
+                    if spent - looked >= _STRIDE:
+                        looked = spent
+                        if self._loop.time() > until:
+                            return
                 queue.popleft()
         finally:
             if queue:

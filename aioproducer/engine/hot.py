@@ -13,7 +13,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from aioproducer.engine.result import Outcome
-from aioproducer.records.record_batch import FIELD, PARTS, TABLE, VARINT, field_size, varint
+from aioproducer.records.record_batch import FIELD, NULL, PARTS, VARINT, field_size, varint
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -36,8 +36,6 @@ here: Final[Callable[[], object]] = get_running_loop if sys.version_info >= (3, 
 _PENDING: Final = Outcome.PENDING
 _DONE: Final = Outcome.DONE
 _CANCELLED: Final = Outcome.CANCELLED
-_MOST_OVERHEAD: Final = 24  # of a record whose lengths are in the table: 3 + 1 + 10 + 3 + 3 + 3 + 1
-_SMALLEST_RECORD: Final = 7
 _AT_BASE: Final = b"\0\0"  # no attributes, and the time of the batch's first record
 
 
@@ -57,27 +55,31 @@ class OpenBatch:
 
     def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None) -> int:
         """The record's index, or -1: no room, or not a plain record. Every other way is `append_record`'s."""
-        if type(value) is bytes:
-            value_size = len(value)
-        elif value is None:
-            value_size = -1
-            value = b""
-        else:
-            return -1
-        if key is None:
-            key_size = -1
-            key = b""
-        else:
-            key_size = len(key)
-        if self._room - key_size - value_size < _MOST_OVERHEAD:
+        if type(value) is not bytes:
             return -1
         if timestamp_ms is not self._timestamp:
+            if self._room <= 0:
+                return -1
             self._stamp(timestamp_ms)
-        index = self.count
-        offset_delta = VARINT[index]
-        size = self._fixed + len(offset_delta) + FIELD[key_size] + FIELD[value_size]
-        self._parts += (VARINT[size], self._moment, offset_delta, VARINT[key_size], key, VARINT[value_size], value, b"\0")
-        self._room -= FIELD[size]
+        try:
+            index = self.count
+            offset_delta = VARINT[index]
+            value_size = len(value)
+            if key is None:
+                size = self._fixed + len(offset_delta) + 1 + FIELD[value_size]
+                key = b""
+                key_length = NULL
+            else:
+                key_size = len(key)
+                size = self._fixed + len(offset_delta) + FIELD[key_size] + FIELD[value_size]
+                key_length = VARINT[key_size]
+            room = self._room - FIELD[size]
+            if room < 0:
+                return -1
+            self._parts += (VARINT[size], self._moment, offset_delta, key_length, key, VARINT[value_size], value, b"\0")
+        except IndexError:  # longer than the table of varints
+            return -1
+        self._room = room
         self.count = index + 1
         return index
 
@@ -105,11 +107,9 @@ class OpenBatch:
         self._fixed = len(self._moment) + 1
 
     def grow(self, room: int) -> None:
-        """Give it room for so many more encoded bytes; less where its indices or lengths would leave the table of varints."""
-        room = min(room, (TABLE - 1 - self.count) * _SMALLEST_RECORD - self._room, TABLE - _MOST_OVERHEAD - self._room)
-        if room > 0:
-            self.granted += room
-            self._room += room
+        """Give it room for so many more encoded bytes."""
+        self.granted += room
+        self._room += room
 
     def close(self) -> tuple[bytes, int, int]:
         """Its payload, base and max timestamp. What the records' metadata needs goes to the result; the parts are let go."""
@@ -197,7 +197,14 @@ class Delivery:
         """Call `callback(delivery)` once it ended, in the order of the records; one that raises harms no other."""
         result = self._result
         result.looked_at = True
-        result.add_callback(self, callback, context)
+        if context is None:
+            context = result.context()
+        if result.outcome is not _PENDING:
+            result.add_callback(self, callback, context)
+        elif result.callbacks is None:
+            result.callbacks = [self, callback, context]
+        else:
+            result.callbacks += (self, callback, context)
 
     def remove_done_callback(self, callback: Callable[[Delivery], object]) -> int:
         """Forget a callback; how many there were."""

@@ -8,12 +8,11 @@ from __future__ import annotations
 import enum
 from asyncio import CancelledError, InvalidStateError
 from contextvars import Context, copy_context
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.engine.waiter import run_callback
 from aioproducer.model import RecordMetadata, TimestampType
-from aioproducer.records.record_batch import VARINT, unvarint
+from aioproducer.records.record_batch import NULL, VARINT, unvarint
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
@@ -24,8 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchResult", "Home", "Outcome"]
 
-_UNVARINT: Final = {encoded: value for value, encoded in enumerate(VARINT[:-1])} | {b"\x01": -1}
+_UNVARINT: Final = {encoded: value for value, encoded in enumerate(VARINT)} | {NULL: -1}
 _new_tuple: Final = tuple.__new__
+_STRIDE: Final = 16  # callbacks at a time
 _TASK: Final = 8  # what waking a task costs, in callbacks: it runs user code
 _CREATE_TIME: Final = TimestampType.CREATE_TIME
 
@@ -180,24 +180,20 @@ class BatchResult:
 
     # Who waits
 
-    def add_callback(self, delivery: Delivery, callback: Callable[[Any], object], context: Context | None) -> None:
-        """Call `callback(delivery)` once the batch ended; soon if it has."""
-        if context is None:
-            context = copy_context()
-            if self._context == context:
-                context = self._context  # an equal snapshot: keep one, not one for each record that the collector walks
-            else:
-                self._context = context
-        if self.outcome is PENDING:
-            if self.callbacks is None:
-                self.callbacks = [delivery, callback, context]
-            else:
-                self.callbacks += (delivery, callback, context)
-        elif self._late is None:
-            self._late = [delivery, callback, context]
+    def context(self) -> Context:
+        """The caller's context. Equal ones are kept once, not once for each record: the collector walks them."""
+        context = copy_context()
+        if self._context == context:
+            return self._context  # type: ignore[return-value]  # equal to a Context, it is one
+        self._context = context
+        return context
+
+    def add_callback(self, delivery: Delivery, callback: Callable[[Any], object], context: Context) -> None:
+        """Call `callback(delivery)` soon: the batch ended before."""
+        if self._late is None:
+            self._late = []
             self.home.loop.call_soon(self._run_late)  # one for all of them: a Handle each would be the main cost of gather
-        else:
-            self._late += (delivery, callback, context)
+        self._late += (delivery, callback, context)
 
     def take_callbacks(self, delivery: Delivery, callback: Callable[[Any], object] | None) -> list[tuple[Any, Any]]:
         """Take back the delivery's callbacks that equal `callback`, all of them for None, each with its context."""
@@ -224,12 +220,19 @@ class BatchResult:
             if not future.done():
                 future.set_result(None)
                 yield _TASK
-        triples = list(_triples(callbacks or ()))
-        if any(later[0].index < earlier[0].index for earlier, later in pairwise(triples)):
+        if callbacks is not None:
+            yield from self._calling_back(callbacks)
+
+    def _calling_back(self, callbacks: list[Any]) -> Iterator[int]:
+        triples = list(_triples(callbacks))
+        order = [triple[0].index for triple in triples]
+        if order != sorted(order):
             triples.sort(key=lambda triple: triple[0].index)
-        for delivery, callback, context in triples:
-            run_callback(self.home.loop, context, callback, delivery)
-            yield 1
+        loop = self.home.loop
+        for at, (delivery, callback, context) in enumerate(triples, 1):
+            run_callback(loop, context, callback, delivery)
+            if not at % _STRIDE:
+                yield _STRIDE
 
     @property
     def is_awaited(self) -> bool:

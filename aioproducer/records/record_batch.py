@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aioproducer.interfaces import Buffer
     from aioproducer.model import Headers
 
-__all__ = ["FIELD", "OVERHEAD", "PARTS", "TABLE", "VARINT", "encode_headers", "field_size", "header", "size_limit", "unvarint", "varint"]
+__all__ = ["FIELD", "NULL", "OVERHEAD", "PARTS", "TABLE", "VARINT", "encode_headers", "field_size", "header", "size_limit", "unvarint", "varint"]
 
 OVERHEAD: Final = 61  # bytes of a batch's header
 PARTS: Final = 8  # list entries of one record
@@ -50,17 +50,20 @@ def unvarint(encoded: bytes) -> int:
     return rest >> 1 ^ -(rest & 1)
 
 
-VARINT: Final = [_encode_varint(value) for value in range(TABLE)] + [b"\x01"]  # VARINT[-1] is the length of null
-FIELD: Final = [len(VARINT[size]) + size for size in range(TABLE)] + [1]  # bytes of a field and its length; FIELD[-1]: null
+VARINT: Final = [_encode_varint(value) for value in range(TABLE)]
+FIELD: Final = [len(VARINT[size]) + size for size in range(TABLE)]  # bytes of a field and of its length before it
+NULL: Final = b"\x01"  # the length of null, -1
 
 
 def varint(value: int) -> bytes:
     """A zigzag varint of up to 64 bits."""
-    return VARINT[value] if -1 <= value < TABLE else _encode_varint(value)
+    return VARINT[value] if 0 <= value < TABLE else _encode_varint(value)
 
 
 def field_size(size: int) -> int:
     """Bytes of a field of `size` bytes (-1: null) with its length before it."""
+    if size < 0:
+        return len(NULL)
     return FIELD[size] if size < TABLE else len(_encode_varint(size)) + size
 
 
@@ -84,7 +87,7 @@ def encode_headers(headers: Headers) -> bytes:
         name = key.encode(errors="surrogatepass")  # Java writes what it is given, too
         parts += (varint(len(name)), name)
         if value is None:
-            parts.append(b"\x01")
+            parts.append(NULL)
         elif isinstance(value, (bytes, bytearray, memoryview)):
             parts += (varint(len(value)), bytes(value))
         else:

@@ -13,20 +13,23 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
-from pyspark.sql.streaming.listener import StreamingQueryProgress
-from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType, TimestampType
 
 from aioproducer.errors import ConfigError
 
 from .transforms import KAFKA_COLUMNS, dedupe, parse, route_bad, route_good, with_month
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+    from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["IngestProgress", "IngestReport", "ingest"]
 
@@ -161,7 +164,9 @@ def _check(schema: StructType, event_id: str, sent_at: str, event_time: str, par
     if missing := {event_id, sent_at, event_time} - names - {"kafka_timestamp"}:
         raise ConfigError(f"the schema has no field {', '.join(sorted(missing))}")
     if taken := names & {*KAFKA_COLUMNS, partition_by}:
-        raise ConfigError(f"the schema's {', '.join(sorted(taken))} would collide with a column that ingest adds; choose another partition_by or name")
+        raise ConfigError(
+            f"the schema's {', '.join(sorted(taken))} would collide with a column that ingest adds; choose another partition_by or name"
+        )
     if not isinstance(schema[sent_at].dataType, TimestampType):
         raise ConfigError(f"{sent_at} must be a timestamp in the schema, not {schema[sent_at].dataType.simpleString()}")
 
@@ -262,7 +267,7 @@ def _run(sinks: Iterable[_Sink], on_progress: Callable[[IngestProgress], None] |
             for tally in tallies:
                 tally.look()
             if on_progress is not None:
-                on_progress(_progress(*tallies))
+                on_progress(_progress(tallies[0]))
         _raise_failure(queries)
         for tally in tallies:
             tally.look()
@@ -278,5 +283,5 @@ def _raise_failure(queries: Iterable[StreamingQuery]) -> None:
             raise failure
 
 
-def _progress(events: _Tally, bad: _Tally) -> IngestProgress:
+def _progress(events: _Tally) -> IngestProgress:
     return IngestProgress(read=events.read, written=events.parsed - events.duplicates - events.late, bad=events.read - events.parsed)

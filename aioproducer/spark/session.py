@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import SparkSession
 
 from aioproducer import jars
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["session"]
 

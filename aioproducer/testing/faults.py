@@ -147,10 +147,9 @@ class Faults:
         """Rules that wait for requests; of those without a count, the ones that fell on none."""
         return [rule for rule in self._rules if (rule.times or 0) > 0 or rule.fired == 0]
 
-    def clear(self) -> None:
-        """Forget every rule; what hangs is let go."""
-        rules, self._rules = self._rules, []
-        for rule in rules:
+    def release_all(self) -> None:
+        """Let go what hangs."""
+        for rule in self._rules:
             if rule.hang is not None:
                 rule.hang.release()
 

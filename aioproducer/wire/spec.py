@@ -67,7 +67,7 @@ class MessageSpec:
 
 def default_source(field: Field) -> str:
     """A field's default as an expression, for generated code; a structure's is None there, and its owner makes a fresh one."""
-    return "ZERO_ID" if field.kind == "uuid" and not field.is_array else repr(field.default)
+    return "ZERO_ID" if field.kind == "uuid" else repr(field.default)
 
 
 def parse(text: str) -> Mapping[str, MessageSpec]:
@@ -95,8 +95,8 @@ def _field(line: str, path: str) -> Field:
     if match is None:
         raise ValueError(f"{line!r} is no field")
     kind = match["kind"].strip("{}") or "struct"
-    if kind == "bytes" and match["tag"]:
-        raise ValueError(f"{line!r}: tagged bytes are not written")  # they would have to be copied
+    if (kind == "bytes" and match["tag"]) or (kind in {"bytes", "uuid"} and match["array"]):
+        raise ValueError(f"{line!r} needs what encoder and decoder do not do: no message that we speak has such a field")
     nullable = _versions(match["null_versions"]) if match["null"] else _NEVER
     return Field(
         name=match["name"],

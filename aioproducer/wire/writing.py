@@ -101,10 +101,8 @@ class _Encoder:
                 source.line(f"{self._write}({null!r})")
             with source.block("else:"):
                 self._sized(field, variable)
-            return
-        if field.is_array and field.null_versions:  # before null came, the empty array said it (Metadata v0: all topics)
-            source.line(f"{variable} = () if {variable} is None else {variable}")
-        self._sized(field, variable)
+        else:
+            self._sized(field, variable)
 
     def _sized(self, field: Field, variable: str) -> None:
         """A length or a count, and what it is of."""
@@ -120,6 +118,10 @@ class _Encoder:
 
     def _array(self, field: Field, variable: str) -> None:
         source = self._source
+        if field.null_versions and self._version not in field.null_versions:
+            source.line(
+                f"{variable} = () if {variable} is None else {variable}"
+            )  # before null came, none said it (Metadata v0: all topics)
         self._length(f"len({variable})", 4)
         if field.kind in CODES:
             source.line(f"{self._write}(numbers({CODES[field.kind]!r}, len({variable})).pack(*{variable}))")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from aioproducer import jars
@@ -13,6 +11,9 @@ from aioproducer import jars
 from .source import MEASURES, STRINGS, Totals
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
@@ -113,7 +114,7 @@ class Landing:
         from pyspark.sql import functions as F  # noqa: N812, PLC0415  as above
 
         assert self._spark is not None
-        sums = [F.sum(measure) for measure in MEASURES]
+        sums = [F.coalesce(F.sum(measure), F.lit(0)) for measure in MEASURES]  # a carrier whose flights were all cancelled sums to null
         rows = self._spark.read.parquet(path).groupBy("carrier").agg(F.count("event_id"), *sums).collect()
         return {carrier: Totals(*counts) for carrier, *counts in rows}
 

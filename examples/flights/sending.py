@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
+from typing import TYPE_CHECKING
 
-from aioproducer import Delivery, DeliveryError, Producer
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
-from .source import Outgoing
+    from aioproducer import Delivery, DeliveryError, Producer
+
+    from .source import Outgoing
 
 
 @dataclass

@@ -14,11 +14,13 @@ import random
 import uuid
 import zipfile
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Collection, Iterator
 
 FLIGHTS: Final = 336_776
 MALFORMED: Final = 500

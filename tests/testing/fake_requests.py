@@ -20,7 +20,9 @@ HEADER = struct.Struct(">hiqqqhii")
 TIME = 1_700_000_000_000
 
 
-def batch(*values: bytes | None, count: int | None = None, last_delta: int | None = None, attributes: int = 0, producer_id: int = -1) -> bytes:
+def batch(
+    *values: bytes | None, count: int | None = None, last_delta: int | None = None, attributes: int = 0, producer_id: int = -1
+) -> bytes:
     """A sound batch, but for what is given; record n has timestamp TIME + n."""
     payload = b"".join(record(index, value) for index, value in enumerate(values))
     count = len(values) if count is None else count

@@ -79,8 +79,10 @@ def test_waits_come_on_top_of_errors() -> None:
     assert (verdict.delay, verdict.hang, verdict.throttle_ms, codes(verdict)) == (slow, stuck, 200, {A0: 6})
 
 
-@pytest.mark.parametrize(("error", "appends"), [("NOT_ENOUGH_REPLICAS_AFTER_APPEND", True), (7, True), ("NOT_ENOUGH_REPLICAS", False), (999, False)])
-def test_errors_after_the_append_say_so(error: str | int, appends: bool) -> None:
+@pytest.mark.parametrize(
+    ("error", "appends"), [("NOT_ENOUGH_REPLICAS_AFTER_APPEND", True), (7, True), ("NOT_ENOUGH_REPLICAS", False), (999, False)]
+)
+def test_errors_after_the_append_say_so(*, error: str | int, appends: bool) -> None:
     """Kafka appends before it answers these; a number that Kafka lacks is kept."""
     rule = Faults().add_error(Rule("Produce", "error"), error)
     assert rule.appends is appends

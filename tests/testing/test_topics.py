@@ -25,9 +25,7 @@ def test_names_that_kafka_refuses(name: str) -> None:
         make().create(name, 1, {})
 
 
-@pytest.mark.parametrize(
-    ("partitions", "config"), [(0, {}), (1, {"message.timestamp.type": "Never"}), (1, {"max.message.bytes": "many"})]
-)
+@pytest.mark.parametrize(("partitions", "config"), [(0, {}), (1, {"message.timestamp.type": "Never"}), (1, {"max.message.bytes": "many"})])
 def test_a_refused_topic_is_not_kept(partitions: int, config: dict[str, object]) -> None:
     """It can be made with better arguments."""
     topics = make()
@@ -73,5 +71,5 @@ def test_an_unknown_topic_is_told_with_the_known() -> None:
     """A misspelt topic in a test."""
     topics = make()
     topics.create("orders", 1, {})
-    with pytest.raises(ValueError, match="ordres.*orders"):
+    with pytest.raises(ValueError, match=r"ordres.*orders"):
         topics.existing("ordres")

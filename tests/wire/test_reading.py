@@ -138,7 +138,7 @@ def test_a_count_is_compared_with_what_its_elements_take() -> None:
         ("FindCoordinator.request", 0, b"\0\x03ab", "key claims a size of 3 with 2 bytes left"),
         ("FindCoordinator.request", 3, b"\x80\x80\x80\x80\x80\x01" + bytes(9), "longer than five bytes"),
         ("FindCoordinator.request", 4, b"\0\0\0", "coordinator_keys claims a size of -1"),
-        ("Fetch.request", 13, bytes(21) + b"\x01\x02" + bytes(16) + b"\0\0\x01\0", "partitions claims a size of -1"),
+        ("Fetch.request", 13, bytes(25) + b"\x01\x02" + bytes(16) + b"\0\0\x01\0", "partitions claims a size of -1"),
         ("ApiVersions.response", 3, bytes(2) + b"\x01" + bytes(4) + b"\x01\x07\x04abc", "a tagged field claims a size of 4 with 3"),
     ],
 )

@@ -56,7 +56,10 @@ def test_defaults_as_expressions() -> None:
     assert [default_source(field) for field in (words, loudness, who, who.fields[0], polite)] == ["()", "0", "None", "ZERO_ID", "True"]
 
 
-@pytest.mark.parametrize("line", ["x", "x i33", "x {", "x [i32", "x str??", "x i8 3..5", "x i8 =yes", "x bytes tag1", "x i8 tagged", "x ?"])
+@pytest.mark.parametrize(
+    "line",
+    ["x", "x i33", "x {", "x [i32", "x str??", "x i8 3..5", "x i8 =yes", "x bytes tag1", "x [bytes]", "x [uuid]", "x i8 tagged", "x ?"],
+)
 def test_a_line_that_makes_no_sense_is_named(line: str) -> None:
     """A slip in the text is found at import, with the line."""
     with pytest.raises(ValueError, match="'  x"):

@@ -1,0 +1,127 @@
+"""The picture: how fast records went, and how long each waited for its acknowledgement."""
+
+from __future__ import annotations
+
+from math import log10
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from array import array
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from .screen import Sample
+
+_INK: Final = "#1f2933"
+_FAINT: Final = "#9aa5b1"
+_SENT: Final = "#2f6fde"
+_ACKNOWLEDGED: Final = "#12a594"
+_WRITTEN: Final = "#e5793a"
+_WINDOW_SECONDS: Final = 0.5
+_MARKS: Final = (50.0, 90.0, 99.0, 99.9)
+
+
+def draw(path: Path, samples: Sequence[Sample], latencies: array[float], *, title: str) -> None:
+    """Write the picture as PNG. Takes a second or two; draws without a display."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  slow to import, and needed at the end only
+    from matplotlib.figure import Figure  # noqa: PLC0415  as above
+
+    figure = Figure(figsize=(12, 7.2), dpi=150, facecolor="white", layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.get_layout_engine().set(h_pad=0.12, w_pad=0.12)
+    figure.suptitle(title, x=0.012, ha="left", fontsize=15, fontweight="bold", color=_INK)
+    top, below = figure.subplots(2, 1, height_ratios=(1.15, 1))
+    _throughput(top, samples)
+    _latency(below, sorted(latency * 1000 for latency in latencies))
+    figure.savefig(path)
+
+
+def _throughput(axes: Any, samples: Sequence[Sample]) -> None:
+    """Records a second against time: the producer's in half seconds, Spark's as one step per micro-batch."""
+    _plain(axes, "Throughput", "thousand records a second")
+    for name, colour, count in (
+        ("sent", _SENT, lambda sample: sample.sent),
+        ("acknowledged", _ACKNOWLEDGED, lambda sample: sample.acknowledged),
+    ):
+        times, rates = _rates(samples, count)
+        axes.fill_between(times, rates, step="post", color=colour, alpha=0.13, linewidth=0)
+        axes.step(times, rates, where="post", color=colour, linewidth=1.8, label=name)
+    times, rates = _steps(samples)
+    axes.fill_between(times, rates, step="post", color=_WRITTEN, alpha=0.2, linewidth=0)
+    axes.step(times, rates, where="post", color=_WRITTEN, linewidth=1.8, label="written to Parquet by Spark")
+    axes.set_xlim(0, samples[-1].at)
+    axes.set_ylim(0)
+    axes.set_xlabel("seconds since the start", color=_INK)
+    axes.legend(frameon=False, loc="upper right", labelcolor=_INK)
+
+
+def _rates(samples: Sequence[Sample], count: Callable[[Sample], int]) -> tuple[list[float], list[float]]:
+    times, rates = [0.0], [0.0]
+    last = samples[0]
+    for sample in samples[1:]:
+        if sample.at - last.at >= _WINDOW_SECONDS:
+            times.append(last.at)
+            rates.append((count(sample) - count(last)) / (sample.at - last.at) / 1000)
+            last = sample
+    return [*times, last.at], [*rates, 0.0]
+
+
+def _steps(samples: Sequence[Sample]) -> tuple[list[float], list[float]]:
+    """Rows come in micro-batches: each one's rate is spread over the time since the one before, or since the last send."""
+    times, rates = [0.0], [0.0]
+    last = next((sample for sample in samples if sample.acknowledged == samples[-1].acknowledged), samples[0])
+    for sample in samples:
+        if sample.written > last.written and sample.at > last.at:
+            times.append(last.at)
+            rates.append((sample.written - last.written) / (sample.at - last.at) / 1000)
+            last = sample
+    return [*times, last.at], [*rates, 0.0]
+
+
+def _latency(axes: Any, milliseconds: Sequence[float]) -> None:
+    """Percentiles on an axis where each nine takes the same room, so that the tail is seen."""
+    _plain(axes, "From send to acknowledgement", "milliseconds")
+    if not milliseconds:
+        return
+    nines = [step / 50 for step in range(int(_tail(100 - 100 / len(milliseconds)) * 50) + 1)]
+    curve = [_at(milliseconds, 100 - 100 / 10**nine) for nine in nines]
+    axes.plot(nines, curve, color=_ACKNOWLEDGED, linewidth=2.2)
+    axes.fill_between(nines, curve, color=_ACKNOWLEDGED, alpha=0.13, linewidth=0)
+    for mark in (*_MARKS, 100 - 100 / len(milliseconds)):
+        value, place = _at(milliseconds, mark), _tail(mark)
+        name = f"p{mark:g}" if mark in _MARKS else "max"
+        axes.plot([place], [value], "o", color=_ACKNOWLEDGED, markersize=6, markeredgecolor="white", zorder=5)
+        axes.annotate(
+            f"{name}  {value:,.1f} ms",
+            (place, value),
+            xytext=(0, 9),
+            textcoords="offset points",
+            ha="right" if name == "max" else "center",
+            fontsize=10,
+            fontweight="bold",
+            color=_INK,
+        )
+    whole = range(int(nines[-1]) + 1)
+    axes.set_xticks([0, _tail(50), *whole[1:]], ["0 %", "50 %", *(f"{100 - 100 / 10**nine:.6g} %" for nine in whole[1:])])
+    axes.set_xlim(0, nines[-1] * 1.01 or 1)
+    axes.set_ylim(0, max(milliseconds) * 1.22)
+    axes.set_xlabel(f"share of {len(milliseconds):,} records that were faster", color=_INK)
+
+
+def _tail(percentile: float) -> float:
+    """How many nines a percentile has: 90 is 1, 99 is 2."""
+    return -log10(1 - percentile / 100)
+
+
+def _at(ordered: Sequence[float], percentile: float) -> float:
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percentile / 100))]
+
+
+def _plain(axes: Any, title: str, unit: str) -> None:
+    axes.set_title(title, loc="left", fontsize=12, fontweight="bold", color=_INK)
+    axes.set_ylabel(unit, color=_INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(_FAINT)
+    axes.tick_params(colors=_INK, length=3)
+    axes.grid(axis="y", color=_FAINT, alpha=0.25, linewidth=0.8)
+    axes.set_axisbelow(True)

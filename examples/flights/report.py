@@ -1,0 +1,115 @@
+"""What is said at the end: the two tables, and whether all of it is true."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rich.table import Table
+
+from .source import MEASURES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aioproducer.spark import IngestReport
+
+
+class Expected(NamedTuple):
+    """What the plan says that a round must come to."""
+
+    sent: int
+    bad: int
+    duplicates: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Round:
+    """One sending and the ingest after it, each figure as counted by the one who did it."""
+
+    sent: int
+    acknowledged: int
+    in_topic: int  # end offsets, as the broker gives them
+    report: IngestReport
+    expected: Expected
+
+    def lines(self) -> list[tuple[str, int, int]]:
+        """Each figure with what it must be."""
+        report, expected = self.report, self.expected
+        return [
+            ("sent", self.sent, expected.sent),
+            ("acknowledged", self.acknowledged, expected.sent),
+            ("in topic", self.in_topic, expected.sent),
+            ("read by Spark", report.read, expected.sent),
+            ("parsed", report.parsed, expected.sent - expected.bad),
+            ("bad", report.bad, expected.bad),
+            ("duplicates dropped", report.duplicates, expected.duplicates),
+            ("dropped by watermark", report.late, 0),
+            ("rows added to Parquet", report.written, expected.rows),
+        ]
+
+
+@dataclass
+class Findings:
+    """Everything that was counted and compared."""
+
+    rounds: list[Round] = field(default_factory=list)
+    stages: list[tuple[str, float, int]] = field(default_factory=list)  # name, seconds, records
+    faults: list[str] = field(default_factory=list)
+
+    def stage(self, name: str, seconds: float, records: int = 0) -> None:
+        """Note how long a stage took, for how many records."""
+        self.stages.append((name, seconds, records))
+
+    def add(self, one: Round) -> None:
+        """Note a round, and what does not balance in it."""
+        self.rounds.append(one)
+        self.faults += [f"{name}: {found:,}, expected {expected:,}" for name, found, expected in one.lines() if found != expected]
+
+    def compare(self, what: str, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+        """Note each key on which Spark's files and the source differ."""
+        for key in sorted(found.keys() | expected.keys()):
+            if found.get(key) != expected.get(key):
+                self.faults.append(f"{what} {key}: Parquet has {found.get(key)}, the source {expected.get(key)}")
+
+    def balance(self) -> Table:
+        """What became of the records."""
+        table = Table(title="Where the records went", title_justify="left")
+        table.add_column("")
+        for number in range(len(self.rounds)):
+            table.add_column(("first", "second")[number] + " ingest", justify="right")
+            table.add_column("expected", justify="right", style="dim")
+            table.add_column("")
+        for lines in zip(*(one.lines() for one in self.rounds), strict=True):
+            cells = [cell for _, found, expected in lines for cell in (f"{found:,}", f"{expected:,}", _mark(found == expected))]
+            table.add_row(lines[0][0], *cells)
+        return table
+
+    def speed(self) -> Table:
+        """How long it took."""
+        table = Table(title="How long it took", title_justify="left")
+        for name in ("stage", "seconds", "records", "records/s"):
+            table.add_column(name, justify="left" if name == "stage" else "right")
+        for name, seconds, records in self.stages:
+            table.add_row(name, f"{seconds:.1f}", f"{records:,}" if records else "", f"{records / seconds:,.0f}" if records else "")
+        return table
+
+    def verdict(self) -> str:
+        """One line when all is equal, or every difference."""
+        if self.faults:
+            return "[bold red]It does not balance:[/]\n" + "\n".join(f"  {fault}" for fault in self.faults)
+        rows = sum(one.report.written for one in self.rounds)
+        return f"[bold green]It balances:[/] {rows:,} flights, and the sums of {', '.join(MEASURES)} of each carrier, equal the source."
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        return {
+            "rounds": [{name: found for name, found, _ in one.lines()} for one in self.rounds],
+            "stages": [{"stage": name, "seconds": round(seconds, 3), "records": records} for name, seconds, records in self.stages],
+            "faults": self.faults,
+        }
+
+
+def _mark(equal: bool) -> str:  # noqa: FBT001  a mark for yes or no
+    return "[green]✓" if equal else "[bold red]✗"

@@ -1,0 +1,147 @@
+"""What can be done with this tree: `nox -l` lists it, `nox -s NAME` does it.
+
+Every session but `build` runs in one environment, `.nox/shared`, which is installed once and again only when pyproject.toml or
+Python changed: a warm run installs nothing. It is filled by uv where that is on PATH, else by pip.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pathlib
+import shutil
+import sys
+from types import ModuleType
+
+import nox
+
+nox.needs_version = ">=2024.10"
+nox.options.default_venv_backend = "uv|virtualenv"
+nox.options.sessions = ["lint", "types", "floors", "unit"]
+
+ROOT = pathlib.Path(__file__).parent
+SHARED = ROOT / ".nox" / "shared"
+OLDEST_PYTHON = (3, 11)
+
+
+# Sessions
+
+
+@nox.session(venv_backend="none")
+def demo(session: nox.Session) -> None:
+    """336,776 flights to a real Kafka, through Spark, into Parquet. Arguments behind `--` go to the example."""
+    need_java(session)
+    python(session, "examples/flights_pipeline.py", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def tests(session: nox.Session) -> None:
+    """All tests: unit, integration, Spark."""
+    need_java(session)
+    python(session, "-m", "pytest", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def unit(session: nox.Session) -> None:
+    """The tests that need neither Java nor a network, and which branches of the package they take."""
+    measured = () if session.posargs else ("--cov=aioproducer", "--cov-branch", "--cov-report=term:skip-covered")
+    python(session, "-m", "pytest", "-m", "not integration and not spark", *measured, *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def integration(session: nox.Session) -> None:
+    """The tests against a real Kafka."""
+    need_java(session)
+    python(session, "-m", "pytest", "-m", "integration and not spark", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def spark(session: nox.Session) -> None:
+    """The tests with Spark, some of them against a real Kafka."""
+    need_java(session)
+    python(session, "-m", "pytest", "-m", "spark", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def lint(session: nox.Session) -> None:
+    """Style, format and spelling."""
+    python(session, "-m", "ruff", "check", ".")
+    python(session, "-m", "ruff", "format", "--check", ".")
+    python(session, "-m", "codespell_lib", ".")
+
+
+@nox.session(venv_backend="none", name="types")
+def types_(session: nox.Session) -> None:
+    """mypy, strict."""
+    python(session, "-m", "mypy")
+
+
+@nox.session(venv_backend="none")
+def floors(session: nox.Session) -> None:
+    """Which way imports go; and that each contract would be seen to break."""
+    python(session, "-c", "from importlinter.cli import lint_imports_command as lint; lint()", "--no-logo")
+    python(session, "-m", "pytest", "tests/test_floors.py", "tests/test_exports.py", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def bench(session: nox.Session) -> None:
+    """Ours and aiokafka on one real Kafka. Behind `--`: its arguments, or `heartbeat` or `stall` and theirs."""
+    need_java(session)
+    words = session.posargs
+    if words and words[0] in {"heartbeat", "stall"}:
+        python(session, "-m", f"tests.benchmarks.{words[0]}", *words[1:])
+    else:
+        python(session, "-m", "tests.benchmarks", *words)
+
+
+@nox.session(reuse_venv=True)
+def build(session: nox.Session) -> None:
+    """The sdist and the wheel, in dist/; the wheel is installed alone and imported."""
+    session.install("build")
+    shutil.rmtree(ROOT / "dist", ignore_errors=True)
+    session.run("python", "-m", "build", silent=True)
+    [wheel] = (ROOT / "dist").glob("*.whl")
+    session.install("--force-reinstall", str(wheel))
+    session.chdir(session.create_tmp())  # so that it is the wheel that is imported
+    session.run("python", "-c", "import aioproducer; print(aioproducer.__version__, aioproducer.__file__)")
+
+
+# What they stand on
+
+
+def python(session: nox.Session, *words: str) -> None:
+    """Run the shared environment's Python."""
+    session.run(shared_python(session), *words, external=True)
+
+
+def shared_python(session: nox.Session) -> str:
+    """The Python of the shared environment, which is made or brought up to date if need be."""
+    if sys.version_info < OLDEST_PYTHON:
+        needed = ".".join(map(str, OLDEST_PYTHON))
+        session.error(f"Python {sys.version.split()[0]} is too old: {needed} or newer is needed. Install one and make .venv with it.")
+    program = SHARED / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + sys.version.encode() + os.fsencode(ROOT)).hexdigest()
+    installed = SHARED / "installed.txt"
+    if not installed.exists() or installed.read_text(encoding="utf-8") != wanted:
+        installed.unlink(missing_ok=True)
+        what = ("-e", ".[test,lint]")
+        session.run(sys.executable, "-m", "venv", "--clear", str(SHARED), external=True, silent=True)
+        if uv := shutil.which("uv"):
+            session.run(uv, "pip", "install", "--python", str(program), *what, external=True)
+        else:
+            session.run(str(program), "-m", "pip", "install", "--quiet", *what, external=True)
+        installed.write_text(wanted, encoding="utf-8")  # last, so that what was broken off is done again
+    return str(program)
+
+
+def need_java(session: nox.Session) -> None:
+    """End now, with what to install, if there is no Java for Kafka and Spark: before half a gigabyte is fetched."""
+    package = ModuleType("aioproducer")  # its front door needs what is not installed yet; `jars` does not
+    package.__path__ = [str(ROOT / "aioproducer")]
+    sys.modules.setdefault("aioproducer", package)
+    from aioproducer.jars import JavaMissing, java
+
+    try:
+        session.log(f"Java: {java()}")
+    except JavaMissing as error:
+        session.error(str(error))

@@ -1,0 +1,84 @@
+"""The whole producer on a fake cluster, in a loop whose time jumps: what every scenario sets up, and what must hold after each."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import selectors
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from aioproducer import Producer
+from aioproducer.testing import FakeCluster
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine
+
+__all__ = ["JumpingLoop", "assert_nothing_left", "jumping", "running", "turns"]
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    """Instead of waiting for the next timer, lets the loop's clock jump to it."""
+
+    jumped = 1000.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        ready = super().select(0)
+        if not ready:
+            assert timeout is not None, "every task waits and no timer runs: a deadlock"
+            self.jumped += timeout
+        return ready
+
+
+class JumpingLoop(asyncio.SelectorEventLoop):
+    """Nothing in it may need a socket or a thread."""
+
+    def __init__(self) -> None:
+        self._clock = _JumpingSelector()
+        super().__init__(self._clock)
+
+    def time(self) -> float:
+        return self._clock.jumped
+
+
+def jumping(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an asynchronous test in a loop whose time jumps."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+            runner.run(test(*args, **kwargs))
+
+    return run
+
+
+async def turns(count: int) -> None:
+    """Let so many turns of the loop go by."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def assert_nothing_left(producer: Producer[Any, Any], before: set[asyncio.Task[Any]]) -> None:
+    """After `stop`: no task, no parked record, every byte of memory free."""
+    assert asyncio.all_tasks() - before == set()
+    assert producer.buffer_available == producer.config.buffer_memory
+    assert producer._engine is None or producer._engine.waiting == 0
+
+
+@asynccontextmanager
+async def running(cluster: FakeCluster | None = None, **options: Any) -> AsyncIterator[tuple[FakeCluster, Producer[Any, Any]]]:
+    """A cluster with the topic orders (two partitions), a started producer, and afterwards the proof that nothing is left."""
+    if cluster is None:
+        async with FakeCluster(memory=True) as made:
+            made.create_topic("orders", partitions=2)
+            async with running(made, **options) as both:
+                yield both
+            return
+    before = asyncio.all_tasks()
+    async with Producer(**cluster.client_options, **options) as producer:
+        yield cluster, producer
+    assert_nothing_left(producer, before)
+    assert cluster.violations == []
+    cluster.assert_all_fired()
+    gc.collect()
