@@ -31,56 +31,56 @@ OLDEST_PYTHON = (3, 11)
 def demo(session: nox.Session) -> None:
     """336,776 flights to a real Kafka, through Spark, into Parquet. Arguments behind `--` go to the example."""
     need_java(session)
-    python(session, "examples/flights_pipeline.py", *session.posargs)
+    run(session, "python", "examples/flights_pipeline.py", *session.posargs)
 
 
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
     """All tests: unit, integration, Spark."""
     need_java(session)
-    python(session, "-m", "pytest", *session.posargs)
+    run(session, "pytest", *session.posargs)
 
 
 @nox.session(venv_backend="none")
 def unit(session: nox.Session) -> None:
     """The tests that need neither Java nor a network, and which branches of the package they take."""
     measured = () if session.posargs else ("--cov=aioproducer", "--cov-branch", "--cov-report=term:skip-covered")
-    python(session, "-m", "pytest", "-m", "not integration and not spark", *measured, *session.posargs)
+    run(session, "pytest", "-m", "not integration and not spark", *measured, *session.posargs)
 
 
 @nox.session(venv_backend="none")
 def integration(session: nox.Session) -> None:
     """The tests against a real Kafka."""
     need_java(session)
-    python(session, "-m", "pytest", "-m", "integration and not spark", *session.posargs)
+    run(session, "pytest", "-m", "integration and not spark", *session.posargs)
 
 
 @nox.session(venv_backend="none")
 def spark(session: nox.Session) -> None:
     """The tests with Spark, some of them against a real Kafka."""
     need_java(session)
-    python(session, "-m", "pytest", "-m", "spark", *session.posargs)
+    run(session, "pytest", "-m", "spark", *session.posargs)
 
 
 @nox.session(venv_backend="none")
 def lint(session: nox.Session) -> None:
     """Style, format and spelling."""
-    python(session, "-m", "ruff", "check", ".")
-    python(session, "-m", "ruff", "format", "--check", ".")
-    python(session, "-m", "codespell_lib", ".")
+    run(session, "ruff", "check", ".")
+    run(session, "ruff", "format", "--check", ".")
+    run(session, "codespell")
 
 
 @nox.session(venv_backend="none", name="types")
 def types_(session: nox.Session) -> None:
     """mypy, strict."""
-    python(session, "-m", "mypy")
+    run(session, "mypy")
 
 
 @nox.session(venv_backend="none")
 def floors(session: nox.Session) -> None:
     """Which way imports go; and that each contract would be seen to break."""
-    python(session, "-c", "from importlinter.cli import lint_imports_command as lint; lint()", "--no-logo")
-    python(session, "-m", "pytest", "tests/test_floors.py", "tests/test_exports.py", *session.posargs)
+    run(session, "lint-imports", "--no-logo")
+    run(session, "pytest", "tests/test_floors.py", "tests/test_exports.py", *session.posargs)
 
 
 @nox.session(venv_backend="none")
@@ -89,9 +89,9 @@ def bench(session: nox.Session) -> None:
     need_java(session)
     words = session.posargs
     if words and words[0] in {"heartbeat", "stall"}:
-        python(session, "-m", f"tests.benchmarks.{words[0]}", *words[1:])
+        run(session, "python", "-m", f"tests.benchmarks.{words[0]}", *words[1:])
     else:
-        python(session, "-m", "tests.benchmarks", *words)
+        run(session, "python", "-m", "tests.benchmarks", *words)
 
 
 @nox.session(reuse_venv=True)
@@ -109,29 +109,29 @@ def build(session: nox.Session) -> None:
 # What they stand on
 
 
-def python(session: nox.Session, *words: str) -> None:
-    """Run the shared environment's Python."""
-    session.run(shared_python(session), *words, external=True)
+def run(session: nox.Session, program: str, *words: str) -> None:
+    """Run a program of the shared environment."""
+    session.run(str(shared(session) / program), *words, external=True)
 
 
-def shared_python(session: nox.Session) -> str:
-    """The Python of the shared environment, which is made or brought up to date if need be."""
+def shared(session: nox.Session) -> pathlib.Path:
+    """The folder with the programs of the shared environment, which is made or brought up to date if need be."""
     if sys.version_info < OLDEST_PYTHON:
         needed = ".".join(map(str, OLDEST_PYTHON))
         session.error(f"Python {sys.version.split()[0]} is too old: {needed} or newer is needed. Install one and make .venv with it.")
-    program = SHARED / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+    programs = SHARED / ("Scripts" if sys.platform == "win32" else "bin")
     wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + sys.version.encode() + os.fsencode(ROOT)).hexdigest()
     installed = SHARED / "installed.txt"
     if not installed.exists() or installed.read_text(encoding="utf-8") != wanted:
         installed.unlink(missing_ok=True)
-        what = ("-e", ".[test,lint]")
         session.run(sys.executable, "-m", "venv", "--clear", str(SHARED), external=True, silent=True)
+        python, what = str(programs / "python"), ("-e", ".[test,lint]")
         if uv := shutil.which("uv"):
-            session.run(uv, "pip", "install", "--python", str(program), *what, external=True)
+            session.run(uv, "pip", "install", "--python", python, *what, external=True)
         else:
-            session.run(str(program), "-m", "pip", "install", "--quiet", *what, external=True)
+            session.run(python, "-m", "pip", "install", "--progress-bar", "off", "--quiet", *what, external=True)
         installed.write_text(wanted, encoding="utf-8")  # last, so that what was broken off is done again
-    return str(program)
+    return programs
 
 
 def need_java(session: nox.Session) -> None:

@@ -205,9 +205,9 @@ class Accumulator:
         """Whether a broker has something to drain."""
         return bool(self._ready.get(node_id))
 
-    def leaderless(self) -> set[str]:
-        """Topics with records for partitions that have no leader."""
-        return {cell.topic for cell in self._ready.get(NOBODY, ())}
+    def ready_topics(self, node_id: int) -> set[str]:
+        """Topics with something to drain to a broker; for `NOBODY`, those with records for partitions that have no leader."""
+        return {cell.topic for cell in self._ready.get(node_id, ())}
 
     def wake(self, now: float) -> None:
         """Let go what lingered or backed off long enough."""

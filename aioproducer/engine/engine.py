@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
     from aioproducer.core.batch import Batch
     from aioproducer.errors import DeliveryError
-    from aioproducer.model import Compression
     from aioproducer.interfaces import Dialer
+    from aioproducer.model import Compression
 
 __all__ = ["Engine"]
 
@@ -188,7 +188,7 @@ class Engine:
     async def stop(self, timeout: float) -> FlushSummary | None:
         """Flush, bounded, then end. Cancellation: what is left fails at once; the tasks end all the same."""
         self.is_open = False
-        self._way.fast = {}
+        self._intake.shut()
         summary = None
         try:
             if self.failure is None:
@@ -206,7 +206,6 @@ class Engine:
     def _shut(self, cause: KafkaError) -> None:
         """Everything that waits learns why; connections close."""
         self.is_open = False
-        self._way.fast = {}
         self._intake.close(lambda: ProducerClosed(str(cause)))
         self._sender.fail_all(cause)
         self._cluster.close(now=self.failure is not None)

@@ -39,7 +39,7 @@ __all__ = ["BATCH_OVERHEAD", "Intake"]
 BATCH_OVERHEAD: Final = 1024  # bytes of a batch's objects, beside its records
 _RECORD_OVERHEAD: Final = 130  # bytes of an unjoined record: eight list slots and two bytes objects
 _STEP: Final = 4096  # bytes by which a batch's room grows: 16 KiB up front would let 2,048 quiet partitions hold 32 MiB
-_TURN: Final = 131_072  # bytes taken in one loop turn before the next send waits for the next: below a millisecond of appending
+_TURN: Final = 65_536  # bytes taken in one loop turn before the next send waits for the next: below a millisecond of appending
 _TURN_SECONDS: Final = 0.002  # of appending for those who wait, and of what their tasks then do
 _STRIDE: Final = 16  # records between two looks at the clock
 _MOST_OVERHEAD: Final = 24  # of a small plain record
@@ -477,10 +477,14 @@ class Intake:
         """Records that are parked."""
         return sum(record.topic is not None for line in (self._line, *self._lots.values()) for record in line)
 
-    def close(self, error: Callable[[], Exception]) -> None:
-        """Nothing is taken in any more; who waits is told why."""
+    def shut(self) -> None:
+        """No new record is taken in; those that wait are still served."""
         self._way.fast = {}
         self._is_plain = False
+
+    def close(self, error: Callable[[], Exception]) -> None:
+        """Nothing is taken in any more; who waits is told why."""
+        self.shut()
         self._alarm.stop()
         for line in (self._line, *self._lots.values()):
             for record in line.take_all():

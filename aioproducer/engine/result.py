@@ -184,7 +184,7 @@ class BatchResult:
         """The caller's context. Equal ones are kept once, not once for each record: the collector walks them."""
         context = copy_context()
         if self._context == context:
-            return self._context  # type: ignore[return-value]  # equal to a Context, it is one
+            return self._context
         self._context = context
         return context
 

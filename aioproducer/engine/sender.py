@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Sender"]
 
-_BURST_TURNS: Final = 4  # of a burst after which partial batches go too: a few ms; until then they fill instead
+_BURST_TURNS: Final = 8  # of a burst after which partial batches go too: a few ms; until then they fill instead
 _FIRST_WITH_TOPIC_IDS: Final = 13
 _FIRST_WITH_ZSTD: Final = 7
 
@@ -124,8 +124,8 @@ class Sender:
             node = self._cluster.node(node_id)
             if node is not None:
                 self.drain(node)
-            elif topics := self._accumulator.leaderless():
-                self._urge(topics)
+            else:
+                self._urge(self._accumulator.ready_topics(node_id))
 
     def drain(self, node: Node) -> None:
         """While the connection stands and a slot is free: what is ready, as one request."""

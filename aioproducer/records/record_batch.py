@@ -20,7 +20,20 @@ if TYPE_CHECKING:
     from aioproducer.interfaces import Buffer
     from aioproducer.model import Headers
 
-__all__ = ["FIELD", "NULL", "OVERHEAD", "PARTS", "TABLE", "VARINT", "encode_headers", "field_size", "header", "size_limit", "unvarint", "varint"]
+__all__ = [
+    "FIELD",
+    "NULL",
+    "OVERHEAD",
+    "PARTS",
+    "TABLE",
+    "VARINT",
+    "encode_headers",
+    "field_size",
+    "header",
+    "size_limit",
+    "unvarint",
+    "varint",
+]
 
 OVERHEAD: Final = 61  # bytes of a batch's header
 PARTS: Final = 8  # list entries of one record

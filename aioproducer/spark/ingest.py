@@ -263,7 +263,7 @@ def _run(sinks: Iterable[_Sink], on_progress: Callable[[IngestProgress], None] |
         tallies = tuple(_Tally(query) for query in queries)
         while running := [query for query in queries if query.isActive]:
             _raise_failure(queries)
-            running[0].awaitTermination(_POLL_SECONDS)
+            running[0].awaitTermination(_POLL_SECONDS)  # type: ignore[arg-type]  # a fraction works: PySpark turns it into milliseconds
             for tally in tallies:
                 tally.look()
             if on_progress is not None:

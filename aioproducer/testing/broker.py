@@ -12,6 +12,7 @@ Knows nothing of what requests mean (`handlers`) or why they fail (`faults`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import struct
@@ -183,13 +184,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         """The client is gone, or was sent away."""
-        self._is_open = False
+        self._end()
         self.broker.forget(self)
-        self._frames.clear()
-        self._held.clear()
-        if self._call is not None:
-            self._call.drop()
-            self._call = None
 
     def finish(self, frame: Sequence[Buffer] = ()) -> None:
         """The current request is answered; on to the next."""
@@ -207,12 +203,12 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close behind what was written."""
-        self._is_open = False
+        self._end()
         self._transport.close()
 
     def reset(self) -> None:
         """Close at once."""
-        self._is_open = False
+        self._end()
         self._transport.abort()
 
     def violate(self, what: str) -> None:
@@ -234,6 +230,15 @@ class Connection(asyncio.Protocol):
         finally:
             self._is_pumping = False
         self._adjust_reading()
+
+    def _end(self) -> None:
+        """Nothing that came in is carried out any more."""
+        self._is_open = False
+        self._frames.clear()
+        self._held.clear()
+        if self._call is not None:
+            self._call.drop()
+            self._call = None
 
     @property
     def _is_ready(self) -> bool:
@@ -333,12 +338,15 @@ class FakeBroker:
         self.is_running = False
         if self.cluster.network is not None:
             self.cluster.network.unlisten(self.host, self.port)
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        server, self._server = self._server, None
+        if server is not None:
+            with contextlib.suppress(NotImplementedError):  # Windows' loop, which has no readers
+                self.loop.remove_reader(server.sockets[0].fileno())
         self.disconnect_all()
         for _ in range(_ACCEPTING_TURNS):
             await asyncio.sleep(0)
+        if server is not None:  # only now: asyncio loses the socket of a connection that it had accepted and not made yet
+            server.close()
         if self.connections:
             await self._is_empty.wait()
 

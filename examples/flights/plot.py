@@ -52,7 +52,7 @@ def _throughput(axes: Any, samples: Sequence[Sample]) -> None:
     axes.set_xlim(0, samples[-1].at)
     axes.set_ylim(0)
     axes.set_xlabel("seconds since the start", color=_INK)
-    axes.legend(frameon=False, loc="upper right", labelcolor=_INK)
+    axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=3, labelcolor=_INK, borderaxespad=0.2)
 
 
 def _rates(samples: Sequence[Sample], count: Callable[[Sample], int]) -> tuple[list[float], list[float]]:
@@ -94,9 +94,9 @@ def _latency(axes: Any, milliseconds: Sequence[float]) -> None:
         axes.annotate(
             f"{name}  {value:,.1f} ms",
             (place, value),
-            xytext=(0, 9),
+            xytext=(-7, 7),  # the curve only rises, so above and left of a point is free
             textcoords="offset points",
-            ha="right" if name == "max" else "center",
+            ha="right" if place > 0.5 else "center",
             fontsize=10,
             fontweight="bold",
             color=_INK,

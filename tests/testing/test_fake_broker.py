@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -185,20 +187,35 @@ def test_no_bytes_break_it(chunks: list[bytes]) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_connection_that_comes_as_a_broker_stops_is_reset(turns: int) -> None:
+    """In whichever turn of the loop it is accepted: nobody is left with a connection to a stopped broker."""
+    async with FakeCluster() as cluster:
+        with socket.create_connection(("127.0.0.1", cluster.brokers[1].port)) as late:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await cluster.brokers[1].stop()
+            assert not cluster.brokers[1].connections
+            late.settimeout(5)
+            with contextlib.suppress(ConnectionResetError):
+                assert late.recv(1) == b""
+
+
+@pytest.mark.asyncio
 async def test_a_client_that_reads_nothing_is_not_answered_for_ever() -> None:
     """Answers wait in the client's socket and a bounded buffer; the rest of its requests wait in front of the broker."""
     async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=1000)
+        cluster.create_topic("orders", partitions=300)
         raw = await connect(cluster)
         raw.transport.pause_reading()
         ask = encoded(ApiKey.METADATA, 12, topics=None)
-        raw.transport.write(ask * 1000)
+        raw.transport.write(ask * 300)
         for _ in range(100):
             await asyncio.sleep(0)
         answered = len(cluster.requests("Metadata"))
         assert 1 < answered < 100
         raw.transport.resume_reading()
-        for _ in range(1000):
+        for _ in range(300):
             await raw.answer()
         raw.transport.abort()
 

@@ -201,6 +201,13 @@ async def test_leaders_move(cluster: FakeCluster) -> None:
         cluster.move_leader("orders", 0, to=3)
 
 
+async def test_partitions_are_added(cluster: FakeCluster) -> None:
+    """Clients learn of them by Metadata."""
+    cluster.add_partitions("orders", 4)
+    async with client(cluster) as kafka:
+        assert [partition.leader_id for partition in (await kafka.metadata()).topics[0].partitions] == [1, 2, 1, 2]
+
+
 # --- faults
 
 
@@ -278,15 +285,15 @@ async def test_a_hang_holds_until_its_release(cluster: FakeCluster, when: Any, m
 
 
 async def test_a_hanging_request_dies_with_its_connection(cluster: FakeCluster) -> None:
-    """The release does not carry out what nobody waits for."""
+    """The release does not carry out what nobody waits for, not even in the same turn of the loop."""
     hang = cluster.hang("Produce")
     async with client(cluster) as kafka:
         asking = asyncio.ensure_future(produce(kafka, batch(b"a")))
         await hang.reached()
         cluster.disconnect_all()
+        hang.release()
         with pytest.raises(ConnectionLost):
             await asking
-        hang.release()
         assert (await produce(kafka, batch(b"b"))).base_offset == 0
     assert cluster.values("orders") == [b"b"]
 

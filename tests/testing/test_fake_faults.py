@@ -79,6 +79,13 @@ def test_waits_come_on_top_of_errors() -> None:
     assert (verdict.delay, verdict.hang, verdict.throttle_ms, codes(verdict)) == (slow, stuck, 200, {A0: 6})
 
 
+def test_a_second_delay_waits_for_the_next_request() -> None:
+    """One of a kind falls on a request; the other keeps its count."""
+    faults = Faults()
+    slow, slower = (faults.add(Rule("Produce", "delay", seconds=seconds)) for seconds in (1, 2))
+    assert [judge(faults, A0).delay for _ in range(3)] == [slow, slower, None]
+
+
 @pytest.mark.parametrize(
     ("error", "appends"), [("NOT_ENOUGH_REPLICAS_AFTER_APPEND", True), (7, True), ("NOT_ENOUGH_REPLICAS", False), (999, False)]
 )

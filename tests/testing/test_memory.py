@@ -90,6 +90,7 @@ async def test_a_close_arrives_behind_the_bytes() -> None:
     near, far = await connect()
     near.transport.write(b"x" * 1_000_000)
     near.transport.close()
+    near.transport.close()
     near.transport.write(b"late")
     assert near.transport.is_closing()
     await near.lost.wait()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -53,6 +52,20 @@ def test_a_fault_that_did_not_happen_fails_the_test(pytester: pytest.Pytester, m
     result.stdout.fnmatch_lines(["*faults that did not happen: error on Produce (times left 1)*"])
 
 
+@pytest.mark.parametrize(("ci", "outcome"), [("", {"skipped": 1}), ("true", {"errors": 1})])
+def test_no_java_is_a_skip_with_its_reason(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, ci: str, outcome: dict[str, int]
+) -> None:
+    """And a failure where tests must not be skipped."""
+    monkeypatch.setenv("CI", ci)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    pytester.makepyfile("def test_it(kafka_server): pass")
+    result = pytester.runpytest_subprocess("-p", "no:randomly", "-rs", "-o", "asyncio_default_fixture_loop_scope=function")
+    result.assert_outcomes(**outcome)
+    result.stdout.fnmatch_lines(["*Java*"])
+
+
 def test_loading_it_imports_nothing_of_the_package() -> None:
     """pytest loads it in every run, also of projects that only have the package installed."""
     code = f"""
@@ -78,4 +91,3 @@ def test_a_real_server_comes_as_a_fixture(kafka_server: plugin.ServerThread) -> 
     kafka_server.create_topic("plugin", partitions=3, config={"retention.ms": -1})
     assert kafka_server.end_offsets("plugin") == [0, 0, 0]
     assert kafka_server.bootstrap_servers.startswith("127.0.0.1:")
-    assert Path(plugin.__file__).exists()
