@@ -38,28 +38,28 @@ def demo(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """All tests: unit, integration, Spark."""
     need_java(session)
-    run(session, "pytest", *session.posargs)
+    run(session, "python", "-m", "pytest", *session.posargs)
 
 
 @nox.session(venv_backend="none")
 def unit(session: nox.Session) -> None:
     """The tests that need neither Java nor a network, and which branches of the package they take."""
     measured = () if session.posargs else ("--cov=aioproducer", "--cov-branch", "--cov-report=term:skip-covered")
-    run(session, "pytest", "-m", "not integration and not spark", *measured, *session.posargs)
+    run(session, "python", "-m", "pytest", "-m", "not integration and not spark", *measured, *session.posargs)
 
 
 @nox.session(venv_backend="none")
 def integration(session: nox.Session) -> None:
     """The tests against a real Kafka."""
     need_java(session)
-    run(session, "pytest", "-m", "integration and not spark", *session.posargs)
+    run(session, "python", "-m", "pytest", "-m", "integration and not spark", *session.posargs)
 
 
 @nox.session(venv_backend="none")
 def spark(session: nox.Session) -> None:
     """The tests with Spark, some of them against a real Kafka."""
     need_java(session)
-    run(session, "pytest", "-m", "spark", *session.posargs)
+    run(session, "python", "-m", "pytest", "-m", "spark", *session.posargs)
 
 
 @nox.session(venv_backend="none")
@@ -80,7 +80,7 @@ def types_(session: nox.Session) -> None:
 def floors(session: nox.Session) -> None:
     """Which way imports go; and that each contract would be seen to break."""
     run(session, "lint-imports", "--no-logo")
-    run(session, "pytest", "tests/test_floors.py", "tests/test_exports.py", *session.posargs)
+    run(session, "python", "-m", "pytest", "tests/test_floors.py", "tests/test_exports.py", *session.posargs)
 
 
 @nox.session(venv_backend="none")

@@ -182,7 +182,9 @@ def java() -> Path:
 @functools.lru_cache(maxsize=8)
 def _java_version(path: str, _changed_at: int) -> int:
     try:
-        answer = subprocess.run([path, "-version"], capture_output=True, text=True, errors="replace", timeout=60, check=False)
+        answer = subprocess.run(  # noqa: S603  the java that the user's environment names
+            [path, "-version"], capture_output=True, text=True, errors="replace", timeout=60, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JavaMissing(f"{path} cannot be run: {error}. {_INSTALL_JAVA}") from error
     text = answer.stderr + answer.stdout  # Java says it on stderr, after what JAVA_TOOL_OPTIONS makes it print
@@ -312,11 +314,13 @@ def _mirror() -> str | None:
     except (ET.ParseError, OSError) as error:
         _say(f"ignoring {settings}: {error}")
         return None
-    for mirror in root.iterfind(".//{*}mirror"):
-        of = [name.strip() for name in (mirror.findtext("{*}mirrorOf") or "").split(",")]
-        if not {"*", "central", "external:*"}.isdisjoint(of) and "!central" not in of:
-            return (mirror.findtext("{*}url") or "").strip() or None
-    return None
+    urls = ((mirror.findtext("{*}url") or "").strip() for mirror in root.iterfind(".//{*}mirror") if _stands_for_central(mirror))
+    return next(filter(None, urls), None)
+
+
+def _stands_for_central(mirror: ET.Element) -> bool:
+    of = {name.strip() for name in (mirror.findtext("{*}mirrorOf") or "").split(",")}
+    return "!central" not in of and not of.isdisjoint({"*", "central", "external:*"})
 
 
 def _pom(jars: _JarSet) -> str:
@@ -370,7 +374,9 @@ def _run(command: Sequence[str], folder: Path, stop: threading.Event | None) -> 
     log = folder / "output.txt"
     with log.open("wb") as output:
         # a session of its own, because mvn is a script whose Java must end with it
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(  # noqa: S603  mvn and java, as PATH has them
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
         try:
             ended = _wait(process, stop)
         finally:

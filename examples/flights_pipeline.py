@@ -156,7 +156,9 @@ class Pipeline:
     def _stage(self, name: str, records: int = 0) -> Iterator[None]:
         started_at = perf_counter()
         yield
-        self._findings.stage(name, perf_counter() - started_at, records)
+        seconds = perf_counter() - started_at
+        self._findings.stage(name, seconds, records)
+        self._console.print(f"[dim]{name}: {seconds:.1f} s[/]", highlight=False)
 
 
 def _cancel_on_ctrl_c() -> None:

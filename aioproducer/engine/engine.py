@@ -69,7 +69,7 @@ class Engine:
             FULL,
             linger=config.linger_ms / 1000,
             lifetime=config.delivery_timeout_ms / 1000,
-            on_close=lambda batch: self._intake.settle(batch),
+            on_close=self._on_close,
         )
         self._sender = Sender(config, self.loop, way, self._accumulator, self.pool, self._completions, self._encoder, backoff, chance)
         way.tick = self._tick

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -71,7 +72,10 @@ def session(
     builder = SparkSession.Builder().appName(app_name).master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    with warnings.catch_warnings():
+        # pandas is not used here; PySpark warns of a new one whenever it is installed
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        return builder.getOrCreate()
 
 
 def _prepare_environment() -> None:

@@ -343,10 +343,12 @@ class FakeBroker:
             with contextlib.suppress(NotImplementedError):  # Windows' loop, which has no readers
                 self.loop.remove_reader(server.sockets[0].fileno())
         self.disconnect_all()
-        for _ in range(_ACCEPTING_TURNS):
-            await asyncio.sleep(0)
-        if server is not None:  # only now: asyncio loses the socket of a connection that it had accepted and not made yet
-            server.close()
+        try:
+            for _ in range(_ACCEPTING_TURNS):
+                await asyncio.sleep(0)
+        finally:
+            if server is not None:  # only now: asyncio loses the socket of a connection that it had accepted and not made yet
+                server.close()
         if self.connections:
             await self._is_empty.wait()
 

@@ -1,0 +1,58 @@
+"""What holds for every test: a skip says why, and in CI (the variable `CI` is set) no test may be skipped at all."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SKIPPED = pytest.StashKey[list[tuple[str, str]]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[SKIPPED] = []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail"):
+        note_skip(item.config, item.nodeid, reason_of(report))
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    report = yield
+    if report.skipped:
+        note_skip(collector.config, collector.nodeid, reason_of(report))
+    return report
+
+
+def note_skip(config: pytest.Config, node: str, reason: str) -> None:
+    if os.environ.get("CI") or not reason:
+        config.stash[SKIPPED].append((node, reason))
+
+
+def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """What a skip says of itself."""
+    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    reason = text.removeprefix("Skipped").removeprefix(":").strip()
+    return "" if reason == "unconditional skip" else reason
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if session.config.stash[SKIPPED] and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.stash[SKIPPED]:
+        terminalreporter.section("skipped where no skip is allowed", red=True)
+    for node, reason in config.stash[SKIPPED]:
+        terminalreporter.line(f"{node}: {reason or 'it says no reason'}")
