@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import ConfigError
 from aioproducer.model import Acks, Compression
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 __all__ = ["ProducerConfig"]
 
 _ACKS: Final = {"all": Acks.ALL, "-1": Acks.ALL, "0": Acks.NONE, "1": Acks.LEADER}
 _RECORD_BATCH_OVERHEAD: Final = 61
 _MAX_INT: Final = 2**31 - 1
+_MAX_SHORT: Final = 2**15 - 1
 
 
 def _option(default: Any, doc: str, *, low: float | None = None, high: float | None = None) -> Any:
@@ -40,7 +43,7 @@ class ProducerConfig:
     max_in_flight_requests_per_connection: int = _option(5, "unanswered produce requests per broker", low=1)
     max_block_ms: float = _option(60_000, "how long `send` itself and `start` may wait", low=0)
     delivery_timeout_ms: float = _option(120_000, "from a record's append to its end, acknowledged or failed", low=0)
-    request_timeout_ms: float = _option(30_000, "how long a request may stay unanswered", low=1)
+    request_timeout_ms: float = _option(30_000, "how long a request may stay unanswered", low=1, high=_MAX_INT)
     retry_backoff_ms: float = _option(100, "first pause before a retry; doubles, with jitter", low=0)
     retry_backoff_max_ms: float = _option(1_000, "longest pause before a retry", low=0)
     reconnect_backoff_ms: float = _option(50, "first pause before dialling a broker again; doubles, with jitter", low=0)
@@ -64,8 +67,7 @@ class ProducerConfig:
         for name in ("key_serializer", "value_serializer", "partitioner"):
             if (value := getattr(self, name)) is not None and not callable(value):
                 raise ConfigError(f"{name} must be callable, not {type(value).__name__}")
-        if not isinstance(self.client_id, str):
-            raise ConfigError(f"client_id must be a string, not {type(self.client_id).__name__}")
+        _check_client_id(self.client_id)
         self._check_conflicts()
 
     def _check_conflicts(self) -> None:
@@ -87,6 +89,8 @@ class ProducerConfig:
             ConfigError: both were given, or an option is unknown (the nearest name is in the text) or bad.
         """
         if config is not None:
+            if not isinstance(config, ProducerConfig):
+                raise ConfigError(f"config must be a ProducerConfig, not {type(config).__name__}; options are given by name")
             if options:
                 raise ConfigError(f"give either a ProducerConfig or options, not both (got also {', '.join(sorted(options))})")
             return config
@@ -110,6 +114,17 @@ def _addresses(value: object) -> tuple[str, ...]:
     if not addresses:
         raise ConfigError("bootstrap_servers is empty: name at least one broker as host:port")
     return addresses
+
+
+def _check_client_id(value: object) -> None:
+    if not isinstance(value, str):
+        raise ConfigError(f"client_id must be a string, not {type(value).__name__}")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise ConfigError("client_id has characters that UTF-8 does not") from None
+    if size > _MAX_SHORT:
+        raise ConfigError(f"client_id takes {size} bytes: it is at most {_MAX_SHORT}")
 
 
 def _acks(value: object) -> Acks:

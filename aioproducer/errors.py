@@ -122,8 +122,8 @@ class DeliveryError(KafkaError):
         attempts: how often its batch was sent.
     """
 
-    def __init__(self, reason: str, *, topic: str, partition: int, persisted: Persisted, attempts: int) -> None:
-        super().__init__(reason, topic, partition, persisted, attempts)
+    def __init__(self, reason: str, topic: str, partition: int, persisted: Persisted, attempts: int) -> None:
+        super().__init__(reason, topic, partition, persisted, attempts)  # in this order, so that it can be pickled
         self.reason = reason
         self.topic = topic
         self.partition = partition

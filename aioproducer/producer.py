@@ -111,9 +111,13 @@ class Producer(SendPath[K, V], Generic[K, V]):
         Safe twice, after a failure, and before `start`. Cancellation: what is left fails at once, and everything is closed.
         """
         engine = self._engine
-        if engine is not None and not self._is_stopped:
-            self._is_stopped = True
-            await engine.stop(self.config.close_timeout_ms / 1000)
+        if engine is None:
+            return
+        if self._is_stopped:
+            await engine.ended()
+            return
+        self._is_stopped = True
+        await engine.stop(self.config.close_timeout_ms / 1000)
 
     _is_stopped = False
 

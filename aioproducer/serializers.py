@@ -34,10 +34,12 @@ def adapt(function: Callable[..., bytes] | None) -> Serializer | None:
     if inspect.iscoroutinefunction(function):
         raise ConfigError(f"a serializer is a plain function; {function!r} is a coroutine function. Await before `send`.")
     try:
-        inspect.signature(function).bind("topic", (), b"value")
-    except (TypeError, ValueError):  # ValueError: a builtin such as str.encode shows no signature
-        return lambda _topic, _headers, value: function(value)
-    return function
+        inspect.signature(function).bind(b"value")
+    except TypeError:
+        return function
+    except ValueError:  # a builtin that shows no signature
+        pass
+    return lambda _topic, _headers, value: function(value)
 
 
 def serialize(what: str, serializer: Serializer | None, topic: str, headers: Headers, value: Any) -> bytes | None:

@@ -124,17 +124,21 @@ class Accumulator:
     # Topics
 
     def install(self, topic: TopicView) -> Route:
-        """Take over what is known of a topic: new partitions, new leaders. Its cells and their batches stay."""
+        """Take over what is known of a topic: new partitions, new leaders. Its cells and their batches stay.
+
+        A topic that was made anew may have fewer partitions: no record goes to the others any more; what they hold is still tried.
+        """
         route = self.routes.get(topic.name)
         if route is None:
             route = self.routes[topic.name] = Route(topic.name, topic.topic_id)
         route.topic_id = topic.topic_id if topic.topic_id != NO_ID else route.topic_id
-        grown = len(topic.partitions) > len(route.cells)
+        is_other = len(topic.partitions) != len(route.cells)
+        del route.cells[len(topic.partitions) :]
         for index in range(len(route.cells), len(topic.partitions)):
             route.cells.append(Cell(route, index, NOBODY, self._full))
-        for cell, partition in zip(route.cells, topic.partitions, strict=False):
+        for cell, partition in zip(route.cells, topic.partitions, strict=True):
             self._lead(cell, partition.leader)
-        if grown:
+        if is_other:
             route.forget_keys()
         return route
 
@@ -143,7 +147,7 @@ class Accumulator:
             return
         self._unready(cell)
         cell.leader = leader
-        cell.one_at_a_time = cell.in_flight > 0
+        cell.one_at_a_time |= cell.in_flight > 0
         self._offer(cell)
 
     # Appending
@@ -155,10 +159,9 @@ class Accumulator:
         cell.current = batch
         cell.open = open_batch
         self.incomplete[batch] = None
-        if self._linger and not self.eager:
+        if self._linger:  # also an eager one: it may lose its place in the ready queue before it goes, and memory be no longer short
             self._lingering.append((now + self._linger, batch))
-        else:
-            self._offer(cell)
+        self._offer(cell)
         return batch
 
     def close(self, cell: Cell) -> Batch | None:

@@ -2,7 +2,8 @@
 
 1. A view is immutable; a merge makes the next one and says which topics changed.
 2. A partial answer changes only its topics; brokers and cluster id are the newest answer's (MET-03).
-3. An older leader epoch of the same topic id is a stale broker's: the known leader stays (MET-07). A new topic id is a new topic.
+3. An older leader epoch of the same topic id is a stale broker's: the known leader stays (MET-07). A new topic id is a new topic;
+   a broker that tells none, or no epoch, is older than them.
 4. An answer without brokers is a broker that is starting: nothing changes (MET-11).
 
 Knows nothing of when to ask, or whom.
@@ -10,10 +11,12 @@ Knows nothing of when to ask, or whom.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.errors import BrokerError, broker_error
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["Broker", "ClusterView", "Merged", "PartitionView", "TopicView"]
 
@@ -93,14 +96,15 @@ def _topic(told: Any, known: TopicView | None, brokers: Mapping[int, Broker]) ->
         if known is not None and known.partitions and error.retriable:
             return known
         return TopicView(told.name, error=error)
-    same = known is not None and known.topic_id == told.topic_id and known.error is None
+    same = known is not None and known.error is None and told.topic_id in (known.topic_id, NO_ID)
     before = known.partitions if known is not None and same else ()
+    topic_id = known.topic_id if known is not None and same else told.topic_id
     found: dict[int, PartitionView] = {}
     for partition in told.partitions:
         index = partition.partition_index
         leader = partition.leader_id if partition.leader_id in brokers else -1
         view = PartitionView(leader, partition.leader_epoch)
-        if 0 <= index < len(before) and view.epoch < before[index].epoch:
+        if 0 <= index < len(before) and 0 <= view.epoch < before[index].epoch:
             view = before[index]
         found[index] = view
     missing = PartitionView(-1, -1)
@@ -108,4 +112,6 @@ def _topic(told: Any, known: TopicView | None, brokers: Mapping[int, Broker]) ->
     while count in found:  # partitions are numbered without gaps; what lies beyond a gap is not usable yet
         count += 1
     partitions = tuple(found.get(index) or (before[index] if index < len(before) else missing) for index in range(count))
-    return TopicView(told.name, told.topic_id, partitions)
+    if not partitions:  # nothing could be placed: as if its first partition had no leader yet
+        return TopicView(told.name, error=broker_error("LEADER_NOT_AVAILABLE"))
+    return TopicView(told.name, topic_id, partitions)

@@ -23,8 +23,15 @@ def murmur2(key: bytes) -> int:
     hashed = _SEED ^ size
     words = (_WORDS[count] if count < len(_WORDS) else Struct(f"<{count}I")).unpack_from(key)
     if key.isascii():
+        known = _mixed
         for word in words:
-            hashed = (hashed * _M ^ (_mixed.get(word) or _mix(word))) & _MASK
+            mixed = known.get(word)
+            if mixed is None:
+                if len(known) >= _MOST_MIXED:
+                    known.clear()
+                product = word * _M & _MASK
+                mixed = known[word] = (product ^ product >> 24) * _M
+            hashed = (hashed * _M ^ mixed) & _MASK
     else:
         for word in words:
             product = word * _M & _MASK
@@ -38,11 +45,3 @@ def murmur2(key: bytes) -> int:
 # The words of text repeat: decimal digits make 10,000. Remembered, they are a quarter of the whole faster; other bytes hardly repeat
 _mixed: Final[dict[int, int]] = {}
 _MOST_MIXED: Final = 16_384
-
-
-def _mix(word: int) -> int:
-    if len(_mixed) >= _MOST_MIXED:
-        _mixed.clear()
-    product = word * _M & _MASK
-    mixed = _mixed[word] = (product ^ product >> 24) * _M
-    return mixed

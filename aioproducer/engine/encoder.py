@@ -63,13 +63,19 @@ class Encoder:
             await self._wake.wait()
             self._wake.clear()
             while self._jobs:
-                job = self._jobs.popleft()
+                job = self._jobs[0]
                 packed = await anyio.to_thread.run_sync(_compress_all, self._codec, job.payloads, limiter=self._limiter)
+                self._jobs.popleft()
                 _put(job.batches, packed)
                 self._lanes[job.lane] -= 1
                 if not self._lanes[job.lane]:
                     del self._lanes[job.lane]
                 job.done()
+
+    def close(self) -> None:
+        """The worker ended before its work: give back what it had, to those who know by now that it ended."""
+        while self._jobs:
+            self._jobs.popleft().done()
 
 
 def _put(batches: Sequence[Batch], payloads: Sequence[bytes]) -> None:

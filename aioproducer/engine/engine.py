@@ -54,6 +54,7 @@ class Engine:
         self.loop = asyncio.get_running_loop()
         self.failure: BaseException | None = None
         self.is_open = False
+        self._is_flushed = False
         self._config = config
         self._way = way
         self._warned: dict[tuple[str, str], float] = {}
@@ -100,7 +101,7 @@ class Engine:
     def _connect(self, settings: NetSettings, backoff: Backoff, chance: Callable[[], float]) -> None:
         servers = self._config.bootstrap_servers
         assert isinstance(servers, tuple)
-        self._cluster = Cluster(servers, settings, self._supervisor.spawn, self._sender.drain)
+        self._cluster = Cluster(servers, settings, self._supervisor.spawn, self._sender.on_node)
         self._refresher = Refresher(
             self._cluster,
             backoff,
@@ -125,8 +126,8 @@ class Engine:
             BootstrapFailed: no broker answered within `max_block_ms`.
         Cancellation, or an error: nothing is left.
         """
-        await self._supervisor.start()
         try:
+            await self._supervisor.start()
             self._cluster.start()
             await self._refresher.bootstrap(self._config.max_block_ms / 1000)
         except BaseException:
@@ -194,6 +195,7 @@ class Engine:
             if self.failure is None:
                 summary = await self.flush(timeout)
         finally:
+            self._is_flushed = summary is not None and not summary.pending
             await self._end(ProducerClosed("the producer was stopped before the record was acknowledged"))
         return summary
 
@@ -201,14 +203,21 @@ class Engine:
         _live.discard(self)
         self._shut(cause)
         self._supervisor.stop()
+        try:
+            await self.ended()
+        finally:
+            self._encoder.close()
+
+    async def ended(self) -> None:
+        """Until the last task is gone."""
         await self._supervisor.ended()
 
     def _shut(self, cause: KafkaError) -> None:
-        """Everything that waits learns why; connections close."""
+        """Everything that waits learns why; connections close, at once if a broker hangs that would not take what is still to be written."""
         self.is_open = False
         self._intake.close(lambda: ProducerClosed(str(cause)))
         self._sender.fail_all(cause)
-        self._cluster.close(now=self.failure is not None)
+        self._cluster.close(now=not self._is_flushed)
 
     def _on_crash(self, error: BaseException) -> None:
         """A task of ours ended by a bug, or was cancelled from outside: never a silent hang."""

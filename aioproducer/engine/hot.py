@@ -13,7 +13,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from aioproducer.engine.result import Outcome
-from aioproducer.records.record_batch import FIELD, NULL, PARTS, VARINT, field_size, varint
+from aioproducer.records.record_batch import FIELD, NULL, PARTS, VARINT, field_size, unvarint, varint
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -42,14 +42,14 @@ _AT_BASE: Final = b"\0\0"  # no attributes, and the time of the batch's first re
 class OpenBatch:
     """Records as parts in a list, joined when it closes (an `interfaces.OpenBatch`)."""
 
-    __slots__ = ("_base_timestamp", "_fixed", "_max_timestamp", "_moment", "_parts", "_room", "_timestamp", "count", "granted", "result")
+    __slots__ = ("_base_timestamp", "_fixed", "_moment", "_parts", "_room", "_timestamp", "count", "granted", "result")
 
     def __init__(self, result: BatchResult | None, timestamp_ms: int, room: int) -> None:
         self.result = result
         self.count = 0
         self._parts: list[bytes] = []
         self.granted = self._room = room
-        self._base_timestamp = self._max_timestamp = self._timestamp = timestamp_ms
+        self._base_timestamp = self._timestamp = timestamp_ms
         self._moment = _AT_BASE  # attributes and timestamp delta: the same for all records of a turn
         self._fixed = 3  # bytes of that and of an empty header list
 
@@ -69,6 +69,8 @@ class OpenBatch:
                 size = self._fixed + len(offset_delta) + 1 + FIELD[value_size]
                 key = b""
                 key_length = NULL
+            elif type(key) is not bytes:  # a view would find its cell too; strided, it would spoil the whole batch when that closes
+                return -1
             else:
                 key_size = len(key)
                 size = self._fixed + len(offset_delta) + FIELD[key_size] + FIELD[value_size]
@@ -95,13 +97,11 @@ class OpenBatch:
             return -1
         self._parts += (varint(size), moment, offset_delta, varint(key_size), key or b"", varint(value_size), value or b"", headers)
         self._room -= field_size(size)
-        self._max_timestamp = max(self._max_timestamp, timestamp_ms)
         self.count += 1
         return self.count - 1
 
     def _stamp(self, timestamp_ms: int) -> None:
         self._timestamp = timestamp_ms
-        self._max_timestamp = max(self._max_timestamp, timestamp_ms)
         delta = timestamp_ms - self._base_timestamp
         self._moment = b"\0" + varint(delta) if delta else _AT_BASE
         self._fixed = len(self._moment) + 1
@@ -119,10 +119,12 @@ class OpenBatch:
         result.key_sizes = parts[3::PARTS]
         result.value_sizes = parts[5::PARTS]
         moments = parts[1::PARTS]
-        result.timestamps = None if moments.count(_AT_BASE) == len(moments) else moments
+        kinds = set(moments)
+        result.timestamps = None if kinds == {_AT_BASE} else moments
+        highest = self._base_timestamp + max(unvarint(moment[1:]) for moment in kinds)
         self._parts = []
         self._room = -1
-        return b"".join(parts), self._base_timestamp, self._max_timestamp
+        return b"".join(parts), self._base_timestamp, highest
 
 
 FULL: Final = OpenBatch(None, 0, -1)  # what a partition without an open batch holds: append says no, so nobody asks for None
@@ -139,7 +141,8 @@ class Delivery:
     """
 
     __slots__ = ("_result", "index")  # few and small: each is what the collector walks
-    _asyncio_future_blocking = False  # asyncio.isfuture looks for it; a task blocks on a private Waiter
+    _asyncio_future_blocking = False  # asyncio.isfuture looks for it; a task blocks on a private future
+    _cancel_message = None  # asyncio.gather(return_exceptions=True) asks it of a cancelled child; without it gather hangs
     _result: BatchResult
     index: int
 

@@ -12,8 +12,10 @@ Knows nothing of brokers, requests or answers.
 
 from __future__ import annotations
 
+import time
 from asyncio import current_task
 from collections import deque
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.engine.alarm import Alarm
@@ -87,6 +89,7 @@ class Intake:
         self._turn = turn
         self._chance = chance
         self._limit = max(config.batch_size - OVERHEAD, 1)
+        self._first = min(_STEP, self._limit, config.buffer_memory - BATCH_OVERHEAD)  # a batch's first room, unless a record needs more
         self._serialize_key = adapt(config.key_serializer)
         self._serialize_value = adapt(config.value_serializer)
         self._is_plain = self._serialize_key is None and self._serialize_value is None and config.partitioner is None
@@ -94,6 +97,7 @@ class Intake:
         self._lots: dict[str, Line] = {}
         self._troubles: dict[str, KafkaError] = {}
         self._deadlines: deque[Parked] = deque()
+        self._numbers = count()
         self._alarm = Alarm(loop, self._next_deadline, self._on_deadline)
 
     # In
@@ -109,6 +113,8 @@ class Intake:
         route = self._accumulator.routes.get(topic)
         if route is None:
             return self._park_for_topic(record, _FOR_TOPIC)
+        if self._is_missing(record, route):  # before the line: at its head it would hold up everybody
+            return self._park_for_topic(record, _FOR_PARTITION)
         if self._line:
             return self._park(record, _FOR_MEMORY)
         if self._must_pause():
@@ -116,9 +122,8 @@ class Intake:
             return self._park(record, "")
         delivery = self._place(record, route)
         if delivery is not None:
+            self._turn()
             return delivery
-        if self._is_missing(record, route):
-            return self._park_for_topic(record, _FOR_PARTITION)
         self._hurry()
         return self._park(record, _FOR_MEMORY)
 
@@ -220,12 +225,10 @@ class Intake:
 
     def make_room(self, cell: Cell, key: bytes | None, value: bytes | None) -> bool:
         """Room for a small plain record on the fast way: more for the open batch, or the next batch. False: the slow way."""
-        if (value is not None and type(value) is not bytes) or self._must_pause():
+        if (type(key) is not bytes and key is not None) or type(value) is not bytes or self._must_pause():
             return False
-        size = _MOST_OVERHEAD + (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
-        if (
-            size > _STEP or size > self._limit or (key is None and cell.current is None)
-        ):  # without a key the next batch is another partition's
+        size = _MOST_OVERHEAD + (len(key) if key is not None else 0) + len(value)
+        if size > self._first or (key is None and cell.current is None):  # without a key the next batch is another partition's
             return False
         if cell.current is not None:
             if self._grow(cell.current, size):
@@ -233,7 +236,7 @@ class Intake:
             if key is None:
                 return False
             self._accumulator.close(cell)
-        return self._new_batch(cell, self._way.turn_ms, min(_STEP, self._limit)) is not None
+        return self._new_batch(cell, self._way.turn_ms, self._first) is not None
 
     def _must_pause(self) -> bool:
         """Whether this turn took enough in, and the task at hand took its part of it in one go.
@@ -262,7 +265,7 @@ class Intake:
 
     def _open(self, cell: Cell, record: Parked) -> Delivery | None:
         now_ms = self._timestamp(record)
-        batch = self._new_batch(cell, now_ms, max(record.size, min(_STEP, self._limit)))
+        batch = self._new_batch(cell, now_ms, max(record.size, self._first))
         if batch is None:
             return None
         assert batch.open is not None
@@ -279,8 +282,10 @@ class Intake:
         return self._accumulator.open(cell, OpenBatch(result, now_ms, room), result, credit=credit, now=self._loop.time())
 
     def _timestamp(self, record: Parked) -> int:
-        now_ms = self._way.turn_ms or self._way.tick()
-        return now_ms if record.timestamp_ms is None else record.timestamp_ms
+        if record.timestamp_ms is not None:
+            return record.timestamp_ms
+        # not `tick`: it calls for another turn, and a record that waits for memory would be tried in each, as fast as the loop turns
+        return self._way.turn_ms or int(time.time() * 1000)
 
     def settle(self, batch: Batch) -> None:
         """A batch closed: what it took beyond its bytes goes back."""
@@ -309,7 +314,7 @@ class Intake:
 
     def _stand(self, line: Line, record: Parked, reason: str) -> None:
         max_block = self._config.max_block_ms / 1000
-        record.park(self._loop, reason, self._loop.time() + max_block)
+        record.park(self._loop, next(self._numbers), reason, self._loop.time() + max_block)
         line.push(record)
         while self._deadlines and not self._deadlines[0].is_waiting:
             self._deadlines.popleft()
@@ -335,6 +340,7 @@ class Intake:
                 record.reason = _FOR_MEMORY
                 self._hurry_once()
                 return
+            self._turn()  # what was appended is drained in the next turn
             self._reopen()
             waiter.wake()
         self._reopen()
@@ -353,6 +359,9 @@ class Intake:
                 delivery = self._place(record, route)
             except UsageError as refused:
                 error = refused
+            if delivery is None and self._is_missing(record, route):  # the topic was made anew, with fewer partitions
+                record.reason = _FOR_PARTITION
+                error = self._overdue(record)
             if delivery is None and error is None:
                 return None
         self._line.pop()
@@ -385,13 +394,15 @@ class Intake:
             return
         self._troubles.pop(topic.name, None)
         route = self._accumulator.install(topic)
+        known: list[Parked] = []
         for record in lot.take_all() if lot is not None else ():
-            if self._is_missing(record, route):
+            if self._is_missing(record, route) or (record.topic is None and topic.name in self._lots):  # a mark stays behind its records
                 self._lots.setdefault(topic.name, Line()).push(record)
                 record.reason = _FOR_PARTITION
             else:
                 record.reason = ""
-                self._line.push(record)
+                known.append(record)
+        self._line.merge(known)  # a key in the line may belong to a partition that others waited for since before
         if self._line:
             self._way.fast = {}
         self._reopen()
@@ -407,7 +418,8 @@ class Intake:
             self._give_up(record, type(topic.error)(topic.error.error, f"topic {topic.name!r} cannot be produced to"))
 
     def _give_up(self, record: Parked, error: Exception) -> None:
-        self._loop.call_soon(record.leave(error=error).wake)
+        mark = record.topic is None
+        self._loop.call_soon(record.leave(error=None if mark else error).wake)
 
     # Deadlines and the end
 
@@ -450,7 +462,7 @@ class Intake:
         for line in (self._line, *self._lots.values()):
             if line:
                 mark = Parked(None)
-                mark.park(self._loop, "", 0.0)
+                mark.park(self._loop, next(self._numbers), "", 0.0)
                 line.push(mark)
                 marks.append(mark)
         return marks

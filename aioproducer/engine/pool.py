@@ -11,6 +11,7 @@ task can be cancelled whose record was already appended, and loses notifies on c
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,7 @@ class Parked:
         "error",
         "headers",
         "key",
+        "number",
         "partition",
         "reason",
         "size",
@@ -89,15 +91,17 @@ class Parked:
         self.timestamp_ms = timestamp_ms
         self.headers = headers
         self.size = size
+        self.number = -1
         self.deadline = 0.0
         self.reason = ""
         self.delivery: Delivery | None = None
         self.error: Exception | None = None
         self.waiter: Waiter | None = None  # while it stands in a line
 
-    def park(self, loop: AbstractEventLoop, reason: str, deadline: float) -> None:
-        """It is about to stand in a line."""
+    def park(self, loop: AbstractEventLoop, number: int, reason: str, deadline: float) -> None:
+        """It is about to stand in a line; numbers grow in the order of the calls."""
         self.waiter = Waiter(loop)
+        self.number = number
         self.reason = reason
         self.deadline = deadline
 
@@ -154,6 +158,11 @@ class Line:
     def push(self, parked: Parked) -> None:
         """Stand at the end."""
         self._parked.append(parked)
+
+    def merge(self, others: list[Parked]) -> None:
+        """Take in those of another line, each in its place among the calls."""
+        if others:
+            self._parked = deque(heapq.merge(self._parked, others, key=lambda parked: parked.number))
 
     def pop(self) -> Parked:
         """The head leaves."""

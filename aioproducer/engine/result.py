@@ -76,7 +76,10 @@ class BatchResult:
 
     __slots__ = (
         "_context",
+        "_gone",
         "_late",
+        "_placed",
+        "_places",
         "_unseen",
         "base_offset",
         "base_timestamp",
@@ -113,6 +116,8 @@ class BatchResult:
         self.timestamps: list[bytes] | None = None  # None: one timestamp for all
         self._unseen: Unseen | None = None
         self._late: list[Any] | None = None
+        self._places: dict[Delivery, list[int]] | None = None  # of callbacks; made when the first is taken back
+        self._placed = self._gone = 0
         self._context: Context | None = None
 
     # What a delivery tells
@@ -183,13 +188,18 @@ class BatchResult:
     def context(self) -> Context:
         """The caller's context. Equal ones are kept once, not once for each record: the collector walks them."""
         context = copy_context()
-        if self._context == context:
+        try:
+            is_equal = self._context == context
+        except Exception:  # noqa: BLE001  (values of the user's, say arrays, whose == is no truth value)
+            is_equal = False
+        if is_equal and self._context is not None:
             return self._context
         self._context = context
         return context
 
     def add_callback(self, delivery: Delivery, callback: Callable[[Any], object], context: Context) -> None:
         """Call `callback(delivery)` soon: the batch ended before."""
+        self.look()
         if self._late is None:
             self._late = []
             self.home.loop.call_soon(self._run_late)  # one for all of them: a Handle each would be the main cost of gather
@@ -197,15 +207,24 @@ class BatchResult:
 
     def take_callbacks(self, delivery: Delivery, callback: Callable[[Any], object] | None) -> list[tuple[Any, Any]]:
         """Take back the delivery's callbacks that equal `callback`, all of them for None, each with its context."""
-        kept: list[Any] = []
+        flat = self.callbacks
+        if flat is None:
+            return []
+        if self._places is None:
+            self._places, self._placed, self._gone = {}, 0, 0
+        for at in range(self._placed, len(flat), 3):
+            self._places.setdefault(flat[at], []).append(at)
+        self._placed = len(flat)
         taken = []
-        for who, function, context in _triples(self.callbacks or ()):
-            if who is delivery and callback in (None, function):
-                taken.append((function, context))
+        for at in self._places.pop(delivery, ()):
+            if callback in (None, flat[at + 1]):
+                taken.append((flat[at + 1], flat[at + 2]))
+                flat[at : at + 3] = (None, None, None)
             else:
-                kept += (who, function, context)
-        if taken:
-            self.callbacks = kept
+                self._places.setdefault(delivery, []).append(at)
+        self._gone += len(taken)
+        if self._gone * 6 > len(flat):
+            self.callbacks, self._places = [part for triple in _triples(flat) for part in triple], None
         return taken
 
     def waking(self) -> Iterator[int]:
@@ -215,7 +234,7 @@ class BatchResult:
         """
         futures, self.futures = self.futures, None
         callbacks, self.callbacks = self.callbacks, None
-        self._context = None
+        self._context = self._places = None
         for future in futures or ():
             if not future.done():
                 future.set_result(None)
@@ -246,5 +265,6 @@ class BatchResult:
 
 
 def _triples(flat: Iterable[Any]) -> Iterator[tuple[Any, Any, Any]]:
+    """Delivery, callback and context of those that were not taken back."""
     parts = iter(flat)
-    return zip(parts, parts, parts, strict=True)
+    return (triple for triple in zip(parts, parts, parts, strict=True) if triple[0] is not None)

@@ -127,6 +127,12 @@ class Sender:
             else:
                 self._urge(self._accumulator.ready_topics(node_id))
 
+    def on_node(self, node: Node) -> None:
+        """A broker's connection stands, has room again, was lost, or could not be made: then perhaps others lead its partitions by now."""
+        if node.failures:
+            self._urge(self._accumulator.ready_topics(node.broker.node_id))
+        self.drain(node)
+
     def drain(self, node: Node) -> None:
         """While the connection stands and a slot is free: what is ready, as one request."""
         accumulator = self._accumulator
@@ -162,9 +168,12 @@ class Sender:
             for batch in live:
                 self._accumulator.landed(batch)
                 self._fail(batch, error)
+            self.turn()
             return
         for batch in live:
             self._seal(batch)
+        if self._intake.has_line:  # what compression saved is free
+            self.turn()
         body = codec("Produce.request", version).encode(self._request(live))
         if self._acks is Acks.NONE:
             lane.send_unanswered(ApiKey.PRODUCE, version, body, partial(self._on_written, node, lane, live))

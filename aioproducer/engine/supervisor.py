@@ -21,6 +21,7 @@ class Supervisor:
 
     def __init__(self, on_crash: Callable[[BaseException], None]) -> None:
         self._on_crash = on_crash
+        self._loop = asyncio.get_running_loop()
         self._group: asyncio.TaskGroup | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
@@ -31,16 +32,16 @@ class Supervisor:
     async def start(self) -> None:
         """Start the supervisor, in an empty context: what the caller carries is not its tasks' business."""
         started = asyncio.Event()
-        self._task = asyncio.get_running_loop().create_task(self._run(started), name="aioproducer supervisor", context=Context())
+        self._task = self._loop.create_task(self._run(started), name="aioproducer supervisor", context=Context())
         _keep_quiet(self._task)
         await started.wait()
 
     def spawn(self, coroutine: Coroutine[None, None, None], name: str) -> None:
-        """Start a task of the group."""
+        """Start a task of the group, in an empty context: `start` and its metadata run in the caller's."""
         if self._group is None or self._is_stopping:
             coroutine.close()
             return
-        task = self._group.create_task(coroutine, name=f"aioproducer {name}")
+        task = self._group.create_task(coroutine, name=f"aioproducer {name}", context=Context())
         _keep_quiet(task)
         self._children.add(task)
         task.add_done_callback(self._on_child_done)
@@ -65,6 +66,9 @@ class Supervisor:
             crash = group.exceptions[0]
         except asyncio.CancelledError as error:
             crash = error
+        except RuntimeError:  # the group cannot cancel tasks of a closed loop; the producer's ResourceWarning says what happened
+            if not self._loop.is_closed():
+                raise
         finally:
             self._group = None
         if crash is not None and not self._is_stopping:
@@ -77,7 +81,7 @@ class Supervisor:
 
     async def ended(self) -> None:
         """Until the last task is gone. Cancellation: they end all the same."""
-        if self._task is not None:
+        if self._task is not None and not self._task.done():
             await asyncio.wait([self._task])
 
 

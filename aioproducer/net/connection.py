@@ -158,7 +158,10 @@ class Connection:
         on_answer: Callable[[Answer | TransportError], None],
         timeout: float,
     ) -> None:
-        """Send a request; `on_answer` is called once, with its answer or with what ended the connection."""
+        """Send a request; `on_answer` is called once, later, with its answer or with what ended the connection."""
+        if self._cause is not None:
+            self._loop.call_soon(self._call, on_answer, self._cause)
+            return
         self._put(key, version, body)
         deadline = self._loop.time() + timeout
         self._pending.append(_Pending(self._correlation_id, key, version, deadline, on_answer))
@@ -169,6 +172,9 @@ class Connection:
         self, key: ApiKey, version: int, body: Sequence[Buffer], on_written: Callable[[Answer | TransportError | None], None]
     ) -> None:
         """Send a request that gets no answer (acks=0); `on_written(None)` once the write buffer is not full."""
+        if self._cause is not None:
+            self._loop.call_soon(self._call, on_written, self._cause)
+            return
         self._put(key, version, body)
         if self.is_paused:
             self._unanswered.append(on_written)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.errors import broker_error
@@ -15,6 +16,7 @@ __all__ = ["negotiate_versions"]
 
 _UNSUPPORTED_VERSION: Final = 35
 _SOFTWARE: Final = "aioproducer"
+_STRANGE: Final = re.compile(r"[^a-zA-Z0-9.-]")  # what brokers refuse in a version: the + of a local one (PEP 440)
 
 
 async def negotiate_versions(connection: Connection, timeout: float, software_version: str) -> None:
@@ -25,12 +27,13 @@ async def negotiate_versions(connection: Connection, timeout: float, software_ve
         BrokerError: the broker refuses.
     """
     version = CLIENT_VERSIONS[ApiKey.API_VERSIONS][1]
+    software_version = _STRANGE.sub("-", software_version)
     request = message("ApiVersions.request", client_software_name=_SOFTWARE, client_software_version=software_version)
     raw = await connection.ask(ApiKey.API_VERSIONS, version, request, timeout)
     if int.from_bytes(raw.frame[raw.offset : raw.offset + 2], "big") == _UNSUPPORTED_VERSION:
         refusal = raw.decode(version=0)  # a broker that does not know our version answers in the oldest form
         offered = {api.api_key: api.max_version for api in refusal.api_keys}
-        raw = await connection.ask(ApiKey.API_VERSIONS, min(version - 1, offered.get(ApiKey.API_VERSIONS, 0)), request, timeout)
+        raw = await connection.ask(ApiKey.API_VERSIONS, max(0, min(version - 1, offered.get(ApiKey.API_VERSIONS, 0))), request, timeout)
     answer = raw.decode()
     if answer.error_code:
         raise broker_error(answer.error_code)

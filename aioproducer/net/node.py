@@ -168,18 +168,21 @@ class Node:
                     if lane.is_wanted and lane.connection is None and not self._is_closed:
                         await self._stand(lane)
         finally:
-            self.close()
+            if not self._loop.is_closed():  # else nobody stopped us: the loop's end was the connections' too
+                self.close()
 
     async def _stand(self, lane: Lane) -> None:
         try:
             connection = await self._dial()
-        except (OSError, KafkaError) as error:
+        except (OSError, KafkaError, ValueError) as error:  # ValueError: a host name that cannot be one
             self.failures += 1
             cause = error if isinstance(error, TransportError) else ConnectionLost(f"{self.where}: {error or type(error).__name__}")
             if cause is not error:
                 cause.__cause__ = error
             self.last_error = cause
             lane.fail(cause)
+            if self._is_closed:
+                return
             await asyncio.sleep(self._settings.reconnect.after(self.failures, self._settings.chance()))
             self._on_change(self)
             return
@@ -203,6 +206,9 @@ class Node:
         except BaseException:
             self._drop(connection)
             raise
+        if self._is_closed:  # while it dialled; its id may be another node's now
+            self._drop(connection)
+            raise ConnectionLost(f"{self.where}: the node was closed")
         if not connection.is_usable:
             raise ConnectionLost(f"{self.where}: the connection ended at once")
         return connection
@@ -217,6 +223,8 @@ class Node:
             if lane.connection is connection:
                 lane.connection = None
                 lane.is_wanted = False
+                if lane.waiting:  # since it began to close
+                    self._want(lane)
         self._on_change(self)
 
     def _on_writable(self) -> None:

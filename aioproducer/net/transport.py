@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import sys
 from typing import TYPE_CHECKING, cast
@@ -24,7 +25,8 @@ class TcpDialer:
         transport, _ = await loop.create_connection(cast("Callable[[], asyncio.Protocol]", receiver), host, port)
         connected = transport.get_extra_info("socket")
         if connected is not None:
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            with contextlib.suppress(OSError):  # macOS refuses it when the peer has reset the connection already
+                connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return transport
 
 

@@ -1,7 +1,7 @@
 """Kafka -> parse -> bad-record route -> dedupe -> Parquet by month.
 
-1. Good and bad records are two queries, each with a file sink and a checkpoint of its own: a batch that is repeated after a crash replaces
-   its files. One query with two writes in `foreachBatch` would repeat the rows of the first.
+1. Good and bad records are two queries, each with a file sink and a checkpoint of its own: a batch that a crash left half done is done
+   again, one whose files stand is not. One query with two writes in `foreachBatch` would repeat the rows of the first.
 2. A run takes what is committed in the topic when it starts, and ends. The next run on the same checkpoint takes what came since.
 3. A run is counted three ways that do not know of each other: rows observed behind the parser, the deduplication's own metrics, and the rows
    of the Parquet folders before and after, read through Spark (its `_spark_metadata` says which files count).
@@ -78,10 +78,7 @@ class IngestReport:
 
     @property
     def balanced(self) -> bool:
-        """Whether every record that was read is accounted for.
-
-        False too after a crash, for the run that repeats a batch whose files already stood.
-        """
+        """Whether every record that was read is accounted for."""
         return self.read == self.parsed + self.bad and self.parsed == self.written + self.duplicates + self.late
 
 

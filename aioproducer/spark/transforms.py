@@ -75,8 +75,8 @@ def route_bad(parsed: DataFrame) -> DataFrame:
 def dedupe(events: DataFrame, *, event_id: str = "event_id", sent_at: str = "sent_at", delay: str = "7 days") -> DataFrame:
     """The first row of each event id; streams only.
 
-    An id is remembered until the newest `sent_at` seen is `delay` past that of its row. A row whose `sent_at` is older than the newest of the
-    batches before by more than `delay` is dropped, as it could be a duplicate of a forgotten one.
+    An id is remembered until the newest `sent_at` seen is `delay` past that of its row. A row that comes when an id of its `sent_at` would
+    have been forgotten is dropped: it could be a duplicate. So a clock far ahead makes what comes after it late; `ingest` counts the late.
     """
     return events.withWatermark(sent_at, delay).dropDuplicatesWithinWatermark([event_id])
 

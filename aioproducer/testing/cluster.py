@@ -126,7 +126,6 @@ class FakeCluster:
     async def _stop(self) -> None:
         for broker in self.brokers.values():
             await broker.close()
-        self.faults.release_all()
         for watcher in self._watchers:
             if not watcher.done():
                 watcher.set_exception(RuntimeError("the fake cluster was stopped before the requests came"))

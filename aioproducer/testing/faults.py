@@ -147,9 +147,10 @@ class Faults:
         """Rules that wait for requests; of those without a count, the ones that fell on none."""
         return [rule for rule in self._rules if (rule.times or 0) > 0 or rule.fired == 0]
 
-    def release_all(self) -> None:
-        """Let go what hangs."""
-        for rule in self._rules:
+    def clear(self) -> None:
+        """Forget every rule, so that all goes well from now on; what hangs is let go."""
+        rules, self._rules = self._rules, []
+        for rule in rules:
             if rule.hang is not None:
                 rule.hang.release()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import log10
 from typing import TYPE_CHECKING, Any, Final
 
@@ -67,15 +68,17 @@ def _rates(samples: Sequence[Sample], count: Callable[[Sample], int]) -> tuple[l
 
 
 def _steps(samples: Sequence[Sample]) -> tuple[list[float], list[float]]:
-    """Rows come in micro-batches: each one's rate is spread over the time since the one before, or since the last send."""
+    """Rows come in micro-batches: each one's rate is spread over the time since the one before, or since the last acknowledgement."""
     times, rates = [0.0], [0.0]
-    last = next((sample for sample in samples if sample.acknowledged == samples[-1].acknowledged), samples[0])
-    for sample in samples:
-        if sample.written > last.written and sample.at > last.at:
-            times.append(last.at)
-            rates.append((sample.written - last.written) / (sample.at - last.at) / 1000)
-            last = sample
-    return [*times, last.at], [*rates, 0.0]
+    since = samples[0]
+    for before, sample in pairwise(samples):
+        if sample.written > before.written:
+            times += [since.at, sample.at]
+            rates += [(sample.written - before.written) / (sample.at - since.at) / 1000, 0.0]
+            since = sample
+        elif sample.acknowledged > before.acknowledged:
+            since = sample
+    return times, rates
 
 
 def _latency(axes: Any, milliseconds: Sequence[float]) -> None:
@@ -92,12 +95,12 @@ def _latency(axes: Any, milliseconds: Sequence[float]) -> None:
         name = f"p{mark:g}" if mark in _MARKS else "max"
         axes.plot([place], [value], "o", color=_ACKNOWLEDGED, markersize=6, markeredgecolor="white", zorder=5)
         axes.annotate(
-            f"{name}  {value:,.1f} ms",
+            f"{name} {value:,.0f} ms" if value >= 100 else f"{name} {value:.1f} ms",
             (place, value),
             xytext=(-7, 7),  # the curve only rises, so above and left of a point is free
             textcoords="offset points",
             ha="right" if place > 0.5 else "center",
-            fontsize=10,
+            fontsize=9.5,
             fontweight="bold",
             color=_INK,
         )

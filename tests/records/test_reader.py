@@ -222,7 +222,7 @@ def test_a_cut_off_last_batch_is_left_out_or_an_error() -> None:
 
 @pytest.mark.parametrize("allow_partial", [False, True])
 @pytest.mark.parametrize("magic", [0, 1, 3, 255])
-def test_another_magic_is_named(magic: int, allow_partial: bool) -> None:  # noqa: FBT001
+def test_another_magic_is_named(magic: int, allow_partial: bool) -> None:
     """Message sets (0 and 1) and formats to come are no batches."""
     raw = bytearray(batch_of(plain()))
     raw[16] = magic
@@ -232,7 +232,7 @@ def test_another_magic_is_named(magic: int, allow_partial: bool) -> None:  # noq
 
 @pytest.mark.parametrize("allow_partial", [False, True])
 @pytest.mark.parametrize("length", [-(2**31), -12, -1, 0, 5, 48])
-def test_a_length_below_the_headers_cannot_be(length: int, allow_partial: bool) -> None:  # noqa: FBT001
+def test_a_length_below_the_headers_cannot_be(length: int, allow_partial: bool) -> None:
     """Also when a batch may be cut off; reading always moves on."""
     raw = bytearray(batch_of(plain()))
     struct.pack_into(">i", raw, 8, length)

@@ -19,6 +19,7 @@ from aioproducer.records.compression import compress
 from aioproducer.records.reader import Record, RecordBatch, read_batches
 from aioproducer.records.record_batch import (
     FIELD,
+    NULL,
     OVERHEAD,
     PARTS,
     TABLE,
@@ -68,7 +69,7 @@ def parts_of(record: Record, base_timestamp: int) -> list[bytes]:
     key_size, value_size = (-1 if one is None else len(one) for one in (key, value))
     encoded = encode_headers(headers)
     size = len(moment) + len(offset_delta) + field_size(key_size) + field_size(value_size) + len(encoded)
-    lengths = [VARINT[one] if one < TABLE else varint(one) for one in (size, key_size, value_size)]
+    lengths = [VARINT[one] if 0 <= one < TABLE else varint(one) for one in (size, key_size, value_size)]
     return [lengths[0], moment, offset_delta, lengths[1], key or b"", lengths[2], value or b"", encoded]
 
 
@@ -188,10 +189,12 @@ def test_varints_come_back(value: int) -> None:
 
 def test_the_tables_agree_with_the_functions() -> None:
     """Each entry, and the last as -1 for null: its length is the byte 01, its field one byte."""
-    assert len(VARINT) == len(FIELD) == TABLE + 1
-    for size in range(-1, TABLE):
+    assert len(VARINT) == len(FIELD) == TABLE
+    assert varint(-1) == NULL
+    assert field_size(-1) == len(NULL)
+    for size in range(TABLE):
         assert VARINT[size] == varint(size)
-        assert FIELD[size] == field_size(size) == len(varint(size)) + max(size, 0)
+        assert FIELD[size] == field_size(size) == len(varint(size)) + size
 
 
 @pytest.mark.parametrize("size", [TABLE - 1, TABLE, TABLE + 1, 2**20 - 1, 2**20, 2**27])

@@ -68,7 +68,9 @@ SENDS = st.builds(
 HISTORIES = st.builds(
     History,
     tasks=st.lists(st.lists(SENDS, min_size=1, max_size=12), min_size=1, max_size=8),
-    cancels=st.lists(st.builds(Cancel, turns=st.integers(0, 6), pause_ms=st.sampled_from([0, 0, 0, 1, 7]), task=st.integers(0, 7)), max_size=10),
+    cancels=st.lists(
+        st.builds(Cancel, turns=st.integers(0, 6), pause_ms=st.sampled_from([0, 0, 0, 1, 7]), task=st.integers(0, 7)), max_size=10
+    ),
     late_after_ms=st.sampled_from([0, 3, 250]),
     grows_after_ms=st.sampled_from([0, 5, 300]),
     metadata_delay_ms=st.sampled_from([0, 0, 4]),

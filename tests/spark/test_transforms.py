@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -153,7 +154,9 @@ def deduped(spark: SparkSession, folder: Path, *batches: list[tuple[str, datetim
     source.mkdir()
     for number, batch in enumerate(batches):
         lines = [json.dumps({"event_id": event_id, "sent_at": sent_at.isoformat(), "batch": number}) for event_id, sent_at in batch]
-        (source / f"{number}.json").write_text("\n".join(lines))
+        file = source / f"{number}.json"
+        file.write_text("\n".join(lines))
+        os.utime(file, (number, number))  # by which Spark puts them in order
     stream = spark.readStream.schema("event_id string, sent_at timestamp, batch int").option("maxFilesPerTrigger", 1).json(str(source))
     writer = dedupe(stream, delay=delay).writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
     writer.trigger(availableNow=True).start(str(folder / "out")).awaitTermination()
@@ -177,5 +180,5 @@ def test_an_id_is_forgotten_after_the_delay(spark: SparkSession, tmp_path: Path)
 def test_what_comes_later_than_the_delay_is_dropped(spark: SparkSession, tmp_path: Path) -> None:
     """It could be the duplicate of an event that was forgotten. `ingest` counts it."""
     old = NOON - timedelta(days=2)
-    rows = deduped(spark, tmp_path, [("a", NOON)], [("late", old), ("b", NOON)])
-    assert sorted(row.event_id for row in rows) == ["a", "b"]
+    rows = deduped(spark, tmp_path, [("a", NOON)], [("b", NOON)], [("late", old), ("c", NOON)])
+    assert sorted(row.event_id for row in rows) == ["a", "b", "c"]

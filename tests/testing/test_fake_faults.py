@@ -46,6 +46,9 @@ def test_scopes_leave_the_rest_alone() -> None:
     assert codes(judge(faults, A1, broker=2, api="Fetch")) == {}
     assert codes(judge(faults, A0, B0, broker=2)) == {}
     assert codes(judge(faults, A0, A1, broker=2)) == {A1: 6}
+    faults.add(Rule("Produce", "disconnect", topic="b"))
+    assert judge(faults, A0).disconnect is None
+    assert judge(faults, A0, B0).disconnect == "before"
 
 
 def test_two_rules_answer_for_two_partitions_of_one_request() -> None:
@@ -114,6 +117,19 @@ def test_unfired_names_what_did_not_happen() -> None:
     assert [str(rule) for rule in faults.unfired()] == ["disconnect on Produce (topic a, times left 1)"]
     judge(faults, A0)
     assert faults.unfired() == []
+
+
+def test_clearing_ends_all_trouble() -> None:
+    """What hangs goes on, no rule is left to fire or to be missed."""
+    faults, hang = Faults(), Hang()
+    faults.add(Rule("Produce", "hang", times=None, hang=hang))
+    faults.add(Rule("Produce", "disconnect", times=9))
+    went: list[int] = []
+    hang.hold(lambda: went.append(1))
+    faults.clear()
+    assert went == [1]
+    assert faults.unfired() == []
+    assert judge(faults, A0) == Verdict()
 
 
 @pytest.mark.asyncio

@@ -54,7 +54,7 @@ async def connect(near: Recorder | None = None, far: Recorder | None = None) -> 
 
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110  turns of the loop are what is tested
+        while not condition():
             await asyncio.sleep(0)
 
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["HANDLER"]
 
 _BY_ID: Final = 13
-_WITH_LEADER: Final = 10
 _WITH_ZSTD: Final = 7
 _NOT_LEADER: Final = broker_error("NOT_LEADER_OR_FOLLOWER").code
 _MESSAGE: Final = "Produce.response"
@@ -94,7 +93,7 @@ def _partition(call: Call, place: Place, asked: Any, refusal: BrokerError | None
     if rule is not None and not answer.error_code:
         answer.error_code = rule.code
         answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
-    if answer.error_code == _NOT_LEADER and rule is None and call.version >= _WITH_LEADER:
+    if answer.error_code == _NOT_LEADER and rule is None:  # versions below 10 have no field for it
         places.name_leader(answer, place.partition)
     return answer
 

@@ -1,0 +1,81 @@
+"""What the tests of the rules share: an open batch without an encoder, and topics as metadata tells them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aioproducer.core.accumulator import Accumulator, Cell
+from aioproducer.core.batch import Batch, Event
+from aioproducer.core.metadata import NO_ID, PartitionView, TopicView
+
+__all__ = ["FULL", "OpenBatch", "accumulator", "answered", "put", "sent", "topic"]
+
+RECORD_SIZE = 10
+
+
+class Full:
+    """No open batch."""
+
+    def append(self, *_record: Any) -> int:
+        return -1
+
+
+FULL = Full()
+
+
+class OpenBatch:
+    """Takes numbers; its payload names them, ten bytes each."""
+
+    def __init__(self) -> None:
+        self.records: list[int] = []
+        self.is_closed = False
+
+    @property
+    def count(self) -> int:
+        return len(self.records)
+
+    def put(self, record: int) -> None:
+        assert not self.is_closed, "a record was put into a closed batch"
+        self.records.append(record)
+
+    def close(self) -> tuple[bytes, int, int]:
+        assert not self.is_closed, "a batch was closed twice"
+        self.is_closed = True
+        return b"".join(b"%10d" % record for record in self.records), min(self.records), max(self.records)
+
+
+def topic(*leaders: int, name: str = "t", topic_id: bytes = NO_ID) -> TopicView:
+    return TopicView(name, topic_id, tuple(PartitionView(leader, 0) for leader in leaders))
+
+
+def accumulator(*leaders: int, linger: float = 0.0, lifetime: float = 1000.0) -> tuple[Accumulator, list[Cell]]:
+    """One with topic t, and its cells."""
+    made = Accumulator(FULL, linger=linger, lifetime=lifetime, on_close=lambda batch: None)
+    return made, list(made.install(topic(*leaders)).cells)
+
+
+def put(rules: Accumulator, cell: Cell, record: int = 0, *, now: float = 0.0) -> Batch:
+    """Append a record as the engine does; the batch that has it."""
+    if cell.current is None:
+        rules.open(cell, OpenBatch(), None, credit=0, now=now)
+    cell.open.put(record)
+    assert cell.current is not None
+    return cell.current
+
+
+def sent(rules: Accumulator, node_id: int, lane: object = "lane", limit: int = 1000, **options: Any) -> list[Batch]:
+    """Drain and send."""
+    batches = rules.drain(node_id, lane, limit, **options)
+    for batch in batches:
+        batch.move(Event.SEND)
+    return batches
+
+
+def answered(rules: Accumulator, batch: Batch, *, retry_at: float | None = None) -> None:
+    """A batch was acknowledged, or is to be sent again."""
+    rules.landed(batch)
+    if retry_at is None:
+        rules.end(batch, Event.ACKNOWLEDGE)
+        rules.succeeded(batch.cell)
+    else:
+        rules.requeue(batch, retry_at)

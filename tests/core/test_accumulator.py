@@ -1,0 +1,429 @@
+"""Tests of `aioproducer.core.accumulator`: one rule each. `test_accumulator_machine` tries them in any order."""
+
+from __future__ import annotations
+
+import pytest
+from batches import FULL, accumulator, answered, put, sent, topic
+
+from aioproducer.core import accumulator as module
+from aioproducer.core.accumulator import NOBODY, Accumulator
+from aioproducer.core.batch import Batch, Event, State
+from aioproducer.core.partitioner import murmur2
+
+
+def test_without_linger_an_open_batch_can_be_drained_at_once() -> None:
+    """Draining closes it; who appends next opens another."""
+    rules, (cell,) = accumulator(1)
+    batch = put(rules, cell, 7)
+    assert list(rules.ready_nodes()) == [1]
+    assert rules.drain(1, "lane", 1000) == [batch]
+    assert (batch.state, batch.count, batch.payload, batch.held) == (State.ENCODING, 1, b"         7", True)
+    assert (cell.open, cell.current, cell.lane, cell.in_flight) == (FULL, None, "lane", 1)
+    assert not rules.has_ready(1)
+
+
+def test_a_partial_batch_lingers() -> None:
+    """Not before its time, and no longer."""
+    rules, (cell,) = accumulator(1, linger=5)
+    batch = put(rules, cell, now=100)
+    assert rules.next_wake() == 105
+    rules.wake(104.9)
+    assert sent(rules, 1) == []
+    rules.wake(105)
+    assert sent(rules, 1) == [batch]
+    assert rules.next_wake() is None
+
+
+def test_a_full_batch_does_not_linger() -> None:
+    """It is closed by who finds it full."""
+    rules, (cell,) = accumulator(1, linger=5)
+    batch = put(rules, cell)
+    assert rules.close(cell) is batch
+    assert rules.close(cell) is None
+    later = put(rules, cell)
+    assert sent(rules, 1) == [batch]
+    assert sent(rules, 1) == []
+    assert later.state is State.OPEN
+    assert rules.open_cells() == [cell]
+
+
+def test_hurry_lets_partial_batches_go() -> None:
+    """Memory is short, or somebody flushes."""
+    rules, (first, second) = accumulator(1, 1, linger=5)
+    batches = [put(rules, first), put(rules, second)]
+    rules.close(first)
+    rules.hurry()
+    assert sent(rules, 1) == batches
+    assert rules.next_wake() is None
+
+
+def test_eager_batches_do_not_linger() -> None:
+    """While memory is short."""
+    rules, (cell,) = accumulator(1, linger=5)
+    rules.eager = True
+    batch = put(rules, cell)
+    assert sent(rules, 1) == [batch]
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["passed over", "leader moved"])
+def test_an_eager_batch_that_lost_its_place_goes_after_linger(*, moved: bool) -> None:
+    """It was opened while memory was short, could not go then, and memory is no longer short: it must not lie there for ever."""
+    rules, (cell,) = accumulator(1, linger=5)
+    rules.eager = True
+    first = put(rules, cell, now=100)
+    sent(rules, 1)
+    second = put(rules, cell, now=100)
+    if moved:
+        rules.eager = False
+        rules.install(topic(2))
+        answered(rules, first)
+    else:
+        assert sent(rules, 1, "another lane") == []
+        rules.eager = False
+        answered(rules, first)
+    moment = rules.next_wake()
+    assert moment == 105
+    rules.wake(moment)
+    assert sent(rules, cell.leader) == [second]
+
+
+def test_one_batch_of_a_partition_in_a_request() -> None:
+    """ACC-08; the next one goes with the next request, on the same connection."""
+    rules, (cell,) = accumulator(1)
+    batches = []
+    for record in range(3):
+        batches.append(put(rules, cell, record))
+        rules.close(cell)
+    assert [sent(rules, 1) for _ in range(4)] == [[batches[0]], [batches[1]], [batches[2]], []]
+    assert cell.in_flight == 3
+
+
+def test_partitions_take_turns() -> None:
+    """Who was drained goes to the end, so that a request with room for one starves nobody."""
+    rules, cells = accumulator(1, 1, 1)
+    for record in range(2):
+        for cell in cells:
+            put(rules, cell, record)
+            rules.close(cell)
+    order = [batch.cell.partition for _ in range(6) for batch in sent(rules, 1, limit=10)]
+    assert order == [0, 1, 2, 0, 1, 2]
+
+
+def test_a_request_is_full() -> None:
+    """What does not fit stays at the head."""
+    rules, cells = accumulator(1, 1, 1)
+    for cell in cells:
+        put(rules, cell)
+    assert [batch.cell.partition for batch in sent(rules, 1, limit=20)] == [0, 1]
+    assert [batch.cell.partition for batch in sent(rules, 1, limit=20)] == [2]
+
+
+def test_a_batch_larger_than_a_request_goes_alone() -> None:
+    """Or it would never go."""
+    rules, cells = accumulator(1, 1)
+    for cell in cells:
+        put(rules, cell)
+    assert [[batch.cell.partition for batch in sent(rules, 1, limit=5)] for _ in range(3)] == [[0], [1], []]
+
+
+def test_only_the_leader_gets_a_batch() -> None:
+    """And who has no leader is seen."""
+    rules, (first, second, third) = accumulator(1, 2, NOBODY)
+    for cell in (first, second, third):
+        put(rules, cell)
+    assert set(rules.ready_nodes()) == {1, 2, NOBODY}
+    assert rules.ready_topics(NOBODY) == {"t"}
+    assert rules.ready_topics(3) == set()
+    assert [batch.cell for batch in sent(rules, 2)] == [second]
+    assert [batch.cell for batch in sent(rules, 1)] == [first]
+    rules.install(topic(1, 2, 2))
+    assert [batch.cell for batch in sent(rules, 2)] == [third]
+    assert rules.drain(77, "lane", 1000) == []
+
+
+def test_full_only_leaves_what_still_fills() -> None:
+    """In a burst partial batches wait a little."""
+    rules, (first, second) = accumulator(1, 1)
+    put(rules, first)
+    full = put(rules, second)
+    rules.close(second)
+    assert sent(rules, 1, full_only=True) == [full]
+    assert sent(rules, 1, full_only=True) == []
+    assert [batch.cell for batch in sent(rules, 1)] == [first]
+
+
+def test_batches_in_flight_are_on_one_connection() -> None:
+    """KAFKA-18905: two connections have no order between them."""
+    rules, (cell, other) = accumulator(1, 1)
+    first, second = put(rules, cell, 1), put(rules, other)
+    assert sent(rules, 1, "old") == [first, second]
+    third, fourth = put(rules, cell, 2), put(rules, other)
+    answered(rules, second)
+    assert sent(rules, 1, "new") == [fourth], "who waits for the old connection stops nobody"
+    answered(rules, first)
+    assert sent(rules, 1, "new") == [third]
+
+
+def test_a_failed_batch_goes_back_to_its_place() -> None:
+    """Before those that were made after it, whatever the order of the failures."""
+    rules, (cell,) = accumulator(1)
+    batches = []
+    for record in range(4):
+        batches.append(put(rules, cell, record))
+        rules.close(cell)
+    for _ in range(3):
+        sent(rules, 1)
+    for batch in (batches[1], batches[0], batches[2]):
+        answered(rules, batch, retry_at=0.0)
+    assert list(cell.closed) == batches
+
+
+def test_after_a_failure_one_goes_at_a_time_until_one_succeeds() -> None:
+    """So that a partition's records keep their order while its broker has trouble."""
+    rules, (cell,) = accumulator(1)
+    batches = []
+    for record in range(4):
+        batches.append(put(rules, cell, record))
+        rules.close(cell)
+    sent(rules, 1)
+    answered(rules, batches[0], retry_at=0.0)
+    assert sent(rules, 1) == [batches[0]]
+    assert sent(rules, 1) == []
+    answered(rules, batches[0])
+    assert [sent(rules, 1) for _ in range(3)] == [[batches[1]], [batches[2]], [batches[3]]]
+
+
+def test_a_change_of_leader_does_not_end_one_at_a_time() -> None:
+    """The leader moved, and nothing has succeeded there yet."""
+    rules, (cell,) = accumulator(1)
+    first = put(rules, cell, 1)
+    sent(rules, 1)
+    put(rules, cell, 2)
+    rules.close(cell)
+    answered(rules, first, retry_at=0.0)
+    rules.install(topic(2))
+    assert sent(rules, 2) == [first]
+    assert sent(rules, 2) == []
+
+
+def test_after_a_change_of_leader_nothing_goes_before_what_is_in_flight_has_ended() -> None:
+    """The old leader may still write it."""
+    rules, (cell,) = accumulator(1)
+    first = put(rules, cell, 1)
+    sent(rules, 1)
+    second = put(rules, cell, 2)
+    rules.install(topic(2))
+    assert not rules.has_ready(1)
+    assert not rules.has_ready(2)
+    answered(rules, first)
+    assert sent(rules, 2) == [second]
+
+
+def test_one_at_a_time_goes_on_after_one_that_ended_otherwise() -> None:
+    """It expired in flight, or the broker refused it: no success, but the next one is due."""
+    rules, (cell,) = accumulator(1)
+    first = put(rules, cell, 1)
+    sent(rules, 1)
+    answered(rules, first, retry_at=0.0)
+    sent(rules, 1)
+    second = put(rules, cell, 2)
+    rules.end(first, Event.FAIL)
+    assert sent(rules, 1) == [], "its bytes are still with the connection"
+    rules.landed(first)
+    assert sent(rules, 1) == [second]
+
+
+def test_a_success_lets_the_rest_go_while_others_are_in_flight() -> None:
+    """On the same connection: nobody waits for the last of them."""
+    rules, (cell,) = accumulator(1)
+    batches = []
+    for record in range(3):
+        batches.append(put(rules, cell, record))
+        rules.close(cell)
+        sent(rules, 1)
+    answered(rules, batches[0], retry_at=0.0)
+    assert sent(rules, 1) == []
+    answered(rules, batches[1])
+    assert sent(rules, 1) == [batches[0]]
+
+
+def test_a_batch_backs_off() -> None:
+    """Its partition waits with it, and no other."""
+    rules, (cell, other) = accumulator(1, 1)
+    batch = put(rules, cell, 1)
+    sent(rules, 1)
+    answered(rules, batch, retry_at=50.0)
+    put(rules, cell, 2)
+    rules.close(cell)
+    assert rules.next_wake() == 50.0
+    free = put(rules, other)
+    assert sent(rules, 1) == [free]
+    rules.wake(49.0)
+    assert sent(rules, 1) == []
+    rules.wake(50.0)
+    assert sent(rules, 1) == [batch]
+
+
+def test_the_latest_of_several_pauses_holds() -> None:
+    """Five requests of a lost connection fail; each names its own time."""
+    rules, (cell,) = accumulator(1)
+    batches = []
+    for record in range(3):
+        batches.append(put(rules, cell, record))
+        rules.close(cell)
+        sent(rules, 1)
+    for batch, retry_at in zip(batches, (30.0, 50.0, 40.0), strict=True):
+        answered(rules, batch, retry_at=retry_at)
+    rules.wake(40.0)
+    assert not rules.has_ready(1)
+    rules.wake(50.0)
+    assert sent(rules, 1) == [batches[0]]
+
+
+def test_a_leader_may_move_during_a_pause() -> None:
+    """The pause holds there too."""
+    rules, (cell,) = accumulator(1)
+    batch = put(rules, cell)
+    sent(rules, 1)
+    answered(rules, batch, retry_at=50.0)
+    rules.install(topic(2))
+    assert not rules.has_ready(2)
+    rules.wake(50.0)
+    assert sent(rules, 2) == [batch]
+
+
+def test_what_expires() -> None:
+    """The oldest first; wherever it stands it can be ended, and its partition goes on."""
+    rules, (cell, other) = accumulator(1, 1, lifetime=10)
+    first = put(rules, cell, 1, now=100)
+    sent(rules, 1)
+    second = put(rules, cell, 2, now=101)
+    rules.close(cell)
+    third = put(rules, other, 3, now=102)
+    fourth = put(rules, cell, 4, now=103)
+    assert rules.next_expiry() == 110
+    assert rules.expired(109.9) == []
+    assert rules.expired(112) == [first, second, third]
+    for batch in rules.expired(112):
+        rules.end(batch, Event.FAIL)
+    assert rules.next_expiry() == 113
+    assert cell.in_flight == 1, "its bytes are still with the connection"
+    rules.landed(first)
+    assert sent(rules, 1) == [fourth]
+
+
+def test_a_partition_whose_last_batch_ended_is_not_ready() -> None:
+    """Nobody drains what is not there."""
+    rules, (cell,) = accumulator(1)
+    batch = put(rules, cell)
+    rules.end(batch, Event.FAIL)
+    assert (batch.ended, rules.has_ready(1), rules.next_expiry()) == (True, False, None)
+    assert rules.drain(1, "lane", 1000) == []
+
+
+def test_closing_tells() -> None:
+    """Once for each batch, when its size is known."""
+    told: list[Batch] = []
+    rules = Accumulator(FULL, linger=0, lifetime=10, on_close=told.append)
+    (cell,) = rules.install(topic(1)).cells
+    batch = put(rules, cell)
+    assert told == []
+    sent(rules, 1)
+    assert told == [batch]
+
+
+def test_a_key_has_one_partition() -> None:
+    """Java's: the positive murmur2 modulo all partitions, also those without a leader (MET-16)."""
+    rules, cells = accumulator(*[NOBODY] * 7)
+    route = rules.routes["t"]
+    for number in range(100):
+        key = b"key %d" % number
+        assert route.place(key) is cells[(murmur2(key) & 0x7FFFFFFF) % 7]
+        assert route.by_key[key] is route.place(key)
+
+
+@pytest.mark.parametrize("key", ["text", bytearray(b"bytes"), memoryview(b"bytes"), 1], ids=lambda key: type(key).__name__)
+def test_a_key_is_bytes(key: object) -> None:
+    """What is equal to bytes but can change is no key of a dictionary."""
+    rules, _ = accumulator(1)
+    with pytest.raises(TypeError, match="bytes"):
+        rules.routes["t"].place(key)  # type: ignore[arg-type]
+
+
+def test_remembered_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic with a key for each record does not fill memory; nor are keys of long ago kept for ever in the place of today's."""
+    monkeypatch.setattr(module, "_KEYS", 10)
+    monkeypatch.setattr(module, "_STRANGERS", 50)
+    route = accumulator(1, 1)[0].routes["t"]
+    for number in range(200):
+        route.place(b"%d" % number)
+        assert len(route.by_key) <= 10
+    assert b"0" not in route.by_key
+    for number in range(200, 260):
+        route.place(b"%d" % number)
+    assert any(int(key) >= 200 for key in route.by_key)
+
+
+def test_more_partitions() -> None:
+    """Cells stay, keys are placed anew, and the sticky partition is chosen anew."""
+    rules, (cell,) = accumulator(1)
+    route = rules.routes["t"]
+    route.place(b"key")
+    route.sticky = cell
+    batch = put(rules, cell)
+    assert rules.install(topic(1, 2, 1)) is route
+    assert route.cells[0] is cell
+    assert [(cell.partition, cell.leader) for cell in route.cells] == [(0, 1), (1, 2), (2, 1)]
+    assert (route.by_key, route.sticky) == ({}, None)
+    assert sent(rules, 1) == [batch]
+
+
+def test_the_same_partitions_told_again() -> None:
+    """Nothing is forgotten."""
+    rules, (cell, _) = accumulator(1, 1)
+    route = rules.routes["t"]
+    route.place(b"key")
+    route.sticky = cell
+    rules.install(topic(2, 1))
+    assert b"key" in route.by_key
+    assert route.sticky is cell
+
+
+def test_fewer_partitions_of_a_topic_made_anew() -> None:
+    """No record goes to a partition that is no more; what stands there is still tried."""
+    rules, (_, gone) = accumulator(1, 1)
+    route = rules.routes["t"]
+    batch = put(rules, gone)
+    route.sticky = gone
+    rules.install(topic(1, topic_id=b"another topic id"))
+    assert len(route.cells) == 1
+    assert route.sticky is None
+    assert {route.place(b"%d" % number).partition for number in range(20)} == {0}
+    assert sent(rules, 1) == [batch]
+
+
+def test_a_topic_id_stays_known() -> None:
+    """An older broker tells none; that does not make it unknown."""
+    rules, _ = accumulator(1)
+    assert rules.install(topic(1, topic_id=b"sixteen bytes id")).topic_id == b"sixteen bytes id"
+    assert rules.install(topic(1)).topic_id == b"sixteen bytes id"
+    assert rules.install(topic(1, topic_id=b"another topic id")).topic_id == b"another topic id"
+
+
+def test_batches_of_topics() -> None:
+    """Those that are not in flight, closed or open."""
+    rules, (cell, other) = accumulator(1, 1)
+    put(rules, cell, 1)
+    sent(rules, 1)
+    closed = put(rules, cell, 2)
+    rules.close(cell)
+    still_open = put(rules, other, 3)
+    assert rules.in_topics(["t", "unknown"]) == [closed, still_open]
+
+
+def test_a_cell_says_where_it_is() -> None:
+    """For whoever debugs."""
+    rules, (cell,) = accumulator(1)
+    put(rules, cell)
+    rules.close(cell)
+    assert repr(cell) == "<Cell t-0 leader 1: 1 closed, 0 in flight>"

@@ -1,0 +1,244 @@
+"""The accumulator against its rules, whatever happens in whatever order. The connections and the clock are this test's."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import Any
+
+from batches import FULL, RECORD_SIZE, OpenBatch, answered, topic
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from aioproducer.core.accumulator import NOBODY, Accumulator, Cell
+from aioproducer.core.batch import Batch, Event, State
+
+BROKERS = (1, 2)
+LIFETIME = 40.0
+PARTITIONS = 3
+
+
+class Accumulating(RuleBasedStateMachine):
+    """Appends, drains, answers, failures, time-outs and elections."""
+
+    @initialize(linger=st.sampled_from([0.0, 7.0]))
+    def begin(self, linger: float) -> None:
+        self.now = 1.0
+        self.linger = linger
+        self.closings: Counter[Batch] = Counter()
+        self.rules = Accumulator(FULL, linger=linger, lifetime=LIFETIME, on_close=lambda batch: self.closings.update([batch]))
+        self.leaders = [1] * PARTITIONS
+        self.cells: list[Cell] = self.rules.install(topic(*self.leaders)).cells
+        self.appended = 0
+        self.opened_at: dict[Batch, float] = {}  # in order
+        self.records: dict[Batch, list[int]] = {}
+        self.requests: dict[int, deque[list[Batch]]] = {node: deque() for node in BROKERS}
+        self.lanes: dict[int, object] = {node: f"{node}, first" for node in BROKERS}
+        self.flying: dict[Cell, list[Batch]] = {cell: [] for cell in self.cells}
+        self.pause_until: dict[Cell, float] = {}
+        self.is_suspect: dict[Cell, bool] = dict.fromkeys(self.cells, False)
+        self.highest_sent: dict[Cell, int] = dict.fromkeys(self.cells, 0)
+
+    # What happens
+
+    @rule(partition=st.integers(0, PARTITIONS - 1), count=st.integers(1, 3))
+    def append(self, partition: int, count: int) -> None:
+        cell = self.cells[partition]
+        if cell.current is None:
+            assert cell.open is FULL
+            batch = self.rules.open(cell, OpenBatch(), None, credit=0, now=self.now)
+            self.opened_at[batch] = self.now
+            self.records[batch] = []
+        assert cell.current is not None
+        for _ in range(count):
+            cell.open.put(self.appended)
+            self.records[cell.current].append(self.appended)
+            self.appended += 1
+
+    @rule(partition=st.integers(0, PARTITIONS - 1))
+    def close(self, partition: int) -> None:
+        batch = self.cells[partition].current
+        assert self.rules.close(self.cells[partition]) is batch
+
+    @rule(node=st.sampled_from(BROKERS), limit=st.sampled_from([1, 3 * RECORD_SIZE, 1000]), full_only=st.booleans(), send=st.booleans())
+    def drain(self, node: int, limit: int, full_only: bool, send: bool) -> None:
+        waiting = {cell: min(self.standing(cell), default=None, key=lambda batch: batch.number) for cell in self.cells}
+        batches = self.rules.drain(node, self.lanes[node], limit, full_only=full_only)
+        assert len({batch.cell for batch in batches}) == len(batches), "two batches of a partition in one request"
+        assert len(batches) == 1 or sum(len(batch.payload or b"") for batch in batches) <= limit or not batches
+        for batch in batches:
+            self.check_drained(batch, node, waiting[batch.cell])
+            self.flying[batch.cell].append(batch)
+            self.highest_sent[batch.cell] = max(self.highest_sent[batch.cell], batch.number)
+            if send:
+                batch.move(Event.SEND)
+        if batches and send:
+            self.requests[node].append(batches)
+        elif batches:  # it was compressed too long: the connection is gone
+            for batch in batches:
+                self.retry(batch, 0.0)
+
+    def check_drained(self, batch: Batch, node: int, expected: Batch | None) -> None:
+        cell = batch.cell
+        assert batch is expected, "not the oldest that stands there"
+        assert (batch.state, batch.held, cell.leader) == (State.ENCODING, True, node)
+        assert self.pause_until.get(cell, 0.0) <= self.now, "it was to wait longer"
+        if self.is_suspect[cell]:
+            assert not self.flying[cell], "one at a time after a failure"
+        assert batch.number > self.highest_sent[cell], "the order changed, and nothing between failed"
+
+    @precondition(lambda self: any(self.requests.values()))
+    @rule(data=st.data(), outcome=st.sampled_from(["ok", "ok", "retry", "fail"]), pause=st.sampled_from([0.0, 1.0, 20.0]))
+    def answer(self, data: st.DataObject, outcome: str, pause: float) -> None:
+        """The oldest request of a connection."""
+        node = data.draw(st.sampled_from([node for node, requests in self.requests.items() if requests]))
+        for batch in self.requests[node].popleft():
+            if batch.ended:
+                self.land(batch)
+            elif outcome == "ok":
+                self.flying[batch.cell].remove(batch)
+                answered(self.rules, batch)
+                self.is_suspect[batch.cell] = False
+            elif outcome == "retry":
+                self.retry(batch, self.now + pause if pause else 0.0)
+            else:
+                self.land(batch)
+                self.rules.end(batch, Event.FAIL)
+
+    @rule(node=st.sampled_from(BROKERS), pause=st.sampled_from([0.0, 5.0]))
+    def lose_connection(self, node: int, pause: float) -> None:
+        """All its requests fail, oldest first."""
+        requests, self.requests[node] = self.requests[node], deque()
+        for batch in (batch for request in requests for batch in request):
+            if batch.ended:
+                self.land(batch)
+            else:
+                self.retry(batch, self.now + pause if pause else 0.0)
+        self.lanes[node] = f"{node}, after {self.lanes[node]}"[:50] + str(self.appended)
+
+    @rule(partition=st.integers(0, PARTITIONS - 1), leader=st.sampled_from([*BROKERS, NOBODY]))
+    def elect(self, partition: int, leader: int) -> None:
+        cell = self.cells[partition]
+        if leader != self.leaders[partition] and self.flying[cell]:
+            self.is_suspect[cell] = True
+        self.leaders[partition] = leader
+        self.rules.install(topic(*self.leaders))
+
+    @rule(seconds=st.sampled_from([0.5, 3.0, 7.0, 30.0]))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        due = [batch for batch in self.opened_at if batch.expires_at <= self.now and not batch.ended]
+        assert self.rules.expired(self.now) == due
+        for batch in due:
+            self.rules.end(batch, Event.FAIL)
+        self.rules.wake(self.now)
+        for cell in [cell for cell, until in self.pause_until.items() if until <= self.now]:
+            del self.pause_until[cell]
+
+    @rule(is_eager=st.booleans())
+    def want_memory(self, is_eager: bool) -> None:
+        self.rules.eager = is_eager
+        if is_eager:
+            self.rules.hurry()
+
+    @rule()
+    def flush(self) -> None:
+        self.rules.hurry()
+        for cell in self.rules.open_cells():
+            self.rules.close(cell)
+        assert all(cell.current is None for cell in self.cells)
+
+    # What must hold
+
+    @invariant()
+    def nothing_is_lost_or_twice(self) -> None:
+        alive = [batch for batch in self.opened_at if not batch.ended]
+        assert list(self.rules.incomplete) == alive
+        places = Counter(batch for cell in self.cells for batch in self.standing(cell))
+        places.update(batch for flying in self.flying.values() for batch in flying if not batch.ended)
+        assert places == Counter(alive)
+        for batch in alive:
+            assert batch.open is None or batch.open.records == self.records[batch]  # type: ignore[attr-defined]
+            assert batch.payload is None or batch.payload == b"".join(b"%10d" % record for record in self.records[batch])
+        assert max(self.closings.values(), default=1) == 1
+
+    @invariant()
+    def in_flight_is_counted_and_on_one_connection(self) -> None:
+        for cell, flying in self.flying.items():
+            assert cell.in_flight == len(flying)
+            assert (cell.lane is None) == (not flying)
+            for node, requests in self.requests.items():
+                if any(batch in request for request in requests for batch in flying):
+                    assert cell.lane == self.lanes[node]
+            assert all(batch.held for batch in flying)
+
+    @invariant()
+    def who_may_go_is_ready_at_its_leader_and_only_there(self) -> None:
+        for cell in self.cells:
+            places = [node for node, cells in self.rules._ready.items() if cell in cells]
+            assert places in ([], [cell.leader])
+            is_due = bool(cell.closed) or (cell.current is not None and not self.linger)
+            is_held = cell in self.pause_until or (self.is_suspect[cell] and self.flying[cell])
+            is_elsewhere = self.flying[cell] and cell.lane != self.lanes.get(cell.leader)
+            if is_due and not is_held and not is_elsewhere:
+                assert places
+            if is_held or not self.standing(cell):
+                assert not places
+        assert all(self.rules.has_ready(node) for node in self.rules.ready_nodes())
+
+    @invariant()
+    def what_waits_stands_in_order(self) -> None:
+        for cell in self.cells:
+            numbers = [batch.number for batch in self.standing(cell)]
+            assert numbers == sorted(numbers)
+
+    @invariant()
+    def what_waits_for_a_time_is_woken_then(self) -> None:
+        moments = list(self.pause_until.values())
+        moments += [when + self.linger for batch, when in self.opened_at.items() if self.linger and batch.state is State.OPEN]
+        assert all(moment > self.now for moment in moments), "it has waited longer than it was to"
+        wake = self.rules.next_wake()
+        assert not moments or (wake is not None and wake <= min(moments))
+        alive = [batch.expires_at for batch in self.opened_at if not batch.ended]
+        assert self.rules.next_expiry() == (alive[0] if alive else None)
+
+    def teardown(self) -> None:
+        """With a broker that answers, everything goes."""
+        if not hasattr(self, "rules"):
+            return
+        for node in BROKERS:
+            self.lose_connection(node, 0.0)
+        for partition in range(PARTITIONS):
+            self.elect(partition, 1)
+        self.rules.wake(self.now + 50)
+        self.flush()
+        while batches := self.rules.drain(1, "the last", 1000):
+            for batch in batches:
+                batch.move(Event.SEND)
+                answered(self.rules, batch)
+        assert not self.rules.incomplete
+
+    # Words
+
+    def standing(self, cell: Cell) -> list[Batch]:
+        """Batches that are not in flight."""
+        return [*cell.closed, *([cell.current] if cell.current is not None else [])]
+
+    def land(self, batch: Batch) -> None:
+        self.flying[batch.cell].remove(batch)
+        self.rules.landed(batch)
+
+    def retry(self, batch: Batch, retry_at: float) -> None:
+        cell: Any = batch.cell
+        self.flying[cell].remove(batch)
+        answered(self.rules, batch, retry_at=retry_at)
+        self.is_suspect[cell] = True
+        self.highest_sent[cell] = min(self.highest_sent[cell], batch.number - 1)
+        if retry_at:
+            self.pause_until[cell] = max(self.pause_until.get(cell, 0.0), retry_at)
+
+
+TestAccumulating = Accumulating.TestCase
+TestAccumulating.settings = settings(
+    max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)

@@ -1,0 +1,59 @@
+"""Tests of `aioproducer.core.batch`: the table of states, a row each."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from batches import accumulator, put
+
+from aioproducer.core.batch import Event, InvalidTransition, State, next_state
+
+ROWS = [
+    (State.OPEN, Event.CLOSE, State.READY),
+    (State.READY, Event.DRAIN, State.ENCODING),
+    (State.READY, Event.FAIL, State.FAILED),
+    (State.ENCODING, Event.SEND, State.IN_FLIGHT),
+    (State.ENCODING, Event.RETRY, State.READY),
+    (State.ENCODING, Event.FAIL, State.FAILED),
+    (State.IN_FLIGHT, Event.RETRY, State.READY),
+    (State.IN_FLIGHT, Event.ACKNOWLEDGE, State.DONE),
+    (State.IN_FLIGHT, Event.FAIL, State.FAILED),
+]
+ALLOWED = {(state, event) for state, event, _ in ROWS}
+REFUSED = [pair for pair in itertools.product(State, Event) if pair not in ALLOWED]
+
+
+def _named(value: object) -> str:
+    return str(value).replace(" ", "_")
+
+
+@pytest.mark.parametrize(("state", "event", "after"), ROWS, ids=_named)
+def test_a_batch_goes_on(state: State, event: Event, after: State) -> None:
+    """Kafka's states."""
+    assert next_state(state, event) is after
+
+
+@pytest.mark.parametrize(("state", "event"), REFUSED, ids=_named)
+def test_a_batch_cannot_go_where_its_state_does_not_lead(state: State, event: Event) -> None:
+    """Above all it ends once: nothing leads out of done and failed."""
+    with pytest.raises(InvalidTransition, match=f"a batch that is {state} cannot {event}"):
+        next_state(state, event)
+
+
+@pytest.mark.parametrize("state", State, ids=_named)
+def test_which_states_are_ends(state: State) -> None:
+    """Acknowledged and failed."""
+    rules, (cell,) = accumulator(1)
+    batch = put(rules, cell)
+    batch.state = state
+    assert batch.ended is (state in {State.DONE, State.FAILED})
+
+
+def test_a_new_batch_is_open_and_was_nowhere() -> None:
+    """So that a failure of it says that it was certainly not written."""
+    rules, (cell,) = accumulator(1, lifetime=30)
+    batch = put(rules, cell, now=100)
+    assert (batch.state, batch.attempts, batch.expires_at) == (State.OPEN, 0, 130)
+    assert not any((batch.may_be_written, batch.on_wire, batch.held, batch.is_encoded, batch.ended))
+    assert repr(batch) == "<Batch 1 of t-0: 0 records, open, sent 0 times>"

@@ -1,0 +1,282 @@
+"""Tests of `aioproducer.core.metadata`: how an answer changes what is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioproducer.core.metadata import NO_ID, Broker, ClusterView, Merged, PartitionView, TopicView
+from aioproducer.wire.schema import message
+
+ID, OTHER_ID = b"one topic's id..", b"another topic id"
+NOBODY = PartitionView(-1, -1)
+
+
+def broker(node_id: int, host: str = "host", port: int = 9092) -> Any:
+    return message("Metadata.response.brokers", node_id=node_id, host=host, port=port)
+
+
+def told(name: str | None, partitions: dict[int, tuple[int, int]], *, topic_id: bytes = ID, error: int = 0) -> Any:
+    """A topic of an answer; partitions are leader and epoch by index."""
+    listed = [partition(index, leader, epoch) for index, (leader, epoch) in partitions.items()]
+    return message("Metadata.response.topics", name=name, topic_id=topic_id, error_code=error, partitions=listed)
+
+
+def partition(index: int, leader: int, epoch: int, error: int = 0) -> Any:
+    return message("Metadata.response.topics.partitions", partition_index=index, leader_id=leader, leader_epoch=epoch, error_code=error)
+
+
+def answer(*topics: Any, brokers: tuple[Any, ...] = (broker(1), broker(2)), cluster_id: str | None = "c") -> Any:
+    return message("Metadata.response", brokers=list(brokers), topics=list(topics), cluster_id=cluster_id)
+
+
+def merged(*answers: Any) -> Merged:
+    """All of them in their order; the last one's outcome."""
+    outcome = Merged(ClusterView(), ())
+    for each in answers:
+        outcome = outcome.view.merge(each)
+    return outcome
+
+
+def leaders(outcome: Merged, name: str = "t") -> list[int]:
+    return [partition.leader for partition in outcome.view.topics[name].partitions]
+
+
+# The whole
+
+
+def test_a_first_answer() -> None:
+    """Brokers, the cluster's id and topics."""
+    view, changed = merged(answer(told("t", {0: (1, 5), 1: (2, 6)})))
+    assert view.brokers == {1: Broker(1, "host", 9092), 2: Broker(2, "host", 9092)}
+    assert view.cluster_id == "c"
+    assert view.topics == {"t": TopicView("t", ID, (PartitionView(1, 5), PartitionView(2, 6)))}
+    assert changed == (view.topics["t"],)
+    assert view.topics["t"].is_settled
+
+
+def test_the_same_answer_changes_nothing() -> None:
+    """Then nobody needs to be told."""
+    same = answer(told("t", {0: (1, 5)}))
+    assert merged(same, same).changed == ()
+
+
+def test_a_view_is_not_changed_by_a_merge() -> None:
+    """Who holds one may go on reading it."""
+    before = merged(answer(told("t", {0: (1, 5)}))).view
+    copy = ClusterView(dict(before.brokers), dict(before.topics), before.cluster_id)
+    before.merge(answer(told("t", {0: (2, 6)}), told("u", {0: (1, 1)}), brokers=(broker(2),), cluster_id="other"))
+    assert before == copy
+
+
+def test_a_partial_answer_changes_only_its_topics() -> None:
+    """MET-03; brokers and the cluster's id are the newest answer's."""
+    outcome = merged(
+        answer(told("t", {0: (1, 5)})), answer(told("u", {0: (3, 1)}), brokers=(broker(3, "new"),), cluster_id="newer"), answer()
+    )
+    assert sorted(outcome.view.topics) == ["t", "u"]
+    assert leaders(outcome) == [1]
+    outcome = merged(answer(told("t", {0: (1, 5)})), answer(told("u", {0: (3, 1)}), brokers=(broker(3, "new"),), cluster_id="newer"))
+    assert outcome.view.brokers == {3: Broker(3, "new", 9092)}
+    assert outcome.view.cluster_id == "newer"
+    assert [topic.name for topic in outcome.changed] == ["u"]
+
+
+def test_an_answer_without_brokers_is_one_of_a_broker_that_is_starting() -> None:
+    """MET-11: nothing changes, not even the topics it tells."""
+    before = merged(answer(told("t", {0: (1, 5)}))).view
+    assert before.merge(answer(told("t", {0: (1, 9)}), brokers=())) == Merged(before, ())
+
+
+@pytest.mark.parametrize(
+    "useless", [broker(1, port=0), broker(1, port=-1), broker(1, port=65_536), broker(1, host=""), broker(-1), broker(-2)], ids=str
+)
+def test_a_broker_without_an_address_or_number_is_none(useless: Any) -> None:
+    """Nobody could dial it; below zero are the bootstrap addresses."""
+    assert merged(answer(brokers=(useless, broker(2)))).view.brokers == {2: Broker(2, "host", 9092)}
+    assert merged(answer(brokers=(useless,))).view == ClusterView()
+
+
+def test_the_highest_port_is_one() -> None:
+    """The range has two ends."""
+    assert merged(answer(brokers=(broker(0, port=65_535), broker(1, port=1)))).view.brokers.keys() == {0, 1}
+
+
+def test_a_broker_that_is_named_twice_is_one() -> None:
+    """At the address that was told last."""
+    assert merged(answer(brokers=(broker(1, "old"), broker(1, "new")))).view.brokers == {1: Broker(1, "new", 9092)}
+
+
+def test_a_topic_without_a_name_is_passed_over() -> None:
+    """It was asked for by its id, not by us."""
+    assert merged(answer(told(None, {0: (1, 1)}), told("t", {0: (1, 1)}))).view.topics.keys() == {"t"}
+
+
+def test_a_topic_that_is_told_twice_is_what_was_told_last() -> None:
+    """The view has one of it."""
+    assert leaders(merged(answer(told("t", {0: (1, 1)}), told("t", {0: (2, 2)})))) == [2]
+
+
+# Leaders and epochs
+
+
+@pytest.mark.parametrize(("epoch", "leader"), [(4, 1), (5, 2), (6, 2)], ids=["older", "equal", "newer"])
+def test_an_older_leader_epoch_is_a_stale_brokers(epoch: int, leader: int) -> None:
+    """MET-07: who was elected last stays; of the same election the newest answer holds."""
+    assert leaders(merged(answer(told("t", {0: (1, 5)})), answer(told("t", {0: (2, epoch)})))) == [leader]
+
+
+def test_epochs_are_compared_by_partition() -> None:
+    """One stale partition does not spoil the others."""
+    before = answer(told("t", {0: (1, 5), 1: (1, 5)}))
+    assert leaders(merged(before, answer(told("t", {0: (2, 4), 1: (2, 6)})))) == [1, 2]
+
+
+def test_a_topic_that_was_made_anew_begins_anew() -> None:
+    """Another id: smaller epochs hold, and there may be fewer partitions."""
+    outcome = merged(answer(told("t", {0: (1, 5), 1: (1, 5)})), answer(told("t", {0: (2, 0)}, topic_id=OTHER_ID)))
+    assert outcome.view.topics["t"] == TopicView("t", OTHER_ID, (PartitionView(2, 0),))
+
+
+def test_a_broker_that_knows_no_topic_ids_tells_of_the_same_topic() -> None:
+    """In a cluster that is being upgraded: a stale leader does not come back through it, and the id stays known."""
+    outcome = merged(answer(told("t", {0: (1, 5)})), answer(told("t", {0: (2, 4)}, topic_id=NO_ID)))
+    assert outcome.view.topics["t"] == TopicView("t", ID, (PartitionView(1, 5),))
+
+
+def test_a_topic_gets_an_id() -> None:
+    """When the first broker is upgraded."""
+    outcome = merged(answer(told("t", {0: (1, 5)}, topic_id=NO_ID)), answer(told("t", {0: (2, 5)})))
+    assert outcome.view.topics["t"] == TopicView("t", ID, (PartitionView(2, 5),))
+
+
+def test_a_broker_that_knows_no_epochs_is_believed() -> None:
+    """There is nothing to compare; else the known leader would stay for ever."""
+    assert leaders(merged(answer(told("t", {0: (1, 5)})), answer(told("t", {0: (2, -1)})))) == [2]
+
+
+@pytest.mark.parametrize("leader", [-1, -2, 7], ids=["none", "nonsense", "not among the brokers"])
+def test_a_leader_that_is_no_broker_is_none(leader: int) -> None:
+    """It cannot be dialled; the topic is not settled."""
+    outcome = merged(answer(told("t", {0: (leader, 5), 1: (1, 5)})))
+    assert leaders(outcome) == [-1, 1]
+    assert not outcome.view.topics["t"].is_settled
+
+
+def test_a_partition_with_an_error_is_kept() -> None:
+    """MET-08: without a leader, until one is elected."""
+    topic = told("t", {0: (1, 5)})
+    topic.partitions.append(partition(1, -1, 5, error=5))
+    outcome = merged(answer(topic))
+    assert leaders(outcome) == [1, -1]
+    assert leaders(outcome.view.merge(answer(told("t", {1: (2, 5)})))) == [1, 2]
+
+
+# Which partitions there are
+
+
+def test_partitions_come_in_any_order() -> None:
+    """Brokers promise none."""
+    assert leaders(merged(answer(told("t", {2: (1, 1), 0: (2, 1), 1: (1, 1)})))) == [2, 1, 1]
+
+
+def test_what_lies_beyond_a_gap_is_not_usable_yet() -> None:
+    """The count would be wrong, and keys would go astray."""
+    assert leaders(merged(answer(told("t", {0: (1, 1), 2: (1, 1)})))) == [1]
+
+
+def test_a_partition_that_is_left_out_stays() -> None:
+    """Partitions are never taken away."""
+    assert leaders(merged(answer(told("t", {0: (1, 1), 1: (2, 1)})), answer(told("t", {1: (1, 2), 2: (2, 1)})))) == [1, 1, 2]
+
+
+def test_a_partition_below_zero_is_none() -> None:
+    """Python would take it for the last one."""
+    outcome = merged(answer(told("t", {0: (1, 9), 1: (1, 9)})), answer(told("t", {-1: (2, 10)})))
+    assert leaders(outcome) == [1, 1]
+    assert outcome.changed == ()
+
+
+@pytest.mark.parametrize("partitions", [{}, {1: (1, 1)}, {-1: (1, 1)}], ids=["none", "not the first", "below zero"])
+def test_a_topic_without_its_first_partition_cannot_be_used_yet(partitions: dict[int, tuple[int, int]]) -> None:
+    """No key has a place among no partitions: it counts as a topic that is being made."""
+    topic = merged(answer(told("t", partitions))).view.topics["t"]
+    assert topic.error is not None
+    assert (topic.error.name, topic.error.retriable, topic.is_settled) == ("LEADER_NOT_AVAILABLE", True, False)
+
+
+def test_no_partitions_told_of_a_topic_that_has_some() -> None:
+    """They stay."""
+    assert leaders(merged(answer(told("t", {0: (1, 1)})), answer(told("t", {})))) == [1]
+
+
+# Errors
+
+
+@pytest.mark.parametrize("code", [3, 5], ids=["UNKNOWN_TOPIC_OR_PARTITION", "LEADER_NOT_AVAILABLE"])
+def test_an_error_that_passes_leaves_what_is_known(code: int) -> None:
+    """The topic may be new to that broker only; if it is gone, the partitions' leaders say so."""
+    before = merged(answer(told("t", {0: (1, 5)}))).view
+    assert before.merge(answer(told("t", {}, topic_id=NO_ID, error=code))).view.topics == before.topics
+
+
+def test_an_error_of_a_topic_that_is_not_known_stands_in_its_place() -> None:
+    """Whoever waits for it can be told."""
+    topic = merged(answer(told("t", {}, topic_id=NO_ID, error=3))).view.topics["t"]
+    assert topic.error is not None
+    assert (topic.error.code, topic.partitions, topic.is_settled) == (3, (), False)
+
+
+def test_an_error_that_does_not_pass_stands_in_the_topics_place() -> None:
+    """As when the right to it was taken away (MET-09)."""
+    outcome = merged(answer(told("t", {0: (1, 5)})), answer(told("t", {}, topic_id=NO_ID, error=29)))
+    topic = outcome.view.topics["t"]
+    assert topic.error is not None
+    assert topic.error.name == "TOPIC_AUTHORIZATION_FAILED"
+    assert outcome.changed == (topic,)
+
+
+def test_after_an_error_a_topic_is_as_told() -> None:
+    """What was known before the error holds no longer."""
+    outcome = merged(answer(told("t", {}, error=29)), answer(told("t", {0: (2, 0)})))
+    assert outcome.view.topics["t"] == TopicView("t", ID, (PartitionView(2, 0),))
+
+
+# Anything
+
+
+_ids = st.integers(-3, 4)
+_partitions = st.builds(partition, st.integers(-2, 5), _ids, st.integers(-1, 3), st.sampled_from([0, 5, 9]))
+_topics = st.builds(
+    lambda name, topic_id, error, partitions: message(
+        "Metadata.response.topics", name=name, topic_id=topic_id, error_code=error, partitions=partitions
+    ),
+    st.sampled_from([None, "t", "u"]),
+    st.sampled_from([NO_ID, ID, OTHER_ID]),
+    st.sampled_from([0, 0, 3, 29, -1, 9999]),
+    st.lists(_partitions, max_size=5),
+)
+_answers = st.builds(
+    lambda topics, brokers: answer(*topics, brokers=tuple(brokers)),
+    st.lists(_topics, max_size=3),
+    st.lists(st.builds(broker, _ids, st.sampled_from(["", "a", "b"]), st.sampled_from([0, 1, 9092, 70_000])), max_size=4),
+)
+
+
+@given(st.lists(_answers, max_size=6))
+def test_whatever_brokers_tell_a_view_can_be_used(answers: list[Any]) -> None:
+    """Brokers can be dialled; a topic has an error or partitions, never neither; what is told as changed is what is known."""
+    view = ClusterView()
+    for each in answers:
+        before, (view, changed) = view, view.merge(each)
+        for node_id, known in view.brokers.items():
+            assert node_id == known.node_id >= 0
+            assert known.host
+            assert 0 < known.port < 65_536
+        for name, topic in view.topics.items():
+            assert topic.name == name
+            assert (topic.error is None) == bool(topic.partitions)
+            assert topic is before.topics.get(name) or topic in changed

@@ -1,0 +1,543 @@
+"""`Delivery` and its batch's result against asyncio's own functions, on every kind of loop. No broker, no producer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import gc
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import uvloop
+
+from aioproducer.engine.completions import Completions
+from aioproducer.engine.hot import Delivery, OpenBatch, make_delivery
+from aioproducer.engine.result import BatchResult, Home
+from aioproducer.errors import BrokerError, DeliveryError, Persisted, broker_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+ERROR = DeliveryError("it broke", topic="orders", partition=3, persisted=Persisted.MAYBE, attempts=2)
+ERROR.__cause__ = broker_error("NOT_ENOUGH_REPLICAS")
+
+
+class PyTaskLoop(asyncio.SelectorEventLoop):
+    """With asyncio's tasks of Python, which follow another code path than those of C."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set_task_factory(lambda loop, coroutine, **options: asyncio.tasks._PyTask(coroutine, loop=loop, **options))
+
+
+LOOPS = {
+    "asyncio": asyncio.SelectorEventLoop,
+    "debug": asyncio.SelectorEventLoop,
+    "python tasks": PyTaskLoop,
+    "uvloop": uvloop.new_event_loop,
+}
+
+
+def on_every_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Any:
+    """Run an asynchronous test on each kind of loop."""
+
+    @pytest.mark.parametrize("kind", LOOPS)
+    @functools.wraps(test)
+    def run(kind: str) -> None:
+        with asyncio.Runner(loop_factory=LOOPS[kind], debug=kind == "debug") as runner:
+            runner.run(test())
+
+    del run.__wrapped__  # its signature has no `kind`
+    return run
+
+
+class Batch:
+    """A batch of three records, and the deliveries of it."""
+
+    def __init__(self, unseen: list[tuple[DeliveryError, int]] | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        seen: list[tuple[DeliveryError, int]] = [] if unseen is None else unseen
+        self.completions = Completions(loop)
+        self.result = BatchResult(Home(loop, lambda error, count: seen.append((error, count))), "orders", 3, 1000)
+        self.open = OpenBatch(self.result, 1000, 10_000)
+        for value in (b"", b"x", b"xx"):
+            self.open.append(1000, b"key", value)
+
+    def delivery(self, index: int = 0) -> Delivery:
+        return make_delivery(self.result, index)
+
+    def end(self, error: DeliveryError | None = None) -> None:
+        """As a sender ends it: everything is set before anybody is woken, in a callback of the loop."""
+        self.open.close()
+        if error is None:
+            self.result.complete(100, -1)
+        else:
+            self.result.fail(error)
+        self.completions.add(self.result)
+
+    def end_soon(self, error: DeliveryError | None = None) -> None:
+        asyncio.get_running_loop().call_soon(self.end, error)
+
+
+async def offset_of(delivery: Delivery) -> int:
+    return (await delivery).offset
+
+
+@on_every_loop
+async def test_asyncio_takes_it_for_a_future() -> None:
+    """isfuture, ensure_future and wrap_future give the delivery itself; no task is made."""
+    batch = Batch()
+    delivery = batch.delivery()
+    assert asyncio.isfuture(delivery)
+    assert asyncio.ensure_future(delivery) is delivery
+    assert asyncio.wrap_future(delivery) is delivery  # type: ignore[arg-type]
+    assert not asyncio.iscoroutine(delivery)
+    assert not delivery.done()
+    assert not delivery.cancelled()
+    for look in (delivery.result, delivery.exception):
+        with pytest.raises(asyncio.InvalidStateError):
+            look()
+    batch.end()
+    assert delivery.done()
+    assert delivery.exception() is None
+    assert delivery.result() == await delivery == ("orders", 3, 100, 1000, 0, 3, 0)
+
+
+@on_every_loop
+async def test_gather_takes_deliveries_without_a_task() -> None:
+    """The results come in the order of the arguments."""
+    batch = Batch()
+    before = asyncio.all_tasks()
+    gathered = asyncio.gather(*(batch.delivery(index) for index in (2, 0, 1)))
+    assert asyncio.all_tasks() == before
+    batch.end_soon()
+    assert [metadata.offset for metadata in await gathered] == [102, 100, 101]
+    assert [metadata.offset for metadata in await asyncio.gather(*(batch.delivery(index) for index in range(3)))] == [100, 101, 102]
+
+
+@on_every_loop
+async def test_gather_raises_or_returns_a_failure() -> None:
+    """With and without return_exceptions, failed before and failing after."""
+    failed, good = Batch(), Batch()
+    failed.end_soon(ERROR)
+    with pytest.raises(DeliveryError, match="it broke"):
+        await asyncio.gather(failed.delivery(), good.delivery())
+    good.end_soon()
+    outcome = await asyncio.gather(failed.delivery(1), good.delivery(1), return_exceptions=True)
+    assert isinstance(outcome[0], DeliveryError)
+    assert outcome[1].offset == 101
+
+
+@on_every_loop
+async def test_cancelling_a_gather_ends_its_handles_only() -> None:
+    """Its children are cancelled; another handle of the same record goes on, and so does the record."""
+    batch = Batch()
+    mine, other = batch.delivery(), batch.delivery()
+    gathered = asyncio.gather(mine, batch.delivery(1))
+    gathered.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await gathered
+    assert mine.cancelled()
+    assert not other.done()
+    batch.end()
+    assert other.result().offset == 100
+    with pytest.raises(asyncio.CancelledError):
+        mine.result()
+
+
+@on_every_loop
+async def test_gather_takes_a_child_that_was_cancelled() -> None:
+    """Cancelled before and while it is gathered: gather ends, and says CancelledError."""
+    batch = Batch()
+    cancelled, later = batch.delivery(), batch.delivery(1)
+    assert cancelled.cancel()
+    assert not cancelled.cancel()
+    asyncio.get_running_loop().call_soon(later.cancel)
+    outcome = await asyncio.gather(cancelled, later, return_exceptions=True)
+    assert [type(error) for error in outcome] == [asyncio.CancelledError] * 2
+
+
+@on_every_loop
+async def test_wait_leaves_what_is_pending_alone() -> None:
+    """FIRST_COMPLETED and a timeout."""
+    first, second = Batch(), Batch()
+    one, two = first.delivery(), second.delivery()
+    first.end_soon()
+    done, pending = await asyncio.wait([one, two], return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
+    assert done == {one}
+    assert pending == {two}
+    done, pending = await asyncio.wait([one, two], timeout=0.001)  # type: ignore[type-var]
+    assert pending == {two}
+    assert not two.cancelled()
+    second.end_soon(ERROR)
+    done, pending = await asyncio.wait([one, two], return_when=asyncio.FIRST_EXCEPTION)  # type: ignore[type-var]
+    assert done == {one, two}
+
+
+@on_every_loop
+async def test_wait_for_ends_in_time_or_cancels_nothing_but_its_handle() -> None:
+    """Done, in time, and too late."""
+    batch = Batch()
+    late, kept = batch.delivery(), batch.delivery()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(late, 0.001)
+    assert not kept.done()
+    batch.end_soon()
+    assert (await asyncio.wait_for(kept, 10)).offset == 100
+    assert (await asyncio.wait_for(kept, 10)).offset == 100
+
+
+@on_every_loop
+async def test_a_timeout_block_touches_neither_record_nor_delivery() -> None:
+    """`async with timeout: await delivery` can be tried again."""
+    batch = Batch()
+    delivery = batch.delivery()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.001):
+            await delivery
+    assert not delivery.done()
+    batch.end_soon()
+    assert (await delivery).offset == 100
+
+
+@on_every_loop
+async def test_shield_keeps_the_handle() -> None:
+    """A shielded delivery survives its waiter's timeout, and gives results and failures through."""
+    batch, failing = Batch(), Batch()
+    delivery = batch.delivery()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(delivery), 0.001)
+    assert not delivery.cancelled()
+    batch.end_soon()
+    assert (await asyncio.shield(delivery)).offset == 100
+    failing.end_soon(ERROR)
+    with pytest.raises(DeliveryError):
+        await asyncio.shield(failing.delivery())
+
+
+@on_every_loop
+async def test_as_completed_gives_all() -> None:
+    """In the order of their ends."""
+    first, second = Batch(), Batch()
+    second.end_soon()
+    asyncio.get_running_loop().call_later(0.001, first.end, ERROR)
+    outcomes = []
+    for ended in asyncio.as_completed([first.delivery(), second.delivery(2)]):  # type: ignore[type-var]
+        try:
+            outcomes.append((await ended).offset)
+        except DeliveryError:
+            outcomes.append(-1)
+    assert outcomes == [102, -1]
+
+
+@on_every_loop
+async def test_tasks_of_a_group_await_deliveries() -> None:
+    """A failure cancels the group's other tasks, and only them."""
+    batch = Batch()
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(offset_of(batch.delivery(index))) for index in range(3)]
+        await asyncio.sleep(0)
+        batch.end_soon()
+    assert [task.result() for task in tasks] == [100, 101, 102]
+    failed, pending = Batch(), Batch()
+    delivery = pending.delivery()
+    with pytest.raises(ExceptionGroup) as raised:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(offset_of(failed.delivery()))
+            group.create_task(offset_of(delivery))
+            failed.end_soon(ERROR)
+    assert [type(error) for error in raised.value.exceptions] == [DeliveryError]
+    assert not delivery.done()
+
+
+@on_every_loop
+async def test_cancelling_one_of_two_waiting_tasks_leaves_the_other_waiting() -> None:
+    """Each task waits on something of its own."""
+    batch = Batch()
+    delivery = batch.delivery()
+    one, two = asyncio.create_task(offset_of(delivery)), asyncio.create_task(offset_of(delivery))
+    await asyncio.sleep(0)
+    one.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await one
+    assert not delivery.done()
+    batch.end_soon()
+    assert await two == 100
+
+
+@on_every_loop
+async def test_cancelling_the_handle_ends_those_who_await_it_with_the_record() -> None:
+    """`Delivery.cancel` ends the handle: who awaits the record still learns how it ended, later looks say cancelled."""
+    batch = Batch()
+    delivery = batch.delivery()
+    waiting = asyncio.create_task(offset_of(delivery))
+    await asyncio.sleep(0)
+    delivery.cancel()
+    batch.end_soon()
+    assert await asyncio.gather(waiting, return_exceptions=True) in ([100], [asyncio.CancelledError()])
+    with pytest.raises(asyncio.CancelledError):
+        await delivery
+    assert batch.result.metadata(0).offset == 100
+
+
+@on_every_loop
+async def test_callbacks_run_in_the_order_of_the_records() -> None:
+    """However they were added; after the result is set; soon for what has ended."""
+    batch = Batch()
+    seen: list[Any] = []
+    deliveries = [batch.delivery(index) for index in range(3)]
+    for index in (2, 0, 1, 0):
+        deliveries[index].add_done_callback(lambda delivery: seen.append(delivery.result().offset))
+    batch.end()
+    assert seen == []
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert seen == [100, 100, 101, 102]
+    deliveries[2].add_done_callback(seen.append)
+    assert len(seen) == 4
+    await asyncio.sleep(0)
+    assert seen[-1] is deliveries[2]
+
+
+@on_every_loop
+async def test_a_callback_that_raises_harms_no_other() -> None:
+    """It goes to the loop's exception handler, before the end of the batch and after."""
+    batch = Batch()
+    seen: list[Any] = []
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
+
+    def fail(_delivery: Delivery) -> None:
+        raise ZeroDivisionError
+
+    for add in (fail, seen.append):
+        batch.delivery(0).add_done_callback(add)
+        batch.delivery(1).add_done_callback(add)
+    batch.end()
+    await asyncio.sleep(0.001)
+    assert len(seen) == len(told) == 2
+    for add in (fail, seen.append):
+        batch.delivery(2).add_done_callback(add)
+    await asyncio.sleep(0.001)
+    assert len(seen) == len(told) == 3
+    assert all(isinstance(context["exception"], ZeroDivisionError) for context in told)
+
+
+@on_every_loop
+async def test_callbacks_can_be_taken_back() -> None:
+    """All equal ones, of that delivery only; the number is told."""
+    batch = Batch()
+    seen: list[str] = []
+
+    def one(_delivery: object) -> None:
+        seen.append("one")
+
+    def other(_delivery: object) -> None:
+        seen.append("other")
+
+    delivery, neighbour = batch.delivery(), batch.delivery(1)
+    for callback in (one, other, one):
+        delivery.add_done_callback(callback)
+    neighbour.add_done_callback(one)
+    assert delivery.remove_done_callback(one) == 2
+    assert delivery.remove_done_callback(one) == 0
+    assert neighbour.remove_done_callback(other) == 0
+    batch.end()
+    await asyncio.sleep(0.001)
+    assert seen == ["other", "one"]
+
+
+@on_every_loop
+async def test_callbacks_are_taken_back_and_added_again_in_any_order() -> None:
+    """As a service does that polls with asyncio.wait: those that stay run in order, and what was taken back takes no room."""
+    batch = Batch()
+    seen: list[str] = []
+    callbacks = {name: functools.partial(lambda name, _delivery: seen.append(name), name) for name in "abcdef"}
+    deliveries = [batch.delivery(index) for index in (0, 1, 2, 0, 1, 2)]
+    for _ in range(200):
+        for delivery, callback in zip(deliveries, callbacks.values(), strict=True):
+            delivery.add_done_callback(callback)
+        for delivery, callback in reversed(list(zip(deliveries, callbacks.values(), strict=True))):
+            assert delivery.remove_done_callback(callback) == 1
+    assert len(batch.result.callbacks or ()) < 100
+    for delivery, callback in zip(deliveries, callbacks.values(), strict=True):
+        delivery.add_done_callback(callback)
+    assert deliveries[4].remove_done_callback(callbacks["e"]) == 1
+    batch.end()
+    await asyncio.sleep(0.001)
+    assert seen == ["a", "d", "b", "c", "f"]
+
+
+def test_giving_up_on_many_deliveries_of_a_batch_costs_no_square() -> None:
+    """asyncio.wait takes back a callback of each: 20,000 of them in well under a second, though they share a batch."""
+
+    async def main() -> None:
+        batch = Batch()
+        deliveries = [batch.delivery() for _ in range(20_000)]
+        began = time.process_time()
+        await asyncio.wait(deliveries, timeout=0)  # type: ignore[type-var]
+        assert time.process_time() - began < 3
+
+    asyncio.run(main())
+
+
+@on_every_loop
+async def test_cancel_runs_the_handles_own_callbacks() -> None:
+    """And no other handle's."""
+    batch = Batch()
+    seen: list[Delivery] = []
+    one, other = batch.delivery(), batch.delivery()
+    one.add_done_callback(seen.append)
+    other.add_done_callback(seen.append)
+    one.cancel()
+    assert seen == []
+    await asyncio.sleep(0)
+    assert seen == [one]
+    batch.end()
+    await asyncio.sleep(0.001)
+    assert seen == [one, other]
+
+
+@on_every_loop
+async def test_callbacks_run_in_their_callers_context() -> None:
+    """The one at hand when they were added, or the one that was given."""
+    batch = Batch()
+    variable = contextvars.ContextVar("variable", default="")
+    seen: list[str] = []
+    for value in ("a", "b"):
+        variable.set(value)
+        batch.delivery().add_done_callback(lambda _delivery: seen.append(variable.get()))
+    given = contextvars.copy_context()
+    variable.set("c")
+    batch.delivery().add_done_callback(lambda _delivery: seen.append(variable.get()), context=given)
+    batch.end()
+    batch.delivery().add_done_callback(lambda _delivery: seen.append(variable.get()))
+    await asyncio.sleep(0.001)
+    assert sorted(seen) == ["a", "b", "b", "c"]
+
+
+@on_every_loop
+async def test_context_values_that_cannot_be_compared_harm_nothing() -> None:
+    """As an array whose == is no truth value: two contexts with such values are two contexts."""
+
+    class Odd:
+        def __eq__(self, other: object) -> bool:
+            raise ValueError("the truth value is ambiguous")
+
+        __hash__ = None  # type: ignore[assignment]
+
+    batch = Batch()
+    variable: contextvars.ContextVar[Odd] = contextvars.ContextVar("odd")
+    seen: list[Odd] = []
+    values = [Odd(), Odd()]
+    for value in values:
+        variable.set(value)
+        batch.delivery().add_done_callback(lambda _delivery: seen.append(variable.get()))
+    batch.end()
+    await asyncio.sleep(0.001)
+    assert [value is wanted for value, wanted in zip(seen, values, strict=True)] == [True, True]
+
+
+@on_every_loop
+async def test_each_look_at_a_failure_is_an_instance_of_its_own_with_the_shared_cause() -> None:
+    """One instance raised in a thousand tasks would collect every traceback."""
+    batch = Batch()
+    batch.end(ERROR)
+    errors = [batch.delivery(1).exception(), batch.delivery(1).exception()]
+    for look in (batch.delivery().result, batch.delivery().result):
+        with pytest.raises(DeliveryError) as raised:
+            look()
+        errors.append(raised.value)
+    with pytest.raises(DeliveryError) as raised:
+        await batch.delivery()
+    errors.append(raised.value)
+    assert len({id(error) for error in errors}) == 5
+    assert ERROR.__traceback__ is None
+    for error in errors:
+        assert error is not None
+        assert isinstance(error.__cause__, BrokerError)
+        assert error.__cause__ is ERROR.__cause__
+        assert (error.topic, error.partition, error.persisted, error.attempts) == ("orders", 3, "maybe", 2)
+
+
+@on_every_loop
+async def test_another_loops_task_cannot_await_it() -> None:
+    """RuntimeError, as with any future of another loop."""
+    batch = Batch()
+    delivery = batch.delivery()
+
+    def elsewhere() -> BaseException | None:
+        with asyncio.Runner() as runner:
+            try:
+                runner.run(asyncio.wait_for(offset_of(delivery), 5))
+            except RuntimeError as error:
+                return error
+        return None
+
+    assert isinstance(await asyncio.to_thread(elsewhere), RuntimeError)
+    batch.end()
+
+
+@on_every_loop
+async def test_a_failure_nobody_looked_at_is_told_once_per_batch() -> None:
+    """When the last delivery of the batch is let go; a look of any kind is enough."""
+    looks: dict[str, Callable[[Delivery], object]] = {
+        "result": Delivery.exception,
+        "exception": Delivery.exception,
+        "callback after": lambda delivery: delivery.add_done_callback(lambda _delivery: None),
+    }
+    for look in (None, *looks.values()):
+        unseen: list[tuple[DeliveryError, int]] = []
+        batch = Batch(unseen)
+        delivery: Delivery | None = batch.delivery()
+        kept = batch.delivery(1)
+        batch.end(ERROR)
+        if look is not None and delivery is not None:
+            look(delivery)
+        await asyncio.sleep(0.001)
+        del batch, delivery
+        gc.collect()
+        assert unseen == []
+        del kept
+        gc.collect()
+        assert unseen == ([(ERROR, 3)] if look is None else [])
+
+
+@on_every_loop
+async def test_waking_a_crowd_is_spread_over_turns() -> None:
+    """10,000 callbacks do not run in one turn of the loop, and none is lost."""
+    batches = [Batch() for _ in range(10)]
+    completions = batches[0].completions
+    seen: list[int] = []
+    for number, batch in enumerate(batches):
+        batch.completions = completions
+        for _ in range(1000):
+            batch.delivery().add_done_callback(lambda _delivery, number=number: seen.append(number))
+    for batch in batches:
+        batch.end()
+    longest = 0
+    while len(seen) < 10_000:
+        before = len(seen)
+        await asyncio.sleep(0)
+        longest = max(longest, len(seen) - before)
+    assert seen == sorted(seen)
+    assert longest < 10_000
+
+
+def test_its_text_says_where_it_goes_and_how_it_stands() -> None:
+    """Topic, partition, outcome."""
+
+    async def main() -> None:
+        batch = Batch()
+        delivery = batch.delivery()
+        assert repr(delivery) == "<Delivery orders-3 pending>"
+        assert delivery.get_loop() is asyncio.get_running_loop()
+        batch.end(ERROR)
+        assert repr(delivery) == "<Delivery orders-3 failed>"
+        assert delivery.exception() is not None
+
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    asyncio.run(main())

@@ -1,0 +1,74 @@
+"""An open batch's bytes against the reader of record batches, whatever is appended and in which way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioproducer.engine.hot import FULL, OpenBatch, make_delivery
+from aioproducer.engine.result import BatchResult, Home
+from aioproducer.records.reader import read_batches
+from aioproducer.records.record_batch import encode_headers, header, size_limit
+
+RECORDS = st.lists(
+    st.tuples(
+        st.sampled_from([1_000, 1_001, 1_001, 700, 2**40]),
+        st.none() | st.binary(max_size=70) | st.sampled_from([32_767, 40_000]),
+        st.none() | st.binary(max_size=70) | st.sampled_from([16_380, 32_768]),
+        st.just(()) | st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=3).map(tuple),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+@given(records=RECORDS, room=st.sampled_from([10, 300, 100_000]))
+def test_what_is_appended_is_what_a_reader_reads(records: list[Any], room: int) -> None:
+    """In both ways of appending; what does not fit is refused and changes nothing; the room is never overdrawn."""
+    loop = asyncio.new_event_loop()
+    try:
+        result = BatchResult(Home(loop, lambda _error, _count: None), "orders", 0, 1_000)
+        batch = OpenBatch(result, 1_000, room)
+        wanted = []
+        for timestamp_ms, key, value, headers, is_plain in records:
+            key, value = (bytes(part) if isinstance(part, int) else part for part in (key, value))  # a number stands for so many zeros
+            if is_plain and not headers:
+                index = batch.append(timestamp_ms, key, value)
+            else:
+                encoded = encode_headers(headers) if headers else b"\0"
+                index = batch.append_record(timestamp_ms, key, value, encoded)
+                if index < 0:
+                    batch.grow(size_limit(key, value, encoded))
+                    index = batch.append_record(timestamp_ms, key, value, encoded)
+                assert index >= 0
+            if index >= 0:
+                assert index == len(wanted)
+                wanted.append((timestamp_ms, key, value, headers))
+        if not wanted:
+            return
+        granted = batch.granted
+        payload, base, highest = batch.close()
+        assert len(payload) <= granted
+        (read,) = read_batches(header(payload, batch.count, 0, base, highest) + payload)
+        assert [(record.timestamp_ms, record.key, record.value, record.headers) for record in read.check()] == wanted
+        assert (read.base_timestamp, read.max_timestamp) == (1_000, max(record[0] for record in wanted))
+        result.complete(50, -1)
+        for index, (timestamp_ms, key, value, _) in enumerate(wanted):
+            metadata = make_delivery(result, index).result()
+            sizes = (-1 if key is None else len(key), -1 if value is None else len(value))
+            assert metadata == ("orders", 0, 50 + index, timestamp_ms, 0, *sizes)
+    finally:
+        loop.close()
+
+
+def test_the_sentinel_takes_nothing() -> None:
+    """A partition without an open batch says no to everything, at any time."""
+    for timestamp_ms in (0, 1, 1_700_000_000_000):
+        assert FULL.append(timestamp_ms, b"k", b"v") == -1
+        assert FULL.append(timestamp_ms, None, b"") == -1
+        assert FULL.append_record(timestamp_ms, b"k", b"v", b"\0") == -1
+    assert FULL.count == 0

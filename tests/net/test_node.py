@@ -1,0 +1,422 @@
+"""Tests of `aioproducer.net.node`: the fake cluster's brokers, and a dialer that does as told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import pytest
+from jumping import run, settle, until
+from nodes import BROKER, ask, now, refuse, running, with_fake
+from peers import ScriptedDialer, ScriptedStream, api_versions, settings
+
+from aioproducer.errors import ConnectionLost, ProtocolError, RequestTimedOut
+from aioproducer.net.node import Node, Slots
+from aioproducer.wire.api import ApiKey
+from aioproducer.wire.schema import message
+
+# Lanes
+
+
+def test_nothing_is_dialled_that_nobody_wants() -> None:
+    """A broker that leads nothing of ours costs no connection."""
+
+    async def main() -> None:
+        dialer = ScriptedDialer()
+        async with running(dialer) as node:
+            await asyncio.sleep(1000)
+            assert dialer.dials == []
+            assert not node.is_ready
+            assert repr(node) == "<Node 1 host:9092: no connection, 0 failures>"
+
+    run(main())
+
+
+def test_the_produce_lane_stands_when_it_is_wanted() -> None:
+    """Once, however often it is wanted; whoever drains is told."""
+
+    async def main() -> None:
+        async with with_fake() as (node, cluster, changed):
+            for _ in range(3):
+                node.want_produce()
+            await until(lambda: changed)
+            assert node.is_ready
+            assert changed == [node]
+            assert node.load == (0, 0)
+            await settle()
+            assert len({request.connection for request in cluster.requests()}) == 1
+            assert "produce" in repr(node)
+
+    run(main())
+
+
+def test_metadata_has_a_lane_of_its_own() -> None:
+    """It must not wait behind records that a broker takes long to write."""
+
+    async def main() -> None:
+        async with with_fake() as (node, cluster, _):
+            node.want_produce()
+            answers = [await ask(node), await ask(node)]
+            assert [answer.decode().cluster_id for answer in answers] == [cluster.cluster_id] * 2
+            assert node.is_ready
+            asked = cluster.requests("Metadata")
+            assert len({request.connection for request in asked}) == 1
+            assert node.produce.connection is not node.control.connection
+            assert asked[0].client_id == "tests"
+
+    run(main())
+
+
+def test_the_load_counts_what_is_unanswered() -> None:
+    """Of both lanes; failures come first."""
+
+    async def main() -> None:
+        async with running(ScriptedDialer()) as node:
+            node.want_produce()
+            first, second = ask(node), ask(node)
+            await until(lambda: node.load == (0, 2))
+            assert node.produce.connection is not None
+            third = asyncio.ensure_future(node.produce.connection.ask(ApiKey.METADATA, 9, message("Metadata.request", topics=[]), 30.0))
+            await until(lambda: node.load == (0, 3))
+            node.close()
+            for task in (first, second, third):
+                with pytest.raises(ConnectionLost):
+                    await task
+
+    run(main())
+
+
+def test_a_full_buffer_makes_a_node_unready() -> None:
+    """Nobody drains into it; when it has room, whoever drains is told."""
+
+    async def main() -> None:
+        changed: list[Node] = []
+        async with running(ScriptedDialer(), on_change=changed.append) as node:
+            node.want_produce()
+            await until(lambda: node.is_ready)
+            connection = node.produce.connection
+            assert connection is not None
+            connection.pause_writing()
+            assert not node.is_ready
+            changed.clear()
+            connection.resume_writing()
+            assert node.is_ready
+            assert changed == [node]
+
+    run(main())
+
+
+def test_a_connection_that_closes_is_not_ready() -> None:
+    """What is written into it would be lost."""
+
+    async def main() -> None:
+        dialer = ScriptedDialer()
+        async with running(dialer) as node:
+            node.want_produce()
+            await until(lambda: node.is_ready)
+            dialer.streams[0].lingers = True
+            dialer.streams[0].end()
+            assert node.produce.connection is not None
+            assert not node.is_ready
+            dialer.streams[0].lose()
+
+    run(main())
+
+
+def test_a_lost_connection_is_made_again_when_it_is_wanted() -> None:
+    """Whoever drains is told of the loss, and wants it if there is something to drain."""
+
+    async def main() -> None:
+        changed: list[bool] = []
+        async with with_fake() as (node, cluster, _):
+            node._on_change = lambda node: changed.append(node.is_ready)
+            node.want_produce()
+            await until(lambda: node.is_ready)
+            cluster.disconnect_all()
+            await until(lambda: changed == [True, False])
+            await asyncio.sleep(100)
+            assert not node.is_ready
+            node.want_produce()
+            await until(lambda: node.is_ready)
+
+    run(main())
+
+
+def test_the_loss_of_one_lane_is_not_that_of_the_other() -> None:
+    """They fail apart."""
+
+    async def main() -> None:
+        dialer = ScriptedDialer()
+        async with running(dialer) as node:
+            node.want_produce()
+            task = ask(node)
+            await until(lambda: node.load == (0, 1))
+            dialer.streams[1].lose()
+            with pytest.raises(ConnectionLost):
+                await task
+            assert node.is_ready
+
+    run(main())
+
+
+# Calls
+
+
+def test_a_call_that_takes_too_long() -> None:
+    """Its connection is given up, as a broker answers in order."""
+
+    async def main() -> None:
+        async with with_fake(request_timeout=5.0) as (node, cluster, _):
+            cluster.hang("Metadata", times=1)
+            began = now()
+            with pytest.raises(RequestTimedOut, match="Metadata within 5 s"):
+                await ask(node, timeout=5.0)
+            assert now() - began == pytest.approx(5, abs=0.01)
+            await asyncio.sleep(0.1)
+            await settle()
+            assert node.control.connection is None
+            assert (await ask(node)).decode().cluster_id == cluster.cluster_id
+
+    run(main())
+
+
+def test_a_call_waits_for_its_connection_no_longer_than_for_its_answer() -> None:
+    """The time is for the whole."""
+
+    async def main() -> None:
+        async def hang(_dial: int) -> None:
+            await asyncio.Event().wait()
+
+        async with running(ScriptedDialer(hang)) as node:
+            began = now()
+            with pytest.raises(RequestTimedOut, match="within 2 s"):
+                await ask(node, timeout=2.0)
+            assert now() - began == pytest.approx(2, abs=0.01)
+
+    run(main())
+
+
+def test_a_cancelled_call_leaves_the_others() -> None:
+    """Whether it waits for the connection or for the answer."""
+
+    async def main() -> None:
+        async with with_fake() as (node, cluster, _):
+            hang = cluster.hang("Metadata", times=1)
+            tasks = [ask(node) for _ in range(4)]
+            await asyncio.sleep(0)
+            tasks[0].cancel()
+            await cluster.seen("Metadata")
+            tasks[1].cancel()
+            await settle()
+            hang.release()
+            for task in tasks[2:]:
+                assert (await task).decode().cluster_id == cluster.cluster_id
+            assert [task.cancelled() for task in tasks] == [True, True, False, False]
+
+    run(main())
+
+
+def test_a_request_that_the_broker_does_not_speak() -> None:
+    """It says so, and the connection stays."""
+
+    async def main() -> None:
+        async with with_fake() as (node, cluster, _):
+            cluster.rewrite(
+                "ApiVersions",
+                lambda answer: setattr(answer, "api_keys", [api for api in answer.api_keys if api.api_key != ApiKey.METADATA]),
+            )
+            with pytest.raises(ProtocolError, match="no version of Metadata"):
+                await ask(node)
+            assert node.control.connection is not None
+
+    run(main())
+
+
+def test_who_asks_while_a_connection_closes_gets_the_next() -> None:
+    """A close may take long: what was written must leave first. Nobody waits for a connection that nobody dials."""
+
+    async def main() -> None:
+        dialer = ScriptedDialer()
+        async with running(dialer) as node:
+            first = ask(node)
+            await until(lambda: node.load == (0, 1))
+            dialer.streams[0].answer(dialer.streams[0].asked[-1])
+            await first
+            dialer.streams[0].lingers = True
+            assert node.control.connection is not None
+            node.control.connection.close()
+            second = ask(node)
+            await settle()
+            assert len(dialer.dials) == 1
+            dialer.streams[0].lose()
+            await until(lambda: node.load == (0, 1))
+            dialer.streams[1].answer(dialer.streams[1].asked[-1])
+            await second
+
+    run(main())
+
+
+def test_a_connection_that_ends_before_its_waiter_runs() -> None:
+    """The question fails at once, not after its whole time."""
+
+    async def main() -> None:
+        def answer_and_vanish(stream: ScriptedStream, asked: Any) -> None:
+            api_versions(stream, asked)  # the node's task is next, and then the connection's end
+            asyncio.get_running_loop().call_soon(stream.lose)
+
+        async with running(ScriptedDialer(answers=answer_and_vanish)) as node:
+            began = now()
+            with pytest.raises(ConnectionLost):
+                await ask(node)
+            assert now() == began
+            assert node.failures == 0, "it stood, for a moment"
+
+    run(main())
+
+
+# The end
+
+
+def test_closing_ends_everything() -> None:
+    """Both lanes, who waits, what is in flight, and the task."""
+
+    async def main() -> None:
+        async with with_fake() as (node, cluster, _):
+            node.want_produce()
+            await ask(node)
+            cluster.hang("Metadata")
+            task = ask(node)
+            await cluster.seen("Metadata", 2)
+            node.close()
+            with pytest.raises(ConnectionLost):
+                await task
+            await until(lambda: not cluster.brokers[1].connections)
+            assert (node.produce.connection, node.control.connection) == (None, None)
+            with pytest.raises(ConnectionLost, match="no longer a broker"):
+                await ask(node)
+            node.want_produce()
+            await asyncio.sleep(100)
+            assert not cluster.brokers[1].connections
+
+    run(main())
+
+
+def test_aborting_does_not_wait_for_a_broker_that_does_not_read() -> None:
+    """Closing does: what is written must leave first."""
+
+    async def main() -> None:
+        dialer = ScriptedDialer()
+        async with running(dialer) as node:
+            node.want_produce()
+            await until(lambda: node.is_ready)
+            dialer.streams[0].lingers = True
+            node.close()
+            await settle()
+            assert node.produce.connection is not None
+            node.abort()
+            await settle()
+            assert node.produce.connection is None
+            assert dialer.streams[0].aborted
+
+    run(main())
+
+
+@pytest.mark.parametrize("at", ["dial", "handshake"])
+def test_a_node_that_was_closed_while_it_dialled_never_stands(at: str) -> None:
+    """Its number may be another node's by then: records must not go to where the broker was."""
+
+    async def main() -> None:
+        gate = asyncio.Event()
+        changed: list[bool] = []
+        streams: list[ScriptedStream] = []
+
+        async def before(_dial: int) -> None:
+            if at == "dial":
+                await gate.wait()
+
+        dialer = ScriptedDialer(before, None if at == "handshake" else api_versions)
+        streams = dialer.streams
+        async with running(dialer, on_change=lambda node: changed.append(node.is_ready)) as node:
+            node.want_produce()
+            await settle()
+            began = now()
+            node.close()
+            gate.set()
+            await settle()
+            assert True not in changed
+            assert node.produce.connection is None
+            assert all(stream.is_closing() for stream in streams)
+            assert len(streams) == 1
+        assert now() == began, "a closed node has nothing to pause for"
+
+    run(main())
+
+
+def test_who_waits_when_a_node_is_closed_is_told() -> None:
+    """A connection will never come."""
+
+    async def main() -> None:
+        async def hang(_dial: int) -> None:
+            await asyncio.sleep(5)
+
+        async with running(ScriptedDialer(hang)) as node:
+            task = ask(node)
+            await settle()
+            began = now()
+            node.close()
+            with pytest.raises(ConnectionLost, match="closed"):
+                await task
+            assert now() == began
+
+    run(main())
+
+
+@pytest.mark.parametrize("when", ["idle", "dialling", "shaking hands", "pausing", "standing"])
+def test_a_cancelled_task_leaves_no_connection(when: str) -> None:
+    """The producer ends while its node is anywhere."""
+
+    async def main() -> None:
+        async def before(_dial: int) -> None:
+            if when == "dialling":
+                await asyncio.sleep(5)
+            if when == "pausing":
+                await refuse(1)
+
+        answers: Any = None if when == "shaking hands" else api_versions
+        dialer = ScriptedDialer(before, answers)
+        node = Node(BROKER, settings(dialer), lambda _: None)
+        task = asyncio.create_task(node.run())
+        if when != "idle":
+            node.want_produce()
+        await settle()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await settle()
+        assert task.cancelled()
+        assert all(stream.is_closing() for stream in dialer.streams)
+        assert not node.is_ready
+
+    run(main())
+
+
+# Slots
+
+
+def test_slots() -> None:
+    """So many may be taken as were given; nobody waits."""
+    slots = Slots(2)
+    assert [slots.try_acquire() for _ in range(3)] == [True, True, False]
+    slots.release()
+    assert [slots.try_acquire() for _ in range(2)] == [True, False]
+
+
+def test_a_node_has_as_many_slots_as_requests_may_be_in_flight() -> None:
+    """`max_in_flight_requests_per_connection`."""
+
+    async def main() -> None:
+        node = Node(BROKER, settings(ScriptedDialer(), max_in_flight=3), lambda _: None)
+        assert [node.slots.try_acquire() for _ in range(4)] == [True, True, True, False]
+
+    run(main())

@@ -1,0 +1,176 @@
+"""Tests of `aioproducer.net.transport`, on sockets of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aioproducer.net.transport import TcpDialer, writer_of
+from aioproducer.testing.memory import MemoryNetwork
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+class Ear(asyncio.Protocol):
+    """Hears what it is told."""
+
+    def __init__(self) -> None:
+        self.heard = bytearray()
+        self.came = asyncio.Event()
+        self.resumed = asyncio.Event()
+        self.pauses: list[bool] = []
+        self.made = asyncio.Event()
+        self.lost = asyncio.Event()
+        self.transport: Any = None
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.made.set()
+
+    def data_received(self, data: bytes) -> None:
+        self.heard += data
+        self.came.set()
+
+    def pause_writing(self) -> None:
+        self.pauses.append(True)
+
+    def resume_writing(self) -> None:
+        self.pauses.append(False)
+        self.resumed.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set()
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[tuple[int, Ear]]:
+    """A port, and who hears at it."""
+    ear = Ear()
+    server = await asyncio.get_running_loop().create_server(lambda: ear, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1], ear
+    finally:
+        server.close()
+        if ear.transport is not None:
+            ear.transport.abort()
+            await ear.lost.wait()
+
+
+@pytest.mark.asyncio
+async def test_a_connection() -> None:
+    """It stays alive when nothing is said, and small requests are not held back."""
+    async with listening() as (port, ear), asyncio.timeout(5):
+        receiver = Ear()
+        stream: Any = await TcpDialer().dial("127.0.0.1", port, lambda: receiver)
+        assert receiver.transport is stream
+        connected = stream.get_extra_info("socket")
+        assert connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        writer_of(stream)([b"one ", memoryview(b"two "), bytearray(b"three")])
+        await ear.made.wait()
+        while ear.heard != b"one two three":
+            await ear.came.wait()
+            ear.came.clear()
+        stream.close()
+        await receiver.lost.wait()
+        await ear.lost.wait()
+
+
+@pytest.mark.asyncio
+async def test_nobody_listens() -> None:
+    """An OSError, and no receiver is made."""
+    async with listening() as (port, _):
+        pass
+    made: list[Ear] = []
+
+    def make() -> Ear:
+        made.append(Ear())
+        return made[-1]
+
+    with pytest.raises(OSError, match=str(port)):
+        await TcpDialer().dial("127.0.0.1", port, make)
+    assert made == []
+
+
+@pytest.mark.asyncio
+async def test_a_full_buffer_pauses_who_writes() -> None:
+    """On every version of Python: what has no room with the kernel is seen (asyncio's own `writelines` forgets it in 3.12 and 3.13)."""
+    async with listening() as (port, ear), asyncio.timeout(10):
+        receiver = Ear()
+        stream: Any = await TcpDialer().dial("127.0.0.1", port, lambda: receiver)
+        await ear.made.wait()
+        ear.transport.pause_reading()
+        write = writer_of(stream)
+        for _ in range(64):
+            write([b"x" * 262_144, b"y" * 262_144])
+        assert receiver.pauses == [True]
+        ear.transport.resume_reading()
+        await receiver.resumed.wait()
+        assert receiver.pauses == [True, False]
+        stream.abort()
+        await receiver.lost.wait()
+
+
+@pytest.mark.asyncio
+async def test_a_stream_that_is_not_asyncios_gathers_itself() -> None:
+    """As uvloop's do, and the fake cluster's."""
+    network, far, near = MemoryNetwork(), Ear(), Ear()
+    network.listen("here", 1, lambda: far)
+    stream = await network.dial("here", 1, lambda: near)
+    assert writer_of(stream) == stream.writelines
+    stream.abort()
+    await near.lost.wait()
+    await far.lost.wait()
+
+
+class AsyncioStream:
+    """Looks like a transport of asyncio's."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any]] = []
+
+    def write(self, data: Any) -> None:
+        self.calls.append(("write", data))
+
+    def writelines(self, data: Any) -> None:
+        self.calls.append(("writelines", data))
+
+
+AsyncioStream.__module__ = "asyncio.selector_events"
+
+
+@pytest.mark.parametrize(
+    ("version", "call"),
+    [((3, 11, 9), ("writelines", [b"a", b"b"])), ((3, 12, 0), ("write", b"ab")), ((3, 13, 1), ("write", b"ab"))],
+    ids=str,
+)
+def test_how_buffers_are_written(monkeypatch: pytest.MonkeyPatch, version: tuple[int, ...], call: Any) -> None:
+    """Joined here where asyncio's `writelines` does not pause."""
+    monkeypatch.setattr("sys.version_info", version)
+    stream = AsyncioStream()
+    writer_of(stream)([b"a", b"b"])  # type: ignore[arg-type]
+    assert stream.calls == [call]
+
+
+@pytest.mark.asyncio
+async def test_a_connection_that_was_reset_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some systems then refuse its options; it will be told as lost, and nothing stays open that nobody knows."""
+    real = socket.socket.setsockopt
+
+    def refuse(self: socket.socket, level: int, option: int, *value: Any) -> None:
+        if option == socket.SO_KEEPALIVE:
+            raise OSError(22, "Invalid argument")
+        real(self, level, option, *value)
+
+    async with listening() as (port, _), asyncio.timeout(5):
+        receiver = Ear()
+        with monkeypatch.context() as patch:
+            patch.setattr("asyncio.trsock.TransportSocket.setsockopt", refuse)
+            stream = await TcpDialer().dial("127.0.0.1", port, lambda: receiver)
+        stream.abort()
+        await receiver.lost.wait()

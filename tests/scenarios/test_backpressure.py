@@ -1,0 +1,239 @@
+"""When memory is short: who waits, in which order they go, and what a cancelled or overdue wait leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from whole import jumping, running, turns
+
+from aioproducer.engine import intake
+from aioproducer.errors import BufferExhausted, RecordTooLarge
+from aioproducer.testing import FakeCluster
+
+if TYPE_CHECKING:
+    from aioproducer import Producer
+
+SMALL = {"buffer_memory": 4000, "batch_size": 1000}
+
+
+async def fill(producer: Producer[Any, Any]) -> list[asyncio.Task[Any]]:
+    """Send until a send has to wait for memory; gives that one's task."""
+    sent = 0
+    while True:
+        task = asyncio.create_task(producer.send("orders", b"fill-%d" % sent + b"." * 700, partition=0))
+        await turns(20)
+        if not task.done():
+            return [task]
+        sent += 1
+        assert sent < 100, "memory never became short"
+
+
+@jumping
+async def test_fifty_tasks_against_a_stalled_broker_all_arrive_once_and_in_order() -> None:
+    """A broker that stalls for 5 s and 20 KB of memory: each task's records arrive once, in order."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=6)
+        async with running(cluster, buffer_memory=20_000, batch_size=1000) as (_, producer):
+
+            async def work(number: int) -> None:
+                for count in range(100):
+                    await producer.send("orders", b"%d:%d" % (number, count), key=b"key-%d" % number)
+
+            await producer.send_and_wait("orders", b"0:-1", key=b"key-0")
+            cluster.brokers[1].pause()
+            asyncio.get_running_loop().call_later(5, cluster.brokers[1].resume)
+            await asyncio.gather(*(work(number) for number in range(50)))
+            await producer.flush()
+        order: dict[bytes, list[int]] = {b"%d" % number: [] for number in range(50)}
+        for value in cluster.values("orders"):
+            assert value is not None
+            number, count = value.split(b":")
+            order[number].append(int(count))
+        assert order.pop(b"0") == list(range(-1, 100))
+        assert all(counts == list(range(100)) for counts in order.values())
+
+
+@jumping
+async def test_who_waits_for_memory_does_not_keep_the_loop_busy() -> None:
+    """While a broker stalls, a parked send is tried when memory comes back, not once in every turn of the loop."""
+    async with running(**SMALL) as (cluster, producer):
+        hang = cluster.hang("Produce")
+        waiting = await fill(producer)
+        tried = 0
+        serve = producer._engine._intake.serve
+
+        def count() -> None:
+            nonlocal tried
+            tried += 1
+            serve()
+
+        producer._engine._intake.serve = count
+        before = time.process_time()
+        await asyncio.sleep(20)
+        assert tried < 50
+        assert time.process_time() - before < 5
+        assert not waiting[0].done()
+        hang.release()
+        await (await waiting[0])
+
+
+@jumping
+async def test_waiting_sends_are_served_in_call_order_whatever_their_size() -> None:
+    """A small record never overtakes a large one that asked before it (BUF-02), not even to another partition."""
+    async with running(**SMALL) as (cluster, producer):
+        hang = cluster.hang("Produce")
+        first = await fill(producer)
+        served: list[int] = []
+
+        async def send(number: int, size: int) -> None:
+            await producer.send("orders", b"." * size, partition=number % 2)
+            served.append(number)
+
+        tasks = [asyncio.create_task(send(number, size)) for number, size in enumerate((900, 1, 500, 1, 1, 900, 3))]
+        await turns(3)
+        assert served == []
+        hang.release()
+        await asyncio.gather(*first, *tasks)
+        assert served == sorted(served)
+        await producer.flush()
+
+
+@pytest.mark.parametrize("who", [0, 1, 2], ids=["head", "middle", "tail"])
+@jumping
+async def test_a_send_cancelled_while_it_waits_for_memory_leaves_no_trace(who: int) -> None:
+    """Wherever it stands in the line, its record is not logged and those behind it move up."""
+    async with running(**SMALL) as (cluster, producer):
+        hang = cluster.hang("Produce")
+        first = await fill(producer)
+        first[0].cancel()
+        tasks = [asyncio.create_task(producer.send("orders", b"waiting-%d" % number, partition=0)) for number in range(3)]
+        await turns(2)
+        tasks[who].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await tasks[who]
+        hang.release()
+        kept = [number for number in range(3) if number != who]
+        await asyncio.gather(*[await tasks[number] for number in kept])
+        values = cluster.values("orders", 0)
+        assert [value for value in values if value.startswith(b"waiting")] == [b"waiting-%d" % number for number in kept]
+
+
+@jumping
+async def test_cancelling_the_only_waiter_opens_the_way_again() -> None:
+    """Nobody waits any more: a small record that fits is queued at once."""
+    async with running(**SMALL) as (cluster, producer):
+        hang = cluster.hang("Produce")
+        await producer.send("orders", b"." * 2400, partition=0)
+        waiting = asyncio.create_task(producer.send("orders", b"." * 900, partition=1))
+        await turns(20)
+        assert not waiting.done()
+        waiting.cancel()
+        await turns(2)
+        hang.release()
+        assert (await producer.send_and_wait("orders", b"small", partition=1)).offset == 0
+
+
+@jumping
+async def test_a_send_cancelled_in_the_turn_in_which_memory_comes_back_is_queued_or_is_not() -> None:
+    """Wherever the cancellation falls: CancelledError means not logged, a delivery means logged once."""
+    outcomes = set()
+    for delay in range(14):
+        for is_before_the_turn in (True, False):
+            async with running(**SMALL) as (cluster, producer):
+                hang = cluster.hang("Produce")
+                await fill(producer)
+                waiting = asyncio.create_task(producer.send("orders", b"mine", partition=0))
+                await turns(2)
+                hang.release()
+                await turns(delay)
+                if is_before_the_turn:
+                    waiting.cancel()
+                else:  # behind what this turn is still to do
+                    asyncio.get_running_loop().call_soon(waiting.cancel)
+                try:
+                    await (await waiting)
+                    was_queued = True
+                except asyncio.CancelledError:
+                    was_queued = False
+                outcomes.add(was_queued)
+                await producer.flush()
+                assert cluster.values("orders", 0).count(b"mine") == was_queued
+    assert outcomes == {True, False}
+
+
+@jumping
+async def test_a_send_that_pauses_for_fairness_is_cancelled_without_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tight loop of sends parks for a turn; cancelled there, its record is nowhere and the next ones are."""
+    monkeypatch.setattr(intake, "_TURN", 100)
+    async with running() as (cluster, producer):
+
+        async def burst() -> int:
+            for count in range(1000):
+                try:
+                    await producer.send("orders", b"%d" % count, partition=0)
+                except asyncio.CancelledError:
+                    return count
+            raise AssertionError("it never paused")
+
+        task = asyncio.create_task(burst())
+        await turns(4)
+        task.cancel()
+        cancelled = await task
+        await producer.send_and_wait("orders", b"last", partition=0)
+        assert cluster.values("orders", 0) == [b"%d" % count for count in range(cancelled)] + [b"last"]
+
+
+@jumping
+async def test_no_memory_within_max_block_ms_fails_the_send_and_nothing_is_queued() -> None:
+    """BufferExhausted after max_block_ms, with the facts in its text."""
+    async with running(max_block_ms=500, **SMALL) as (cluster, producer):
+        hang = cluster.hang("Produce")
+        (waiting,) = await fill(producer)
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(BufferExhausted, match="max_block_ms=500") as raised:
+            await waiting
+        assert asyncio.get_running_loop().time() - began == pytest.approx(0.5)
+        assert isinstance(raised.value, TimeoutError)
+        before = len(cluster.values("orders", 0))
+        assert before == 0
+        hang.release()
+        await producer.flush()
+
+
+@jumping
+async def test_a_record_that_buffer_memory_cannot_hold_is_refused_at_once() -> None:
+    """Not parked for ever."""
+    async with running(**SMALL) as (_, producer):
+        with pytest.raises(RecordTooLarge, match="buffer_memory=4000"):
+            await producer.send("orders", bytes(3500))
+        with pytest.raises(RecordTooLarge, match="max_request_size"):
+            await producer.send("orders", bytes(2_000_000))
+
+
+@jumping
+async def test_memory_smaller_than_a_batchs_first_step_still_sends() -> None:
+    """buffer_memory just above batch_size: a record that fits is sent, never parked for a step that memory cannot hold."""
+    async with running(buffer_memory=2500, batch_size=2000, max_block_ms=100) as (cluster, producer):
+        for key in (None, b"a", b"b", b"c"):
+            await producer.send("orders", b"." * 41, key=key)
+            await producer.send("orders", b"." * 41, partition=1)
+        await producer.flush()
+        assert len(cluster.values("orders")) == 8
+
+
+@jumping
+async def test_memory_comes_back_while_records_wait_for_a_reply_after_their_failure() -> None:
+    """A batch that expired in flight keeps its bytes counted until its connection lets go of them."""
+    async with running(delivery_timeout_ms=300, request_timeout_ms=300, **SMALL) as (cluster, producer):
+        cluster.hang("Produce", times=1)
+        delivery = await producer.send("orders", b"." * 2000, partition=0)
+        await asyncio.sleep(0.001)
+        exception = None
+        while exception is None:
+            await asyncio.sleep(0.01)
+            exception = delivery.exception() if delivery.done() else None
+        await asyncio.sleep(1)
+        assert producer.buffer_available == 4000

@@ -1,0 +1,120 @@
+"""Every codec through the whole producer, on the loop and in the worker's thread. In a loop with real time: threads do not jump."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+from whole import running
+
+from aioproducer.engine import encoder
+from aioproducer.errors import BrokerError, DeliveryError, Persisted
+from aioproducer.model import Compression
+from aioproducer.testing import FakeCluster
+
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.asyncio
+async def test_every_codec_arrives_as_it_was_sent(codec: str) -> None:
+    """Null and empty keys and values, headers, own timestamps; the batch says its codec; sizes are those before compression."""
+    async with running(compression_type=codec) as (cluster, producer):
+        sent = [(b"v" * 100, b"k", ()), (None, b"k", ()), (b"", b"", (("h", None), ("h", b"2"), ("", b""))), (b"x", None, ())]
+        deliveries = [
+            await producer.send("orders", value, key=key, partition=1, headers=headers, timestamp_ms=1000 + number)
+            for number, (value, key, headers) in enumerate(sent)
+        ]
+        told = [await delivery for delivery in deliveries]
+        assert [(metadata.offset, metadata.timestamp_ms) for metadata in told] == [(number, 1000 + number) for number in range(4)]
+        assert [metadata[5:] for metadata in told] == [(1, 100), (1, -1), (0, 0), (-1, 1)]
+        records = cluster.records("orders", 1)
+        assert [(record.value, record.key, record.headers) for record in records] == sent
+        assert [record.timestamp_ms for record in records] == [1000, 1001, 1002, 1003]
+        assert {batch.compression for batch in cluster.log("orders", 1).batches()} == {Compression[codec.upper()]}
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+@pytest.mark.asyncio
+async def test_order_holds_when_batches_are_compressed_in_the_thread(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small requests behind large ones do not overtake them; memory shrinks to what was compressed and all comes back."""
+    monkeypatch.setattr(encoder, "_AT_ONCE", dict.fromkeys(encoder._AT_ONCE, 2_000))
+    async with running(compression_type=codec, batch_size=4_000, buffer_memory=60_000) as (cluster, producer):
+        noise = random.Random(1).randbytes(3_000)
+        deliveries = []
+        for number in range(120):
+            size = 3_000 if number % 3 == 0 else 10
+            deliveries.append(await producer.send("orders", b"%d:" % number + noise[:size], partition=number % 2))
+            if number % 5 == 0:
+                await asyncio.sleep(0)
+        await asyncio.gather(*deliveries)
+        for partition in (0, 1):
+            values = [value.split(b":")[0] for value in cluster.values("orders", partition)]
+            assert values == [b"%d" % number for number in range(partition, 120, 2)]
+
+
+@pytest.mark.parametrize("at_once", [0, 1_000_000], ids=["thread", "loop"])
+@pytest.mark.asyncio
+async def test_a_broker_too_old_for_zstd_fails_its_records_and_nobody_hangs(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka 2.0 takes no zstd: each record fails for certain, and who waits for memory gets it and fails too."""
+    monkeypatch.setattr(encoder, "_AT_ONCE", dict.fromkeys(encoder._AT_ONCE, at_once))
+    async with FakeCluster(memory=True, versions={"Produce": (3, 6)}) as cluster:
+        cluster.create_topic("orders", partitions=3)
+        async with running(cluster, compression_type="zstd", buffer_memory=6_000, batch_size=2_000) as (_, producer):
+
+            async def fail(number: int) -> DeliveryError | None:
+                delivery = await producer.send("orders", bytes(1_000), partition=number % 3)
+                await asyncio.wait([delivery])  # type: ignore[type-var]
+                return delivery.exception()
+
+            async with asyncio.timeout(20):
+                errors = await asyncio.gather(*(fail(number) for number in range(20)))
+            for error in errors:
+                assert error is not None
+                assert error.persisted is Persisted.NO
+                assert isinstance(error.__cause__, BrokerError)
+                assert error.__cause__.name == "UNSUPPORTED_COMPRESSION_TYPE"
+
+
+@pytest.mark.asyncio
+async def test_records_that_expire_while_they_are_compressed_give_their_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread is at them when their time is over: they fail, certainly not written, and the next ones go."""
+    began, go_on = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def slowly(codec: Compression, payloads: list[bytes]) -> list[bytes]:
+        if not go_on.is_set():
+            loop.call_soon_threadsafe(began.set)
+            asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result(20)
+        return [encoder.compress(codec, payload) for payload in payloads]
+
+    monkeypatch.setattr(encoder, "_AT_ONCE", dict.fromkeys(encoder._AT_ONCE, 0))
+    monkeypatch.setattr(encoder, "_compress_all", slowly)
+    async with running(compression_type="gzip", delivery_timeout_ms=30, request_timeout_ms=30) as (cluster, producer):
+        delivery = await producer.send("orders", b"v" * 3000, partition=0)
+        await began.wait()
+        await asyncio.wait([delivery])  # type: ignore[type-var]
+        error = delivery.exception()
+        assert error is not None
+        assert (error.persisted, error.attempts) == (Persisted.NO, 0)
+        assert producer.buffer_available < producer.config.buffer_memory
+        go_on.set()
+        await producer.flush()
+        while producer.buffer_available < producer.config.buffer_memory:
+            await asyncio.sleep(0)
+        assert cluster.values("orders") == []
+    go_on.set()
+
+
+@pytest.mark.asyncio
+async def test_stop_while_the_thread_compresses_ends_cleanly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounded, and all memory free."""
+    monkeypatch.setattr(encoder, "_AT_ONCE", dict.fromkeys(encoder._AT_ONCE, 0))
+    async with running(compression_type="gzip", close_timeout_ms=0) as (_, producer):
+        noise = random.Random(2).randbytes(10_000)
+        deliveries = [await producer.send("orders", noise, partition=number % 2) for number in range(20)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert all(delivery.done() for delivery in deliveries)
+    assert [delivery for delivery in deliveries if delivery.exception() is None] != deliveries

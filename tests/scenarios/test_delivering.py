@@ -1,0 +1,209 @@
+"""Records on their ordinary way: acks, linger, large records, timestamps, requests in flight, long lives of connections."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from whole import jumping, running, turns
+
+from aioproducer.errors import DeliveryError, Persisted
+from aioproducer.model import TimestampType
+from aioproducer.testing import FakeCluster
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@jumping
+async def test_acks_0_is_done_when_it_is_written() -> None:
+    """No answer is waited for, no offset is known; order and memory are kept."""
+    async with running(acks=0, batch_size=200) as (cluster, producer):
+        told = await asyncio.gather(*[await producer.send("orders", b"%d" % number + b"." * 50, partition=0) for number in range(30)])
+        assert {metadata.offset for metadata in told} == {-1}
+        await turns(20)
+        assert [value.split(b".")[0] for value in cluster.values("orders", 0)] == [b"%d" % number for number in range(30)]
+
+
+@jumping
+async def test_acks_0_to_a_broker_that_does_not_read_waits_until_it_does() -> None:
+    """Done means handed over: a full write buffer holds deliveries and memory back."""
+    async with running(acks=0, max_request_size=400_000, batch_size=1) as (cluster, producer):
+        await producer.send_and_wait("orders", b"first", partition=0)
+        cluster.brokers[1].pause()
+        deliveries = [await producer.send("orders", bytes(300_000), partition=0) for _ in range(5)]
+        await asyncio.sleep(1)
+        assert not deliveries[-1].done()
+        cluster.brokers[1].resume()
+        await asyncio.gather(*deliveries)
+        await turns(10)
+        assert len(cluster.values("orders", 0)) == 6
+
+
+@jumping
+async def test_acks_0_written_to_a_connection_that_is_lost_may_have_been_written() -> None:
+    """What waited to be written is retried or fails; nothing hangs and memory comes back."""
+    async with running(acks=0, max_request_size=400_000, batch_size=1) as (cluster, producer):
+        await producer.send_and_wait("orders", b"first", partition=0)
+        cluster.brokers[1].pause()
+        deliveries = [await producer.send("orders", bytes(300_000), partition=0) for _ in range(5)]
+        await asyncio.sleep(1)
+        cluster.disconnect_all()
+        cluster.brokers[1].resume()
+        await asyncio.gather(*deliveries, return_exceptions=True)
+        await turns(10)
+        await producer.send_and_wait("orders", b"last", partition=0)
+
+
+@pytest.mark.parametrize("linger_ms", [0, 50])
+@jumping
+async def test_linger_lets_a_batch_fill(linger_ms: int) -> None:
+    """Records of several turns travel together; the first waits no longer than linger_ms."""
+    async with running(linger_ms=linger_ms) as (cluster, producer):
+        await producer.send_and_wait("orders", b"first", partition=0)
+        began, requests = now(), len(cluster.requests("Produce"))
+        deliveries = []
+        for number in range(5):
+            deliveries.append(await producer.send("orders", b"%d" % number, partition=0))
+            await asyncio.sleep(0.001)
+        await asyncio.gather(*deliveries)
+        assert now() - began == pytest.approx(max(linger_ms / 1000, 0.005), abs=0.003)
+        assert len(cluster.requests("Produce")) - requests == (1 if linger_ms else 5)
+
+
+@jumping
+async def test_a_full_batch_does_not_linger() -> None:
+    """It goes in the next turn; the one behind it lingers."""
+    async with running(linger_ms=60_000, batch_size=1000) as (_, producer):
+        deliveries = [await producer.send("orders", b"." * 100, partition=0) for _ in range(12)]
+        await asyncio.sleep(1)
+        done = [delivery.done() for delivery in deliveries]
+        assert done[0]
+        assert not done[-1]
+
+
+@jumping
+async def test_records_larger_than_a_batch_go_alone() -> None:
+    """In order with the small ones around them; metadata tells their sizes."""
+    async with running(batch_size=1000, compression_type="none") as (cluster, producer):
+        sizes = [1, 50_000, 3, 999_000, 1, 1, 40_000]
+        told = await asyncio.gather(*[await producer.send("orders", bytes(size), partition=0, key=b"k") for size in sizes])
+        assert [metadata.serialized_value_size for metadata in told] == sizes
+        assert [metadata.offset for metadata in told] == list(range(len(sizes)))
+        assert [len(value or b"") for value in cluster.values("orders", 0)] == sizes
+
+
+@jumping
+async def test_thousands_of_tiny_records_in_one_batch_keep_their_places() -> None:
+    """Indices and lengths of more than one varint byte, and more than the table of varints holds."""
+    async with running(batch_size=1_000_000, max_request_size=4_000_000) as (cluster, producer):
+        hang = cluster.hang("Produce")
+        deliveries = [await producer.send("orders", b"%d" % number, partition=0) for number in range(20_000)]
+        keyed = [await producer.send("orders", b"%d" % number, key=b"k") for number in range(40_000)]
+        hang.release()
+        await producer.flush()
+        assert [delivery.result().offset - deliveries[0].result().offset for delivery in deliveries] == sorted(range(20_000))
+        where = keyed[0].result().partition
+        at = {record.offset: record.value for record in cluster.records("orders", where)}
+        assert all(at[delivery.result().offset] == b"%d" % number for number, delivery in enumerate(keyed))
+
+
+@jumping
+async def test_timestamps_are_the_callers_the_turns_or_the_brokers() -> None:
+    """CreateTime as given, for each record of a batch; LogAppendTime as the broker tells."""
+    async with FakeCluster(memory=True, wall_clock=lambda: 5000.0) as cluster:
+        cluster.create_topic("orders")
+        cluster.create_topic("stamped", config={"message.timestamp.type": "LogAppendTime"})
+        async with running(cluster) as (_, producer):
+            stamps = [7_000, 3_000, 0, 7_000, 2**41]
+            told = await asyncio.gather(*[await producer.send("orders", b"v", timestamp_ms=stamp) for stamp in stamps])
+            assert [metadata.timestamp_ms for metadata in told] == stamps
+            assert [record.timestamp_ms for record in cluster.records("orders")] == stamps
+            plain = await producer.send_and_wait("orders", b"v")
+            assert plain.timestamp_ms > 1_700_000_000_000
+            stamped = await producer.send_and_wait("stamped", b"v", timestamp_ms=9)
+            assert (stamped.timestamp_ms, stamped.timestamp_type) == (5_000_000, TimestampType.LOG_APPEND_TIME)
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+@jumping
+async def test_no_more_requests_than_allowed_are_in_flight(limit: int) -> None:
+    """And that many are: the next batch does not wait for the answer to the first."""
+    async with running(max_in_flight_requests_per_connection=limit, batch_size=100) as (cluster, producer):
+        await producer.send_and_wait("orders", b"first", partition=0)
+        before = len(cluster.requests("Produce"))
+        cluster.delay("Produce", 1.0)
+        deliveries = [await producer.send("orders", b"." * 60, partition=0) for _ in range(12)]
+        node: Any = producer._engine._cluster.node(1)
+        await asyncio.sleep(0.5)
+        assert node.produce.connection.in_flight == limit
+        await asyncio.gather(*deliveries)
+        assert len(cluster.requests("Produce")) - before == 12
+
+
+@jumping
+async def test_what_is_queued_while_the_slots_are_taken_travels_together() -> None:
+    """One request of many partitions, not one each."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=50)
+        async with running(cluster, max_in_flight_requests_per_connection=1) as (_, producer):
+            cluster.delay("Produce", 0.1)
+            await producer.send_and_wait("orders", b"first", partition=0)
+            before = len(cluster.requests("Produce"))
+            await asyncio.gather(*[await producer.send("orders", b"v", partition=partition) for partition in range(50)])
+            assert len(cluster.requests("Produce")) - before <= 2
+
+
+@jumping
+async def test_many_lost_connections_lose_no_record() -> None:
+    """Every few requests the broker hangs up, before or after the append: everything is acknowledged, in the log at least once."""
+    async with running(batch_size=200, retry_backoff_ms=1) as (cluster, producer):
+        values = [b"%d" % number + b"." * 40 for number in range(200)]
+        deliveries = []
+        for number, value in enumerate(values):
+            if number % 20 == 0:
+                cluster.fail("Produce", disconnect="before" if number % 40 else "after")
+            deliveries.append(await producer.send("orders", value, partition=number % 2))
+            if number % 10 == 0:
+                await asyncio.sleep(0.01)
+        while not all(delivery.done() for delivery in deliveries):
+            await asyncio.sleep(0.1)
+        assert set(cluster.values("orders")) == set(values)
+        cluster.faults.clear()
+        for number, delivery in enumerate(deliveries):
+            metadata = delivery.result()
+            assert cluster.records("orders", metadata.partition)[metadata.offset].value == values[number]
+
+
+@jumping
+async def test_records_that_wait_too_long_expire_in_their_order_and_the_rest_goes_on() -> None:
+    """Queued behind a hanging request: the first may have been written, those behind it certainly were not."""
+    async with running(max_in_flight_requests_per_connection=1, batch_size=100, delivery_timeout_ms=1000, request_timeout_ms=1000) as (
+        cluster,
+        producer,
+    ):
+        await producer.send_and_wait("orders", b"first", partition=0)
+        hang = cluster.hang("Produce")
+        deliveries = [await producer.send("orders", b"." * 60, partition=0) for _ in range(4)]
+        ended: list[int] = []
+        for number, delivery in enumerate(deliveries):
+            delivery.add_done_callback(lambda _delivery, number=number: ended.append(number))
+        await asyncio.sleep(1.5)
+        errors = [delivery.exception() for delivery in deliveries]
+        assert ended == [0, 1, 2, 3]
+        assert [error.persisted for error in errors if isinstance(error, DeliveryError)] == [Persisted.MAYBE] + [Persisted.NO] * 3
+        hang.release()
+        await producer.send_and_wait("orders", b"last", partition=0)
+
+
+@jumping
+async def test_old_brokers_are_spoken_to_in_their_versions() -> None:
+    """Kafka 0.11 to 4: Produce 3 to 13."""
+    for highest in (3, 5, 7, 8, 9, 11, 12, 13):
+        async with FakeCluster(memory=True, versions={"Produce": (3, highest)}) as cluster:
+            cluster.create_topic("orders")
+            async with running(cluster) as (_, producer):
+                assert (await producer.send_and_wait("orders", b"v", headers=[("h", b"v")])).offset == 0
+                assert {request.version for request in cluster.requests("Produce")} == {highest}

@@ -1,0 +1,274 @@
+"""Brokers that refuse, hang, vanish or talk nonsense: what is retried, what fails, and whether a failure may have been written."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from whole import jumping, running, turns
+
+from aioproducer.errors import BrokerError, ConnectionLost, DeliveryError, KafkaError, Persisted
+from aioproducer.testing import FakeCluster
+
+if TYPE_CHECKING:
+    from aioproducer import Producer
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def failure_of(producer: Producer[Any, Any], value: bytes = b"v") -> DeliveryError:
+    """The failure of one record to partition 0."""
+    delivery = await producer.send("orders", value, partition=0)
+    with pytest.raises(DeliveryError) as raised:
+        await delivery
+    return raised.value
+
+
+@pytest.mark.parametrize("error", ["NOT_LEADER_OR_FOLLOWER", "UNKNOWN_TOPIC_OR_PARTITION", "NOT_ENOUGH_REPLICAS", "CORRUPT_MESSAGE"])
+@jumping
+async def test_a_retriable_refusal_is_retried_until_it_is_taken(error: str) -> None:
+    """Twice refused, then logged once; the retries back off."""
+    async with running() as (cluster, producer):
+        cluster.fail("Produce", error, times=2)
+        began = now()
+        assert (await producer.send_and_wait("orders", b"v", partition=0)).offset == 0
+        assert 0.2 < now() - began < 0.6
+        assert cluster.values("orders") == [b"v"]
+        assert len(cluster.requests("Produce")) == 3
+
+
+@jumping
+async def test_order_holds_over_refusals_of_several_batches_in_flight() -> None:
+    """The first of five batches in flight is refused and the others too: they go again in their order, one at a time."""
+    async with running(batch_size=100) as (cluster, producer):
+        cluster.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=5)
+        deliveries = [await producer.send("orders", b"%d" % number + b"." * 60, partition=0) for number in range(20)]
+        assert [(await delivery).offset for delivery in deliveries] == list(range(20))
+        assert [value.split(b".")[0] for value in cluster.values("orders", 0)] == [b"%d" % number for number in range(20)]
+
+
+@pytest.mark.parametrize(("when", "copies"), [("before", 1), ("after", 2)])
+@jumping
+async def test_a_lost_connection_is_made_anew_and_the_batch_sent_again(when: Any, copies: int) -> None:
+    """Lost before the append: once in the log. Lost after it: twice, for without idempotence nobody can know."""
+    async with running() as (cluster, producer):
+        cluster.fail("Produce", disconnect=when)
+        metadata = await producer.send_and_wait("orders", b"v", partition=0)
+        assert cluster.values("orders", 0) == [b"v"] * copies
+        assert metadata.offset == copies - 1
+
+
+@pytest.mark.parametrize("spoil", ["garbage", "truncate", "wrong_correlation_id"])
+@jumping
+async def test_an_answer_that_is_nonsense_costs_its_connection_not_the_record(spoil: str) -> None:
+    """The connection is closed, the batch sent again on the next."""
+    async with running() as (cluster, producer):
+        getattr(cluster, spoil)("Produce")
+        await producer.send_and_wait("orders", b"v", partition=0)
+        requests = cluster.requests("Produce")
+        assert len(requests) == 2
+        assert requests[0].connection != requests[1].connection
+
+
+@jumping
+async def test_an_answer_that_omits_a_partition_is_an_uncertain_attempt() -> None:
+    """Its batch is sent again, the others of the request are done."""
+    async with running() as (cluster, producer):
+
+        def omit(response: Any) -> None:
+            response.responses = [] if hasattr(response, "responses") else None
+            response.topics = []
+
+        cluster.rewrite("Produce", omit, times=1)
+        await asyncio.gather(*[await producer.send("orders", b"%d" % number, partition=number) for number in (0, 1)])
+        assert cluster.values("orders") == [b"0", b"0", b"1", b"1"]
+
+
+@jumping
+async def test_a_refusal_for_good_fails_at_once_and_was_not_written() -> None:
+    """MESSAGE_TOO_LARGE of a topic with a smaller limit: persisted=no, one attempt, and the next record goes its way."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", config={"max.message.bytes": 1000})
+        async with running(cluster) as (_, producer):
+            error = await failure_of(producer, bytes(2000))
+            assert (error.persisted, error.attempts, error.topic, error.partition) == (Persisted.NO, 1, "orders", 0)
+            assert isinstance(error.__cause__, BrokerError)
+            assert error.__cause__.name == "MESSAGE_TOO_LARGE"
+            assert (await producer.send_and_wait("orders", b"small")).offset == 0
+
+
+@jumping
+async def test_an_unknown_error_code_fails_with_its_number() -> None:
+    """A broker newer than we are."""
+    async with running() as (cluster, producer):
+        cluster.fail("Produce", 9999)
+        error = await failure_of(producer)
+        assert isinstance(error.__cause__, BrokerError)
+        assert error.__cause__.code == 9999
+
+
+@jumping
+async def test_a_batch_that_was_appended_and_refused_may_have_been_written() -> None:
+    """REQUEST_TIMED_OUT until the delivery times out: persisted=maybe."""
+    async with running(delivery_timeout_ms=500, request_timeout_ms=500) as (cluster, producer):
+        cluster.fail("Produce", "REQUEST_TIMED_OUT", times=4)
+        cluster.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
+        with pytest.raises(DeliveryError) as raised:
+            await producer.send_and_wait("orders", b"v", partition=0)
+        assert raised.value.persisted is Persisted.MAYBE
+        assert cluster.values("orders")
+        cluster.faults.clear()
+
+
+@jumping
+async def test_a_hanging_broker_is_given_up_after_the_request_timeout() -> None:
+    """The connection is closed and the batch sent again on a new one; it may be there twice."""
+    async with running(request_timeout_ms=2000) as (cluster, producer):
+        cluster.hang("Produce", times=1)
+        began = now()
+        await producer.send_and_wait("orders", b"v", partition=0)
+        assert 2 <= now() - began < 3
+        assert cluster.values("orders") == [b"v"]
+
+
+@jumping
+async def test_a_delivery_that_times_out_in_flight_may_have_been_written() -> None:
+    """At delivery_timeout_ms, not later; its memory comes back when the connection lets go of it."""
+    async with running(delivery_timeout_ms=1500, request_timeout_ms=1000) as (cluster, producer):
+        cluster.hang("Produce", times=2)
+        began = now()
+        delivery = await producer.send("orders", b"v", partition=0)
+        with pytest.raises(DeliveryError, match="delivery_timeout_ms=1500") as raised:
+            await delivery
+        assert now() - began == pytest.approx(1.5, abs=0.01)
+        assert raised.value.persisted is Persisted.MAYBE
+        assert raised.value.attempts == 2
+        assert isinstance(raised.value.__cause__, KafkaError)
+        await asyncio.sleep(5)
+        assert producer.buffer_available == producer.config.buffer_memory
+        assert (await producer.send_and_wait("orders", b"next", partition=0)).offset == 0
+
+
+@jumping
+async def test_a_delivery_that_never_left_was_not_written() -> None:
+    """No connection until it timed out: persisted=no, never sent, the cause is why there was no connection."""
+    async with running(delivery_timeout_ms=1500, request_timeout_ms=1000) as (cluster, producer):
+        await producer.send_and_wait("orders", b"first", partition=0)
+        await cluster.brokers[1].stop(silently=True)
+        error = await failure_of(producer)
+        assert (error.persisted, error.attempts) == (Persisted.NO, 0)
+        assert isinstance(error.__cause__, ConnectionLost)
+        await cluster.brokers[1].start()
+        await producer.send_and_wait("orders", b"last", partition=0)
+        assert cluster.values("orders", 0) == [b"first", b"last"]
+
+
+@jumping
+async def test_a_broker_that_restarts_gets_what_waited() -> None:
+    """Everything that was sent meanwhile arrives once, in order."""
+    async with running() as (cluster, producer):
+        await producer.send_and_wait("orders", b"0", partition=0)
+        await cluster.brokers[1].stop()
+        deliveries = [await producer.send("orders", b"%d" % number, partition=0) for number in range(1, 10)]
+        await asyncio.sleep(3)
+        assert not any(delivery.done() for delivery in deliveries)
+        await cluster.brokers[1].start()
+        await asyncio.gather(*deliveries)
+        assert cluster.values("orders", 0) == [b"%d" % number for number in range(10)]
+
+
+@pytest.mark.parametrize("silently", [True, False])
+@jumping
+async def test_records_follow_a_leader_that_moved_while_its_old_broker_is_gone(silently: bool) -> None:
+    """The old leader refuses connections, and only metadata knows of the new one: it is asked for before all records expire."""
+    async with FakeCluster(brokers=2, memory=True) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        async with running(cluster) as (_, producer):
+            await producer.send_and_wait("orders", b"0", partition=1)
+            await cluster.brokers[2].stop(silently=silently)
+            delivery = await producer.send("orders", b"1", partition=1)
+            await asyncio.sleep(5)
+            assert not delivery.done()
+            cluster.move_leader("orders", 1, 1)
+            began = now()
+            assert (await delivery).offset == 1
+            assert now() - began < 5
+            await cluster.brokers[2].start()
+
+
+@jumping
+async def test_records_follow_a_leader_that_moved() -> None:
+    """NOT_LEADER asks for metadata at once; order holds across the move, twice."""
+    async with FakeCluster(brokers=3, memory=True) as cluster:
+        cluster.create_topic("orders")
+        async with running(cluster, batch_size=200) as (_, producer):
+            deliveries = []
+            for number in range(60):
+                if number in (20, 40):
+                    await turns(7)
+                    cluster.move_leader("orders", 0, 1 + number // 20)
+                deliveries.append(await producer.send("orders", b"%d" % number + b"." * 30, partition=0))
+            await asyncio.gather(*deliveries)
+            assert [value.split(b".")[0] for value in cluster.values("orders")] == [b"%d" % number for number in range(60)]
+
+
+@jumping
+async def test_a_topic_whose_leader_vanished_is_asked_for_though_another_topic_told_of_it() -> None:
+    """A refresh for one topic drops a broker; what waits for that broker in other topics is refreshed too."""
+    async with FakeCluster(brokers=2, memory=True) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        cluster.create_topic("other")
+        async with running(cluster) as (_, producer):
+            await producer.send_and_wait("orders", b"0", partition=1)
+            await cluster.brokers[2].stop()
+            await producer.send_and_wait("other", b"0")
+            cluster.move_leader("orders", 1, 1)
+            delivery = await producer.send("orders", b"1", partition=1)
+            assert (await asyncio.wait_for(asyncio.shield(delivery), 10)).offset == 1
+            await cluster.brokers[2].start()
+
+
+@jumping
+async def test_a_partition_in_trouble_does_not_stop_the_others() -> None:
+    """One partition is refused for a while; the other one's records go on."""
+    async with running() as (cluster, producer):
+        cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", times=4, partition=0)
+        held = await producer.send("orders", b"held", partition=0)
+        await asyncio.gather(*[await producer.send("orders", b"%d" % number, partition=1) for number in range(5)])
+        assert not held.done()
+        await held
+
+
+@jumping
+async def test_keys_and_values_are_in_no_error_text() -> None:
+    """Whatever goes wrong: they may be secret."""
+    canary = b"CANARY-4711"
+    told: list[BaseException] = []
+    async with running(max_block_ms=100, delivery_timeout_ms=300, request_timeout_ms=300) as (cluster, producer):
+        cluster.fail("Produce", "INVALID_RECORD")
+        for call in (
+            lambda: producer.send_and_wait("orders", canary, canary, headers=[("h", canary)], partition=0),
+            lambda: producer.send("nowhere", canary, canary),
+            lambda: producer.send("orders", canary.decode(), canary),
+            lambda: producer.send("orders", canary, canary.decode()),
+            lambda: producer.send("orders", canary * 200_000, canary),
+            lambda: producer.send("orders", canary, headers=[(canary, canary)]),
+            lambda: producer.send("orders", canary, headers=[("h", canary.decode())]),
+            lambda: producer.send("orders", canary, headers=canary),
+        ):
+            with pytest.raises(KafkaError) as raised:
+                await call()
+            told.append(raised.value)
+        hang = cluster.hang("Produce")
+        told.append(await failure_of(producer, canary))
+        hang.release()
+    for error in told:
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, KafkaError):
+                assert "CANARY" not in f"{cause!s} {cause!r}"
+            cause = cause.__cause__
+    assert len({type(error) for error in told}) >= 4

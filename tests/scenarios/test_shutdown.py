@@ -1,0 +1,467 @@
+"""The beginning and the end: what `start` and `stop` leave, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import logging
+import sys
+import threading
+import warnings
+from typing import Any
+
+import pytest
+from whole import JumpingLoop, assert_nothing_left, jumping, running, turns
+
+from aioproducer import Producer
+from aioproducer.errors import BootstrapFailed, DeliveryError, Persisted, ProducerClosed
+from aioproducer.testing import FakeCluster
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def open_streams(cluster: FakeCluster) -> int:
+    return sum(len(broker.connections) for broker in cluster.brokers.values())
+
+
+@jumping
+async def test_stop_sends_what_is_queued_and_leaves_nothing() -> None:
+    """No task, no connection, no timer, all memory free."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        before = asyncio.all_tasks()
+        producer = Producer(**cluster.client_options, linger_ms=60_000)
+        await producer.start()
+        deliveries = [await producer.send("orders", b"%d" % number) for number in range(10)]
+        await producer.stop()
+        assert [delivery.result().topic for delivery in deliveries] == ["orders"] * 10
+        assert_nothing_left(producer, before)
+        await turns(3)
+        assert open_streams(cluster) == 0
+        loop: Any = asyncio.get_running_loop()
+        assert [timer for timer in loop._scheduled if not timer.cancelled()] == []
+
+
+@pytest.mark.parametrize("pause", ["hang", "pause"])
+@jumping
+async def test_stop_is_bounded_when_a_broker_hangs(pause: str) -> None:
+    """After close_timeout_ms what is left fails, may have been written, and nothing stays open."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        before = asyncio.all_tasks()
+        producer = Producer(**cluster.client_options, close_timeout_ms=2000, batch_size=1_000_000)
+        await producer.start()
+        await producer.send_and_wait("orders", b"first", partition=0)
+        if pause == "hang":
+            cluster.hang("Produce")
+        else:
+            cluster.brokers[1].pause()
+        deliveries = [await producer.send("orders", bytes(900_000), partition=0) for _ in range(5)]
+        await turns(10)
+        began = now()
+        await producer.stop()
+        assert now() - began == pytest.approx(2, abs=0.1)
+        errors = [delivery.exception() for delivery in deliveries]
+        assert all(isinstance(error, DeliveryError) for error in errors)
+        assert errors[0] is not None
+        assert errors[0].persisted is Persisted.MAYBE
+        assert isinstance(errors[0].__cause__, ProducerClosed)
+        await turns(5)
+        assert_nothing_left(producer, before)
+        cluster.brokers[1].resume()
+        await turns(20)
+        assert open_streams(cluster) == 0
+
+
+@jumping
+async def test_stop_twice_and_at_once_is_one_stop() -> None:
+    """Both wait until everything has ended."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        before = asyncio.all_tasks()
+        producer = Producer(**cluster.client_options)
+        await producer.start()
+        cluster.delay("Produce", 0.5)
+        await producer.send("orders", b"v")
+        first = asyncio.create_task(producer.stop())
+        await turns(1)
+        await producer.stop()
+        await turns(2)
+        assert first.done()
+        await producer.stop()
+        assert cluster.values("orders") == [b"v"]
+        assert_nothing_left(producer, before)
+
+
+@jumping
+async def test_a_cancelled_stop_ends_everything_all_the_same() -> None:
+    """What is left fails at once; no task stays."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        before = asyncio.all_tasks()
+        producer = Producer(**cluster.client_options)
+        await producer.start()
+        cluster.hang("Produce")
+        delivery = await producer.send("orders", b"v")
+        stop = asyncio.create_task(producer.stop())
+        await asyncio.sleep(1)
+        stop.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stop
+        await turns(5)
+        assert isinstance(delivery.exception(), DeliveryError)
+        assert_nothing_left(producer, before)
+
+
+@jumping
+async def test_senders_that_wait_when_the_producer_stops_are_told() -> None:
+    """For memory and for a topic: ProducerClosed, and their records are not logged."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        before = asyncio.all_tasks()
+        producer = Producer(**cluster.client_options, buffer_memory=4000, batch_size=1000, close_timeout_ms=500)
+        await producer.start()
+        await producer.send_and_wait("orders", b"first")
+        cluster.hang("Produce")
+        sends = [asyncio.create_task(producer.send("orders", b"%d" % number + b"." * 900)) for number in range(9)]
+        sends.append(asyncio.create_task(producer.send("nowhere", b"v")))
+        await turns(10)
+        waiting = [send for send in sends if not send.done()]
+        assert len(waiting) > 2
+        await producer.stop()
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [ProducerClosed] * len(waiting)
+        for send in sends:
+            if send not in waiting:
+                assert isinstance(send.result().exception(), DeliveryError)
+        await turns(5)
+        assert_nothing_left(producer, before)
+
+
+@jumping
+async def test_senders_that_wait_for_memory_are_served_while_stop_flushes() -> None:
+    """They called before `stop`: with a broker that answers in time, their records are sent."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        producer = Producer(**cluster.client_options, buffer_memory=4000, batch_size=1000)
+        await producer.start()
+        await producer.send_and_wait("orders", b"first")
+        hang = cluster.hang("Produce")
+        sends = [asyncio.create_task(producer.send("orders", b"%d" % number + b"." * 900)) for number in range(9)]
+        await turns(10)
+        stop = asyncio.create_task(producer.stop())
+        await turns(3)
+        with pytest.raises(ProducerClosed):
+            await producer.send("orders", b"too late")
+        hang.release()
+        await stop
+        assert [(await (await send)).offset for send in sends] == list(range(1, 10))
+
+
+@jumping
+async def test_a_producer_that_is_not_running_takes_nothing() -> None:
+    """Before start, after stop, started twice."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        producer = Producer(**cluster.client_options)
+        for call in (producer.send("orders", b"v"), producer.flush(), producer.send_and_wait("orders", b"v")):
+            with pytest.raises(ProducerClosed, match="not started"):
+                await call
+        await producer.stop()
+        await producer.start()
+        with pytest.raises(ProducerClosed, match="once"):
+            await producer.start()
+        await producer.send_and_wait("orders", b"v")
+        await producer.stop()
+        for call in (producer.send("orders", b"v"), producer.flush(), producer.start()):
+            with pytest.raises(ProducerClosed):
+                await call
+
+
+def test_another_loop_cannot_use_it() -> None:
+    """ProducerClosed, not a record that nobody sends; also from a loop in another thread."""
+    first, second = JumpingLoop(), JumpingLoop()
+
+    async def start() -> tuple[FakeCluster, Producer[Any, Any]]:
+        cluster = await FakeCluster(memory=True).__aenter__()
+        cluster.create_topic("orders", partitions=2)
+        producer = Producer(**cluster.client_options)
+        await producer.start()
+        for key in (b"k", None):
+            await producer.send_and_wait("orders", b"v", key=key)
+        return cluster, producer
+
+    async def send(key: bytes | None) -> None:
+        with pytest.raises(ProducerClosed, match="another event loop"):
+            await producer.send("orders", b"v", key=key)
+
+    try:
+        cluster, producer = first.run_until_complete(start())
+        for key in (b"k", None):
+            second.run_until_complete(send(key))
+            elsewhere = threading.Thread(target=lambda key=key: asyncio.run(send(key)))
+            elsewhere.start()
+            elsewhere.join()
+        first.run_until_complete(producer.stop())
+        first.run_until_complete(cluster.__aexit__())
+        assert len(cluster.values("orders")) == 2
+    finally:
+        first.close()
+        second.close()
+
+
+@jumping
+async def test_leaving_the_block_by_an_exception_flushes_and_keeps_it() -> None:
+    """Also by a cancellation."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        with pytest.raises(ZeroDivisionError):
+            async with Producer(**cluster.client_options, linger_ms=1000) as producer:
+                await producer.send("orders", b"0")
+                raise ZeroDivisionError
+
+        async def work() -> None:
+            async with Producer(**cluster.client_options, linger_ms=1000) as producer:
+                await producer.send("orders", b"1")
+                await asyncio.sleep(0.1)
+
+        task = asyncio.create_task(work())
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert cluster.values("orders") == [b"0", b"1"]
+
+
+@jumping
+async def test_start_names_every_address_that_refused() -> None:
+    """BootstrapFailed after max_block_ms; nothing is left."""
+    async with FakeCluster(brokers=3, memory=True) as cluster:
+        for broker in cluster.brokers.values():
+            await broker.stop()
+        before = asyncio.all_tasks()
+        producer = Producer(**cluster.client_options, max_block_ms=1000)
+        began = now()
+        with pytest.raises(BootstrapFailed) as raised:
+            await producer.start()
+        assert now() - began == pytest.approx(1, abs=0.05)
+        for broker in cluster.brokers.values():
+            assert f"{broker.host}:{broker.port}: " in str(raised.value)
+        assert_nothing_left(producer, before)
+
+
+@jumping
+async def test_start_goes_on_past_an_address_that_refuses() -> None:
+    """One of three is there."""
+    async with FakeCluster(brokers=3, memory=True) as cluster:
+        cluster.create_topic("orders", partitions=3)
+        await cluster.brokers[1].stop()
+        await cluster.brokers[2].stop()
+        async with running(cluster) as (_, producer):
+            await producer.send_and_wait("orders", b"v", partition=2)
+
+
+@pytest.mark.parametrize("steps", range(0, 20, 2))
+@jumping
+async def test_a_cancelled_start_leaves_nothing(steps: int) -> None:
+    """Whichever turn it falls in."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.hang("Metadata")
+        before = asyncio.all_tasks()
+        producer = Producer(**cluster.client_options)
+        start = asyncio.create_task(producer.start())
+        await turns(steps)
+        start.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await start
+        await turns(5)
+        assert_nothing_left(producer, before)
+        assert open_streams(cluster) == 0
+        cluster.faults.clear()
+
+
+@jumping
+async def test_a_flush_that_runs_when_the_producer_stops_returns() -> None:
+    """Its summary, not an exception, and not never."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        producer = Producer(**cluster.client_options, close_timeout_ms=500)
+        await producer.start()
+        await producer.send_and_wait("orders", b"v")
+        cluster.hang("Produce")
+        delivery = await producer.send("orders", b"v")
+        waiting = asyncio.create_task(producer.send("nowhere", b"v"))
+        await turns(3)
+        flushes = [asyncio.create_task(producer.flush())]
+        await turns(3)
+        await producer.stop()
+        summary = await asyncio.wait_for(flushes[0], 10)
+        assert summary.acknowledged == 0
+        assert delivery.exception() is not None
+        assert isinstance((await asyncio.gather(waiting, return_exceptions=True))[0], ProducerClosed)
+
+
+@jumping
+async def test_flush_tells_what_became_of_what_it_covers() -> None:
+    """Acknowledged, failed, pending in records; on time-out too; not what is sent after it was called."""
+    async with running() as (cluster, producer):
+        assert await producer.flush() == (0, 0, 0)
+        cluster.fail("Produce", "INVALID_RECORD", partition=1)
+        bad = [await producer.send("orders", b"bad", partition=1) for _ in range(2)]
+        for _ in range(3):
+            await producer.send("orders", b"good", partition=0)
+        assert await producer.flush() == (3, 2, 0)
+        assert all(delivery.exception() for delivery in bad)
+        hang = cluster.hang("Produce")
+        await producer.send("orders", b"late", partition=0)
+        flush = asyncio.create_task(producer.flush())
+        assert await producer.flush(timeout=0.5) == (0, 0, 1)
+        await producer.send("orders", b"after", partition=1)
+        assert await producer.flush(timeout=0) == (0, 0, 2)
+        hang.release()
+        assert await flush == (1, 0, 0)
+
+
+@jumping
+async def test_a_cancelled_flush_lets_the_records_go_on() -> None:
+    """And leaves nothing behind."""
+    async with running() as (cluster, producer):
+        hang = cluster.hang("Produce")
+        delivery = await producer.send("orders", b"v")
+        for when in range(4):
+            flush = asyncio.create_task(producer.flush())
+            await turns(when)
+            flush.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await flush
+        hang.release()
+        await delivery
+
+
+@jumping
+async def test_a_crash_in_the_producers_own_task_fails_everything_with_its_cause(caplog: pytest.LogCaptureFixture) -> None:
+    """Never a silent hang: deliveries, waiting sends and later sends say why; `stop` is quick."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        before = asyncio.all_tasks()
+        producer = Producer(**cluster.client_options)
+        await producer.start()
+        await producer.send_and_wait("orders", b"v")
+        cluster.hang("Produce")
+        delivery = await producer.send("orders", b"v")
+        waiting = asyncio.create_task(producer.send("nowhere", b"v"))
+        await turns(3)
+        refresher: Any = producer._engine._refresher
+
+        def crash(*_: object) -> None:
+            raise ZeroDivisionError("a bug")
+
+        refresher._take = crash
+        refresher.urge(["orders"])
+        await asyncio.sleep(1)
+        for call in (delivery, waiting, producer.send("orders", b"v"), producer.flush()):
+            with pytest.raises((DeliveryError, ProducerClosed), match="a bug"):
+                await call
+        assert "failed" in repr(producer)
+        began = now()
+        await producer.stop()
+        assert now() == began
+        assert_nothing_left(producer, before)
+        assert "The producer failed: ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["supervisor", "metadata", "compression", "node 1"])
+@jumping
+async def test_a_task_of_ours_that_is_cancelled_from_outside_is_a_failure(name: str) -> None:
+    """Some frameworks cancel every task they find."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        before = asyncio.all_tasks()
+        producer = Producer(**cluster.client_options)
+        await producer.start()
+        await producer.send_and_wait("orders", b"v")
+        (task,) = [task for task in asyncio.all_tasks() if task.get_name().startswith(f"aioproducer {name}")]
+        task.cancel()
+        await asyncio.sleep(0.1)
+        with pytest.raises(ProducerClosed, match="failed"):
+            await producer.send("orders", b"v")
+        await producer.stop()
+        assert_nothing_left(producer, before)
+
+
+@jumping
+async def test_its_tasks_do_not_carry_the_callers_context() -> None:
+    """Nor does the caller's cancellation scope reach them."""
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="none")
+    variable.set("the caller's")
+    seen: list[str] = []
+    async with running() as (cluster, producer):
+        network: Any = cluster.network
+        dial = network.dial
+
+        async def watch(*where: Any) -> Any:
+            seen.append(variable.get())
+            return await dial(*where)
+
+        network.dial = watch
+        cluster.disconnect_all()
+        await producer.send_and_wait("orders", b"v")
+    assert set(seen) == {"none"}
+
+
+def test_a_loop_closed_without_stop_gives_one_resource_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no line about destroyed tasks."""
+    told: list[dict[str, Any]] = []
+    ignored: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+    loop = JumpingLoop()
+    loop.set_exception_handler(lambda _loop, context: told.append(context))
+
+    async def forget() -> Producer[Any, Any]:
+        cluster = await FakeCluster(memory=True).__aenter__()
+        cluster.create_topic("orders")
+        producer = Producer(**cluster.client_options)
+        await producer.start()
+        await producer.send_and_wait("orders", b"v")
+        return producer
+
+    producer = loop.run_until_complete(forget())
+    loop.close()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del producer, loop
+        for _ in range(3):
+            gc.collect()
+    assert [warning.category for warning in caught] == [ResourceWarning]
+    assert "was never stopped" in str(caught[0].message)
+    assert told == ignored == []
+
+
+@jumping
+async def test_failures_nobody_looks_at_are_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    """One warning per topic and error in a while; none for those that were looked at."""
+    caplog.set_level(logging.WARNING)
+    async with running() as (cluster, producer):
+        cluster.fail("Produce", "INVALID_RECORD", times=5)
+        looked_at = await producer.send("orders", b"v", partition=0)
+        await producer.flush()
+        assert looked_at.exception() is not None
+        del looked_at
+        gc.collect()
+        assert caplog.text == ""
+        for _ in range(4):
+            await producer.send("orders", b"v", partition=0)
+            await producer.flush()
+            gc.collect()
+        lines = [record.getMessage() for record in caplog.records]
+        assert len(lines) == 1
+        assert lines[0].startswith("1 records failed and nobody looked at their deliveries: orders-0: INVALID_RECORD")
+        await asyncio.sleep(60)
+        cluster.fail("Produce", "INVALID_RECORD")
+        await producer.send("orders", b"v", partition=0)
+        await producer.flush()
+        gc.collect()
+        assert len(caplog.records) == 2

@@ -1,0 +1,259 @@
+"""Sends that wait for metadata: found late, never, refused, without a leader, growing."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from whole import jumping, running, turns
+
+from aioproducer import Producer
+from aioproducer.errors import BrokerError, MetadataTimeout
+from aioproducer.testing import FakeCluster
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@jumping
+async def test_a_topic_that_never_comes_fails_the_send_after_max_block_ms() -> None:
+    """MetadataTimeout with what the brokers said as its cause; the record is not queued."""
+    async with running(max_block_ms=700) as (_, producer):
+        began = now()
+        with pytest.raises(MetadataTimeout, match="max_block_ms=700") as raised:
+            await producer.send("nowhere", b"v")
+        assert now() - began == pytest.approx(0.7, abs=0.01)
+        assert isinstance(raised.value.__cause__, BrokerError)
+        assert raised.value.__cause__.name == "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+@jumping
+async def test_a_topic_that_is_made_later_is_found() -> None:
+    """Sends that waited for it are logged in their order, keyed and not, with those that came meanwhile."""
+    async with running() as (cluster, producer):
+        tasks = [asyncio.create_task(producer.send_and_wait("late", b"%d" % number, key=b"k")) for number in range(5)]
+        await asyncio.sleep(2)
+        cluster.create_topic("late")
+        began = now()
+        await asyncio.gather(*tasks)
+        assert now() - began < 2
+        assert cluster.values("late") == [b"%d" % number for number in range(5)]
+
+
+@jumping
+async def test_a_topic_that_brokers_make_on_demand_is_found_at_once() -> None:
+    """auto.create.topics.enable: the first answer does not know it yet, the next does."""
+    async with FakeCluster(memory=True, auto_create=True) as cluster, running(cluster) as (_, producer):
+        began = now()
+        await producer.send_and_wait("made", b"v")
+        assert now() - began < 0.5
+
+
+@jumping
+async def test_an_unknown_topic_is_asked_for_a_few_times_a_second() -> None:
+    """The pause grows: not thousands of requests."""
+    async with running(max_block_ms=10_000) as (cluster, producer):
+        with pytest.raises(MetadataTimeout):
+            await producer.send("nowhere", b"v")
+        assert 5 < len(cluster.requests("Metadata")) < 40
+
+
+@jumping
+async def test_a_wait_for_one_topic_holds_up_no_other() -> None:
+    """Sends to a known topic go on, and a second unknown one is found at once though the first is asked for in vain."""
+    async with running() as (cluster, producer):
+        waiting = asyncio.create_task(producer.send("nowhere", b"v"))
+        await asyncio.sleep(5)
+        began = now()
+        await producer.send_and_wait("orders", b"v")
+        cluster.create_topic("second")
+        await producer.send_and_wait("second", b"v")
+        assert now() - began < 0.1
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+
+@pytest.mark.parametrize(("topic", "name"), [("bad topic!", "INVALID_TOPIC_EXCEPTION"), ("secret", "TOPIC_AUTHORIZATION_FAILED")])
+@jumping
+async def test_a_topic_that_is_refused_fails_at_once(topic: str, name: str) -> None:
+    """Not after max_block_ms; again at the next send, and the producer lives on."""
+    async with running() as (cluster, producer):
+        if name.startswith("TOPIC"):
+            cluster.fail("Metadata", name, topic=topic, times=2)
+        for _ in range(2):
+            began = now()
+            with pytest.raises(BrokerError) as raised:
+                await producer.send(topic, b"v")
+            assert raised.value.name == name
+            assert now() - began < 0.1
+        await producer.send_and_wait("orders", b"v")
+
+
+@jumping
+async def test_a_flush_that_waits_for_a_topic_that_is_refused_does_not_raise() -> None:
+    """The send's caller learns of it; the flush covers what there is."""
+    async with running() as (cluster, producer):
+        cluster.delay("Metadata", 0.2, times=1)
+        send = asyncio.create_task(producer.send("bad topic!", b"v"))
+        await turns(2)
+        flush = asyncio.create_task(producer.flush())
+        with pytest.raises(BrokerError):
+            await send
+        assert await flush == (0, 0, 0)
+
+
+@jumping
+async def test_a_partition_without_a_leader_costs_few_requests_and_recovers() -> None:
+    """At most ten Metadata requests in the first second, and its records go when it has a leader again."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        async with running(cluster) as (_, producer):
+            await producer.send_and_wait("orders", b"0", partition=0)
+            cluster.move_leader("orders", 0, None)
+            before = len(cluster.requests("Metadata"))
+            deliveries = [await producer.send("orders", b"1", partition=0)]
+            until = now() + 1
+            while now() < until:
+                deliveries.append(await producer.send("orders", b"%d" % len(deliveries), partition=0))
+                await producer.send_and_wait("orders", b"goes on", partition=1)
+                await asyncio.sleep(0.01)
+            assert len(cluster.requests("Metadata")) - before <= 10
+            assert not any(delivery.done() for delivery in deliveries)
+            cluster.move_leader("orders", 0, 1)
+            await asyncio.gather(*deliveries)
+
+
+@jumping
+async def test_records_without_a_key_avoid_partitions_without_a_leader() -> None:
+    """They need not wait."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=4)
+        cluster.move_leader("orders", 2, None)
+        async with running(cluster) as (_, producer):
+            await asyncio.gather(*[producer.send_and_wait("orders", b"%d" % number) for number in range(30)])
+            assert cluster.values("orders", 2) == []
+
+
+@jumping
+async def test_a_partition_beyond_the_last_is_waited_for() -> None:
+    """Until the topic grows; sends to partitions that exist go on meanwhile, and a flush covers it."""
+    async with running(metadata_max_age_ms=300) as (cluster, producer):
+        await producer.send_and_wait("orders", b"v")
+        tasks = [asyncio.create_task(producer.send("orders", b"%d" % number, partition=4)) for number in range(3)]
+        await asyncio.sleep(1)
+        await producer.send_and_wait("orders", b"v", partition=0)
+        assert not tasks[0].done()
+        flush = asyncio.create_task(producer.flush())
+        await asyncio.sleep(1)
+        assert not flush.done()
+        cluster.add_partitions("orders", 3)
+        await asyncio.sleep(1)
+        assert not flush.done()
+        cluster.add_partitions("orders", 5)
+        assert (await flush).acknowledged == 3
+        assert cluster.values("orders", 4) == [b"0", b"1", b"2"]
+        await asyncio.gather(*tasks)
+
+
+@jumping
+async def test_a_partition_that_never_comes_fails_its_send_only() -> None:
+    """MetadataTimeout says how many there are."""
+    async with running(max_block_ms=500) as (_, producer):
+        with pytest.raises(MetadataTimeout, match="has 2 partitions, and partition 7 did not come"):
+            await producer.send("orders", b"v", partition=7)
+        await producer.send_and_wait("orders", b"v")
+
+
+@jumping
+async def test_a_missing_partition_holds_up_no_one_who_waits_for_memory() -> None:
+    """It never stands at the head of the line for memory."""
+    async with running(buffer_memory=4000, batch_size=1000, max_block_ms=60_000) as (cluster, producer):
+        await producer.send_and_wait("orders", b"first")
+        hang = cluster.hang("Produce", times=1)
+        tasks = [asyncio.create_task(producer.send("orders", b"." * 900, partition=number % 2)) for number in range(6)]
+        await turns(10)
+        assert not tasks[-1].done()
+        missing = asyncio.create_task(producer.send("orders", b"v", partition=9))
+        await turns(3)
+        behind = asyncio.create_task(producer.send("orders", b"v", partition=1))
+        await turns(3)
+        hang.release()
+        began = now()
+        await (await behind)
+        assert now() - began < 1
+        missing.cancel()
+        await asyncio.gather(missing, return_exceptions=True)
+
+
+@jumping
+async def test_a_topic_made_anew_with_fewer_partitions_holds_up_no_one() -> None:
+    """Who waits for memory to send to a partition that is gone is told, and those behind go on."""
+    async with running(buffer_memory=4000, batch_size=1000, metadata_max_age_ms=500) as (cluster, producer):
+        await producer.send_and_wait("orders", b"first")
+        hang = cluster.hang("Produce", times=1)
+        tasks = [asyncio.create_task(producer.send("orders", b"." * 900, partition=0)) for _ in range(3)]
+        await turns(10)
+        gone = asyncio.create_task(producer.send("orders", b"v", partition=1))
+        behind = asyncio.create_task(producer.send("orders", b"v", partition=0))
+        await turns(3)
+        assert not gone.done()
+        cluster.delete_topic("orders")
+        cluster.create_topic("orders")
+        await asyncio.sleep(2)
+        hang.release()
+        with pytest.raises(MetadataTimeout, match="has 1 partitions, and partition 1 did not come"):
+            await gone
+        await (await behind)
+        await asyncio.gather(*tasks)
+
+
+@pytest.mark.parametrize("who", [0, 1, 2])
+@jumping
+async def test_a_send_cancelled_while_it_waits_for_metadata_leaves_no_trace(who: int) -> None:
+    """Its neighbours are logged in their order."""
+    async with running() as (cluster, producer):
+        tasks = [asyncio.create_task(producer.send("late", b"%d" % number, key=b"k")) for number in range(3)]
+        await turns(5)
+        tasks[who].cancel()
+        cluster.create_topic("late")
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(outcomes.pop(who), asyncio.CancelledError)
+        await producer.flush()
+        assert cluster.values("late") == [b"%d" % number for number in range(3) if number != who]
+
+
+@jumping
+async def test_a_cancelled_wait_for_a_topic_ends_the_asking() -> None:
+    """Nobody wants it any more."""
+    async with running() as (cluster, producer):
+        task = asyncio.create_task(producer.send("nowhere", b"v"))
+        await asyncio.sleep(1)
+        task.cancel()
+        await asyncio.sleep(2)
+        before = len(cluster.requests("Metadata"))
+        await asyncio.sleep(100)
+        assert len(cluster.requests("Metadata")) == before
+
+
+@jumping
+async def test_metadata_is_asked_anew_when_it_is_old() -> None:
+    """By age, of the topics in use, also when a broker does not answer for a while."""
+    async with running(metadata_max_age_ms=1000) as (cluster, producer):
+        await producer.send_and_wait("orders", b"v")
+        before = len(cluster.requests("Metadata"))
+        await asyncio.sleep(10.5)
+        assert len(cluster.requests("Metadata")) - before == pytest.approx(10, abs=1)
+        cluster.fail("Metadata", disconnect="before", times=3)
+        await asyncio.sleep(5)
+        assert len(cluster.requests("Metadata")) - before < 40
+
+
+@jumping
+async def test_a_large_answer_is_decoded_in_slices() -> None:
+    """Thousands of partitions: found, and sent to."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=4000)
+        async with Producer(**cluster.client_options) as producer:
+            assert (await producer.send_and_wait("orders", b"v", partition=3999)).partition == 3999

@@ -1,0 +1,296 @@
+"""Tests of `aioproducer.config`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import ConfigError
+from aioproducer.model import Acks, Compression
+
+JAVAS_DEFAULTS = {
+    "batch_size": 16_384,
+    "max_request_size": 1_048_576,
+    "buffer_memory": 33_554_432,
+    "max_in_flight_requests_per_connection": 5,
+    "max_block_ms": 60_000,
+    "delivery_timeout_ms": 120_000,
+    "request_timeout_ms": 30_000,
+    "retry_backoff_ms": 100,
+    "retry_backoff_max_ms": 1_000,
+    "reconnect_backoff_ms": 50,
+    "reconnect_backoff_max_ms": 1_000,
+    "socket_connection_setup_timeout_ms": 10_000,
+    "metadata_max_age_ms": 300_000,
+    "acks": Acks.ALL,
+    "compression_type": Compression.NONE,
+}
+RANGES = [
+    (option.name, option.metadata["low"], option.metadata["high"], option.type == "int")
+    for option in dataclasses.fields(ProducerConfig)
+    if option.metadata["low"] is not None
+]
+NUMBERS = [name for name, *_ in RANGES]
+
+
+def config(**options: Any) -> ProducerConfig:
+    return ProducerConfig(**options)
+
+
+@pytest.mark.parametrize(("name", "value"), JAVAS_DEFAULTS.items(), ids=JAVAS_DEFAULTS)
+def test_defaults_are_javas(name: str, value: object) -> None:
+    """Who comes from there finds the same behaviour."""
+    assert getattr(config(), name) == value
+
+
+def test_defaults_that_are_not_javas() -> None:
+    """No linger: who awaits one record must not wait for others."""
+    assert config().linger_ms == 0
+    assert config().bootstrap_servers == ("localhost:9092",)
+
+
+def test_a_config_does_not_change() -> None:
+    """It is a value; a changed one is made of it, and checks itself again."""
+    made = config(acks=1)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.acks = 0  # type: ignore[misc]
+    assert dataclasses.replace(made, linger_ms="5") == config(acks="1", linger_ms=5)
+    with pytest.raises(ConfigError):
+        dataclasses.replace(made, linger_ms=-1)
+
+
+@pytest.mark.parametrize("option", dataclasses.fields(ProducerConfig), ids=lambda option: option.name)
+def test_every_option_says_what_it_is(option: dataclasses.Field[Any]) -> None:
+    """The reference is made of it."""
+    assert len(option.metadata["doc"]) > 15
+
+
+# Addresses
+
+
+@pytest.mark.parametrize(
+    ("given", "addresses"),
+    [
+        ("a:1", ("a:1",)),
+        (" a:1 , b:2,, ", ("a:1", "b:2")),
+        (["a:1", "b:2"], ("a:1", "b:2")),
+        (("b:2", "a:1", "b:2"), ("b:2", "a:1")),
+        ("[::1]:9092", ("[::1]:9092",)),
+        ("a:65535", ("a:65535",)),
+    ],
+)
+def test_addresses(given: Any, addresses: tuple[str, ...]) -> None:
+    """As a list in a string, or as a sequence; each once, in the given order."""
+    assert config(bootstrap_servers=given).bootstrap_servers == addresses
+
+
+@pytest.mark.parametrize("given", ["localhost", ":9092", "a:", "a:0", "a:65536", "a:-1", "a:x", "a:９", "a:1,b"])  # noqa: RUF001
+def test_what_is_no_address(given: str) -> None:
+    """The part that is wrong is named."""
+    with pytest.raises(ConfigError, match=r"bootstrap_servers: .* is not host:port"):
+        config(bootstrap_servers=given)
+
+
+@pytest.mark.parametrize("given", ["", " , ", [], ()])
+def test_no_address(given: Any) -> None:
+    """There is nothing to start from."""
+    with pytest.raises(ConfigError, match="empty"):
+        config(bootstrap_servers=given)
+
+
+@pytest.mark.parametrize("given", [None, 9092, b"a:1", [b"a:1"], [("a", 1)], {"a": 1}], ids=str)
+def test_addresses_of_another_kind(given: Any) -> None:
+    """What is taken is said."""
+    with pytest.raises(ConfigError, match="sequence of 'host:port'"):
+        config(bootstrap_servers=given)
+
+
+# Words
+
+
+@pytest.mark.parametrize(
+    ("given", "acks"),
+    [("all", Acks.ALL), ("ALL", Acks.ALL), (-1, Acks.ALL), ("-1", Acks.ALL), (1, Acks.LEADER), (" 1 ", Acks.LEADER), (0, Acks.NONE)]
+    + [(acks, acks) for acks in Acks],
+)
+def test_acks(given: Any, acks: Acks) -> None:
+    """As Java and other clients write them."""
+    assert config(acks=given).acks is acks
+
+
+@pytest.mark.parametrize("given", [2, -2, "most", None, True, False, 1.0, ""], ids=repr)
+def test_what_is_no_acks(given: Any) -> None:
+    """True is not 1 here: who writes it means something else."""
+    with pytest.raises(ConfigError, match="'all', 1 or 0"):
+        config(acks=given)
+
+
+@pytest.mark.parametrize("codec", Compression, ids=lambda codec: codec.name)
+def test_compression(codec: Compression) -> None:
+    """By name in any case, or as the constant."""
+    assert config(compression_type=codec.name.lower()).compression_type is codec
+    assert config(compression_type=codec.name).compression_type is codec
+    assert config(compression_type=codec).compression_type is codec
+
+
+def test_no_compression() -> None:
+    """None is aiokafka's word for it."""
+    assert config(compression_type=None).compression_type is Compression.NONE
+
+
+@pytest.mark.parametrize("given", ["brotli", 4, "", True, "__class__"], ids=repr)
+def test_what_is_no_compression(given: Any) -> None:
+    """Those that there are, are named."""
+    with pytest.raises(ConfigError, match="none, gzip, snappy, lz4, zstd"):
+        config(compression_type=given)
+
+
+@pytest.mark.parametrize("given", ["", "aioproducer", "ü" * 16_383])
+def test_client_ids(given: str) -> None:
+    """Any text that a request's header can hold."""
+    assert config(client_id=given).client_id == given
+
+
+@pytest.mark.parametrize("given", [None, b"bytes", 1, "ü" * 16_384, "\ud800"], ids=lambda given: repr(given)[:10])
+def test_what_is_no_client_id(given: Any) -> None:
+    """Said at once; else every request would fail."""
+    with pytest.raises(ConfigError, match="client_id"):
+        config(client_id=given)
+
+
+# Numbers
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_may_be_text(name: str) -> None:
+    """They come from environment files."""
+    value = getattr(config(), name)
+    made = getattr(config(**{name: str(int(value))}), name)
+    assert made == value
+    assert isinstance(made, (int, float))
+
+
+@pytest.mark.parametrize("given", ["", "x", None, True, "nan", float("nan"), float("inf"), "inf", [], b"1", "1 000"], ids=repr)
+@pytest.mark.parametrize("name", NUMBERS)
+def test_what_is_no_number(name: str, given: Any) -> None:
+    """The option and the value are in the text."""
+    with pytest.raises(ConfigError, match=f"^{name}="):
+        config(**{name: given})
+
+
+@pytest.mark.parametrize("name", [name for name, _, _, is_whole in RANGES if is_whole])
+@pytest.mark.parametrize("given", [1000.5, "1000.5", "1e6"], ids=repr)
+def test_sizes_are_whole_numbers(name: str, given: Any) -> None:
+    """There is no half byte."""
+    with pytest.raises(ConfigError, match="whole number"):
+        config(**{name: given})
+
+
+@pytest.mark.parametrize(("name", "low"), [(name, low) for name, low, _, _ in RANGES])
+def test_the_lowest_value(name: str, low: int) -> None:
+    """It is taken where nothing else stands against it, and what is below never is."""
+    if name != "delivery_timeout_ms":
+        others = {"batch_size": 1, "buffer_memory": 62} if name == "buffer_memory" else {}
+        assert getattr(config(**{name: low, **others, **({name: 62} if others else {})}), name) >= low
+    with pytest.raises(ConfigError, match=f"{name}={low - 1}: it is at least {low}"):
+        config(**{name: low - 1})
+
+
+@pytest.mark.parametrize(("name", "high"), [(name, high) for name, _, high, _ in RANGES if high is not None])
+def test_the_highest_value(name: str, high: int) -> None:
+    """What Kafka's 32-bit fields hold."""
+    room = {"buffer_memory": high * 2, "delivery_timeout_ms": high * 2, name: high}
+    assert getattr(config(**room), name) == high
+    with pytest.raises(ConfigError, match=f"at most {high}"):
+        config(**{**room, name: high + 1})
+
+
+def test_a_request_time_that_kafka_cannot_be_told() -> None:
+    """It is an int32 of milliseconds in every Produce request."""
+    with pytest.raises(ConfigError, match="request_timeout_ms"):
+        config(request_timeout_ms=2**31, delivery_timeout_ms=2**40)
+
+
+# Conflicts and functions
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"delivery_timeout_ms": 30_000, "linger_ms": 1}, "delivery_timeout_ms=30000 is below linger_ms [+] request_timeout_ms = 30001"),
+        ({"delivery_timeout_ms": 29_999}, "is below"),
+        ({"buffer_memory": 16_384}, "buffer_memory=16384 holds no batch of batch_size=16384"),
+        ({"buffer_memory": 100, "batch_size": 40}, "holds no batch"),
+    ],
+)
+def test_options_that_cannot_be_together(options: dict[str, Any], text: str) -> None:
+    """Both are named, with their values."""
+    with pytest.raises(ConfigError, match=text):
+        config(**options)
+
+
+def test_options_that_can_just_be_together() -> None:
+    """The bounds themselves are taken."""
+    assert config(delivery_timeout_ms=30_000).delivery_timeout_ms == 30_000
+    assert config(buffer_memory=101, batch_size=40).buffer_memory == 101
+
+
+@pytest.mark.parametrize("name", ["key_serializer", "value_serializer", "partitioner"])
+def test_functions_are_callable(name: str) -> None:
+    """A name in their place is a mistake."""
+    assert getattr(config(**{name: len}), name) is len
+    assert getattr(config(**{name: None}), name) is None
+    with pytest.raises(ConfigError, match=f"{name} must be callable, not str"):
+        config(**{name: "json"})
+
+
+# A config or options
+
+
+def test_options_make_a_config() -> None:
+    """As `Producer(**options)` takes them."""
+    assert ProducerConfig.of(None, {"acks": "1"}) == config(acks=1)
+    assert ProducerConfig.of(None, {}) == config()
+
+
+def test_a_config_is_taken_as_it_is() -> None:
+    """Several producers may share one."""
+    made = config()
+    assert ProducerConfig.of(made, {}) is made
+
+
+def test_a_config_and_options() -> None:
+    """Which would win could only be guessed."""
+    with pytest.raises(ConfigError, match=r"not both .*acks, linger_ms"):
+        ProducerConfig.of(config(), {"linger_ms": 1, "acks": 1})
+
+
+@pytest.mark.parametrize("given", ["localhost:9092", {"bootstrap_servers": "localhost:9092"}, 0], ids=repr)
+def test_what_is_no_config(given: Any) -> None:
+    """`Producer("localhost:9092")` is an easy mistake."""
+    with pytest.raises(ConfigError, match=f"config must be a ProducerConfig, not {type(given).__name__}"):
+        ProducerConfig.of(given, {})
+
+
+@pytest.mark.parametrize(
+    ("unknown", "near"),
+    [
+        ("lingerms", "linger_ms"),
+        ("linger.ms", "linger_ms"),
+        ("bootstrap.servers", "bootstrap_servers"),
+        ("compression", "compression_type"),
+    ],
+)
+def test_an_unknown_option_names_the_nearest(unknown: str, near: str) -> None:
+    """A mistyped or Java-style name."""
+    with pytest.raises(ConfigError, match=f"unknown option '{unknown}'; did you mean '{near}'"):
+        ProducerConfig.of(None, {unknown: 1})
+
+
+def test_an_unknown_option_that_is_near_to_none() -> None:
+    """Then nothing is suggested."""
+    with pytest.raises(ConfigError, match=r"unknown option 'zzz'$"):
+        ProducerConfig.of(None, {"zzz": 1})

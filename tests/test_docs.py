@@ -1,0 +1,51 @@
+"""The documentation is true: its first example runs, its map is complete, its links lead somewhere."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import textwrap
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+
+
+def test_the_map_names_every_file() -> None:
+    """docs/topics/design.md says of each module in one line what it holds, and of no other."""
+    text = (ROOT / "docs/topics/design.md").read_text()
+    package = ROOT / "aioproducer"
+    files = {path.relative_to(package).as_posix() for path in package.rglob("*.py") if path.name != "__init__.py"}
+    assert set(re.findall(r"^\| `([\w/]+\.py)` \|", text, re.MULTILINE)) == files
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: pathlib.Path) -> None:
+    """Each relative link of a page, and each path of the tree that it names, is there."""
+    text = page.read_text()
+    links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+    named = re.findall(r"`((?:aioproducer|docs|examples|tests)/[\w/.]+\.\w+)`", text)
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.asyncio
+async def test_the_example_of_the_fake_cluster_runs() -> None:
+    """What docs/topics/testing.md shows first runs as it stands, its assertions included."""
+    example = re.search(r"```python\n(.*?)```", (ROOT / "docs/topics/testing.md").read_text(), re.DOTALL)
+    assert example is not None
+    names: dict[str, object] = {}
+    exec(f"async def shown():\n{textwrap.indent(example[1], '    ')}", names)  # our own page
+    shown = names["shown"]
+    assert callable(shown)
+    await shown()
+
+
+def test_the_readmes_commands_are_sessions() -> None:
+    """The two commands of the README name sessions of the noxfile, and `.ci/run` finds the one for the tests."""
+    readme, noxfile = (ROOT / "README.md").read_text(), (ROOT / "noxfile.py").read_text()
+    commands = re.findall(r"^    python3 -m venv \.venv && \.venv/bin/pip install nox && \.venv/bin/nox -s (\w+)$", readme, re.MULTILINE)
+    assert commands == ["demo", "tests"]
+    assert [name for name in commands if f"\ndef {name}(" not in noxfile] == []
+    assert "nox -s tests" in (ROOT / ".ci/run").read_text()

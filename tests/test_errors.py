@@ -1,0 +1,163 @@
+"""Tests of `aioproducer.errors`."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import aiokafka.errors
+import pytest
+
+from aioproducer import errors
+from aioproducer.errors import BrokerError, ConnectionLost, DeliveryError, ErrorCode, KafkaError, Persisted, broker_error
+
+TREE = {
+    "UsageError": "KafkaError",
+    "ConfigError": "UsageError",
+    "SerializationError": "UsageError",
+    "RecordTooLarge": "UsageError",
+    "ProducerClosed": "UsageError",
+    "SendTimeout": "KafkaError",
+    "BufferExhausted": "SendTimeout",
+    "MetadataTimeout": "SendTimeout",
+    "BrokerError": "KafkaError",
+    "TransportError": "KafkaError",
+    "ConnectionLost": "TransportError",
+    "RequestTimedOut": "TransportError",
+    "ProtocolError": "TransportError",
+    "BootstrapFailed": "KafkaError",
+    "DeliveryError": "KafkaError",
+}
+CODES = sorted(errors._BY_CODE.values())
+# aiokafka's words for what Kafka has renamed since
+RENAMED = {
+    "UNKNOWN": "UNKNOWN_SERVER_ERROR",
+    "NOT_LEADER_FOR_PARTITION": "NOT_LEADER_OR_FOLLOWER",
+    "MESSAGE_SIZE_TOO_LARGE": "MESSAGE_TOO_LARGE",
+    "STALE_LEADER_EPOCH_CODE": "NETWORK_EXCEPTION",
+    "INVALID_TOPIC": "INVALID_TOPIC_EXCEPTION",
+    "INVALID_REPLICATION_ASSIGNMENT": "INVALID_REPLICA_ASSIGNMENT",
+}
+
+
+@pytest.mark.parametrize(("name", "parent"), TREE.items(), ids=TREE)
+def test_the_tree(name: str, parent: str) -> None:
+    """Who catches a kind catches all below it."""
+    assert getattr(errors, name).__bases__[0] is getattr(errors, parent)
+
+
+def test_the_tree_is_whole() -> None:
+    """Every error of the package is in the table above, and can be imported."""
+    found = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, KafkaError)}
+    assert found == {*TREE, "KafkaError"}
+    assert found <= set(errors.__all__)
+
+
+@pytest.mark.parametrize("name", ["SendTimeout", "BufferExhausted", "MetadataTimeout", "RequestTimedOut"])
+def test_what_took_too_long_is_a_timeout(name: str) -> None:
+    """`except TimeoutError` means what it says."""
+    assert issubclass(getattr(errors, name), TimeoutError)
+
+
+def test_a_wrong_value_is_a_value_error() -> None:
+    """As elsewhere in Python; what cannot become bytes is a TypeError."""
+    assert issubclass(errors.ConfigError, ValueError)
+    assert issubclass(errors.SerializationError, TypeError)
+
+
+# Kafka's codes
+
+
+@pytest.mark.parametrize("error", CODES, ids=lambda error: error.name)
+def test_a_code_is_known_by_number_and_by_name(error: ErrorCode) -> None:
+    """And says the same either way."""
+    for found in (broker_error(error.code), broker_error(error.name)):
+        assert (found.code, found.name, found.retriable, found.refresh) == error
+        assert found.message is None
+
+
+@pytest.mark.parametrize("error", CODES, ids=lambda error: error.name)
+def test_stale_metadata_is_worth_another_try(error: ErrorCode) -> None:
+    """In Java InvalidMetadataException is a RetriableException."""
+    assert error.retriable or not error.refresh
+
+
+def test_numbers_and_names_are_each_one() -> None:
+    """The table has no row twice."""
+    assert len(errors._BY_CODE) == len(errors._BY_NAME) == len(errors._TABLE)
+
+
+@pytest.mark.parametrize("error", [error for error in CODES if error.code in aiokafka.errors.kafka_errors], ids=lambda error: error.name)
+def test_codes_have_the_names_that_other_clients_know(error: ErrorCode) -> None:
+    """aiokafka read Kafka's table too."""
+    theirs = aiokafka.errors.kafka_errors[error.code].message
+    assert RENAMED.get(theirs, theirs) == error.name
+
+
+def test_an_unknown_number_is_kept() -> None:
+    """A newer broker's; nobody knows whether another try would help."""
+    error = broker_error(12_345, "says the broker")
+    assert (error.code, error.name, error.retriable, error.refresh) == (12_345, "UNKNOWN_ERROR_CODE", False, False)
+    assert str(error) == "UNKNOWN_ERROR_CODE (12345): says the broker"
+
+
+def test_an_unknown_name_is_a_mistake_of_ours() -> None:
+    """Names are written in code only."""
+    with pytest.raises(KeyError):
+        broker_error("NO_SUCH_ERROR")
+
+
+@pytest.mark.parametrize(
+    ("message", "text"), [(None, "MESSAGE_TOO_LARGE (10)"), ("", "MESSAGE_TOO_LARGE (10)"), ("why", "MESSAGE_TOO_LARGE (10): why")]
+)
+def test_what_a_broker_error_says(message: str | None, text: str) -> None:
+    """Name, number, and the broker's words if there are any."""
+    assert str(broker_error(10, message)) == text
+
+
+# Failed records
+
+
+@pytest.mark.parametrize(
+    ("persisted", "attempts", "text"),
+    [
+        (Persisted.NO, 0, "t-3: why (the record was not written; never sent)"),
+        (Persisted.MAYBE, 1, "t-3: why (the record may have been written; sent once)"),
+        (Persisted.YES, 2, "t-3: why (the record was written; sent 2 times)"),
+    ],
+)
+def test_what_a_delivery_error_says(persisted: Persisted, attempts: int, text: str) -> None:
+    """Where, why, whether it is in the log, and how often it was tried."""
+    assert str(failed(persisted=persisted, attempts=attempts)) == text
+
+
+def failed(persisted: Persisted = Persisted.MAYBE, attempts: int = 2) -> DeliveryError:
+    return DeliveryError("why", topic="t", partition=3, persisted=persisted, attempts=attempts)
+
+
+def test_each_look_at_a_failure_has_its_own_error() -> None:
+    """One instance would collect the traceback of everybody who looked."""
+    error = failed()
+    error.__cause__ = ConnectionLost("gone")
+    twin = error.again()
+    assert twin is not error
+    assert vars(twin) == vars(error)
+    assert str(twin) == str(error)
+    assert twin.__cause__ is error.__cause__
+
+
+@pytest.mark.parametrize(
+    "error", [failed(), broker_error(3, "m"), broker_error(12_345), ConnectionLost("gone")], ids=lambda error: type(error).__name__
+)
+def test_errors_go_from_process_to_process(error: KafkaError) -> None:
+    """A pool's workers send them by pickle; one that cannot be read breaks the pool."""
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+        assert vars(again) == vars(error)
+
+
+def test_a_broker_error_is_made_of_its_facts() -> None:
+    """Not of text that would have to be read again."""
+    error = BrokerError(ErrorCode(99, "NAME", True, False), "m")
+    assert (error.error, error.message) == (ErrorCode(99, "NAME", True, False), "m")

@@ -1,0 +1,70 @@
+"""What is public is what `__all__` names, and each name says what it is for."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pathlib
+from types import ModuleType
+
+import pytest
+
+import aioproducer
+
+PACKAGE = pathlib.Path(aioproducer.__file__).parent
+MODULES = [
+    ".".join(("aioproducer", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
+    for path in sorted(PACKAGE.rglob("*.py"))
+]
+PUBLIC = ["aioproducer", "aioproducer.errors", "aioproducer.jars", "aioproducer.spark", "aioproducer.testing"]
+ALIASES = {"Header", "Headers"}  # of types: they stand for what they are
+
+
+def undocumented(name: str, thing: object) -> list[str]:
+    """What of a public class or function has no docstring: itself, its public methods and properties."""
+    found = [] if (inspect.getdoc(thing) or "").strip() else [name]
+    if inspect.isclass(thing):
+        members = ((key, value) for key, value in inspect.getmembers(thing) if not key.startswith("_"))
+        found += [
+            f"{name}.{key}"
+            for key, value in members
+            if (inspect.isroutine(value) or isinstance(value, property)) and not (inspect.getdoc(value) or "").strip()
+        ]
+    return found
+
+
+def test_the_front_door_shows_what_it_names() -> None:
+    """Nothing can be taken from `aioproducer` by accident: what it shows is sorted in `__all__`, or is one of its modules."""
+    shown = {name for name, thing in vars(aioproducer).items() if not name.startswith("_") and not isinstance(thing, ModuleType)}
+    assert shown == set(aioproducer.__all__)
+    assert aioproducer.__all__ == sorted(aioproducer.__all__)
+
+
+def test_the_version_is_the_distributions() -> None:
+    assert aioproducer.__version__ == importlib.import_module("importlib.metadata").version("aioproducer")
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_public_names_are_documented(module: str) -> None:
+    """Each public class and function, and each public method and property of a class, has a docstring of its own or its parent's."""
+    package = importlib.import_module(module)
+    names = {name: getattr(package, name) for name in package.__all__ if name not in ALIASES}
+    assert [missing for name, thing in names.items() if callable(thing) for missing in undocumented(name, thing)] == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_modules_say_what_they_hold(module: str) -> None:
+    """Each module has a docstring; each that is not a mere folder lists its names, and has them."""
+    one = importlib.import_module(module)
+    assert (one.__doc__ or "").strip()
+    names = getattr(one, "__all__", None)
+    defines = [name for name, thing in vars(one).items() if getattr(thing, "__module__", None) == module and not name.startswith("_")]
+    assert names is not None or not defines
+    assert [name for name in names or () if not hasattr(one, name)] == []
+
+
+def test_every_error_is_a_kafka_error() -> None:
+    """`except KafkaError` catches whatever the package raises on purpose."""
+    errors = [thing for thing in vars(aioproducer.errors).values() if inspect.isclass(thing) and issubclass(thing, Exception)]
+    assert [error for error in errors if not issubclass(error, aioproducer.KafkaError)] == []
+    assert {error.__name__ for error in errors} <= set(aioproducer.errors.__all__)

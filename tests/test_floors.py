@@ -1,0 +1,119 @@
+"""Which way imports go: the contracts of pyproject.toml hold, and each is seen to fail when it is broken."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+CONTRACTS = {one["id"]: one for one in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]}
+
+# contract, the file that breaks it, the line that does
+BREACHES = (
+    ("floors", "net/transport.py", "from aioproducer.engine import alarm"),
+    ("floors", "core/backoff.py", "from aioproducer.net import transport"),
+    ("floors", "wire/frame.py", "from aioproducer.config import ProducerConfig"),
+    ("floors", "errors.py", "from aioproducer.model import Acks"),
+    ("floors", "producer.py", "from aioproducer import jars"),
+    ("floors", "spark/session.py", "from aioproducer.testing import FakeCluster"),
+    ("floors", "a_new_module.py", "import enum"),
+    ("rules", "core/accumulator.py", "from time import monotonic"),
+    ("quiet", "records/reader.py", "import threading"),
+    ("bytes", "records/reader.py", "from aioproducer.wire import api"),
+    ("bytes", "wire/api.py", "from aioproducer.records import compression"),
+    ("fake", "testing/log.py", "from aioproducer.core.partitioner import murmur2"),
+    ("fake", "testing/handlers/produce.py", "from aioproducer.producer import Producer"),
+    ("spark", "spark/session.py", "from aioproducer.wire import api"),
+    ("root", "engine/alarm.py", "from aioproducer import Producer"),
+    ("root", "testing/client.py", "import aioproducer"),
+    ("cycles", "core/partitioner.py", "from aioproducer.core import accumulator"),
+)
+
+IMPORT_ALONE = """
+import importlib, sys
+from types import ModuleType
+
+for name in sys.argv[2:]:
+    for loaded in [loaded for loaded in sys.modules if loaded.partition(".")[0] == "aioproducer"]:
+        del sys.modules[loaded]
+    if name != "aioproducer":
+        sys.modules["aioproducer"] = ModuleType("aioproducer")  # the front door would import everything
+        sys.modules["aioproducer"].__path__ = [sys.argv[1]]
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        print(f"{name}: {error!r}")
+"""
+
+
+def lint(root: pathlib.Path, *contracts: str) -> str:
+    """What import-linter says of the package below `root`; its exit status agrees with it."""
+    only = [word for contract in contracts for word in ("--contract", contract)]
+    done = subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command as lint; lint()", "--no-cache", *only],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    assert (done.returncode == 0) == (" 0 broken." in done.stdout), done.stdout + done.stderr
+    return re.sub(r"\s+", " ", done.stdout)
+
+
+@pytest.fixture
+def copied(tmp_path: pathlib.Path) -> pathlib.Path:
+    shutil.copytree(ROOT / "aioproducer", tmp_path / "aioproducer", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def add(root: pathlib.Path, module: str, *lines: str) -> None:
+    with (root / "aioproducer" / module).open("a") as file:
+        file.write("\n" + "\n".join(lines) + "\n")
+
+
+def test_every_import_goes_the_right_way() -> None:
+    """The tree as it is keeps every contract."""
+    assert f"Contracts: {len(CONTRACTS)} kept, 0 broken." in lint(ROOT)
+
+
+@pytest.mark.parametrize(("contract", "module", "line"), BREACHES)
+def test_a_breach_is_seen(copied: pathlib.Path, contract: str, module: str, line: str) -> None:
+    """One line that breaks a contract is reported by that very contract."""
+    add(copied, module, line)
+    told = lint(copied, contract)
+    assert f"{CONTRACTS[contract]['name']} BROKEN" in told
+    assert pathlib.PurePath(module).stem in told.partition("Broken contracts")[2]
+
+
+@pytest.mark.parametrize(("contract", "module"), [("rules", "core/outcome.py"), ("quiet", "wire/frame.py")])
+def test_every_forbidden_name_is_seen(copied: pathlib.Path, contract: str, module: str) -> None:
+    """Each module that a floor may not know is reported, not only the likeliest one."""
+    forbidden = CONTRACTS[contract]["forbidden_modules"]
+    add(copied, module, *(f"import {name}" for name in forbidden))
+    told = lint(copied, contract)
+    assert [name for name in forbidden if f"not allowed to import {name}" not in told] == []
+
+
+def test_every_contract_is_broken_once() -> None:
+    """A contract that nothing was seen to break may hold nothing."""
+    assert {contract for contract, _, _ in BREACHES} == set(CONTRACTS)
+
+
+def test_every_module_imports_alone() -> None:
+    """No module needs another to have been imported first, and none warns."""
+    package = ROOT / "aioproducer"
+    paths = sorted(package.rglob("*.py"))
+    names = [".".join(("aioproducer", *path.relative_to(package).with_suffix("").parts)).removesuffix(".__init__") for path in paths]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", IMPORT_ALONE, str(package), *names], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert len(names) > 50
