@@ -20,7 +20,7 @@ from aioproducer.core.metadata import NO_ID
 from aioproducer.core.partitioner import murmur2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from aioproducer.core.metadata import TopicView
 
@@ -334,8 +334,3 @@ class Accumulator:
     def next_expiry(self) -> float | None:
         """When the oldest batch's time is over."""
         return next((batch.expires_at for batch in self.incomplete), None)
-
-    def in_topics(self, topics: Iterable[str]) -> list[Batch]:
-        """Batches of these topics that are not in flight."""
-        cells = [cell for topic in topics if topic in self.routes for cell in self.routes[topic].cells]
-        return [batch for cell in cells for batch in (*cell.closed, *([cell.current] if cell.current else ()))]

@@ -236,18 +236,19 @@ class Sender:
             self._urge(stale)
         if malformed is not None:
             lane.abort(malformed)
-        self._go_on(node)
+        self._go_on(node, batches)
 
     def _on_written(self, node: Node, _lane: Connection, batches: Sequence[Batch], error: TransportError | Answer | None) -> None:
         """acks=0: a request is done when it is handed to a transport that is not full."""
         node.slots.release()
         for batch in batches:
             self._end_attempt(batch, error if isinstance(error, TransportError) else (-1, -1))
-        self._go_on(node)
+        self._go_on(node, batches)
 
-    def _go_on(self, node: Node) -> None:
+    def _go_on(self, node: Node, batches: Sequence[Batch]) -> None:
         self.drain(node)
-        if self._intake.has_line:
+        node_id = node.broker.node_id
+        if self._intake.has_line or any(batch.cell.leader != node_id for batch in batches):  # what waited for these may go elsewhere
             self.turn()
         self._waking.check()
         self._completions.run()

@@ -410,17 +410,6 @@ def test_a_topic_id_stays_known() -> None:
     assert rules.install(topic(1, topic_id=b"another topic id")).topic_id == b"another topic id"
 
 
-def test_batches_of_topics() -> None:
-    """Those that are not in flight, closed or open."""
-    rules, (cell, other) = accumulator(1, 1)
-    put(rules, cell, 1)
-    sent(rules, 1)
-    closed = put(rules, cell, 2)
-    rules.close(cell)
-    still_open = put(rules, other, 3)
-    assert rules.in_topics(["t", "unknown"]) == [closed, still_open]
-
-
 def test_a_cell_says_where_it_is() -> None:
     """For whoever debugs."""
     rules, (cell,) = accumulator(1)
