@@ -119,9 +119,10 @@ class OpenBatch:
         result.key_sizes = parts[3::PARTS]
         result.value_sizes = parts[5::PARTS]
         moments = parts[1::PARTS]
-        kinds = set(moments)
-        result.timestamps = None if kinds == {_AT_BASE} else moments
-        highest = self._base_timestamp + max(unvarint(moment[1:]) for moment in kinds)
+        highest = self._base_timestamp
+        if moments.count(_AT_BASE) != len(moments):
+            result.timestamps = moments
+            highest += max(unvarint(moment[1:]) for moment in set(moments))
         self._parts = []
         self._room = -1
         return b"".join(parts), self._base_timestamp, highest

@@ -243,7 +243,7 @@ class BatchResult:
             yield from self._calling_back(callbacks)
 
     def _calling_back(self, callbacks: list[Any]) -> Iterator[int]:
-        triples = list(_triples(callbacks))
+        triples = list(_triples(callbacks) if self._gone else _zipped(callbacks))
         order = [triple[0].index for triple in triples]
         if order != sorted(order):
             triples.sort(key=lambda triple: triple[0].index)
@@ -260,11 +260,15 @@ class BatchResult:
 
     def _run_late(self) -> None:
         late, self._late = self._late, None
-        for delivery, callback, context in _triples(late or ()):
+        for delivery, callback, context in _zipped(late or ()):
             run_callback(self.home.loop, context, callback, delivery)
 
 
 def _triples(flat: Iterable[Any]) -> Iterator[tuple[Any, Any, Any]]:
     """Delivery, callback and context of those that were not taken back."""
+    return (triple for triple in _zipped(flat) if triple[0] is not None)
+
+
+def _zipped(flat: Iterable[Any]) -> Iterator[tuple[Any, Any, Any]]:
     parts = iter(flat)
-    return (triple for triple in zip(parts, parts, parts, strict=True) if triple[0] is not None)
+    return zip(parts, parts, parts, strict=True)
