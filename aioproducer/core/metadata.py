@@ -52,6 +52,11 @@ class TopicView(NamedTuple):
         """Whether every partition has a leader."""
         return self.error is None and all(partition.leader >= 0 for partition in self.partitions)
 
+    @property
+    def may_settle(self) -> bool:
+        """Whether asking again may help: a leader is missing, or the error passes."""
+        return self.error.retriable if self.error is not None else not self.is_settled
+
 
 class Merged(NamedTuple):
     """A merge's outcome: the view after it, and the topics of which something differs."""
@@ -96,22 +101,24 @@ def _topic(told: Any, known: TopicView | None, brokers: Mapping[int, Broker]) ->
         if known is not None and known.partitions and error.retriable:
             return known
         return TopicView(told.name, error=error)
-    same = known is not None and known.error is None and told.topic_id in (known.topic_id, NO_ID)
-    before = known.partitions if known is not None and same else ()
-    topic_id = known.topic_id if known is not None and same else told.topic_id
-    found: dict[int, PartitionView] = {}
-    for partition in told.partitions:
-        index = partition.partition_index
-        leader = partition.leader_id if partition.leader_id in brokers else -1
-        view = PartitionView(leader, partition.leader_epoch)
-        if 0 <= index < len(before) and 0 <= view.epoch < before[index].epoch:
-            view = before[index]
-        found[index] = view
-    missing = PartitionView(-1, -1)
-    count = len(before)
-    while count in found:  # partitions are numbered without gaps; what lies beyond a gap is not usable yet
-        count += 1
-    partitions = tuple(found.get(index) or (before[index] if index < len(before) else missing) for index in range(count))
+    if known is None or known.error is not None or told.topic_id not in (known.topic_id, NO_ID):
+        known = TopicView(told.name, told.topic_id)  # a new topic, or a new one of that name
+    partitions = _partitions(told, known.partitions, brokers)
     if not partitions:  # nothing could be placed: as if its first partition had no leader yet
         return TopicView(told.name, error=broker_error("LEADER_NOT_AVAILABLE"))
-    return TopicView(told.name, topic_id, partitions)
+    return TopicView(told.name, known.topic_id, partitions)
+
+
+def _partitions(told: Any, before: tuple[PartitionView, ...], brokers: Mapping[int, Broker]) -> tuple[PartitionView, ...]:
+    """The partitions of a topic, numbered without gaps: what lies beyond a gap is not usable yet."""
+    found = dict(enumerate(before))
+    for partition in told.partitions:
+        leader = partition.leader_id if partition.leader_id in brokers else -1
+        view = PartitionView(leader, partition.leader_epoch)
+        known = before[partition.partition_index] if 0 <= partition.partition_index < len(before) else None
+        if known is None or not 0 <= view.epoch < known.epoch:
+            found[partition.partition_index] = view
+    count = 0
+    while count in found:
+        count += 1
+    return tuple(found[index] for index in range(count))

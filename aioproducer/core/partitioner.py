@@ -27,10 +27,10 @@ def murmur2(key: bytes) -> int:
         for word in words:
             mixed = known.get(word)
             if mixed is None:
-                if len(known) >= _MOST_MIXED:
-                    known.clear()
                 product = word * _M & _MASK
-                mixed = known[word] = (product ^ product >> 24) * _M
+                mixed = (product ^ product >> 24) * _M
+                if len(known) < _MOST_MIXED:
+                    known[word] = mixed
             hashed = (hashed * _M ^ mixed) & _MASK
     else:
         for word in words:

@@ -173,7 +173,7 @@ class Refresher:
         for name in asked:
             if name in merged.view.topics:
                 told.setdefault(name, merged.view.topics[name])
-        unsettled = [topic.name for topic in told.values() if not topic.is_settled and (topic.error is None or topic.error.retriable)]
+        unsettled = [topic.name for topic in told.values() if topic.may_settle]
         unsettled += [name for name in asked if name not in told]  # the answer left it out, or named no broker that can be reached
         self._in_vain = self._in_vain + 1 if unsettled else 0
         self._stale.update(dict.fromkeys(name for name in unsettled if name in asked))
