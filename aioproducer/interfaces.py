@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from aioproducer.model import Headers
 
-__all__ = ["Buffer", "Dialer", "OpenBatch", "Partitioner", "Receiver", "Serializer", "Stream"]
+__all__ = ["Buffer", "Dialer", "OpenBatch", "Receiver", "Serializer", "Stream"]
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
@@ -71,13 +71,6 @@ class Serializer(Protocol):
 
     def __call__(self, topic: str, headers: Headers, value: object, /) -> bytes:
         """The bytes. What it raises reaches the caller of `send` as `SerializationError`."""
-
-
-class Partitioner(Protocol):
-    """Chooses the partition of a record whose caller named none."""
-
-    def __call__(self, key: bytes | None, partitions: int, /) -> int:
-        """A partition, 0 to partitions - 1."""
 
 
 class OpenBatch(Protocol):

@@ -55,6 +55,10 @@ async def test_acks_0_written_to_a_connection_that_is_lost_may_have_been_written
         await asyncio.gather(*deliveries, return_exceptions=True)
         await turns(10)
         await producer.send_and_wait("orders", b"last", partition=0)
+        await turns(10)
+        assert all(delivery.done() for delivery in deliveries)
+        assert cluster.values("orders", 0)[0] == b"first"
+        assert cluster.values("orders", 0)[-1] == b"last"
 
 
 @pytest.mark.parametrize("linger_ms", [0, 50])

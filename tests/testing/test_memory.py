@@ -125,6 +125,8 @@ async def test_two_closes_meet() -> None:
     far.transport.close()
     await near.lost.wait()
     await far.lost.wait()
+    assert near.transport.is_closing()
+    assert far.transport.is_closing()
 
 
 @pytest.mark.asyncio
