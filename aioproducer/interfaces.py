@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -79,10 +79,10 @@ class OpenBatch(Protocol):
     count: int
     granted: int
 
-    def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None, /) -> int:
-        """The record's index in the batch, or -1: it does not fit, or is no plain record. Never raises for want of room."""
+    def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None, /) -> Any:
+        """The record's delivery, or None: it does not fit, or is no plain record. Never raises for want of room."""
 
-    def append_record(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: bytes, /) -> int:
+    def append_record(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: bytes, /) -> Any:
         """`append` for a record with encoded headers, an own timestamp or any size."""
 
     def grow(self, room: int, /) -> None:

@@ -20,14 +20,14 @@ from aioproducer.core.metadata import NO_ID
 from aioproducer.core.partitioner import murmur2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from aioproducer.core.metadata import TopicView
 
 __all__ = ["Accumulator", "Cell", "Route"]
 
-_KEYS: Final = 65_536  # keys whose partition a topic remembers
-_STRANGERS: Final = 16 * _KEYS  # keys not remembered after which it learns anew
+_KEYS: Final = 32_768  # keys whose partition a topic remembers
+_STRANGERS: Final = 16 * _KEYS  # sends of other keys after which it learns anew
 NOBODY: Final = -1  # the leader of a partition that has none
 
 
@@ -59,43 +59,53 @@ class Cell:
         return f"<Cell {self.topic}-{self.partition} leader {self.leader}: {len(self.closed)} closed, {self.in_flight} in flight>"
 
 
+class Placement(dict[bytes, "Cell"]):
+    """`placement[key]`: the cell of a key. Those of keys seen lately are remembered, which spares their hash.
+
+    TypeError: a key is not bytes.
+    """
+
+    __slots__ = ("_cells", "_strangers")
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self._cells = cells
+        self._strangers = 0
+
+    def __missing__(self, key: bytes) -> Cell:
+        cells = self._cells
+        cell = cells[(murmur2(key) & 0x7FFFFFFF) % len(cells)]
+        if len(self) < _KEYS:
+            if type(key) is not bytes:  # a view of the same bytes would be found by them, and keep what it views
+                raise TypeError("a key is bytes")
+            self[key] = cell
+        else:
+            self._strangers += 1
+            if self._strangers > _STRANGERS:  # other keys are in use by now, or keys hardly repeat
+                self.forget()
+        return cell
+
+    def forget(self) -> None:
+        """Keys belong elsewhere by now, or others are in use."""
+        self.clear()
+        self._strangers = 0
+
+
 class Route:
     """Where the records of one topic go.
 
     Attributes:
-        by_key: cells of keys seen lately, bounded; spares their hash.
+        by_key: the cell of a key.
         sticky: the cell that records without a key go to until its batch closes.
     """
 
-    __slots__ = ("_misses", "by_key", "cells", "sticky", "topic", "topic_id")
+    __slots__ = ("by_key", "cells", "sticky", "topic", "topic_id")
 
     def __init__(self, topic: str, topic_id: bytes) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.cells: list[Cell] = []
-        self.by_key: dict[bytes, Cell] = {}
+        self.by_key = Placement(self.cells)
         self.sticky: Cell | None = None
-        self._misses = 0
-
-    def forget_keys(self) -> None:
-        """The partitions changed: keys may belong elsewhere."""
-        self.by_key.clear()
-        self._misses = 0
-        self.sticky = None
-
-    def place(self, key: bytes) -> Cell:
-        """The cell of a key, remembered for its next record. TypeError: it is not bytes."""
-        if type(key) is not bytes:
-            raise TypeError("a key is bytes")
-        cells = self.cells
-        cell = cells[(murmur2(key) & 0x7FFFFFFF) % len(cells)]
-        misses = self._misses = self._misses + 1
-        if misses <= _KEYS:
-            self.by_key[key] = cell
-        elif misses > _STRANGERS:  # other keys are in use by now, or keys hardly repeat: then remembering them costs more than it gives
-            self.by_key.clear()
-            self._misses = 0
-        return cell
 
 
 class Accumulator:
@@ -139,7 +149,8 @@ class Accumulator:
         for cell, partition in zip(route.cells, topic.partitions, strict=True):
             self._lead(cell, partition.leader)
         if is_other:
-            route.forget_keys()
+            route.by_key.forget()
+            route.sticky = None
         return route
 
     def _lead(self, cell: Cell, leader: int) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import sys
 from asyncio import CancelledError, get_running_loop
+from contextvars import copy_context
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
-from aioproducer.engine.result import Outcome
-from aioproducer.records.record_batch import FIELD, NULL, PARTS, VARINT, field_size, unvarint, varint
+from aioproducer.engine.result import Outcome, compact
+from aioproducer.records.record_batch import FIELD, NULL, PARTS, VARINT, field_size, varint
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -42,69 +43,78 @@ _AT_BASE: Final = b"\0\0"  # no attributes, and the time of the batch's first re
 class OpenBatch:
     """Records as parts in a list, joined when it closes (an `interfaces.OpenBatch`)."""
 
-    __slots__ = ("_base_timestamp", "_fixed", "_moment", "_parts", "_room", "_timestamp", "count", "granted", "result")
+    __slots__ = ("_base_timestamp", "_fixed", "_moment", "_parts", "_room", "_runs", "_timestamp", "count", "granted", "result")
 
-    def __init__(self, result: BatchResult | None, timestamp_ms: int, room: int) -> None:
+    def __init__(self, result: BatchResult, timestamp_ms: int, room: int) -> None:
         self.result = result
         self.count = 0
         self._parts: list[bytes] = []
         self.granted = self._room = room
         self._base_timestamp = self._timestamp = timestamp_ms
+        self._runs = [0, 0]  # where records of one timestamp begin, and its delta; and so on
         self._moment = _AT_BASE  # attributes and timestamp delta: the same for all records of a turn
         self._fixed = 3  # bytes of that and of an empty header list
 
-    def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None) -> int:
-        """The record's index, or -1: no room, or not a plain record. Every other way is `append_record`'s."""
+    def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None) -> Delivery | None:
+        """The record's delivery, or None: no room, or not a plain record. Every other way is `append_record`'s."""
         if type(value) is not bytes:
-            return -1
+            return None
         if timestamp_ms is not self._timestamp:
             if self._room <= 0:
-                return -1
+                return None
             self._stamp(timestamp_ms)
         try:
             index = self.count
             offset_delta = VARINT[index]
             value_size = len(value)
-            if key is None:
-                size = self._fixed + len(offset_delta) + 1 + FIELD[value_size]
-                key = b""
-                key_length = NULL
-            elif type(key) is not bytes:  # a view would find its cell too; strided, it would spoil the whole batch when that closes
-                return -1
-            else:
+            if type(key) is bytes:
                 key_size = len(key)
                 size = self._fixed + len(offset_delta) + FIELD[key_size] + FIELD[value_size]
                 key_length = VARINT[key_size]
+            elif key is None:
+                size = self._fixed + len(offset_delta) + 1 + FIELD[value_size]
+                key = b""
+                key_length = NULL
+            else:  # a view would find its cell too; strided, it would spoil the whole batch when that closes
+                return None
             room = self._room - FIELD[size]
             if room < 0:
-                return -1
+                return None
             self._parts += (VARINT[size], self._moment, offset_delta, key_length, key, VARINT[value_size], value, b"\0")
         except IndexError:  # longer than the table of varints
-            return -1
+            return None
         self._room = room
         self.count = index + 1
-        return index
+        delivery = Delivery()
+        delivery._result = self.result  # noqa: SLF001
+        delivery.index = index
+        return delivery
 
-    def append_record(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: bytes) -> int:
-        """`append` for any record; `headers` are encoded. -1: no room."""
-        delta = timestamp_ms - self._base_timestamp
-        moment = b"\0" + varint(delta) if delta else _AT_BASE
+    def append_record(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: bytes) -> Delivery | None:
+        """`append` for any record; `headers` are encoded. None: no room."""
+        if timestamp_ms is not self._timestamp:
+            self._stamp(timestamp_ms)
+        moment = self._moment
         offset_delta = varint(self.count)
         key_size = -1 if key is None else len(key)
         value_size = -1 if value is None else len(value)
         size = len(moment) + len(offset_delta) + field_size(key_size) + field_size(value_size) + len(headers)
         if self._room < field_size(size):
-            return -1
+            return None
         self._parts += (varint(size), moment, offset_delta, varint(key_size), key or b"", varint(value_size), value or b"", headers)
         self._room -= field_size(size)
         self.count += 1
-        return self.count - 1
+        return make_delivery(self.result, self.count - 1)
 
     def _stamp(self, timestamp_ms: int) -> None:
         self._timestamp = timestamp_ms
         delta = timestamp_ms - self._base_timestamp
         self._moment = b"\0" + varint(delta) if delta else _AT_BASE
         self._fixed = len(self._moment) + 1
+        if self._runs[-2] == self.count:  # nothing was appended to the last one
+            self._runs[-1] = delta
+        else:
+            self._runs += (self.count, delta)
 
     def grow(self, room: int) -> None:
         """Give it room for so many more encoded bytes."""
@@ -113,22 +123,17 @@ class OpenBatch:
 
     def close(self) -> tuple[bytes, int, int]:
         """Its payload, base and max timestamp. What the records' metadata needs goes to the result; the parts are let go."""
-        parts, result = self._parts, self.result
-        assert result is not None
+        parts, runs, result = self._parts, self._runs, self.result
         result.count = self.count
-        result.key_sizes = parts[3::PARTS]
-        result.value_sizes = parts[5::PARTS]
-        moments = parts[1::PARTS]
-        highest = self._base_timestamp
-        if moments.count(_AT_BASE) != len(moments):
-            result.timestamps = moments
-            highest += max(unvarint(moment[1:]) for moment in set(moments))
+        if len(runs) > 2 and runs[-2] == self.count:
+            del runs[-2:]
+        result.kept = (compact(parts[3::PARTS]), compact(parts[5::PARTS]), runs)
         self._parts = []
         self._room = -1
-        return b"".join(parts), self._base_timestamp, highest
+        return b"".join(parts), self._base_timestamp, self._base_timestamp + max(runs[1::2])
 
 
-FULL: Final = OpenBatch(None, 0, -1)  # what a partition without an open batch holds: append says no, so nobody asks for None
+FULL: Final = OpenBatch(cast("Any", None), 0, -1)  # what a partition without an open batch holds: append says no, so nobody asks for None
 
 
 class Delivery:
@@ -149,6 +154,8 @@ class Delivery:
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         result = self._result
+        if result.outcome is _DONE:
+            return result.metadata(self.index)
         if result.outcome is _PENDING:
             future = result.home.loop.create_future()  # each task its own: cancelling it touches no other
             if result.futures is None:
@@ -156,7 +163,7 @@ class Delivery:
             else:
                 result.futures.append(future)
             yield from future
-        return result.metadata(self.index) if result.outcome is _DONE else result.get(self.index)
+        return result.get(self.index)
 
     def result(self) -> RecordMetadata:
         """Its metadata.
@@ -202,7 +209,7 @@ class Delivery:
         result = self._result
         result.looked_at = True
         if context is None:
-            context = result.context()
+            context = result.shared(copy_context())
         if result.outcome is not _PENDING:
             result.add_callback(self, callback, context)
         elif result.callbacks is None:
@@ -265,7 +272,6 @@ class SendPath(Generic[K, V]):
         topic: str,
         value: V | None = None,
         key: K | None = None,
-        *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers = (),
@@ -299,18 +305,15 @@ class SendPath(Generic[K, V]):
         try:
             route = way.fast[topic]
             if partition is None and timestamp_ms is None and not headers and here() == way.here:
-                cell = route.sticky if key is None else route.by_key.get(key) or route.place(key)
+                cell = route.sticky if key is None else route.by_key[key]
                 now_ms = way.turn_ms or way.tick()
-                open_batch = cell.open
-                index = open_batch.append(now_ms, key, value)
-                if index < 0 and way.make_room(cell, key, value):  # type: ignore[arg-type]  # it says no to what is not bytes
-                    open_batch = cell.open
-                    index = open_batch.append(now_ms, key, value)
-                if index >= 0:
-                    delivery = Delivery()
-                    delivery._result = open_batch.result  # noqa: SLF001
-                    delivery.index = index
+                delivery: Delivery | None = cell.open.append(now_ms, key, value)
+                if delivery is not None:
                     return delivery
+                if way.make_room(cell, key, value):  # type: ignore[arg-type]  # it says no to what is not bytes
+                    delivery = cell.open.append(now_ms, key, value)
+                    if delivery is not None:
+                        return delivery
         except (KeyError, TypeError, AttributeError):  # no open way to that topic, or no plain record; the slow way says which
             pass
         return await way.slowly(topic, value, key, partition, timestamp_ms, headers)

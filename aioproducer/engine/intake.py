@@ -19,7 +19,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.engine.alarm import Alarm
-from aioproducer.engine.hot import Delivery, OpenBatch, Way, make_delivery
+from aioproducer.engine.hot import Delivery, OpenBatch, Way
 from aioproducer.engine.pool import BufferPool, Line, Parked
 from aioproducer.engine.result import BatchResult, Home
 from aioproducer.errors import BufferExhausted, KafkaError, MetadataTimeout, RecordTooLarge, SendTimeout, UsageError
@@ -175,7 +175,7 @@ class Intake:
         key = record.key
         if key is None:
             return self._append_sticky(route, record)
-        return self._append(route.by_key.get(key) or route.place(key), record)
+        return self._append(route.by_key[key], record)
 
     @staticmethod
     def _is_missing(record: Parked, route: Route) -> bool:
@@ -216,12 +216,10 @@ class Intake:
         batch, now_ms = cell.current, self._timestamp(record)
         assert batch is not None
         assert batch.open is not None
-        index = batch.open.append_record(now_ms, record.key, record.value, record.headers)
-        if index < 0:
-            if not self._grow(batch, record.size):
-                return None
-            index = batch.open.append_record(now_ms, record.key, record.value, record.headers)
-        return make_delivery(batch.result, index) if index >= 0 else None
+        delivery: Delivery | None = batch.open.append_record(now_ms, record.key, record.value, record.headers)
+        if delivery is None and self._grow(batch, record.size):
+            delivery = batch.open.append_record(now_ms, record.key, record.value, record.headers)
+        return delivery
 
     def make_room(self, cell: Cell, key: bytes | None, value: bytes | None) -> bool:
         """Room for a small plain record on the fast way: more for the open batch, or the next batch. False: the slow way."""
@@ -269,9 +267,9 @@ class Intake:
         if batch is None:
             return None
         assert batch.open is not None
-        index = batch.open.append_record(now_ms, record.key, record.value, record.headers)
-        assert index == 0
-        return make_delivery(batch.result, 0)
+        delivery: Delivery | None = batch.open.append_record(now_ms, record.key, record.value, record.headers)
+        assert delivery is not None
+        return delivery
 
     def _new_batch(self, cell: Cell, now_ms: int, room: int) -> Batch | None:
         credit = room + BATCH_OVERHEAD

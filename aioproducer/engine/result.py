@@ -7,26 +7,32 @@ from __future__ import annotations
 
 import enum
 from asyncio import CancelledError, InvalidStateError
-from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any, Final
+from functools import lru_cache
+from itertools import repeat
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from aioproducer.engine.waiter import run_callback
+from aioproducer.engine.waiter import run_callbacks
 from aioproducer.model import RecordMetadata, TimestampType
 from aioproducer.records.record_batch import NULL, VARINT, unvarint
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextvars import Context
 
     from aioproducer.engine.hot import Delivery
     from aioproducer.errors import DeliveryError
 
-__all__ = ["BatchResult", "Home", "Outcome"]
+__all__ = ["BatchResult", "Home", "Outcome", "compact"]
 
 _UNVARINT: Final = {encoded: value for value, encoded in enumerate(VARINT)} | {NULL: -1}
 _new_tuple: Final = tuple.__new__
+_index: Final = attrgetter("index")
+_EQUAL: Final = 1024  # records that share one tuple of equal sizes
 _STRIDE: Final = 16  # callbacks at a time
 _TASK: Final = 8  # what waking a task costs, in callbacks: it runs user code
+Kept: TypeAlias = "tuple[list[bytes] | bytes, list[bytes] | bytes, list[int]]"  # lengths of keys, of values; runs of timestamps
 _CREATE_TIME: Final = TimestampType.CREATE_TIME
 
 
@@ -34,12 +40,14 @@ class Outcome(enum.Enum):
     """How a batch ended, for those who wait for its records."""
 
     PENDING = "pending"
-    DONE = "done"
+    ACKNOWLEDGED = "acknowledged"
+    DONE = "done"  # acknowledged, and its metadata can be made at once
     FAILED = "failed"
     CANCELLED = "cancelled"
 
 
 PENDING: Final = Outcome.PENDING
+ACKNOWLEDGED: Final = Outcome.ACKNOWLEDGED
 DONE: Final = Outcome.DONE
 
 
@@ -77,10 +85,13 @@ class BatchResult:
     __slots__ = (
         "_context",
         "_gone",
+        "_key_sizes",
         "_late",
         "_placed",
         "_places",
+        "_timestamps",
         "_unseen",
+        "_value_sizes",
         "base_offset",
         "base_timestamp",
         "callbacks",
@@ -88,14 +99,12 @@ class BatchResult:
         "error",
         "futures",
         "home",
-        "key_sizes",
+        "kept",
         "looked_at",
         "outcome",
         "partition",
         "timestamp_type",
-        "timestamps",
         "topic",
-        "value_sizes",
     )
 
     def __init__(self, home: Home, topic: str, partition: int, base_timestamp: int) -> None:
@@ -111,9 +120,10 @@ class BatchResult:
         self.looked_at = False
         self.futures: list[Future[None]] | None = None  # of tasks that await a record: a loop's own future is the cheapest
         self.callbacks: list[Any] | None = None  # delivery, callback, context, and so on: no object each
-        self.key_sizes: list[bytes] = []
-        self.value_sizes: list[bytes] = []
-        self.timestamps: list[bytes] | None = None  # None: one timestamp for all
+        self.kept: Kept | None = None
+        self._key_sizes: Sequence[int] = ()
+        self._value_sizes: Sequence[int] = ()
+        self._timestamps: Sequence[int] | None = None
         self._unseen: Unseen | None = None
         self._late: list[Any] | None = None
         self._places: dict[Delivery, list[int]] | None = None  # of callbacks; made when the first is taken back
@@ -124,8 +134,12 @@ class BatchResult:
 
     def get(self, index: int) -> RecordMetadata:
         """The metadata of the record at `index`, or what `Delivery.result` raises."""
+        if self.outcome is ACKNOWLEDGED:
+            self._read()
         if self.outcome is DONE:
             return self.metadata(index)
+        if self.outcome is ACKNOWLEDGED:
+            return self.metadata(index)._replace(offset=-1)
         error = self.failure()
         assert error is not None
         raise error
@@ -140,35 +154,48 @@ class BatchResult:
         return None if self.error is None else self.error.again()
 
     def metadata(self, index: int) -> RecordMetadata:
-        """The metadata of the record at `index`, made when it is asked for."""
-        offset = self.base_offset
-        timestamp = self.base_timestamp
-        if self.timestamps is not None:
-            timestamp += unvarint(self.timestamps[index][1:])
-        key_size = self.key_sizes[index]
-        value_size = self.value_sizes[index]
+        """The metadata of the record at `index`; only once DONE."""
+        timestamps = self._timestamps
         return _new_tuple(  # the class's own __new__ is a Python function, and three times slower
             RecordMetadata,
             (
                 self.topic,
                 self.partition,
-                offset + index if offset >= 0 else -1,
-                timestamp,
+                self.base_offset + index,
+                self.base_timestamp if timestamps is None else timestamps[index],
                 self.timestamp_type,
-                _UNVARINT.get(key_size) or unvarint(key_size),
-                _UNVARINT.get(value_size) or unvarint(value_size),
+                self._key_sizes[index],
+                self._value_sizes[index],
             ),
         )
+
+    def _read(self) -> None:
+        """Make numbers of what the records left, for all of them at the first one's asking. DONE, unless offsets are not known (acks=0)."""
+        if self.kept is None:
+            return
+        keys, values, runs = self.kept
+        self._key_sizes = _numbers(keys, self.count)
+        self._value_sizes = _numbers(values, self.count)
+        self._timestamps = None
+        if self.timestamp_type is _CREATE_TIME and runs != [0, 0]:
+            ends = [*runs[2::2], self.count]
+            self._timestamps = [
+                timestamp
+                for first, delta, end in zip(runs[0::2], runs[1::2], ends, strict=True)
+                for timestamp in repeat(self.base_timestamp + delta, end - first)
+            ]
+        self.kept = None
+        if self.base_offset >= 0:
+            self.outcome = DONE
 
     # Its one end
 
     def complete(self, base_offset: int, log_append_time_ms: int) -> None:
         """Acknowledged: who waits is woken by `waking`, once the caller's own state is consistent."""
-        self.outcome = DONE
+        self.outcome = ACKNOWLEDGED
         self.base_offset = base_offset
         if log_append_time_ms >= 0:
             self.base_timestamp = log_append_time_ms
-            self.timestamps = None
             self.timestamp_type = TimestampType.LOG_APPEND_TIME
 
     def fail(self, error: DeliveryError) -> None:
@@ -185,9 +212,8 @@ class BatchResult:
 
     # Who waits
 
-    def context(self) -> Context:
-        """The caller's context. Equal ones are kept once, not once for each record: the collector walks them."""
-        context = copy_context()
+    def shared(self, context: Context) -> Context:
+        """That context, or one equal to it that was kept before: the collector walks each that is kept."""
         try:
             is_equal = self._context == context
         except Exception:  # noqa: BLE001  (values of the user's, say arrays, whose == is no truth value)
@@ -199,7 +225,8 @@ class BatchResult:
 
     def add_callback(self, delivery: Delivery, callback: Callable[[Any], object], context: Context) -> None:
         """Call `callback(delivery)` soon: the batch ended before."""
-        self.look()
+        if self._unseen is not None:
+            self._unseen.seen = True
         if self._late is None:
             self._late = []
             self.home.loop.call_soon(self._run_late)  # one for all of them: a Handle each would be the main cost of gather
@@ -242,16 +269,18 @@ class BatchResult:
         if callbacks is not None:
             yield from self._calling_back(callbacks)
 
-    def _calling_back(self, callbacks: list[Any]) -> Iterator[int]:
-        triples = list(_triples(callbacks) if self._gone else _zipped(callbacks))
-        order = [triple[0].index for triple in triples]
+    def _calling_back(self, flat: list[Any]) -> Iterator[int]:
+        if self._gone:
+            flat = [part for triple in _triples(flat) for part in triple]
+        deliveries, callbacks, contexts = flat[0::3], flat[1::3], flat[2::3]
+        order = list(map(_index, deliveries))
         if order != sorted(order):
-            triples.sort(key=lambda triple: triple[0].index)
-        loop = self.home.loop
-        for at, (delivery, callback, context) in enumerate(triples, 1):
-            run_callback(loop, context, callback, delivery)
-            if not at % _STRIDE:
-                yield _STRIDE
+            places = sorted(range(len(order)), key=order.__getitem__)
+            deliveries, callbacks, contexts = ([kind[at] for at in places] for kind in (deliveries, callbacks, contexts))
+        for first in range(0, len(deliveries), _STRIDE):
+            some = slice(first, first + _STRIDE)
+            run_callbacks(self.home.loop, contexts[some], callbacks[some], deliveries[some])
+            yield _STRIDE
 
     @property
     def is_awaited(self) -> bool:
@@ -259,9 +288,28 @@ class BatchResult:
         return self.futures is not None or self.callbacks is not None
 
     def _run_late(self) -> None:
-        late, self._late = self._late, None
-        for delivery, callback, context in _zipped(late or ()):
-            run_callback(self.home.loop, context, callback, delivery)
+        late, self._late = self._late or [], None
+        run_callbacks(self.home.loop, late[2::3], late[1::3], late[0::3])
+
+
+def compact(lengths: list[bytes]) -> list[bytes] | bytes:
+    """What records have in common once: their deliveries may be kept by the million."""
+    different = set(lengths)
+    return different.pop() if len(different) == 1 else lengths
+
+
+def _numbers(lengths: list[bytes] | bytes, count: int) -> Sequence[int]:
+    if isinstance(lengths, bytes):
+        return _equal(unvarint(lengths), max(count, _EQUAL))
+    try:
+        return tuple(map(_UNVARINT.__getitem__, lengths))
+    except KeyError:
+        return tuple(map(unvarint, lengths))
+
+
+@lru_cache(64)
+def _equal(number: int, count: int) -> Sequence[int]:
+    return (number,) * count
 
 
 def _triples(flat: Iterable[Any]) -> Iterator[tuple[Any, Any, Any]]:

@@ -8,14 +8,16 @@ and no Handle per waiting task either. Knows nothing of what is waited for.
 from __future__ import annotations
 
 from asyncio import CancelledError, InvalidStateError
+from itertools import repeat
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
     from contextvars import Context
 
-__all__ = ["Waiter", "run_callback"]
+__all__ = ["Waiter", "run_callback", "run_callbacks"]
 
 
 def run_callback(loop: AbstractEventLoop, context: Context, callback: Callable[[Any], object], argument: Any) -> None:
@@ -29,6 +31,27 @@ def run_callback(loop: AbstractEventLoop, context: Context, callback: Callable[[
         raise
     except BaseException as error:  # noqa: BLE001  (asyncio's own Handle does the same)
         loop.call_exception_handler({"message": f"Exception in callback {callback!r}", "exception": error})
+
+
+def run_callbacks(
+    loop: AbstractEventLoop, contexts: Sequence[Context], callbacks: Sequence[Callable[[Any], object]], arguments: Sequence[Any]
+) -> None:
+    """`run_callback` for each; those of one context, as of one `gather`, enter it once."""
+    if contexts and all(map(is_, contexts, repeat(contexts[0]))):
+        contexts[0].run(_run_all, loop, callbacks, arguments)
+        return
+    for context, callback, argument in zip(contexts, callbacks, arguments, strict=True):
+        run_callback(loop, context, callback, argument)
+
+
+def _run_all(loop: AbstractEventLoop, callbacks: Sequence[Callable[[Any], object]], arguments: Sequence[Any]) -> None:
+    for callback, argument in zip(callbacks, arguments, strict=True):
+        try:
+            callback(argument)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001  (as above)
+            loop.call_exception_handler({"message": f"Exception in callback {callback!r}", "exception": error})
 
 
 class Waiter:

@@ -33,7 +33,7 @@ def test_keys_hash_as_in_java(key: bytes, hashed: int) -> None:
     | st.integers(250, 270).map(lambda size: b"\xff\x80\x7f\x00" * (size // 4) + b"\xfe" * (size % 4))
 )
 def test_keys_hash_as_in_other_clients(client: str, key: bytes) -> None:
-    """Of every length, also where unpacking is no longer prepared; text is hashed in a way of its own."""
+    """Of every length, also where nothing is remembered of them."""
     assert murmur2(key) == MURMURS[client](key) % 2**32
 
 
@@ -43,14 +43,24 @@ def test_a_hash_has_32_bits(key: bytes) -> None:
     assert 0 <= murmur2(key) < 2**32
 
 
-def test_what_is_remembered_of_text_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And hashes stay right when it is forgotten."""
-    monkeypatch.setattr(module, "_MOST_MIXED", 10)
-    monkeypatch.setattr(module, "_mixed", {})
-    for number in range(1000):
-        key = b"%04d" % number
-        assert murmur2(key) == MURMURS["aiokafka"](key) % 2**32
-        assert len(module._mixed) <= 10
+def test_remembered_heads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In number and in length; and hashes stay right when they are forgotten."""
+    monkeypatch.setattr(module, "_MOST_HEADS", 10)
+    monkeypatch.setattr(module, "_heads", ({}, {}, {}, {}))
+    for number in range(100):
+        for filler in (b"", b".", b"..", b"...", b"." * 100):
+            key = b"%08d%s" % (number * 10_007, filler)
+            for _ in range(2):
+                assert murmur2(key) == MURMURS["aiokafka"](key) % 2**32
+            assert all(len(heads) <= 10 and all(len(head) < 64 for head in heads) for heads in module._heads)
+
+
+@pytest.mark.parametrize("sizes", [(4, 5, 6, 7), (7, 6, 5, 4), (20, 16, 19, 17)])
+def test_keys_that_begin_alike_but_differ_in_size(sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The size goes into the hash before the first byte."""
+    monkeypatch.setattr(module, "_heads", ({}, {}, {}, {}))
+    for size in sizes:
+        assert murmur2(b"a" * size) == MURMURS["aiokafka"](b"a" * size) % 2**32
 
 
 def test_a_text_is_no_key() -> None:

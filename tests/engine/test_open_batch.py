@@ -37,16 +37,16 @@ def test_what_is_appended_is_what_a_reader_reads(records: list[Any], room: int) 
         for timestamp_ms, key, value, headers, is_plain in records:
             key, value = (bytes(part) if isinstance(part, int) else part for part in (key, value))  # a number stands for so many zeros
             if is_plain and not headers:
-                index = batch.append(timestamp_ms, key, value)
+                delivery = batch.append(timestamp_ms, key, value)
             else:
                 encoded = encode_headers(headers) if headers else b"\0"
-                index = batch.append_record(timestamp_ms, key, value, encoded)
-                if index < 0:
+                delivery = batch.append_record(timestamp_ms, key, value, encoded)
+                if delivery is None:
                     batch.grow(size_limit(key, value, encoded))
-                    index = batch.append_record(timestamp_ms, key, value, encoded)
-                assert index >= 0
-            if index >= 0:
-                assert index == len(wanted)
+                    delivery = batch.append_record(timestamp_ms, key, value, encoded)
+                assert delivery is not None
+            if delivery is not None:
+                assert (delivery.index, delivery._result) == (len(wanted), result)
                 wanted.append((timestamp_ms, key, value, headers))
         if not wanted:
             return
@@ -68,7 +68,7 @@ def test_what_is_appended_is_what_a_reader_reads(records: list[Any], room: int) 
 def test_the_sentinel_takes_nothing() -> None:
     """A partition without an open batch says no to everything, at any time."""
     for timestamp_ms in (0, 1, 1_700_000_000_000):
-        assert FULL.append(timestamp_ms, b"k", b"v") == -1
-        assert FULL.append(timestamp_ms, None, b"") == -1
-        assert FULL.append_record(timestamp_ms, b"k", b"v", b"\0") == -1
+        assert FULL.append(timestamp_ms, b"k", b"v") is None
+        assert FULL.append(timestamp_ms, None, b"") is None
+        assert FULL.append_record(timestamp_ms, b"k", b"v", b"\0") is None
     assert FULL.count == 0
