@@ -150,6 +150,8 @@ class BatchResult:
             raise InvalidStateError("The record is still on its way.")
         if self.outcome is Outcome.CANCELLED:
             raise CancelledError
+        if self.outcome is ACKNOWLEDGED:
+            self._read()
         self.look()
         return None if self.error is None else self.error.again()
 
