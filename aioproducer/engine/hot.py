@@ -272,6 +272,7 @@ class SendPath(Generic[K, V]):
         topic: str,
         value: V | None = None,
         key: K | None = None,
+        *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers = (),
