@@ -28,8 +28,10 @@ __all__ = [
     "TABLE",
     "VARINT",
     "encode_headers",
+    "encode_record",
     "field_size",
     "header",
+    "record_size",
     "size_limit",
     "unvarint",
     "varint",
@@ -90,6 +92,8 @@ def encode_headers(headers: Headers) -> bytes:
         parts = [varint(len(headers))]
     except TypeError as error:
         raise SerializationError(f"headers are a sequence of pairs, not {type(headers).__name__}") from error
+    if isinstance(headers, dict):
+        raise SerializationError("headers are a sequence of pairs, not dict: give list(headers.items())")
     for header_ in headers:
         try:
             key, value = header_
@@ -108,6 +112,21 @@ def encode_headers(headers: Headers) -> bytes:
     return b"".join(parts)
 
 
+def record_size(offset_delta: int, timestamp_delta: int, key: Buffer | None, value: Buffer | None, headers: bytes) -> int:
+    """Bytes of a record in a batch, with its length before it; `headers` are encoded."""
+    fields = field_size(-1 if key is None else len(key)) + field_size(-1 if value is None else len(value))
+    return field_size(1 + len(varint(timestamp_delta)) + len(varint(offset_delta)) + fields + len(headers))
+
+
+def encode_record(offset_delta: int, timestamp_delta: int, key: Buffer | None, value: Buffer | None, headers: bytes) -> bytes:
+    """One record of a batch, whole; `headers` are encoded."""
+    parts: list[Buffer] = [b"\0", varint(timestamp_delta), varint(offset_delta)]
+    for data in (key, value):
+        parts += (NULL,) if data is None else (varint(len(data)), data)
+    body = b"".join((*parts, headers))
+    return varint(len(body)) + body
+
+
 def size_limit(key: bytes | None, value: bytes | None, headers: bytes) -> int:
     """The most bytes that a batch of this one record can have, uncompressed (Java's `estimateSizeInBytesUpperBound`)."""
     key_size = -1 if key is None else len(key)
@@ -124,8 +143,13 @@ def header(
     producer_id: int = -1,
     epoch: int = -1,
     sequence: int = -1,
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    last_offset_delta: int | None = None,
 ) -> bytes:
-    """The 61 bytes before `payload`, CRC-32C included; a rewrite for an epoch bump makes new ones."""
-    tail = _TAIL.pack(attributes, count - 1, base_timestamp, max_timestamp, producer_id, epoch, sequence, count)
+    """The 61 bytes before `payload`, CRC-32C included; a rewrite for an epoch bump makes new ones. Without a last offset delta: no gaps."""
+    last = count - 1 if last_offset_delta is None else last_offset_delta
+    tail = _TAIL.pack(attributes, last, base_timestamp, max_timestamp, producer_id, epoch, sequence, count)
     crc = crc32c(payload, crc32c(tail))
-    return _HEAD.pack(0, OVERHEAD - 12 + len(payload), -1, 2) + _CRC.pack(crc) + tail
+    return _HEAD.pack(base_offset, OVERHEAD - 12 + len(payload), leader_epoch, 2) + _CRC.pack(crc) + tail
