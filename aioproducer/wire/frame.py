@@ -126,8 +126,8 @@ def _behind(header: bytes, body: Sequence[Buffer]) -> list[Buffer]:
 class FrameReader:
     """Cuts a stream of bytes into frames, without their sizes.
 
-    A frame that comes whole is copied once; one that comes in pieces twice, however many they are. After a ProtocolError nothing
-    that follows can be told apart: close the connection.
+    A frame that comes whole is copied once; one that comes in pieces twice, however many they are. After a size that cannot be,
+    nothing that follows can be told apart: the frames before it are given, then close the connection.
 
     Args:
         limit: the size in bytes that no frame exceeds.
@@ -136,14 +136,30 @@ class FrameReader:
     def __init__(self, limit: int = FRAME_LIMIT) -> None:
         self._limit = limit
         self._begun = bytearray()  # a frame that is not whole yet, with its size
+        self._trouble: ProtocolError | None = None
 
     def feed(self, data: Buffer) -> list[bytes]:
-        """Take what came in; give back the frames that are whole now.
+        """Take what came in; give back the frames that are whole now. Then `check`.
 
         Raises:
-            ProtocolError: a size that no Kafka peer sends. Its text names what may be on the other side.
+            ProtocolError: a size that no Kafka peer sends, and no whole frame before it. Its text names what may be on the other side.
         """
+        self.check()
         frames: list[bytes] = []
+        try:
+            self._cut(data, frames)
+        except ProtocolError as error:
+            self._trouble = error
+            if not frames:
+                raise
+        return frames
+
+    def check(self) -> None:
+        """ProtocolError: what came behind the last whole frame cannot be the size of one."""
+        if self._trouble is not None:
+            raise self._trouble
+
+    def _cut(self, data: Buffer, frames: list[bytes]) -> None:
         at, end = 0, len(data)
         if self._begun:
             at = self._go_on(memoryview(data), frames)
@@ -155,7 +171,6 @@ class FrameReader:
             at = stop
         if at < end:
             self._begun += data[at:]
-        return frames
 
     def _go_on(self, data: memoryview, frames: list[bytes]) -> int:
         """Add to the frame that has begun; how much of `data` it took."""

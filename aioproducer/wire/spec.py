@@ -116,7 +116,8 @@ def _default(match: re.Match[str], kind: str) -> object:
         return ()
     if match["default"]:
         return match["default"] == "true" or int(match["default"])
-    return None if match["null"] else _IMPLICIT.get(kind, 0)
+    is_always_nullable = match["null"] and not match["null_versions"]
+    return None if is_always_nullable else _IMPLICIT.get(kind, 0)
 
 
 def _versions(word: str | None) -> range:

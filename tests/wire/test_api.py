@@ -11,14 +11,24 @@ from aioproducer.wire.messages import SPECS
 def test_the_versions_that_we_speak() -> None:
     """What the producer and the fake cluster were written for."""
     assert CLIENT_VERSIONS == {
-        ApiKey.PRODUCE: (3, 13),
+        ApiKey.PRODUCE: (0, 13),
         ApiKey.FETCH: (4, 17),
         ApiKey.LIST_OFFSETS: (1, 9),
         ApiKey.METADATA: (0, 13),
+        ApiKey.OFFSET_COMMIT: (2, 10),
+        ApiKey.OFFSET_FETCH: (1, 10),
         ApiKey.FIND_COORDINATOR: (0, 6),
+        ApiKey.JOIN_GROUP: (0, 9),
+        ApiKey.HEARTBEAT: (0, 4),
+        ApiKey.LEAVE_GROUP: (0, 5),
+        ApiKey.SYNC_GROUP: (0, 5),
         ApiKey.API_VERSIONS: (0, 4),
         ApiKey.CREATE_TOPICS: (2, 7),
+        ApiKey.DELETE_TOPICS: (1, 6),
         ApiKey.INIT_PRODUCER_ID: (0, 5),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
+        ApiKey.DESCRIBE_CONFIGS: (1, 4),
+        ApiKey.CREATE_PARTITIONS: (0, 3),
     }
 
 
@@ -38,14 +48,19 @@ def test_each_request_has_its_answer() -> None:
         ((0, 9), 9),
         ((3, 3), 3),
         ((13, 20), 13),
-        ((0, 2), None),  # a broker before 0.11
+        ((0, 2), 2),  # a broker before 0.11
         ((14, 20), None),
         ((9, 8), None),
     ],
 )
 def test_the_highest_common_version_is_taken(theirs: tuple[int, int], version: int | None) -> None:
-    """For Produce, of which we know 3 to 13."""
+    """For Produce, of which we know 0 to 13."""
     assert negotiate(ApiKey.PRODUCE, {0: theirs, 3: (0, 13)}) == version
+
+
+def test_a_version_that_we_forgot_is_not_taken() -> None:
+    """A broker of Kafka 0.9 knows Fetch 0 to 1; we know 4 and above."""
+    assert negotiate(ApiKey.FETCH, {1: (0, 1)}) is None
 
 
 def test_a_request_that_the_broker_does_not_list_has_no_version() -> None:

@@ -205,3 +205,22 @@ def test_a_stranger_is_named(start: bytes, words: str) -> None:
     """A wrong port is the usual cause of a wrong size: the error says what seems to be there."""
     with pytest.raises(ProtocolError, match=words):
         FrameReader().feed(start)
+
+
+@pytest.mark.parametrize("begun", [b"", b"\0\0", b"\0\0\0\x05fi"], ids=["nothing", "a size", "a frame"])
+def test_frames_before_a_bad_size_are_given(begun: bytes) -> None:
+    """They are answers to what was asked; only what follows cannot be told apart."""
+    reader = FrameReader()
+    assert reader.feed(begun) == []
+    whole = (_framed(b"first") + _framed(b"second"))[len(begun) :]
+    assert reader.feed(whole + b"HTTP/1.1") == [b"first", b"second"]
+    for look in (reader.check, lambda: reader.feed(b"more")):
+        with pytest.raises(ProtocolError, match="HTTP server"):
+            look()
+
+
+def test_a_stream_without_trouble_passes_the_check() -> None:
+    """Also in the midst of a frame."""
+    reader = FrameReader()
+    assert reader.feed(_framed(b"one") + b"\0\0\0\x09begun") == [b"one"]
+    reader.check()

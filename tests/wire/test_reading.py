@@ -4,35 +4,16 @@ from __future__ import annotations
 
 import random
 import tracemalloc
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from wire_samples import EVERY_CODEC, encoded, in_steps, messages
+from wire_samples import EVERY_CODEC, VARINT_4E9, encoded, full_sample, in_steps, messages, mutated
 
 from aioproducer.errors import ProtocolError
 from aioproducer.wire.messages import SPECS
 from aioproducer.wire.schema import Message, codec, message
-
-if TYPE_CHECKING:
-    from aioproducer.wire.spec import Field
-
-_VARINT_4E9 = b"\xff\xff\xff\xff\x0f"
-
-
-def _full(path: str, fields: list[Field], version: int) -> Any:
-    """A message with something in every field and two of everything."""
-    singles = {"str": "text", "bytes": b"records", "uuid": bytes(range(16)), "bool": True}
-    values = {}
-    for field in fields:
-        single = _full(field.path, field.fields, version) if field.kind == "struct" else singles.get(field.kind, 3)
-        values[field.name] = [single, single] if field.is_array else single
-    return message(path, **values)
-
-
-def _sample(name: str, version: int) -> bytes:
-    return encoded(name, version, _full(name, SPECS[name].fields, version))
 
 
 def _decoded(name: str, version: int, data: bytes) -> Any:
@@ -55,29 +36,11 @@ def _outcome(name: str, version: int, data: bytes) -> Any:
     return decoded
 
 
-def _mutated(data: bytes, chance: random.Random) -> bytes:
-    changed = bytearray(data)
-    for _ in range(chance.randint(1, 4)):
-        at = chance.randrange(len(changed) + 1)
-        match chance.randrange(5):
-            case 0:
-                changed[at : at + 1] = bytes([chance.randrange(256)])
-            case 1:
-                changed[at : at + 4] = chance.choice([b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\xff\xff\xff\xfe", _VARINT_4E9])
-            case 2:
-                changed[at:at] = chance.choice([b"\xff", _VARINT_4E9, b"\xff\xff\xff\xff\xff\x01", b"\0"])
-            case 3:
-                del changed[at:]
-            case _:
-                del changed[at : at + chance.randint(1, 5)]
-    return bytes(changed)
-
-
 @pytest.mark.parametrize(("name", "version"), EVERY_CODEC)
 def test_mutated_bytes_give_a_message_or_a_protocol_error(name: str, version: int) -> None:
     """Whatever is done to a message's bytes, decoding ends in a message or in a ProtocolError, in both decoders alike."""
-    data, chance = _sample(name, version), random.Random(f"{name} {version}")
-    outcomes = [_outcome(name, version, _mutated(data, chance)) for _ in range(80)]
+    data, chance = full_sample(name, version), random.Random(f"{name} {version}")
+    outcomes = [_outcome(name, version, mutated(data, chance)) for _ in range(80)]
     assert len(data) < 8 or any(isinstance(outcome, ProtocolError) for outcome in outcomes)
 
 
@@ -92,7 +55,7 @@ def test_noise_gives_a_message_or_a_protocol_error(name: str, version: int, data
 @pytest.mark.parametrize(("name", "version"), EVERY_CODEC)
 def test_a_message_that_ends_early_or_goes_on_is_refused(name: str, version: int) -> None:
     """Each beginning of a message, and the message with a byte behind it, is a ProtocolError that names the message."""
-    data = _sample(name, version)
+    data = full_sample(name, version)
     for end in range(len(data)):
         with pytest.raises(ProtocolError, match=f"^{name} v{version}: "):
             codec(name, version).decode(data[:end])
@@ -103,8 +66,8 @@ def test_a_message_that_ends_early_or_goes_on_is_refused(name: str, version: int
 @pytest.mark.parametrize(("name", "version"), EVERY_CODEC)
 def test_no_count_or_length_makes_memory(name: str, version: int) -> None:
     """A huge number at any place of a message is refused, or is a number, before memory of that size is taken."""
-    data = _sample(name, version)
-    huge = _VARINT_4E9 if version >= SPECS[name].flexible else b"\x7f\xff\xff\xff"
+    data = full_sample(name, version)
+    huge = VARINT_4E9 if version >= SPECS[name].flexible else b"\x7f\xff\xff\xff"
     codec(name, version).decode(data)  # compiles it
     tracemalloc.start()
     try:
@@ -157,7 +120,7 @@ def test_unknown_tags_are_skipped(tags: bytes) -> None:
     assert codec("InitProducerId.request", 2).decode(b"\0\0\0\0\x09" + tags).transaction_timeout_ms == 9
 
 
-@pytest.mark.parametrize("tags", [b"\x01", b"\x01\x07", b"\x01\x07\x04abc", b"\xff\xff\xff\xff\x0f\x07\0", b"\x01\x07" + _VARINT_4E9])
+@pytest.mark.parametrize("tags", [b"\x01", b"\x01\x07", b"\x01\x07\x04abc", b"\xff\xff\xff\xff\x0f\x07\0", b"\x01\x07" + VARINT_4E9])
 def test_tags_that_lead_past_the_end_are_refused(tags: bytes) -> None:
     """A tagged field's size is held against the bytes left, as is their count."""
     with pytest.raises(ProtocolError):

@@ -34,7 +34,7 @@ def test_a_codec_is_made_once() -> None:
     assert codec("Produce.request", 9).encode is codec("Produce.request", 9).encode
 
 
-@pytest.mark.parametrize(("name", "version"), [("Produce.request", 2), ("Produce.request", 14), ("Metadata.response", -1)])
+@pytest.mark.parametrize(("name", "version"), [("Fetch.request", 3), ("Produce.request", 14), ("Metadata.response", -1)])
 def test_an_unknown_version_is_named(name: str, version: int) -> None:
     """The error says which versions there are."""
     with pytest.raises(ValueError, match=r"is known in versions \d+ to \d+, not"):

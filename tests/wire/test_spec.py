@@ -36,7 +36,7 @@ def test_each_word_of_a_line_has_its_meaning() -> None:
     words, loudness, ids, who, polite = parse(_TEXT)["Greet.request"].fields
     text, when = words.fields
     assert (words.kind, words.is_array, 1 in words.versions, 2 in words.versions) == ("struct", True, False, True)
-    assert (text.kind, 3 in text.null_versions, 4 in text.null_versions, text.default) == ("str", False, True, None)
+    assert (text.kind, 3 in text.null_versions, 4 in text.null_versions, text.default) == ("str", False, True, "")
     assert (list(when.versions), when.default) == ([1, 2, 3], -1)
     assert (loudness.default, 0 in loudness.null_versions, 5 in loudness.versions) == (0, False, True)
     assert (ids.kind, ids.is_array, 0 in ids.null_versions, ids.default) == ("i32", True, True, ())

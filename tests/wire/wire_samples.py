@@ -12,9 +12,12 @@ from aioproducer.wire.schema import codec, message_type
 from aioproducer.wire.spec import ZERO_ID
 
 if TYPE_CHECKING:
+    import random
+
     from aioproducer.wire.spec import Field
 
 EVERY_CODEC = [(name, version) for name, spec in SPECS.items() for version in spec.versions]
+VARINT_4E9 = b"\xff\xff\xff\xff\x0f"
 _BITS = {"i8": 7, "i16": 15, "i32": 31, "i64": 63}
 _KNOWN_ERRORS = st.sampled_from([-1, 0, 1, 2, 3, 6, 7, 10, 35, 87])  # kio refuses codes that it does not know
 
@@ -45,6 +48,40 @@ def in_steps(name: str, version: int, data: bytes) -> tuple[Any, int]:
         except StopIteration as end:
             return end.value, steps
         steps += 1
+
+
+def full_message(path: str, fields: list[Field]) -> Any:
+    """A message with something in every field and two of everything."""
+    singles = {"str": "text", "bytes": b"records", "uuid": bytes(range(16)), "bool": True}
+    values = {}
+    for field in fields:
+        single = full_message(field.path, field.fields) if field.kind == "struct" else singles.get(field.kind, 3)
+        values[field.name] = [single, single] if field.is_array else single
+    return message_type(path)(**values)
+
+
+def full_sample(name: str, version: int) -> bytes:
+    """That, in a version."""
+    return encoded(name, version, full_message(name, SPECS[name].fields))
+
+
+def mutated(data: bytes, chance: random.Random) -> bytes:
+    """The bytes with one to four changes."""
+    changed = bytearray(data)
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(len(changed) + 1)
+        match chance.randrange(5):
+            case 0:
+                changed[at : at + 1] = bytes([chance.randrange(256)])
+            case 1:
+                changed[at : at + 4] = chance.choice([b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\xff\xff\xff\xfe", VARINT_4E9])
+            case 2:
+                changed[at:at] = chance.choice([b"\xff", VARINT_4E9, b"\xff\xff\xff\xff\xff\x01", b"\0"])
+            case 3:
+                del changed[at:]
+            case _:
+                del changed[at : at + chance.randint(1, 5)]
+    return bytes(changed)
 
 
 def _structures(path: str, fields: list[Field], version: int, *, tame: bool) -> st.SearchStrategy[Any]:

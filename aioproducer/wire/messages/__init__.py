@@ -1,0 +1,23 @@
+"""The messages, field by field, as text that `spec` reads. Knows nothing of how they become bytes.
+
+Names, types, versions, tags and defaults are facts of Kafka's open protocol, as its message definitions state them
+(`clients/src/main/resources/common/message/*.json`, Apache-2.0).
+
+A line is `name type [versions] [tagN] [=default]`; the fields of a structure stand indented below it.
+
+    i8 i16 i32 i64 bool uuid str bytes   as in Kafka; a uuid is 16 raw bytes, bytes stand for records too
+    {}    [] [i32] [str]                 a structure; an array of structures, of numbers, of strings
+    ?     ?12+                           may be null: always, or from version 12 on
+    3+    0-12                           the versions that have the field; all, if it does not say
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aioproducer.wire.messages import admin, cluster, fetch, groups, produce
+from aioproducer.wire.spec import parse
+
+__all__ = ["SPECS"]
+
+SPECS: Final = parse("".join(family.TEXT for family in (produce, cluster, fetch, groups, admin)))
