@@ -1,24 +1,34 @@
-"""For tests of code that uses this package: a Kafka cluster within the process, and a real one beside it.
+"""For tests of code that uses this package: a Kafka cluster within the process, real ones beside it, and a producer that records.
 
-`FakeCluster` needs nothing but this package; `KafkaServer` needs Java. Neither is imported before it is asked for, as pytest
-imports this package with its plugin.
+`FakeCluster` and `RecordingProducer` need nothing but this package; `KafkaServer` and `KafkaCluster` need Java. None is imported
+before it is asked for, as pytest imports this package with its plugin.
 """
 
-from __future__ import annotations
+import importlib as _importlib
+import typing as _typing
 
-import importlib
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from aioproducer.testing.cluster import FakeCluster
+    from aioproducer.testing.jumping import run_jumping
+    from aioproducer.testing.kafka_cluster import KafkaCluster
     from aioproducer.testing.kafka_server import KafkaServer
+    from aioproducer.testing.proxy import FaultProxy
+    from aioproducer.testing.recording import RecordingProducer
 
-__all__ = ["FakeCluster", "KafkaServer"]
+__all__ = ["FakeCluster", "FaultProxy", "KafkaCluster", "KafkaServer", "RecordingProducer", "run_jumping"]
 
-_HOMES: Final = {"FakeCluster": "aioproducer.testing.cluster", "KafkaServer": "aioproducer.testing.kafka_server"}
+_HOMES = {
+    "FakeCluster": "cluster",
+    "FaultProxy": "proxy",
+    "KafkaCluster": "kafka_cluster",
+    "KafkaServer": "kafka_server",
+    "RecordingProducer": "recording",
+    "run_jumping": "jumping",
+}
 
+if not _typing.TYPE_CHECKING:  # a type checker that saw it would take every name for there
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(_importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -232,7 +232,7 @@ class _Connection:
         self._next += 1
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = answer
-        self._stream.writelines(encode_request(key, version, correlation_id, "aioproducer-testing", body))
+        self._stream.write(b"".join(encode_request(key, version, correlation_id, "aioproducer-testing", body)))
         frame = await answer
         _, offset = decode_response(key, version, frame)
         return codec(f"{NAMES[key]}.response", version).decode(frame, offset)
@@ -253,6 +253,7 @@ class _Connection:
                     raise ProtocolError("an answer to no question")
                 if not waiter.done():  # cancelled: nobody waits for it
                     waiter.set_result(frame)
+            self._frames.check()
         except ProtocolError as error:
             self._fail(error)
             if self._stream is not None:

@@ -8,7 +8,7 @@
         assert cluster.values("orders") == [b"v"]
 
 Its loop's clock times delays and waits, so that a loop whose time jumps makes them jump. It shares `wire` and `records` with the
-client, nothing else; knows nothing of producers.
+client, nothing else; knows nothing of producers. What can be scripted is in `trouble`.
 """
 
 from __future__ import annotations
@@ -16,53 +16,36 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections import Counter, deque
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from aioproducer.testing.broker import FakeBroker
-from aioproducer.testing.faults import Faults, Hang, Rule
+from aioproducer.testing.groups import Groups
 from aioproducer.testing.handlers import HANDLERS
+from aioproducer.testing.handlers.handler import Handler
+from aioproducer.testing.journal import Journal, Request, Violation
 from aioproducer.testing.memory import MemoryNetwork
+from aioproducer.testing.releases import NEWEST, ranges
 from aioproducer.testing.topics import Topics
+from aioproducer.testing.trouble import Trouble
+from aioproducer.wire.api import CLIENT_VERSIONS, NAMES, ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from aioproducer.records.reader import Record
-    from aioproducer.testing.faults import Kind, Spoil, When
+    from aioproducer.testing.call import Call
     from aioproducer.testing.log import PartitionLog
+    from aioproducer.testing.trouble import H
     from aioproducer.wire.frame import RequestHeader
 
 __all__ = ["FakeCluster", "Request", "Violation"]
 
-_NAMED: Final = {handler.name: handler for handler in HANDLERS.values()}
-_REMEMBERED: Final = 100_000
+_KEYS: Final = {name: key for key, name in NAMES.items()}
 _cluster_numbers: Final = itertools.count(1)
 
 
-class Request(NamedTuple):
-    """A request that a broker took. `at` is the loop's time in seconds; `connection` counts them over the whole cluster."""
-
-    at: float
-    broker: int
-    connection: int
-    api: str
-    version: int
-    client_id: str | None
-    message: Any
-
-
-class Violation(NamedTuple):
-    """What a client sent that no broker takes; its connection was closed."""
-
-    at: float
-    broker: int
-    connection: int
-    what: str
-
-
-class FakeCluster:
-    """Brokers 1, 2, ... that answer ApiVersions, Metadata, Produce, Fetch, ListOffsets and FindCoordinator.
+class FakeCluster(Trouble):
+    """Brokers 1, 2, ... that answer as Kafka's do, as far as producers and consumers ask (`handlers` lists the requests).
 
     An asynchronous context manager; what was logged can be looked at afterwards too. A batch is checked by its header (CRC-32C,
     counts) when it is appended; its records are decoded and checked when `values` or `records` looks at them.
@@ -70,14 +53,15 @@ class FakeCluster:
     Args:
         brokers: how many.
         memory: streams within the loop instead of sockets; give clients `client_options`.
-        versions: lowest and highest version by request, where they shall differ from Kafka 4.3's: `{"Produce": (3, 9)}` is Kafka 2.8.
+        version: the release of Kafka whose versions of requests it speaks, from "0.9" to "4.3".
+        versions: lowest and highest version by request, where they shall differ: `{"Produce": (3, 9)}`.
         auto_create: whether Metadata makes topics that it is asked for, as `auto.create.topics.enable` does.
         default_partitions: how many partitions such topics have.
         verify_records: decode every record when it is appended, and answer INVALID_RECORD if it does not decode.
         wall_clock: seconds since the epoch, for LogAppendTime.
 
     Attributes:
-        brokers: `FakeBroker` by number, each with `stop`, `start`, `pause`, `resume`.
+        brokers: `FakeBroker` by number: `stop`, `start`, `pause`, `resume`, `vanish`, `retire`, `relocate`, `renumber`, `advertise`.
         violations: what clients sent that no broker takes.
     """
 
@@ -86,6 +70,7 @@ class FakeCluster:
         brokers: int = 1,
         *,
         memory: bool = False,
+        version: str = NEWEST,
         versions: Mapping[str, tuple[int, int]] | None = None,
         auto_create: bool = False,
         default_partitions: int = 1,
@@ -95,18 +80,18 @@ class FakeCluster:
         if brokers < 1:
             raise ValueError(f"a cluster has at least 1 broker, not {brokers}")
         self.network = MemoryNetwork() if memory else None
-        self.brokers = {node_id: FakeBroker(self, node_id) for node_id in range(1, brokers + 1)}
-        self.topics = Topics(tuple(self.brokers), verify=verify_records)
-        self.faults = Faults()
-        self.violations: list[Violation] = []
-        self.versions = _versions(versions or {})
+        self.versions = _versions(version, versions or {})
+        self.brokers: dict[int, FakeBroker] = {}
+        super().__init__(_KEYS, self.brokers)
+        for node_id in range(1, brokers + 1):
+            self.brokers[node_id] = FakeBroker(self, node_id, self.versions)
+        self.topics = Topics(self.brokers.keys(), verify=verify_records)
+        self.groups = Groups()
         self.cluster_id = f"fake-cluster-{next(_cluster_numbers)}"
         self.auto_create = auto_create
         self.default_partitions = default_partitions
         self._wall_clock = wall_clock
-        self._requests: deque[Request] = deque(maxlen=_REMEMBERED)
-        self._seen: Counter[str] = Counter()
-        self._watchers: list[asyncio.Future[None]] = []
+        self._journal = Journal()
         self._connections = itertools.count(1)
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -126,22 +111,53 @@ class FakeCluster:
     async def _stop(self) -> None:
         for broker in self.brokers.values():
             await broker.close()
-        for watcher in self._watchers:
-            if not watcher.done():
-                watcher.set_exception(RuntimeError("the fake cluster was stopped before the requests came"))
+        self._journal.close()
+        self.groups.close()
 
     # --- where it is
 
     @property
     def bootstrap_servers(self) -> str:
         """The addresses of its brokers, as clients take them."""
-        return ",".join(f"{broker.host}:{broker.port}" for broker in self.brokers.values())
+        return ",".join(f"{host}:{port}" for host, port in (broker.address for broker in self.brokers.values()))
 
     @property
     def client_options(self) -> dict[str, Any]:
         """What a `Producer` needs to reach it: `bootstrap_servers` and, in memory, `dialer`."""
         options: dict[str, Any] = {"bootstrap_servers": self.bootstrap_servers}
         return options if self.network is None else {**options, "dialer": self.network}
+
+    # --- its brokers
+
+    async def add_broker(self, node_id: int | None = None) -> FakeBroker:
+        """Start one more broker, with the next free number or this one; it leads nothing until `move_leader`."""
+        number = max(self.brokers, default=0) + 1 if node_id is None else node_id
+        if number in self.brokers:
+            raise ValueError(f"there is a broker {number}")
+        added = FakeBroker(self, number, self.versions)
+        await added.start()
+        self.brokers[number] = added
+        return added
+
+    def speak(self, version: str = NEWEST, versions: Mapping[str, tuple[int, int]] | None = None, *, broker: int | None = None) -> None:
+        """Let the brokers, or one of them, be of another release from now on, as in an upgrade or downgrade.
+
+        Their connections are reset, as by the restart that such a change takes. Arguments and errors as of the class.
+        """
+        spoken = _versions(version, versions or {})
+        for changed in self.brokers.values() if broker is None else [self._broker(broker)]:
+            changed.versions = spoken
+            changed.disconnect_all()
+
+    def _broker(self, broker: int) -> FakeBroker:
+        if broker not in self.brokers:
+            raise ValueError(f"there is no broker {broker}; there are {sorted(self.brokers)}")
+        return self.brokers[broker]
+
+    def disconnect_all(self) -> None:
+        """Reset every connection to every broker."""
+        for broker in self.brokers.values():
+            broker.disconnect_all()
 
     # --- topics and leaders
 
@@ -168,8 +184,8 @@ class FakeCluster:
 
     def move_leader(self, topic: str, partition: int, to: int | None) -> None:
         """Let another broker lead a partition, or none; its leader epoch grows."""
-        if to is not None and to not in self.brokers:
-            raise ValueError(f"there is no broker {to}; there are {sorted(self.brokers)}")
+        if to is not None:
+            self._broker(to)
         moved = self.topics.existing(topic).partitions[partition]
         moved.leader = to
         moved.leader_epoch += 1
@@ -201,11 +217,22 @@ class FakeCluster:
         """The next offset of each partition."""
         return {partition.index: partition.log.end_offset for partition in self.topics.existing(topic).partitions}
 
+    def committed(self, group: str) -> dict[tuple[str, int], int]:
+        """The offsets that a consumer group has committed, by topic and partition."""
+        names = {topic.topic_id: topic.name for topic in self.topics}
+        offsets = self.groups[group].offsets.items()
+        return {(names[topic_id], index): kept.offset for (topic_id, index), kept in offsets if topic_id in names}
+
+    @property
+    def violations(self) -> list[Violation]:
+        """What clients sent that no broker takes; each cost its connection."""
+        return self._journal.violations
+
     def requests(self, api: str | None = None) -> list[Request]:
         """The requests that brokers took, of one kind or all, in their order; of the last 100,000."""
         if api is not None:
             _check_api(api)
-        return [request for request in self._requests if api is None or request.api == api]
+        return [request for request in self._journal if api is None or request.api == api]
 
     async def seen(self, api: str, count: int = 1) -> None:
         """Wait until so many requests of a kind have come, since the beginning.
@@ -216,120 +243,25 @@ class FakeCluster:
         Cancellation leaves nothing behind.
         """
         _check_api(api)
-        while self._seen[api] < count:
-            watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._watchers.append(watcher)
-            await watcher
+        await self._journal.seen(api, count)
 
-    # --- trouble
+    # --- trouble, beside what is in `Trouble`
 
-    def fail(
-        self,
-        api: str,
-        error: str | int | None = None,
-        *,
-        disconnect: When | None = None,
-        times: int = 1,
-        broker: int | None = None,
-        topic: str | None = None,
-        partition: int | None = None,
-    ) -> None:
-        """Let the next requests fail. Rules are used in the order in which they are made.
-
-        Args:
-            api: the request, by Kafka's name.
-            error: Kafka's name or number of an error. Its scope's partitions answer it and nothing is appended, except for
-                REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND, which Kafka answers after it has appended.
-            disconnect: instead of an error, reset the connection "before" the request is carried out, or "after".
-            times: how many requests fail so.
-            broker: only on this broker.
-            topic: only requests about this topic, and of an error only its part of them.
-            partition: likewise.
-        """
-        if (error is None) == (disconnect is None):
-            raise ValueError("fail takes an error or disconnect='before' or 'after'")
-        if error is not None:
-            self.faults.add_error(self._rule(api, "error", times, broker, topic, partition=partition), error)
-        elif disconnect in {"before", "after"}:
-            rule = self._rule(api, "disconnect", times, broker, topic, partition=partition)
-            rule.when = disconnect or "before"
-            self.faults.add(rule)
-        else:
-            raise ValueError(f"disconnect is 'before' or 'after', not {disconnect!r}")
-
-    def delay(
-        self,
-        api: str,
-        seconds: float,
-        *,
-        times: int | None = None,
-        when: When = "before",
-        broker: int | None = None,
-        topic: str | None = None,
-    ) -> None:
-        """Let requests take longer, "before" they are carried out or "after", so that only the answer is late. `times`: None is all."""
-        rule = self._rule(api, "delay", times, broker, topic)
-        rule.seconds, rule.when = seconds, when
-        self.faults.add(rule)
-
-    def hang(
-        self, api: str, *, times: int | None = None, when: When = "before", broker: int | None = None, topic: str | None = None
-    ) -> Hang:
-        """Hold requests until the hang's `release`, "before" they are carried out or "after". A lost connection drops its request."""
-        rule = self._rule(api, "hang", times, broker, topic)
-        rule.hang, rule.when = Hang(), when
-        self.faults.add(rule)
-        return rule.hang
-
-    def throttle(self, api: str, seconds: float, *, times: int | None = 1, broker: int | None = None) -> None:
-        """Let answers say `throttle_time_ms`; as with Kafka since 2.0, it is the client that waits."""
-        rule = self._rule(api, "throttle", times, broker)
-        rule.seconds = seconds
-        self.faults.add(rule)
-
-    def truncate(self, api: str, *, times: int = 1, broker: int | None = None) -> None:
-        """Cut answers in half and close the connection."""
-        self._spoil(api, "truncate", times, broker)
-
-    def garbage(self, api: str, *, times: int = 1, broker: int | None = None) -> None:
-        """Let answers have the right size and correlation id, and nonsense in them."""
-        self._spoil(api, "garbage", times, broker)
-
-    def wrong_correlation_id(self, api: str, *, times: int = 1, broker: int | None = None) -> None:
-        """Let answers name a request that was not made."""
-        self._spoil(api, "wrong_correlation_id", times, broker)
-
-    def rewrite(self, api: str, change: Callable[[Any], object], *, times: int | None = 1, broker: int | None = None) -> None:
-        """Let `change` edit the decoded answer in place before it is sent."""
-        rule = self._rule(api, "rewrite", times, broker)
-        rule.rewrite = change
-        self.faults.add(rule)
-
-    def disconnect_all(self) -> None:
-        """Reset every connection to every broker."""
-        for broker in self.brokers.values():
-            broker.disconnect_all()
-
-    def assert_all_fired(self) -> None:
-        """AssertionError: a scripted fault fell on fewer requests than it was to, or an uncounted one on none."""
-        unfired = self.faults.unfired()
-        if unfired:
-            raise AssertionError(f"faults that did not happen: {'; '.join(map(str, unfired))}")
-
-    def _spoil(self, api: str, spoil: Spoil, times: int, broker: int | None) -> None:
-        rule = self._rule(api, "spoil", times, broker)
-        rule.spoil = spoil
-        self.faults.add(rule)
-
-    def _rule(
-        self, api: str, kind: Kind, times: int | None, broker: int | None, topic: str | None = None, *, partition: int | None = None
-    ) -> Rule:
-        _check_api(api)
-        if broker is not None and broker not in self.brokers:
-            raise ValueError(f"there is no broker {broker}; there are {sorted(self.brokers)}")
-        return Rule(api, kind, times, broker, topic, partition)
+    def on(
+        self, api: str, *, keep: bool = True, broker: int | None = None, topic: str | None = None, partition: int | None = None
+    ) -> Callable[[H], H]:
+        """As `Trouble.on`; what the fake does not answer by itself is advertised from now on."""
+        register = super().on(api, keep=keep, broker=broker, topic=topic, partition=partition)
+        for node in self.brokers.values():
+            node.versions = {_KEYS[api]: CLIENT_VERSIONS[_KEYS[api]], **node.versions}
+        return register
 
     # --- for its brokers
+
+    def handler(self, key: int) -> Handler:
+        """Who answers a request that is advertised."""
+        api = ApiKey(key)
+        return HANDLERS.get(api) or Handler(api, CLIENT_VERSIONS[api], lambda _cluster, _request: (), _unanswered)
 
     def now_ms(self) -> int:
         """The wall clock, in milliseconds."""
@@ -341,33 +273,40 @@ class FakeCluster:
 
     def remember_request(self, broker: int, connection: int, api: str, header: RequestHeader, request: Any) -> None:
         """A broker took a request."""
-        self._requests.append(Request(self._now(), broker, connection, api, header.version, header.client_id, request))
-        self._seen[api] += 1
-        watchers, self._watchers = self._watchers, []
-        for watcher in watchers:
-            if not watcher.done():
-                watcher.set_result(None)
+        self._journal.add(Request(self._now(), broker, connection, api, header.version, header.client_id, request))
 
     def remember_violation(self, broker: int, connection: int, what: str) -> None:
         """A broker closed a connection for what came on it."""
-        self.violations.append(Violation(self._now(), broker, connection, what))
+        self._journal.violations.append(Violation(self._now(), broker, connection, what))
 
     def _now(self) -> float:
         return self._loop.time() if self._loop else 0.0
 
 
+def _unanswered(call: Call) -> None:
+    call.connection.violate(f"nothing is scripted that answers {call.api}")
+
+
 def _check_api(api: str) -> None:
-    if api not in _NAMED:
-        raise ValueError(f"the fake answers {', '.join(sorted(_NAMED))}, not {api!r}")
+    if api not in _KEYS:
+        raise ValueError(f"{api!r} is no request; there are {', '.join(sorted(_KEYS))}")
 
 
-def _versions(wanted: Mapping[str, tuple[int, int]]) -> dict[int, tuple[int, int]]:
-    """By request number. ValueError: a version that the fake does not answer."""
-    ranges: dict[int, tuple[int, int]] = {handler.key: handler.versions for handler in HANDLERS.values()}
-    for api, (lowest, highest) in wanted.items():
-        _check_api(api)
-        handler = _NAMED[api]
+def _versions(release: str, wanted: Mapping[str, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+    """By request number: what the release speaks, as far as the fake answers it. ValueError: a version that it does not answer."""
+    spoken: dict[int, tuple[int, int]] = {}
+    released = ranges(release)
+    answered = {handler.name: handler for handler in HANDLERS.values()}
+    for name, handler in answered.items():
+        lowest, highest = released.get(name, (0, -1))
+        lowest, highest = max(lowest, handler.versions[0]), min(highest, handler.versions[1])
+        if lowest <= highest:
+            spoken[handler.key] = (lowest, highest)
+    for name, (lowest, highest) in wanted.items():
+        if name not in answered:
+            raise ValueError(f"the fake answers {', '.join(sorted(answered))}, not {name!r}")
+        handler = answered[name]
         if not handler.versions[0] <= lowest <= highest <= handler.versions[1]:
-            raise ValueError(f"the fake answers {api} in {handler.versions[0]} to {handler.versions[1]}, not {lowest} to {highest}")
-        ranges[handler.key] = (lowest, highest)
-    return ranges
+            raise ValueError(f"the fake answers {name} in {handler.versions[0]} to {handler.versions[1]}, not {lowest} to {highest}")
+        spoken[handler.key] = (lowest, highest)
+    return spoken

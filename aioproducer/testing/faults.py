@@ -1,7 +1,8 @@
 """Scripted trouble: which request meets which fault.
 
 1. Rules are scoped (api, broker, topic, partition), counted in requests, and used in the order in which they were made.
-2. A request meets at most one disconnect or spoilt reply, one delay, one hang, one throttling, and every rewriting that fits it.
+2. A request meets at most one disconnect or spoilt answer, one delay, one hang, one throttling, one handler, and every rewriting that
+   fits it.
 3. An error falls on the partitions in its scope; several rules may answer for different partitions of one request. A request
    without anything in their scope is left alone.
 4. A disconnect does not overtake an error rule that was made before it, nor the other way round.
@@ -19,13 +20,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 from aioproducer.errors import broker_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
+
+    from aioproducer.testing.spoils import Spoil
 
 __all__ = ["Faults", "Hang", "Kind", "Rule", "Target", "Verdict", "When"]
 
 When: TypeAlias = Literal["before", "after"]
-Spoil: TypeAlias = Literal["truncate", "garbage", "wrong_correlation_id"]
-Kind: TypeAlias = Literal["error", "disconnect", "spoil", "delay", "hang", "throttle", "rewrite"]
+Kind: TypeAlias = Literal["error", "disconnect", "spoil", "delay", "hang", "throttle", "rewrite", "handler"]
 
 # Kafka answers these after it has appended
 _AFTER_APPEND: Final = frozenset({"NOT_ENOUGH_REPLICAS_AFTER_APPEND", "REQUEST_TIMED_OUT"})
@@ -65,7 +67,11 @@ class Hang:
 
 @dataclass(slots=True, eq=False)
 class Rule:
-    """One scripted fault. `times` is how many more requests it falls on; None: on all."""
+    """One scripted fault. `times` is how many more requests it falls on; None: on all.
+
+    Of an error: `appends` where Kafka answers it after it has appended; `message` its text; `leader` whom it names (KIP-951);
+    `record_errors` the records that were wrong, by their number in the batch (KIP-467).
+    """
 
     api: str
     kind: Kind
@@ -75,11 +81,15 @@ class Rule:
     partition: int | None = None
     code: int = 0
     appends: bool = False
+    message: str | None = None
+    leader: int | None = None
+    record_errors: Mapping[int, str | None] = field(default_factory=dict)
     when: When = "before"
-    spoil: Spoil = "garbage"
+    spoil: Spoil | None = None
     seconds: float = 0.0
     hang: Hang | None = None
     rewrite: Callable[[Any], object] | None = None
+    handler: Callable[[Any, Any], Any] | None = None
     fired: int = 0
 
     def covers(self, target: Target) -> bool:
@@ -112,6 +122,7 @@ class Verdict:
     delay: Rule | None = None
     hang: Rule | None = None
     throttle_ms: int = 0
+    handler: Callable[[Any, Any], Any] | None = None
     rewrites: list[Callable[[Any], object]] = field(default_factory=list)
 
     def code(self, target: Target) -> int:
@@ -121,9 +132,11 @@ class Verdict:
 
 
 class Faults:
-    """The rules of one cluster."""
+    """The rules of one cluster, each in the place in which it was made."""
 
     def __init__(self) -> None:
+        self.broken: list[Exception] = []
+        """What a test's own handlers raised."""
         self._rules: list[Rule] = []
 
     def add(self, rule: Rule) -> Rule:
@@ -195,6 +208,8 @@ def _apply(rule: Rule, covered: list[Target], verdict: Verdict) -> None:
             verdict.throttle_ms = int(rule.seconds * 1000)
         case "rewrite" if rule.rewrite is not None:
             verdict.rewrites.append(rule.rewrite)
+        case "handler" if verdict.handler is None:
+            verdict.handler = rule.handler
         case _:
             return
     rule.use()

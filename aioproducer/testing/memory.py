@@ -32,16 +32,24 @@ class MemoryNetwork:
 
     def __init__(self) -> None:
         self._listeners: dict[tuple[str, int], Callable[[], Receiver]] = {}
+        self._silent: dict[tuple[str, int], asyncio.Event] = {}
 
     def listen(self, host: str, port: int, receiver: Callable[[], Receiver]) -> None:
         """Accept connections from now on."""
         if (host, port) in self._listeners:
             raise OSError(f"{host}:{port} is taken")
         self._listeners[host, port] = receiver
+        self._speak(host, port)
 
     def unlisten(self, host: str, port: int) -> None:
         """Refuse connections from now on; those that stand are not touched."""
         self._listeners.pop((host, port), None)
+        self._speak(host, port)
+
+    def silence(self, host: str, port: int) -> None:
+        """Neither accept nor refuse connections: who dials waits until somebody listens there again, or gives up."""
+        self._listeners.pop((host, port), None)
+        self._silent.setdefault((host, port), asyncio.Event())
 
     async def dial(self, host: str, port: int, receiver: Callable[[], Receiver]) -> MemoryStream:
         """Connect, one turn of the loop later.
@@ -52,6 +60,8 @@ class MemoryNetwork:
         Cancellation: nothing was opened.
         """
         await asyncio.sleep(0)
+        while (silent := self._silent.get((host, port))) is not None:
+            await silent.wait()
         listener = self._listeners.get((host, port))
         if listener is None:
             raise ConnectionRefusedError(f"nobody listens on {host}:{port} of this memory network")
@@ -62,6 +72,11 @@ class MemoryNetwork:
         far.receiver.connection_made(far)
         near.receiver.connection_made(near)
         return near
+
+    def _speak(self, host: str, port: int) -> None:
+        silent = self._silent.pop((host, port), None)
+        if silent is not None:
+            silent.set()
 
 
 class MemoryStream:

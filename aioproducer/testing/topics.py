@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from aioproducer.testing.log import PartitionLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping
 
 __all__ = ["Partition", "Topic", "Topics", "is_legal_name"]
 
@@ -53,12 +53,12 @@ class Topics:
     """All topics, by name and by id.
 
     Args:
-        brokers: whom partitions are dealt to, in turn.
+        brokers: whom partitions are dealt to, in turn; looked at each time.
         verify: decode every record on append.
     """
 
-    def __init__(self, brokers: Sequence[int], *, verify: bool) -> None:
-        self._brokers = tuple(brokers)
+    def __init__(self, brokers: Collection[int], *, verify: bool) -> None:
+        self._brokers = brokers
         self._verify = verify
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
@@ -105,12 +105,24 @@ class Topics:
         topic = self.existing(name)
         del self._by_name[name], self._by_id[topic.topic_id]
 
+    def replace_broker(self, old: int, new: int | None) -> None:
+        """Another broker has the replicas of this one; with None they are gone, and another replica or broker leads in its place."""
+        brokers = tuple(node for node in self._brokers if node != old)
+        for topic in self:
+            for partition in topic.partitions:
+                kept = tuple(new if node == old else node for node in partition.replicas)
+                partition.replicas = tuple(node for node in kept if node is not None) or brokers[:1]
+                if partition.leader == old:
+                    partition.leader = partition.replicas[0] if new is None else new
+                    partition.leader_epoch += 1
+
     def _extend(self, topic: Topic, partitions: int) -> None:
         if partitions < 1:
             raise ValueError(f"a topic has at least 1 partition, not {partitions}")
+        brokers = tuple(self._brokers)
+        count = len(brokers)
         for index in range(len(topic.partitions), partitions):
-            count = len(self._brokers)
-            replicas = tuple(self._brokers[(index + step) % count] for step in range(min(count, _REPLICAS)))
+            replicas = tuple(brokers[(index + step) % count] for step in range(min(count, _REPLICAS)))
             topic.partitions.append(Partition(index, replicas[0], replicas, _log(topic, verify=self._verify)))
 
 

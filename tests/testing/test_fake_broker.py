@@ -90,14 +90,18 @@ async def test_an_unsupported_api_versions_is_answered_in_version_0() -> None:
         assert [(api.api_key, api.min_version, api.max_version) for api in answer.api_keys] == [(18, 0, 2)]
         raw.transport.write(encoded(ApiKey.API_VERSIONS, 2))
         ranges = codec("ApiVersions.response", 2).decode(await raw.answer(), 4).api_keys
-        assert {api.api_key: (api.min_version, api.max_version) for api in ranges} == {
-            0: (3, 13),
-            1: (4, 17),
-            2: (1, 9),
-            3: (0, 13),
-            10: (0, 6),
-            18: (0, 2),
-        }
+        told = {api.api_key: (api.min_version, api.max_version) for api in ranges}
+        assert (
+            told.items()
+            >= {
+                0: (3, 13),
+                1: (4, 17),
+                2: (1, 9),
+                3: (0, 13),
+                10: (0, 6),
+                18: (0, 2),
+            }.items()
+        )
         assert cluster.violations == []
         raw.transport.abort()
 
@@ -121,7 +125,7 @@ HOSTILE = {
     "empty frame": (struct.pack(">i", 0), "shorter than its header"),
     "short header": (struct.pack(">ihhi", 8, 3, 12, 0), "shorter than its header"),
     "unknown request": (struct.pack(">ihhih", 10, 999, 0, 0, -1), "request 999 in version 0"),
-    "known to kafka alone": (struct.pack(">ihhih", 10, 11, 5, 0, -1), "request 11 in version 5"),
+    "known to kafka alone": (struct.pack(">ihhih", 10, 29, 1, 0, -1), "request 29 in version 1"),
     "version too high": (struct.pack(">ihhih", 10, 0, 99, 0, -1), "request 0 in version 99"),
     "version too low": (struct.pack(">ihhih", 10, 0, 2, 0, -1), "request 0 in version 2"),
     "negative version": (struct.pack(">ihhih", 10, 3, -1, 0, -1), "request 3 in version -1"),

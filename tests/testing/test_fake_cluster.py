@@ -368,7 +368,7 @@ async def test_mistakes_in_a_fault_are_told(arguments: Any, options: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    "options", [{"brokers": 0}, {"versions": {"Produce": (0, 9)}}, {"versions": {"Produce": (9, 8)}}, {"versions": {"Nothing": (0, 1)}}]
+    "options", [{"brokers": 0}, {"versions": {"Produce": (3, 99)}}, {"versions": {"Produce": (9, 8)}}, {"versions": {"Nothing": (0, 1)}}]
 )
 async def test_mistakes_in_a_cluster_are_told(options: Any) -> None:
     """A version that the fake cannot answer is not advertised."""

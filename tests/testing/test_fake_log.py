@@ -8,8 +8,10 @@ import pytest
 from fake_requests import TIME, batch, bodies
 
 from aioproducer.errors import BrokerError, ProtocolError
-from aioproducer.model import TimestampType
-from aioproducer.testing.log import Appended, PartitionLog, Stamped, only_batch
+from aioproducer.model import Compression, TimestampType
+from aioproducer.records.message_set import message, wrapper
+from aioproducer.records.message_set_reader import read_messages
+from aioproducer.testing.log import Appended, PartitionLog, Stamped, message_set, only_batch
 
 
 def make_log(*sent: bytes, **options: object) -> PartitionLog:
@@ -178,3 +180,88 @@ def test_watchers_hear_of_appends_alone() -> None:
         log.append(only_batch(batch(b"a", count=0)), leader_epoch=0, now_ms=0)
     log.append(only_batch(batch(b"a", b"b")), leader_epoch=0, now_ms=0)
     assert heard == [2]
+
+
+# --- message sets
+
+
+def one_set(magic: int, *values: bytes, timestamp: int = TIME, codec: Compression = Compression.NONE) -> bytes:
+    """As a producer sends it."""
+    plain = b"".join(message(magic, number, timestamp + number, None, value) for number, value in enumerate(values))
+    return plain if codec is Compression.NONE else wrapper(magic, codec, plain, len(values) - 1, timestamp + len(values) - 1)
+
+
+def send_set(log: PartitionLog, data: bytes) -> Appended:
+    return log.append(message_set(data), leader_epoch=3, now_ms=TIME + 5000)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP, Compression.LZ4])
+def test_message_sets_are_kept(magic: int, codec: Compression) -> None:
+    """With the offsets of the log, whoever reads: as records, and as the bytes that Fetch serves."""
+    log = PartitionLog(max_message_bytes=1_000_000)
+    assert send_set(log, one_set(magic, b"a", b"b", codec=codec)) == Appended(0, -1)
+    assert send_set(log, one_set(magic, b"c", b"d", b"e", codec=codec)) == Appended(2, -1)
+    assert [(record.offset, record.value) for record in log.records()] == list(enumerate([b"a", b"b", b"c", b"d", b"e"]))
+    served = b"".join(log.read(3, 1_000_000))
+    assert [record.offset for one in read_messages(served) for record in one.check()][-2:] == [3, 4]
+    assert log.end_offset == 5
+    assert {one.magic for one in log.messages()} == {magic}
+    assert log.batches() == []
+
+
+@pytest.mark.parametrize(("magic", "codec"), [(0, Compression.NONE), (1, Compression.NONE), (1, Compression.GZIP)])
+def test_message_sets_stay_as_they_were_sent(magic: int, codec: Compression) -> None:
+    """But for the offset before each message; magic 0 in a wrapper has absolute offsets, so that a broker must make it anew."""
+    log = PartitionLog(max_message_bytes=1_000_000)
+    sent = one_set(magic, b"a", b"b", codec=codec)
+    send_set(log, sent)
+    send_set(log, sent)
+    assert [bytes(one.raw[8:]) for one in log.messages()] == [bytes(one.raw[8:]) for one in read_messages(sent)] * 2
+
+
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])
+def test_append_time_is_stamped_from_magic_1_on(codec: Compression) -> None:
+    """Magic 0 has no place for it."""
+    log = PartitionLog(max_message_bytes=1_000_000, stamps_time=True)
+    assert send_set(log, one_set(1, b"a", b"b", codec=codec)).log_append_time_ms == TIME + 5000
+    assert send_set(log, one_set(0, b"c", codec=codec)).log_append_time_ms == -1
+    assert [record.timestamp_ms for record in log.records()] == [TIME + 5000, TIME + 5000, -1]
+    assert log.first_since(TIME + 5000) == (TIME + 5000, 0)
+
+
+def broken(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"", "INVALID_RECORD"),
+        (b"\x00" * 9, "CORRUPT_MESSAGE"),
+        (broken(one_set(1, b"a"), 33), "CORRUPT_MESSAGE"),
+        (broken(one_set(1, b"a", b"b", codec=Compression.GZIP), 14), "CORRUPT_MESSAGE"),
+        (one_set(1, b"a") + broken(one_set(1, b"b"), 33), "CORRUPT_MESSAGE"),
+        (one_set(1, b"a")[:-1], "CORRUPT_MESSAGE"),
+        (one_set(1, bytes(1000)), "MESSAGE_TOO_LARGE"),
+        (batch(b"a"), "INVALID_RECORD"),
+    ],
+)
+def test_message_sets_that_no_broker_takes(data: bytes, error: str) -> None:
+    """Nothing of them is appended."""
+    log = PartitionLog(max_message_bytes=500)
+    with pytest.raises(BrokerError) as raised:
+        send_set(log, data)
+    assert raised.value.name == error
+    assert log.end_offset == 0
+    assert log.read(0, 100) == []
+
+
+def test_a_log_may_hold_every_format() -> None:
+    """As after an upgrade; offsets go on."""
+    log = PartitionLog(max_message_bytes=1_000_000)
+    send_set(log, one_set(0, b"a"))
+    send_set(log, one_set(1, b"b", b"c", codec=Compression.GZIP))
+    log.append(only_batch(batch(b"d")), leader_epoch=0, now_ms=TIME + 5000)
+    assert [record.value for record in log.records()] == [b"a", b"b", b"c", b"d"]
+    assert [record.offset for record in log.records()] == [0, 1, 2, 3]

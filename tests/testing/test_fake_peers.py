@@ -1,26 +1,44 @@
-"""aiokafka and confluent-kafka as judges of the fake: they write to it and read from it, and find what they wrote."""
+"""confluent-kafka, aiokafka and kafka-python as judges of the fake: they write to it and read from it, and find what they wrote."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import confluent_kafka
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+import pytest_asyncio
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from peers import HEADERS, READERS, WRITERS, Sent, read, reading, until
 
 from aioproducer.testing import FakeCluster
+from aioproducer.testing.groups import State
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
-import pytest_asyncio
-
-pytestmark = pytest.mark.asyncio
-RECORDS = [
-    (b"key-%d" % (n % 7) if n % 5 else None, b"value %d" % n if n % 11 or not n % 5 else None, 1_700_000_000_000 + n) for n in range(500)
+pytestmark = [
+    pytest.mark.asyncio,
+    pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"),  # kafka-python's
 ]
-HEADERS = [("trace", b"1"), ("trace", None), ("n", b"")]
+RECORDS = [
+    Sent(
+        n % 3,
+        b"key-%d" % (n % 7) if n % 5 else None,
+        b"value %d" % n if n % 11 or not n % 5 else None,
+        1_700_000_000_000 + n,
+    )
+    for n in range(500)
+]
+
+
+@pytest.fixture(autouse=True)
+def forgotten_sockets() -> Iterator[None]:
+    """What kafka-python forgets to close is found here, and not in the next test."""
+    yield
+    gc.collect()
 
 
 @pytest_asyncio.fixture
@@ -29,94 +47,115 @@ async def cluster() -> AsyncIterator[FakeCluster]:
     async with FakeCluster(brokers=3, verify_records=True) as cluster:
         cluster.create_topic("t", partitions=3)
         yield cluster
+        assert cluster.violations == []
 
 
-async def written(cluster: FakeCluster, compression: str | None) -> None:
-    async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, compression_type=compression, linger_ms=1) as producer:
-        sent = [await producer.send("t", value, key, n % 3, time) for n, (key, value, time) in enumerate(RECORDS)]
-        for n, delivered in enumerate(await asyncio.gather(*sent)):
-            assert (delivered.partition, delivered.offset) == (n % 3, n // 3)
+def by_partition(found: list[Sent]) -> dict[int, list[Sent]]:
+    """In the order in which they were read."""
+    ordered = sorted(found, key=lambda one: one.partition)
+    return {partition: list(ones) for partition, ones in groupby(ordered, key=lambda one: one.partition)}
 
 
-def confluent_written(cluster: FakeCluster, compression: str | None) -> None:
-    producer = confluent_kafka.Producer(
-        {"bootstrap.servers": cluster.bootstrap_servers, "compression.type": compression or "none", "linger.ms": 1}
-    )
-    for n, (key, value, time) in enumerate(RECORDS):
-        producer.produce("t", value, key, n % 3, timestamp=time, headers=HEADERS)
-    assert producer.flush(10) == 0
-
-
-async def aiokafka_read(cluster: FakeCluster) -> list[tuple[bytes | None, bytes | None, int]]:
-    consumer = AIOKafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest")
-    await consumer.start()
-    try:
-        consumer.assign([TopicPartition("t", partition) for partition in range(3)])
-        found = []
-        async with asyncio.timeout(10):
-            while len(found) < len(RECORDS):
-                for records in (await consumer.getmany(timeout_ms=1000)).values():
-                    found += [(record.key, record.value, record.timestamp) for record in records]
-        return found
-    finally:
-        await consumer.stop()
-
-
-def confluent_read(cluster: FakeCluster) -> list[tuple[bytes | None, bytes | None, int]]:
-    consumer = confluent_kafka.Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap_servers,
-            "group.id": "none",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            "check.crcs": True,
-        }
-    )
-    consumer.assign([confluent_kafka.TopicPartition("t", partition, confluent_kafka.OFFSET_BEGINNING) for partition in range(3)])
-    found = []
-    try:
-        while len(found) < len(RECORDS):
-            records = consumer.consume(500, 5)
-            assert records, "the consumer found no more"
-            assert [record.error() for record in records if record.error()] == []
-            found += [(record.key(), record.value(), record.timestamp()[1]) for record in records]
-    finally:
-        consumer.close()
-    return found
-
-
-def in_order(found: list[tuple[bytes | None, bytes | None, int]]) -> list[tuple[bytes | None, bytes | None, int]]:
-    return sorted(found, key=lambda one: one[2])
+# --- what one writes, all read
 
 
 @pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
-@pytest.mark.parametrize("writer", ["aiokafka", "confluent"])
+@pytest.mark.parametrize("writer", WRITERS)
 async def test_peers_read_what_peers_wrote(cluster: FakeCluster, writer: str, compression: str | None) -> None:
-    """Keys, values, times, offsets; in every codec."""
-    if writer == "aiokafka":
-        await written(cluster, compression)
-    else:
-        await asyncio.to_thread(confluent_written, cluster, compression)
+    """Keys, values, times, offsets, in order; in every codec; each reader as the one member of a group of its own."""
+    offsets = await WRITERS[writer](cluster, "t", RECORDS, compression)
+    assert offsets == [n // 3 for n in range(len(RECORDS))]
     for partition in range(3):
-        stored = [(record.key, record.value, record.timestamp_ms) for record in cluster.records("t", partition)]
+        stored = [Sent(partition, record.key, record.value, record.timestamp_ms) for record in cluster.records("t", partition)]
         assert stored == RECORDS[partition::3]
-    assert in_order(await aiokafka_read(cluster)) == RECORDS
-    assert in_order(await asyncio.to_thread(confluent_read, cluster)) == RECORDS
+    for reader in READERS:
+        async with reading(reader, cluster, group=reader) as consumer:
+            assert by_partition(await read(consumer, len(RECORDS))) == {partition: RECORDS[partition::3] for partition in range(3)}
     if writer == "confluent":
         assert cluster.records("t", 0)[0].headers == tuple(HEADERS)
-    assert cluster.violations == []
 
 
 async def test_librdkafka_writes_batches_of_magic_2(cluster: FakeCluster) -> None:
     """It falls back to magic 0 where Fetch is not advertised."""
-    await asyncio.to_thread(confluent_written, cluster, None)
+    await WRITERS["confluent"](cluster, "t", RECORDS, None)
     assert {one.magic for partition in range(3) for one in cluster.log("t", partition).batches()} == {2}
+
+
+# --- groups
+
+
+@pytest.mark.parametrize("peer", READERS)
+async def test_a_group_goes_on_where_it_committed(cluster: FakeCluster, peer: str) -> None:
+    """What is committed is not read again by the group's next member; a closed member has left."""
+    await WRITERS["aiokafka"](cluster, "t", RECORDS[:300], None)
+    async with reading(peer, cluster) as consumer:
+        await read(consumer, 300)
+        await consumer.commit()
+    assert cluster.committed("readers") == {("t", partition): 100 for partition in range(3)}
+    assert cluster.groups["readers"].state is State.EMPTY
+    await WRITERS["aiokafka"](cluster, "t", RECORDS[300:], None)
+    async with reading(peer, cluster) as consumer:
+        assert by_partition(await read(consumer, 200)) == {partition: RECORDS[300:][partition::3] for partition in range(3)}
+
+
+@pytest.mark.parametrize("release", ["0.11", "2.1", "2.8", "3.5"])
+@pytest.mark.parametrize("peer", READERS)
+async def test_groups_of_older_releases(peer: str, release: str) -> None:
+    """Each speaks other versions of everything; what a member commits is there."""
+    async with FakeCluster(brokers=2, version=release) as cluster:
+        cluster.create_topic("t", partitions=3)
+        await WRITERS["aiokafka"](cluster, "t", RECORDS[:30], None)
+        async with reading(peer, cluster) as consumer:
+            assert by_partition(await read(consumer, 30)) == {partition: RECORDS[:30][partition::3] for partition in range(3)}
+            await consumer.commit()
+        assert cluster.committed("readers") == {("t", partition): 10 for partition in range(3)}
+        assert cluster.violations == []
+
+
+@pytest.mark.parametrize("peer", READERS)
+async def test_two_members_share_the_partitions(cluster: FakeCluster, peer: str) -> None:
+    """The second takes some of the first one's; when it leaves, the first has all of them again, and misses nothing."""
+    async with reading(peer, cluster) as first:
+        found = await until(lambda: first.partitions() == {0, 1, 2}, first)
+        async with reading(peer, cluster) as second:
+            found += await until(lambda: _is_shared(first.partitions(), second.partitions()), first, second)
+            await WRITERS["aiokafka"](cluster, "t", RECORDS[:300], None)
+            while len(found) < 300:
+                for records in await asyncio.gather(first.poll(), second.poll()):
+                    found += records
+            for reader in (first, second):
+                await reader.commit()
+        found += await until(lambda: first.partitions() == {0, 1, 2}, first)
+        await WRITERS["aiokafka"](cluster, "t", RECORDS[300:], None)
+        found += await read(first, 200)
+    assert by_partition(found) == {partition: RECORDS[partition::3] for partition in range(3)}
+
+
+def _is_shared(one: set[int], other: set[int]) -> bool:
+    return bool(one) and bool(other) and not one & other and one | other == {0, 1, 2}
+
+
+@pytest.mark.parametrize("peer", READERS)
+async def test_members_rejoin_after_the_coordinator_is_gone(cluster: FakeCluster, peer: str) -> None:
+    """The next broker coordinates; the group and its partitions are the same."""
+    async with reading(peer, cluster) as consumer:
+        await until(lambda: consumer.partitions() == {0, 1, 2}, consumer)
+        for partition in range(3):
+            cluster.move_leader("t", partition, to=3)
+        await cluster.brokers[1].stop()
+        await WRITERS["aiokafka"](cluster, "t", RECORDS[:30], None)
+        assert len(await read(consumer, 30)) == 30
+        await consumer.commit()
+        assert cluster.committed("readers") == {("t", partition): 10 for partition in range(3)}
+
+
+# --- questions about offsets
 
 
 async def test_times_find_offsets_for_peers(cluster: FakeCluster) -> None:
     """`offsets_for_times` of both consumers."""
-    await written(cluster, None)
-    wanted = RECORDS[250][2]
+    await WRITERS["aiokafka"](cluster, "t", RECORDS, None)
+    wanted = RECORDS[250].timestamp_ms
     async with AIOKafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
         found = await consumer.offsets_for_times({TopicPartition("t", 1): wanted})
         assert found[TopicPartition("t", 1)].offset == 83

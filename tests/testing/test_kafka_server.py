@@ -11,15 +11,15 @@ import signal
 import socket
 import subprocess
 import sys
-import textwrap
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from java_fakes import left_in, nodes_of
 
 from aioproducer import jars
 from aioproducer.errors import BrokerError, RequestTimedOut
-from aioproducer.testing import kafka_server as module
+from aioproducer.testing import kafka_node, kafka_server
 from aioproducer.testing.client import WireClient
 from aioproducer.testing.kafka_server import KafkaServer, KafkaServerFailed
 from aioproducer.wire.api import ApiKey
@@ -28,27 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from aioproducer.testing.plugin import ServerThread
-
-
-@pytest.fixture
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where nodes of this test put their folders."""
-    folder = tmp_path / "nodes"
-    folder.mkdir()
-    monkeypatch.setattr(module.tempfile, "tempdir", str(folder))
-    return folder
-
-
-@pytest.fixture
-def needs_java() -> None:
-    try:
-        jars.java()
-    except jars.JavaMissing as error:
-        if os.environ.get("CI"):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
-
+    from aioproducer.testing.kafka_thread import ServerThread
 
 # a real node
 
@@ -133,7 +113,7 @@ async def test_a_nodes_whole_life(own_folder: Path) -> None:
 @pytest.mark.usefixtures("needs_java")
 async def test_taken_port_is_retried(taken: int, own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A port that somebody binds between choosing and starting: the node starts on others."""
-    choose = module.free_ports
+    choose = kafka_server.free_ports
     chosen: list[tuple[int, int]] = []
     with socket.socket() as thief:
 
@@ -144,12 +124,28 @@ async def test_taken_port_is_retried(taken: int, own_folder: Path, monkeypatch: 
                 thief.listen()
             return chosen[-1]
 
-        monkeypatch.setattr(module, "free_ports", choose_and_lose_one)
+        monkeypatch.setattr(kafka_server, "free_ports", choose_and_lose_one)
         async with KafkaServer() as kafka:
             assert len(chosen) == 3
             assert kafka.bootstrap_servers == f"127.0.0.1:{chosen[-1][0]}"
             await kafka.create_topic("works")
     assert left_in(own_folder) == []
+
+
+@pytest.mark.integration
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("needs_java", "own_folder")
+async def test_kafka_3_9_takes_old_requests() -> None:
+    """`version="3.9.2"` is the newest Kafka that takes Produce versions 0 to 2, in which old message formats travel."""
+    async with KafkaServer(version="3.9.2") as kafka:
+        assert repr(kafka).startswith("<KafkaServer 3.9.2: 127.0.0.1:")
+        await kafka.create_topic("old", 2)
+        assert await kafka.end_offsets("old") == [0, 0]
+        async with WireClient(kafka.bootstrap_servers) as client:
+            versions = {
+                api.api_key: (api.min_version, api.max_version) for api in (await client.ask(ApiKey.API_VERSIONS, version=0)).api_keys
+            }
+        assert versions[ApiKey.PRODUCE] == (0, 11)
 
 
 PARENT = """
@@ -192,7 +188,7 @@ child.wait()
 @pytest.mark.parametrize("how", ["prctl", "pipe"] if sys.platform == "linux" else ["pipe"])
 def test_guard(how: str) -> None:
     """Linux's way and the portable one: a process behind the guard ends when its parent is killed."""
-    with subprocess.Popen([sys.executable, "-c", GUARDED, module._GUARD, how], stdout=subprocess.PIPE) as parent:
+    with subprocess.Popen([sys.executable, "-c", GUARDED, kafka_node._GUARD, how], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         child = psutil.Process(int(parent.stdout.readline()))
         watchers = child.children()
@@ -205,7 +201,7 @@ def test_guard(how: str) -> None:
 
 def test_guard_of_a_child_that_ended_kills_nobody() -> None:
     """The portable guard's watcher ends by itself when what it guards has ended, and leaves the number of that process alone."""
-    with subprocess.Popen([sys.executable, "-c", GUARDED, module._GUARD, "pipe"], stdout=subprocess.PIPE) as parent:
+    with subprocess.Popen([sys.executable, "-c", GUARDED, kafka_node._GUARD, "pipe"], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         child = psutil.Process(int(parent.stdout.readline()))
         (watcher,) = child.children()
@@ -215,43 +211,6 @@ def test_guard_of_a_child_that_ended_kills_nobody() -> None:
 
 
 # starting that fails: a `java` that is a script
-
-
-@pytest.fixture
-def fake_java(tmp_path: Path, own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Install a `java` whose program sees `main`, the class that it is to run; jars are there and empty."""
-    (tmp_path / "cache" / "jars" / "kafka-4.3.1").mkdir(parents=True)
-    (tmp_path / "bin").mkdir()
-    monkeypatch.setenv("AIOPRODUCER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-
-    def install(program: str) -> None:
-        script = tmp_path / "bin" / "java"
-        head = """\
-            import os, signal, sys
-            if sys.argv[1:] == ["-version"]: sys.exit('openjdk version "17.0.1"')
-            main = sys.argv[sys.argv.index("-cp") + 2]
-            """
-        script.write_text(f"#!{sys.executable} -IS\n{textwrap.dedent(head)}{textwrap.dedent(program)}")
-        script.chmod(0o755)
-
-    return install
-
-
-def left_in(folder: Path) -> list[str]:
-    return [path.name for path in folder.iterdir()]
-
-
-def nodes_of(folder: Path) -> list[psutil.Process]:
-    """Processes that run in a folder below."""
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        try:
-            if process.status() != psutil.STATUS_ZOMBIE and process.cwd().startswith(str(folder)):
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
 
 
 @pytest.mark.asyncio
@@ -310,7 +269,7 @@ async def test_port_of_another_kafka_is_not_ours(
     fake_java("if main == 'kafka.Kafka': signal.pause()")
     async with FakeCluster() as other:
         port = int(other.bootstrap_servers.rpartition(":")[2])
-        monkeypatch.setattr(module, "free_ports", lambda: (port, port))
+        monkeypatch.setattr(kafka_server, "free_ports", lambda: (port, port))
         with pytest.raises(KafkaServerFailed, match="not ready"):
             await KafkaServer(start_timeout=1.0).start()
         assert other.requests(ApiKey.METADATA.name.capitalize())

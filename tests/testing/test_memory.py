@@ -190,3 +190,28 @@ async def test_where_it_goes() -> None:
     near, _ = await connect()
     assert near.transport.get_extra_info("peername") == ("here", 1)
     assert near.transport.get_extra_info("socket") is None
+
+
+@pytest.mark.asyncio
+async def test_a_silent_address_neither_accepts_nor_refuses() -> None:
+    """Who dials waits: until somebody listens there again, until nobody does for good, or until they give up."""
+    network = MemoryNetwork()
+    network.listen("here", 1, Recorder)
+    network.silence("here", 1)
+    network.silence("here", 1)
+    first, given_up = (asyncio.ensure_future(network.dial("here", 1, Recorder)) for _ in range(2))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not first.done()
+    given_up.cancel()
+    network.listen("here", 1, Recorder)
+    assert (await first).get_extra_info("peername") == ("here", 1)
+    with pytest.raises(asyncio.CancelledError):
+        await given_up
+    network.silence("here", 1)
+    refused = asyncio.ensure_future(network.dial("here", 1, Recorder))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    network.unlisten("here", 1)
+    with pytest.raises(ConnectionRefusedError):
+        await refused

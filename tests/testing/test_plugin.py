@@ -1,93 +1,187 @@
-"""Tests of `aioproducer.testing.plugin`."""
+"""The pytest plugin: light to load, and its fixtures work in every kind of asynchronous test."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 import pytest
 
 import aioproducer.testing
-from aioproducer.testing import plugin
 
 if TYPE_CHECKING:
-    from aioproducer.testing import FakeCluster
+    from aioproducer.testing import FakeCluster, RecordingProducer
+    from aioproducer.testing.kafka_thread import ClusterThread, ServerThread
 
 pytest_plugins = ["pytester"]
 
+# how a project runs its asynchronous tests: what its tests are marked with, and pytest's command line
+KINDS = {
+    "pytest-asyncio, strict": ("asyncio", ["-p", "no:anyio", "-o", "asyncio_mode=strict"]),
+    "pytest-asyncio, auto": ("", ["-p", "no:anyio", "-o", "asyncio_mode=auto"]),
+    "anyio": ("anyio", ["-p", "no:asyncio"]),
+    "anyio beside pytest-asyncio": ("anyio", ["-o", "asyncio_mode=strict"]),
+    "pytest-asyncio beside anyio": ("asyncio", ["-o", "asyncio_mode=strict"]),
+}
+
+TESTS = """
+import asyncio
+import pytest
+from aioproducer import Producer
+from aioproducer.testing.client import WireClient
+
+MARK
+
+async def test_unfired(fake_cluster):
+    fake_cluster.fail("Produce", "REQUEST_TIMED_OUT")
+
+async def test_fired(fake_cluster):
+    fake_cluster.create_topic("t")
+    fake_cluster.fail("Metadata", "LEADER_NOT_AVAILABLE")
+    async with WireClient(fake_cluster.bootstrap_servers) as client:
+        assert (await client.metadata()).topics[0].error_code == 5
+
+async def test_in_the_loop_of_the_test(fake_cluster):
+    fake_cluster.create_topic("t")
+    async with Producer(**fake_cluster.client_options) as producer:
+        sending = asyncio.ensure_future(producer.send_and_wait("t", b"v"))
+        await fake_cluster.seen("Produce")
+        assert (await sending).offset == 0
+    assert fake_cluster.values("t") == [b"v"]
+
+async def test_recording(recording_producer):
+    assert (await recording_producer.send_and_wait("t", b"v")).offset == 0
+    assert recording_producer.values("t") == [b"v"]
+
+def test_a_plain_function(recording_producer):
+    assert recording_producer.history == []
+"""
+
+
+def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    """A project's tests, in a process of their own; warnings are errors."""
+    pytester.makepyprojecttoml('[tool.pytest.ini_options]\nfilterwarnings = ["error", "ignore:.*asyncio_default_fixture_loop_scope"]\n')
+    return pytester.runpytest_subprocess("-p", "no:randomly", "-p", "no:cacheprovider", "-rs", *arguments)
+
 
 @pytest.mark.asyncio
-async def test_a_cluster_comes_as_a_fixture(kafka_cluster: FakeCluster) -> None:
-    """Running, in the test's loop, under pytest-asyncio's strict mode."""
-    kafka_cluster.create_topic("orders")
-    assert kafka_cluster.bootstrap_servers.startswith("127.0.0.1:")
-    assert kafka_cluster.brokers[1].is_running
+async def test_a_cluster_comes_as_a_fixture(fake_cluster: FakeCluster) -> None:
+    """Running, in the test's loop."""
+    fake_cluster.create_topic("orders")
+    assert fake_cluster.bootstrap_servers.startswith("127.0.0.1:")
+    assert fake_cluster.brokers[1].is_running
 
 
-@pytest.mark.parametrize("mode", ["strict", "auto"])
-def test_a_fault_that_did_not_happen_fails_the_test(pytester: pytest.Pytester, mode: str) -> None:
-    """In both modes of pytest-asyncio; a fault that happened does not."""
-    pytester.makepyfile(
-        """
+@pytest.mark.asyncio
+async def test_a_producer_comes_as_a_fixture(recording_producer: RecordingProducer[bytes, bytes]) -> None:
+    """Running."""
+    assert (await recording_producer.send_and_wait("orders", b"v")).topic == "orders"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_asynchronous_test(pytester: pytest.Pytester, kind: str) -> None:
+    """The cluster is in the test's own loop; a fault that did not happen fails the test, one that happened does not."""
+    mark, arguments = KINDS[kind]
+    marks = f"pytestmark = pytest.mark.{mark}" if mark else ""
+    backend = '\n@pytest.fixture\ndef anyio_backend():\n    return "asyncio"\n' if mark == "anyio" else ""
+    plain = "def test_a_plain_function(recording_producer):\n    assert recording_producer.history == []\n" if mark == "asyncio" else ""
+    pytester.makepyfile(TESTS.replace("MARK", marks + backend).replace(plain or "\0", ""))
+    result = run(pytester, *arguments)
+    result.assert_outcomes(passed=4 if plain else 5, errors=1)
+    result.stdout.fnmatch_lines(["*faults that did not happen: *Produce*"])
+
+
+def test_a_backend_that_is_not_asyncio(pytester: pytest.Pytester) -> None:
+    """Said in words, rather than by what breaks first."""
+    pytester.makepyfile("""
         import pytest
-        from aioproducer.testing.client import WireClient
 
-        @pytest.mark.asyncio
-        async def test_unfired(kafka_cluster):
-            kafka_cluster.fail("Produce", "REQUEST_TIMED_OUT")
+        @pytest.fixture
+        def anyio_backend():
+            return ("trio", {})
 
-        @pytest.mark.asyncio
-        async def test_fired(kafka_cluster):
-            kafka_cluster.create_topic("t")
-            kafka_cluster.fail("Metadata", "LEADER_NOT_AVAILABLE")
-            async with WireClient(kafka_cluster.bootstrap_servers) as client:
-                assert (await client.metadata()).topics[0].error_code == 5
-        """
-    )
-    result = pytester.runpytest_subprocess(
-        "-p", "no:randomly", "-W", "error", "-o", f"asyncio_mode={mode}", "-o", "asyncio_default_fixture_loop_scope=function"
-    )
-    result.assert_outcomes(passed=2, errors=1)
-    result.stdout.fnmatch_lines(["*faults that did not happen: error on Produce (times left 1)*"])
+        def test_it(anyio_backend, fake_cluster): pass
+    """)
+    result = run(pytester)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*aioproducer runs on asyncio alone: let the fixture anyio_backend return 'asyncio'*"])
 
 
+def test_nothing_that_runs_asynchronous_tests(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(fake_cluster): pass")
+    result = run(pytester, "-p", "no:asyncio", "-p", "no:anyio")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*fake_cluster needs the loop of an asynchronous test*"])
+
+
+@pytest.mark.parametrize("fixture", ["kafka_server", "kafka_cluster"])
 @pytest.mark.parametrize(("ci", "outcome"), [("", {"skipped": 1}), ("true", {"errors": 1})])
 def test_no_java_is_a_skip_with_its_reason(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, ci: str, outcome: dict[str, int]
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, fixture: str, ci: str, outcome: dict[str, int]
 ) -> None:
     """And a failure where tests must not be skipped."""
     monkeypatch.setenv("CI", ci)
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    pytester.makepyfile("def test_it(kafka_server): pass")
-    result = pytester.runpytest_subprocess("-p", "no:randomly", "-rs", "-o", "asyncio_default_fixture_loop_scope=function")
+    pytester.makepyfile(f"def test_it({fixture}): pass")
+    result = run(pytester)
     result.assert_outcomes(**outcome)
     result.stdout.fnmatch_lines(["*Java*"])
 
 
-def test_loading_it_imports_nothing_of_the_package() -> None:
-    """pytest loads it in every run, also of projects that only have the package installed."""
-    code = f"""
-import importlib.util, sys
-spec = importlib.util.spec_from_file_location("plugin", {plugin.__file__!r})
-spec.loader.exec_module(importlib.util.module_from_spec(spec))
-print([name for name in sys.modules if name.startswith(("aioproducer", "pytest_asyncio", "crc32c"))])
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+def test_loading_it_imports_nothing(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pytest loads it in every run of every project that has the package installed: beside itself and the two packages on its way,
+    which import nothing, only the standard library and pytest's own are loaded then.
+    """
+    assert [point.value for point in entry_points(group="pytest11", name="aioproducer")] == ["aioproducer.testing.plugin"]
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # others' plugins load what they like
+    pytester.makepyfile("""
+        import sys
+
+        def test_it():
+            known = sys.stdlib_module_names | {"_pytest", "pytest", "pluggy", "iniconfig", "packaging", "pygments", "py", "__main__", __name__}
+            loaded = {name for name, module in sys.modules.items() if getattr(module, "__spec__", None) is not None}
+            mine = {name for name in loaded if name.partition(".")[0] not in known}
+            # an environment loads by itself: finders of editable installs, hooks of coverage
+            print("LOADED", sorted(name for name in mine if not name.startswith(("__editable__", "_distutils", "coverage", "_virtualenv"))))
+    """)
+    result = run(pytester, "-s", "-p", "aioproducer.testing.plugin")
+    result.assert_outcomes(passed=1)
+    assert "LOADED ['aioproducer', 'aioproducer.testing', 'aioproducer.testing.plugin']" in result.stdout.str()
 
 
-def test_the_package_gives_its_names_when_asked() -> None:
-    """And no others."""
+def test_the_packages_give_their_names_when_asked() -> None:
+    """And no others; nothing is imported before."""
     assert [getattr(aioproducer.testing, name).__name__ for name in aioproducer.testing.__all__] == aioproducer.testing.__all__
     with pytest.raises(AttributeError, match="Nothing"):
-        aioproducer.testing.Nothing  # noqa: B018
+        aioproducer.testing.Nothing  # type: ignore[attr-defined]  # noqa: B018
+    code = (
+        "import sys, aioproducer.testing.plugin as _; print([name for name in sys.modules if name.startswith(('aioproducer.', 'anyio'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['aioproducer.testing', 'aioproducer.testing.plugin']"
 
 
 @pytest.mark.integration
-def test_a_real_server_comes_as_a_fixture(kafka_server: plugin.ServerThread) -> None:
+def test_a_real_server_comes_as_a_fixture(kafka_server: ServerThread) -> None:
     """Usable without any loop."""
     kafka_server.create_topic("plugin", partitions=3, config={"retention.ms": -1})
     assert kafka_server.end_offsets("plugin") == [0, 0, 0]
     assert kafka_server.bootstrap_servers.startswith("127.0.0.1:")
+
+
+@pytest.mark.integration
+class TestTheRealClusterIsWellAgain:
+    """Whatever one test did to it, the next one finds three nodes that answer; each test does what would spoil the other."""
+
+    @pytest.mark.parametrize("turn", [1, 2])
+    def test_it(self, kafka_cluster: ClusterThread, turn: int) -> None:
+        assert sorted(kafka_cluster.answering) == [1, 2, 3]
+        kafka_cluster.create_topic(f"well-{turn}")
+        kafka_cluster.kill(1)
+        kafka_cluster.trouble(3, "black_hole", "answers")
+        assert kafka_cluster.answering == [2, 3]
+        with pytest.raises(ValueError, match=r"one of delay, .*, not 'explode'"):
+            kafka_cluster.trouble(3, "explode")

@@ -45,7 +45,7 @@ def _answer(call: Call) -> None:
             code = code or broker_error("INVALID_REQUEST").code
     ranges = [
         message("ApiVersions.response.api_keys", api_key=key, min_version=lowest, max_version=highest)
-        for key, (lowest, highest) in sorted(call.cluster.versions.items())
+        for key, (lowest, highest) in sorted(call.broker.versions.items())
     ]
     call.reply(message("ApiVersions.response", error_code=code, api_keys=[] if code else ranges))
 

@@ -1,14 +1,11 @@
-"""FindCoordinator 0-6: the first broker that runs coordinates everything; for consumers that ask although they have no group.
-
-Deviation: there are no groups and no transactions behind it.
-"""
+"""FindCoordinator 0-6: the first broker that is known coordinates everything. Deviation: there are no transactions behind it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.errors import broker_error
-from aioproducer.testing.faults import Target
+from aioproducer.testing.handlers.coordinators import WHOLE, coordinator
 from aioproducer.testing.handlers.handler import Handler
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
@@ -18,18 +15,17 @@ if TYPE_CHECKING:
 
 __all__ = ["HANDLER"]
 
-_TARGET: Final = Target()
 _SEVERAL: Final = 4
 _NOT_AVAILABLE: Final = broker_error("COORDINATOR_NOT_AVAILABLE").code
 _MESSAGE: Final = "FindCoordinator.response"
 
 
 def _answer(call: Call) -> None:
-    known = [broker for broker in call.cluster.brokers.values() if broker.is_known]
-    code = call.code(_TARGET) or (0 if known else _NOT_AVAILABLE)
+    found_at = coordinator(call.cluster)
+    code = call.code(WHOLE) or (0 if found_at else _NOT_AVAILABLE)
     node = {"error_code": code, "node_id": -1, "host": "", "port": -1}
-    if not code:
-        node |= {"node_id": known[0].node_id, "host": known[0].host, "port": known[0].port}
+    if found_at and not code:
+        node |= {"node_id": found_at.node_id, "host": found_at.host, "port": found_at.port}
     if call.version < _SEVERAL:
         call.reply(message(_MESSAGE, **node))
     else:
@@ -37,4 +33,4 @@ def _answer(call: Call) -> None:
         call.reply(message(_MESSAGE, coordinators=found))
 
 
-HANDLER: Final = Handler(ApiKey.FIND_COORDINATOR, (0, 6), lambda _cluster, _request: (_TARGET,), _answer)
+HANDLER: Final = Handler(ApiKey.FIND_COORDINATOR, (0, 6), lambda _cluster, _request: (WHOLE,), _answer)

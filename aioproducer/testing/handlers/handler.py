@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from aioproducer.testing.cluster import FakeCluster
     from aioproducer.testing.faults import Target
     from aioproducer.wire.api import ApiKey
+    from aioproducer.wire.frame import RequestHeader
 
 __all__ = ["Handler"]
 
@@ -26,12 +27,14 @@ class Handler:
         versions: lowest and highest that it answers.
         targets: what a request is about, for the scope of faults.
         answer: answers a call with `Call.reply`, at once or later.
+        mend: puts right a client's well-known mistake that brokers do not mind.
     """
 
     key: ApiKey
     versions: tuple[int, int]
     targets: Callable[[FakeCluster, Any], Iterable[Target]]
     answer: Callable[[Call], None]
+    mend: Callable[[bytes, RequestHeader], bytes] = lambda frame, _header: frame
 
     @property
     def name(self) -> str:

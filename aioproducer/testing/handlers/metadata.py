@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aioproducer.testing.broker import Call
     from aioproducer.testing.cluster import FakeCluster
     from aioproducer.testing.topics import Partition, Topic
+    from aioproducer.wire.frame import RequestHeader
 
 __all__ = ["HANDLER"]
 
@@ -30,6 +31,9 @@ _INVALID: Final = broker_error("INVALID_TOPIC_EXCEPTION").code
 _UNKNOWN: Final = broker_error("UNKNOWN_TOPIC_OR_PARTITION").code
 _UNKNOWN_ID: Final = broker_error("UNKNOWN_TOPIC_ID").code
 _MESSAGE: Final = "Metadata.response"
+_FLEXIBLE: Final = 9
+_LONG_NULL: Final = bytes(4)
+_LONGEST_NULL: Final = 5  # what a request for all topics has at most: null, three choices, no tags
 
 
 def _targets(cluster: FakeCluster, request: Any) -> Iterator[Target]:
@@ -97,4 +101,12 @@ def _partition(partition: Partition, known: set[int]) -> Any:
     )
 
 
-HANDLER: Final = Handler(ApiKey.METADATA, (0, 13), _targets, _answer)
+def _mend(frame: bytes, header: RequestHeader) -> bytes:
+    """Null, which librdkafka writes in four bytes where one belongs (its issue 5049): Kafka reads the first, and leaves what is over."""
+    written_long = (
+        header.version >= _FLEXIBLE and frame.startswith(_LONG_NULL, header.offset) and len(frame) > header.offset + _LONGEST_NULL
+    )
+    return frame[: header.offset] + frame[header.offset + len(_LONG_NULL) - 1 :] if written_long else frame
+
+
+HANDLER: Final = Handler(ApiKey.METADATA, (0, 13), _targets, _answer, _mend)

@@ -1,4 +1,4 @@
-"""Produce 3-13: one batch a partition, checked and appended.
+"""Produce 0-13: one batch a partition, or before version 3 a message set, checked and appended.
 
 As in Kafka: acks=0 has no answer, and a failed one closes the connection; a partition's error stops no other; from version 10 on,
 NOT_LEADER_OR_FOLLOWER names the leader (KIP-951); from 13 on, topics come by id.
@@ -14,7 +14,7 @@ from aioproducer.errors import BrokerError, broker_error
 from aioproducer.model import Compression
 from aioproducer.testing.handlers import places
 from aioproducer.testing.handlers.handler import Handler
-from aioproducer.testing.log import only_batch
+from aioproducer.testing.log import message_set, only_batch
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
     from aioproducer.testing.broker import Call
     from aioproducer.testing.cluster import FakeCluster
-    from aioproducer.testing.faults import Target
+    from aioproducer.testing.faults import Rule, Target
     from aioproducer.testing.handlers.places import Place
     from aioproducer.testing.log import Appended
 
 __all__ = ["HANDLER"]
 
 _BY_ID: Final = 13
+_FIRST_WITH_BATCHES: Final = 3
 _WITH_ZSTD: Final = 7
 _NOT_LEADER: Final = broker_error("NOT_LEADER_OR_FOLLOWER").code
 _MESSAGE: Final = "Produce.response"
@@ -91,19 +92,36 @@ def _partition(call: Call, place: Place, asked: Any, refusal: BrokerError | None
         answer.error_code = error.code
         answer.error_message = error.message
     if rule is not None and not answer.error_code:
-        answer.error_code = rule.code
-        answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+        _script(answer, rule, place)
     if answer.error_code == _NOT_LEADER and rule is None:  # versions below 10 have no field for it
         places.name_leader(answer, place.partition)
     return answer
 
 
+def _script(answer: Any, rule: Rule, place: Place) -> None:
+    """Answer what a test wants answered."""
+    answer.error_code = rule.code
+    answer.error_message = rule.message
+    answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+    answer.record_errors = [
+        message(f"{_MESSAGE}.topics.partitions.record_errors", batch_index=index, batch_index_error_message=what)
+        for index, what in rule.record_errors.items()
+    ]
+    if rule.leader is not None:
+        places.name_leader(answer, place.partition)
+        is_news = answer.current_leader.leader_id != rule.leader  # of an election that nobody else has heard of
+        answer.current_leader.leader_id = rule.leader
+        answer.current_leader.leader_epoch += is_news
+
+
 def _append(call: Call, place: Place, records: Any) -> Appended:
     partition = places.led(place, call.broker, by_id=call.version >= _BY_ID)
+    if call.version < _FIRST_WITH_BATCHES:
+        return partition.log.append(message_set(records), leader_epoch=partition.leader_epoch, now_ms=call.cluster.now_ms())
     batch = only_batch(records)
     if batch.compression is Compression.ZSTD and call.version < _WITH_ZSTD:
         raise broker_error("UNSUPPORTED_COMPRESSION_TYPE", f"Produce requests with version {call.version} are not allowed to use ZStandard")
     return partition.log.append(batch, leader_epoch=partition.leader_epoch, now_ms=call.cluster.now_ms())
 
 
-HANDLER: Final = Handler(ApiKey.PRODUCE, (3, 13), _targets, _answer)
+HANDLER: Final = Handler(ApiKey.PRODUCE, (0, 13), _targets, _answer)

@@ -1,0 +1,189 @@
+"""One request on its way to its answer: the faults it meets, the handler that answers it, what it waits for.
+
+There are no tasks, but for a test's own coroutine (`FakeCluster.on`): what waits is a timer or a callback, and ends with its connection.
+Knows nothing of bytes that come in (`connection`), of what requests mean (`handlers`) or why they fail (`faults`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.testing.spoils import Outgoing
+from aioproducer.wire.frame import encode_response
+from aioproducer.wire.schema import codec, message
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Awaitable, Callable
+
+    from aioproducer.testing.connection import Connection
+    from aioproducer.testing.faults import Target, Verdict, When
+    from aioproducer.testing.handlers.handler import Handler
+    from aioproducer.wire.frame import RequestHeader
+
+__all__ = ["Call", "Context"]
+
+_PASS: Final = object()
+_DISCONNECT: Final = object()
+
+
+class Context:
+    """What a scripted handler (`FakeCluster.on`) is told beside the request, and what it may return instead of an answer.
+
+    Attributes:
+        PASS: let the fake answer as usual.
+        DISCONNECT: reset the connection.
+        api: the request's name.
+        version: and its version.
+        broker: the number of the broker that was asked.
+        connection: the connection's number.
+    """
+
+    PASS: Final = _PASS
+    DISCONNECT: Final = _DISCONNECT
+
+    def __init__(self, call: Call) -> None:
+        self.api = call.api
+        self.version = call.version
+        self.broker = call.broker.node_id
+        self.connection = call.connection.number
+
+    def answer(self, **fields: object) -> Any:
+        """An answer to this request; fields that are not given have their defaults."""
+        return message(f"{self.api}.response", **fields)
+
+
+class Call:
+    """One request on its way to its answer."""
+
+    def __init__(self, connection: Connection, header: RequestHeader, handler: Handler, request: Any) -> None:
+        self.connection = connection
+        self.broker = connection.broker
+        self.cluster = connection.broker.cluster
+        self.api = handler.name
+        self.version = header.version
+        self.request = request
+        self.header = header
+        self.verdict: Verdict
+        self._handler = handler
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._cleanups: list[Callable[[], None]] = []
+        self._is_dropped = False
+
+    def begin(self) -> None:
+        """Meet what was scripted, and answer."""
+        targets = self._handler.targets(self.cluster, self.request)
+        self.verdict = self.cluster.faults.judge(self.api, self.broker.node_id, targets)
+        if self.verdict.disconnect == "before":
+            self.connection.reset()
+        else:
+            self._hold("before", self._answer)
+
+    def reply(self, response: Any) -> None:
+        """The answer; None where the request wants none."""
+        self.forget_waiting()
+        if self.verdict.disconnect == "after":
+            self.connection.reset()
+            return
+        if response is not None:
+            if self.verdict.throttle_ms:
+                response.throttle_time_ms = self.verdict.throttle_ms
+            for rewrite in self.verdict.rewrites:
+                rewrite(response)
+        self._hold("after", lambda: self._send(response))
+
+    def code(self, target: Target) -> int:
+        """The scripted error of a target; 0: none."""
+        return self.verdict.code(target)
+
+    def wait(self, seconds: float, then: Callable[[], None], cleanup: Callable[[], None]) -> None:
+        """Call `then` after a while; `cleanup` when the call is answered or its connection is lost, whichever comes first."""
+        self._cleanups.append(cleanup)
+        self._timer = self.broker.loop.call_later(seconds, then)
+
+    def forget_waiting(self) -> None:
+        """End what `wait` began."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._cleanups:
+            self._cleanups.pop()()
+
+    def drop(self) -> None:
+        """The connection is gone: nothing of this call happens any more."""
+        self._is_dropped = True
+        self.forget_waiting()
+        if self._task is not None:
+            self._task.cancel()
+
+    # --- waiting
+
+    def _hold(self, when: When, go_on: Callable[[], None]) -> None:
+        delay = self.verdict.delay
+        if delay is not None and delay.when == when:
+            self._timer = self.broker.loop.call_later(delay.seconds, self._hang, when, go_on)
+        else:
+            self._hang(when, go_on)
+
+    def _hang(self, when: When, go_on: Callable[[], None]) -> None:
+        self._timer = None
+        rule = self.verdict.hang
+        if rule is not None and rule.hang is not None and rule.when == when and not rule.hang.is_released:
+            rule.hang.hold(lambda: None if self._is_dropped else go_on())
+        else:
+            go_on()
+
+    # --- answering
+
+    def _answer(self) -> None:
+        handler = self.verdict.handler
+        if handler is None:
+            self._handler.answer(self)
+            return
+        try:
+            returned = handler(self.request, Context(self))
+        except Exception as error:  # noqa: BLE001  a test's own code
+            self._break(error)
+            return
+        if inspect.isawaitable(returned):
+            self._task = self.broker.loop.create_task(self._await(returned))
+        else:
+            self._take(returned)
+
+    async def _await(self, returned: Awaitable[Any]) -> None:
+        try:
+            answer = await returned
+        except Exception as error:  # noqa: BLE001  a test's own code
+            self._task = None
+            self._break(error)
+            return
+        self._task = None
+        self._take(answer)
+
+    def _take(self, returned: Any) -> None:
+        """What a scripted handler gave back."""
+        if returned is _PASS:
+            self._handler.answer(self)
+        elif returned is _DISCONNECT:
+            self.connection.reset()
+        else:
+            self.reply(returned)
+
+    def _break(self, error: Exception) -> None:
+        """A scripted handler raised: the client sees a lost connection, the test sees why."""
+        self.cluster.faults.broken.append(error)
+        self.connection.reset()
+        self.broker.loop.call_exception_handler({"message": f"a test's handler of {self.api} raised", "exception": error})
+
+    def _send(self, response: Any) -> None:
+        if response is None:
+            self.connection.finish()
+            return
+        header = self.header
+        body = codec(f"{self.api}.response", self.version).encode(response)
+        if self.verdict.spoil is None:
+            self.connection.finish(encode_response(header.key, self.version, header.correlation_id, body))
+        else:
+            self.verdict.spoil(Outgoing(self.connection, header.key, self.version, header.correlation_id, body))

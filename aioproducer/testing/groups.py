@@ -1,0 +1,389 @@
+"""Consumer groups of a fake cluster: members, generations, assignments, committed offsets; the classic protocol.
+
+As in Kafka's GroupCoordinator: a rebalance waits for every member of before, but not longer than the longest of their rebalance time-outs;
+whoever did not join by then is out. A member that is silent for its session time-out is out too; one that waits for an answer is not silent.
+Deviations: a new group does not wait for more members (`group.initial.rebalance.delay.ms` is 0); a static member that comes back takes
+its place, and starts a rebalance; groups and offsets do not expire.
+
+Knows no request, connection or broker; the running loop times it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aioproducer.errors import broker_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["Committed", "Group", "Groups", "Joined", "Member", "State", "Synced", "Wish"]
+
+_SESSION_SECONDS: Final = (6.0, 1800.0)  # Kafka's group.min.session.timeout.ms and group.max.session.timeout.ms
+
+
+class State(Enum):
+    """Where a group is, in Kafka's words."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+
+
+class Wish(NamedTuple):
+    """What a member joins with. `names_first`: it is told its id first, and joins with that."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    protocol_type: str
+    protocols: Mapping[str, bytes]
+    session_seconds: float
+    rebalance_seconds: float
+    names_first: bool
+
+
+class Joined(NamedTuple):
+    """The answer to a member that joins; `members` for the leader alone. With a `code`, all but `member_id` is empty."""
+
+    member_id: str
+    code: int = 0
+    generation: int = -1
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str = ""
+    members: tuple[Member, ...] = ()
+
+
+class Synced(NamedTuple):
+    """The answer to a member that asks for its assignment."""
+
+    code: int = 0
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignment: bytes = b""
+
+
+class Committed(NamedTuple):
+    """What a group committed of a partition."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One member; `joining` and `syncing` take the answers that it waits for."""
+
+    member_id: str
+    instance_id: str | None
+    protocols: Mapping[str, bytes] = field(default_factory=dict)
+    session_seconds: float = 0.0
+    rebalance_seconds: float = 0.0
+    assignment: bytes = b""
+    joining: Callable[[Joined], None] | None = None
+    syncing: Callable[[Synced], None] | None = None
+    silence: asyncio.TimerHandle | None = None
+
+    def refuse(self, code: int) -> None:
+        """Answer what it waits for with an error."""
+        joining, self.joining = self.joining, None
+        syncing, self.syncing = self.syncing, None
+        if joining is not None:
+            joining(Joined(self.member_id, code))
+        if syncing is not None:
+            syncing(Synced(code))
+
+    def hush(self) -> None:
+        """Forget when it was heard last."""
+        if self.silence is not None:
+            self.silence.cancel()
+            self.silence = None
+
+
+class Group:
+    """One group. Methods raise BrokerError with what a coordinator answers.
+
+    Attributes:
+        generation: of its members, grows with each rebalance.
+        offsets: committed, by topic id and partition.
+    """
+
+    def __init__(self) -> None:
+        self.state = State.EMPTY
+        self.generation = 0
+        self.members: dict[str, Member] = {}
+        self.offsets: dict[tuple[bytes, int], Committed] = {}
+        self._protocol_type: str | None = None
+        self._protocol: str | None = None
+        self._leader = ""
+        self._promised: dict[str, asyncio.TimerHandle] = {}  # ids of those who are to join with them
+        self._rebalance: asyncio.TimerHandle | None = None
+
+    # --- what members ask
+
+    def join(self, wish: Wish, reply: Callable[[Joined], None]) -> None:
+        """Take a member in; the answer comes when all have joined.
+
+        Raises:
+            BrokerError: INVALID_SESSION_TIMEOUT, INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
+        """
+        self._check_wish(wish)
+        member = self._admitted(wish)
+        if member is None:
+            reply(Joined(self._promise(wish), broker_error("MEMBER_ID_REQUIRED").code))
+            return
+        if self._is_current(member, wish):
+            self._hear(member)
+            reply(self._answer_to(member))
+            return
+        member.protocols, member.session_seconds, member.rebalance_seconds = wish.protocols, wish.session_seconds, wish.rebalance_seconds
+        member.joining = reply
+        self._protocol_type = wish.protocol_type
+        self._hear(member)
+        self._prepare()
+
+    def sync(self, member: Member, generation: int, assignments: Mapping[str, bytes], reply: Callable[[Synced], None]) -> None:
+        """Take the leader's assignments; the answer, with the member's own, comes when they are there.
+
+        Raises:
+            BrokerError: ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
+        """
+        self.check_generation(generation)
+        if self.state is State.PREPARING_REBALANCE:
+            raise broker_error("REBALANCE_IN_PROGRESS")
+        self._hear(member)
+        member.syncing = reply
+        if self.state is State.COMPLETING_REBALANCE and member.member_id == self._leader:
+            self.state = State.STABLE
+            for each in self.members.values():
+                each.assignment = assignments.get(each.member_id, b"")
+        if self.state is State.STABLE:
+            for each in self.members.values():
+                self._assign(each)
+
+    def heartbeat(self, member: Member, generation: int) -> None:
+        """A member lives.
+
+        Raises:
+            BrokerError: ILLEGAL_GENERATION; REBALANCE_IN_PROGRESS, which tells it to join again.
+        """
+        self.check_generation(generation)
+        self._hear(member)
+        if self.state is State.PREPARING_REBALANCE:
+            raise broker_error("REBALANCE_IN_PROGRESS")
+
+    def leave(self, member_id: str, instance_id: str | None) -> None:
+        """Let a member go, or who was promised an id. BrokerError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        promised = self._promised.pop(member_id, None)
+        if promised is not None:
+            promised.cancel()
+            self._complete_if_all_joined()
+        else:
+            static = self._static(instance_id)
+            self._remove(static if static is not None and not member_id else self.member(member_id, instance_id))
+
+    def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> None:
+        """Whether offsets may be committed: by a current member, or by anybody while there is none.
+
+        Raises:
+            BrokerError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
+        """
+        if generation < 0 and self.state is State.EMPTY:
+            return
+        member = self.member(member_id, instance_id)
+        self.check_generation(generation)
+        if self.state is State.COMPLETING_REBALANCE:
+            raise broker_error("REBALANCE_IN_PROGRESS")
+        self._hear(member)
+
+    # --- who asks
+
+    def member(self, member_id: str, instance_id: str | None = None) -> Member:
+        """A member by its id. BrokerError: UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID, if another one has its instance id now."""
+        static = self._static(instance_id)
+        if static is not None and static.member_id != member_id:
+            raise broker_error("FENCED_INSTANCE_ID", "another member has joined with this group.instance.id")
+        if member_id not in self.members or (instance_id is not None and static is None):
+            raise broker_error("UNKNOWN_MEMBER_ID")
+        return self.members[member_id]
+
+    def check_generation(self, generation: int) -> None:
+        """BrokerError: ILLEGAL_GENERATION."""
+        if generation != self.generation:
+            raise broker_error("ILLEGAL_GENERATION", f"the group is in generation {self.generation}")
+
+    def check_protocol(self, protocol_type: str | None, protocol: str | None) -> None:
+        """BrokerError: INCONSISTENT_GROUP_PROTOCOL."""
+        if (protocol_type, protocol) != (self._protocol_type, self._protocol):
+            raise broker_error("INCONSISTENT_GROUP_PROTOCOL", f"the group's protocol is {self._protocol} of {self._protocol_type}")
+
+    def close(self) -> None:
+        """End all timers."""
+        for timer in (*self._promised.values(), *filter(None, [self._rebalance])):
+            timer.cancel()
+        for member in self.members.values():
+            member.hush()
+
+    def _static(self, instance_id: str | None) -> Member | None:
+        if instance_id is None:
+            return None
+        return next((member for member in self.members.values() if member.instance_id == instance_id), None)
+
+    # --- joining
+
+    def _check_wish(self, wish: Wish) -> None:
+        least, most = _SESSION_SECONDS
+        if not least <= wish.session_seconds <= most:
+            raise broker_error("INVALID_SESSION_TIMEOUT", f"the session time-out is from {least} to {most} s")
+        others = [member for member in self.members.values() if member.member_id != wish.member_id]
+        common = set(wish.protocols).intersection(*(member.protocols for member in others))
+        is_foreign = bool(others) and wish.protocol_type != self._protocol_type
+        if not wish.protocol_type or not common or is_foreign:
+            raise broker_error("INCONSISTENT_GROUP_PROTOCOL")
+
+    def _admitted(self, wish: Wish) -> Member | None:
+        """Who joins; None: a stranger that is to be told its id first."""
+        static = self._static(wish.instance_id)
+        if not wish.member_id:
+            if static is not None:
+                return self._replace(static, wish)
+            return None if wish.names_first else self._add(_new_id(wish), wish.instance_id)
+        promised = self._promised.pop(wish.member_id, None)
+        if promised is not None:
+            promised.cancel()
+            return self._add(wish.member_id, wish.instance_id)
+        return self.member(wish.member_id, wish.instance_id)
+
+    def _add(self, member_id: str, instance_id: str | None) -> Member:
+        self.members[member_id] = added = Member(member_id, instance_id)
+        return added
+
+    def _replace(self, old: Member, wish: Wish) -> Member:
+        """A static member that comes back: whoever still goes by its old id is fenced."""
+        del self.members[old.member_id]
+        old.hush()
+        old.refuse(broker_error("FENCED_INSTANCE_ID").code)
+        return self._add(_new_id(wish), wish.instance_id)
+
+    def _promise(self, wish: Wish) -> str:
+        member_id = _new_id(wish)
+
+        def forget() -> None:
+            del self._promised[member_id]
+            self._complete_if_all_joined()
+
+        self._promised[member_id] = _later(wish.session_seconds, forget)
+        return member_id
+
+    def _is_current(self, member: Member, wish: Wish) -> bool:
+        """Whether a join asks for nothing new: it lost the answer, or looks only."""
+        if self.state is State.STABLE and member.member_id == self._leader:
+            return False  # that is how leaders ask for a rebalance
+        return self.state in {State.STABLE, State.COMPLETING_REBALANCE} and dict(member.protocols) == dict(wish.protocols)
+
+    # --- rebalancing
+
+    def _prepare(self) -> None:
+        """Wait for all members to join."""
+        if self.state is not State.PREPARING_REBALANCE:
+            self.state = State.PREPARING_REBALANCE
+            for member in self.members.values():
+                if member.syncing is not None:
+                    member.refuse(broker_error("REBALANCE_IN_PROGRESS").code)
+            longest = max((member.rebalance_seconds for member in self.members.values()), default=0.0)
+            self._rebalance = _later(longest, self._complete)
+        self._complete_if_all_joined()
+
+    def _complete_if_all_joined(self) -> None:
+        is_waiting = self._promised or any(member.joining is None for member in self.members.values())
+        if self.state is State.PREPARING_REBALANCE and not is_waiting:
+            self._complete()
+
+    def _complete(self) -> None:
+        """The next generation begins, with those who have joined."""
+        if self._rebalance is not None:
+            self._rebalance.cancel()
+            self._rebalance = None
+        for member in [member for member in self.members.values() if member.joining is None]:
+            member.hush()
+            del self.members[member.member_id]
+        self.generation += 1
+        if not self.members:
+            self.state, self._protocol, self._leader = State.EMPTY, None, ""
+            return
+        self.state, self._protocol = State.COMPLETING_REBALANCE, self._elected()
+        self._leader = next(iter(self.members))  # who leads stays the first as long as it stays
+        answers = [(member.joining, self._answer_to(member)) for member in self.members.values()]
+        for member in self.members.values():
+            member.joining, member.assignment = None, b""
+            self._hear(member)
+        for joining, answer in answers:  # last: whoever is answered may ask the next thing at once
+            if joining is not None:
+                joining(answer)
+
+    def _elected(self) -> str:
+        """The protocol that most members like best, of those that all have."""
+        first = next(iter(self.members.values())).protocols
+        common = set(first).intersection(*(member.protocols for member in self.members.values()))
+        votes = Counter(next(name for name in member.protocols if name in common) for member in self.members.values())
+        return votes.most_common(1)[0][0]
+
+    def _answer_to(self, member: Member) -> Joined:
+        is_leader = member.member_id == self._leader
+        members = tuple(self.members.values()) if is_leader else ()
+        return Joined(member.member_id, 0, self.generation, self._protocol_type, self._protocol, self._leader, members)
+
+    def _assign(self, member: Member) -> None:
+        syncing, member.syncing = member.syncing, None
+        if syncing is not None:
+            self._hear(member)
+            syncing(Synced(0, self._protocol_type, self._protocol, member.assignment))
+
+    # --- who is there
+
+    def _hear(self, member: Member) -> None:
+        member.hush()
+        member.silence = _later(member.session_seconds, lambda: self._expire(member))
+
+    def _expire(self, member: Member) -> None:
+        if member.joining is None and member.syncing is None:
+            self._remove(member)
+        else:
+            self._hear(member)
+
+    def _remove(self, member: Member) -> None:
+        del self.members[member.member_id]
+        member.hush()
+        member.refuse(broker_error("UNKNOWN_MEMBER_ID").code)
+        self._prepare()
+
+
+class Groups:
+    """All groups of a cluster, by their ids; one is there from its first question on."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, Group] = {}
+
+    def __getitem__(self, group_id: str) -> Group:
+        return self._groups.setdefault(group_id, Group())
+
+    def close(self) -> None:
+        """End all timers."""
+        for group in self._groups.values():
+            group.close()
+
+
+def _new_id(wish: Wish) -> str:
+    return f"{wish.client_id if wish.instance_id is None else wish.instance_id}-{uuid.uuid4()}"
+
+
+def _later(seconds: float, then: Callable[[], None]) -> asyncio.TimerHandle:
+    return asyncio.get_running_loop().call_later(seconds, then)

@@ -1,0 +1,92 @@
+"""OffsetFetch 1-10: what groups committed; one group, from version 8 on several.
+
+As in Kafka: -1 where nothing is committed; null asks for all partitions that have an offset; from version 10 on, topics come by id.
+Deviation: no transactions, so that every offset is stable; who asks as a member is not checked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.errors import BrokerError, broker_error
+from aioproducer.testing.groups import Committed
+from aioproducer.testing.handlers.coordinators import WHOLE, coordinated
+from aioproducer.testing.handlers.handler import Handler
+from aioproducer.wire.api import ApiKey
+from aioproducer.wire.schema import message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aioproducer.testing.broker import Call
+    from aioproducer.testing.groups import Group
+    from aioproducer.testing.topics import Topic
+
+__all__ = ["HANDLER"]
+
+_SEVERAL: Final = 8
+_BY_ID: Final = 10
+_NOTHING: Final = Committed(-1)
+_MESSAGE: Final = "OffsetFetch.response"
+
+
+def _answer(call: Call) -> None:
+    request = call.request
+    if call.version < _SEVERAL:
+        code, topics = _group(call, request.group_id, request.topics, _MESSAGE)
+        call.reply(message(_MESSAGE, error_code=code, topics=topics))
+        return
+    answers = []
+    for asked in request.groups:
+        code, topics = _group(call, asked.group_id, asked.topics, f"{_MESSAGE}.groups")
+        answers.append(message(f"{_MESSAGE}.groups", group_id=asked.group_id, error_code=code, topics=topics))
+    call.reply(message(_MESSAGE, groups=answers))
+
+
+def _group(call: Call, group_id: str, asked: Any, path: str) -> tuple[int, list[Any]]:
+    """The error of a group, and the offsets in its topics; `path` is where they stand in the answer."""
+    try:
+        group = coordinated(call, group_id, may_be_nameless=True)
+    except BrokerError as error:
+        return error.code, []
+    if asked is None:
+        return 0, [_topic(group, topic, topic.name, topic.topic_id, indexes, path) for topic, indexes in _all(call, group)]
+    topics = []
+    for wanted in asked:
+        if call.version >= _BY_ID:
+            topic = call.cluster.topics.identified(wanted.topic_id)
+            topics.append(_topic(group, topic, "", wanted.topic_id, wanted.partition_indexes, path))
+        else:
+            topics.append(_topic(group, call.cluster.topics.named(wanted.name), wanted.name, bytes(16), wanted.partition_indexes, path))
+    return 0, topics
+
+
+def _all(call: Call, group: Group) -> Iterator[tuple[Topic, list[int]]]:
+    for topic in call.cluster.topics:
+        indexes = [index for topic_id, index in group.offsets if topic_id == topic.topic_id]
+        if indexes:
+            yield topic, sorted(indexes)
+
+
+def _topic(group: Group, topic: Topic | None, name: str, topic_id: bytes, indexes: Any, path: str) -> Any:
+    code = broker_error("UNKNOWN_TOPIC_ID").code if topic is None and not name else 0
+    partitions = []
+    for index in indexes:
+        found = _NOTHING if topic is None else group.offsets.get((topic.topic_id, index), _NOTHING)
+        partitions.append(
+            message(
+                f"{path}.topics.partitions",
+                partition_index=index,
+                committed_offset=found.offset,
+                committed_leader_epoch=found.leader_epoch,
+                metadata=found.metadata,
+                error_code=code,
+            )
+        )
+    fields: dict[str, object] = {"name": name, "partitions": partitions}
+    if path != _MESSAGE:  # one group's topics have no field for it
+        fields["topic_id"] = topic_id
+    return message(f"{path}.topics", **fields)
+
+
+HANDLER: Final = Handler(ApiKey.OFFSET_FETCH, (1, 10), lambda _cluster, _request: (WHOLE,), _answer)

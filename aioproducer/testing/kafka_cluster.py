@@ -1,0 +1,379 @@
+"""A real Kafka of several nodes, each a process that can be killed, stopped, paused and started again, for as long as an `async with` lasts.
+
+    async with KafkaCluster(proxied=True) as cluster:
+        await cluster.create_topic("orders", partitions=6)       # three copies of each, two of them in sync for acks=all
+        await cluster.kill(await cluster.leader("orders", 0))
+        await cluster.leader("orders", 0)                        # another one, some seconds later
+        cluster.proxies[1].black_hole("answers")
+
+1. Every node is broker and controller (KRaft), so one of three may be gone at any time and the rest go on.
+2. It fails over within seconds instead of Kafka's nine and more.
+3. Proxies stand before the clients' listeners alone: nodes talk to each other, and this object to them, past them.
+4. Ports, readiness, ends of processes and clean-up are as with `KafkaServer`.
+
+Knows nothing of producers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import signal
+import socket
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aioproducer import jars
+from aioproducer.errors import TransportError, broker_error
+from aioproducer.testing.client import WireClient
+from aioproducer.testing.kafka_node import HOST, KafkaNode, KafkaServerFailed, PortTakenError, Tools, fetched, new_cluster_id
+from aioproducer.testing.kafka_server import ATTEMPTS, SMALL, until_alive
+from aioproducer.testing.proxy import FaultProxy
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from types import TracebackType
+    from typing import Self
+
+__all__ = ["KafkaCluster", "steady_ports"]
+
+_ASK_SECONDS: Final = 30.0
+_POLL_SECONDS: Final = 0.05
+_NO_TOPIC: Final = 3
+_PORTS: Final = range(20_000, 32_000)  # not those of outgoing connections: a node that is down would lose its port to one of them
+
+_QUICK: Final[Mapping[str, object]] = {
+    "broker.heartbeat.interval.ms": 500,
+    "broker.session.timeout.ms": 3000,
+    "replica.lag.time.max.ms": 3000,
+    "controller.quorum.election.timeout.ms": 500,
+    "controller.quorum.election.backoff.max.ms": 500,
+    "controller.quorum.fetch.timeout.ms": 2000,
+}
+
+
+class _Ports(NamedTuple):
+    client: int
+    internal: int  # among the nodes, and for this module: there is never a proxy before it
+    controller: int
+
+
+class KafkaCluster:
+    """Several Kafka nodes, numbered from 1: `async with KafkaCluster() as cluster: ...`.
+
+    Args:
+        nodes: how many; with fewer than three none may be missing.
+        version: of Kafka; its jars are fetched once (see `aioproducer.jars`).
+        properties: added to each node's `server.properties`, over what is there.
+        proxied: whether clients reach each node through a `FaultProxy`, in `proxies` by the node's number.
+        heap: of each node's Java, in Java's words.
+        jvm_options: added to Java's command line.
+        start_timeout: seconds for starting all of them, or one again.
+
+    Attributes:
+        proxies: by node; empty without `proxied`.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 3,
+        version: str = jars.KAFKA_VERSION,
+        properties: Mapping[str, object] | None = None,
+        *,
+        proxied: bool = False,
+        heap: str = "256m",
+        jvm_options: Sequence[str] = (),
+        start_timeout: float = 120.0,
+    ) -> None:
+        if nodes < 1:
+            raise ValueError(f"a cluster has at least 1 node, not {nodes}")
+        numbers = range(1, nodes + 1)
+        self.proxies = {number: FaultProxy() for number in numbers} if proxied else {}
+        self._version = version
+        self._properties = dict(properties or {})
+        self._start_timeout = start_timeout
+        self._cluster_id = new_cluster_id()
+        self._nodes = {number: KafkaNode(version, heap=heap, jvm_options=jvm_options) for number in numbers}
+        self._ports = dict.fromkeys(numbers, _Ports(0, 0, 0))
+        self._paused: set[int] = set()
+        self._tools: Tools | None = None
+
+    def __repr__(self) -> str:
+        running = sum(node.is_running for node in self._nodes.values())
+        return f"<KafkaCluster {self._version}: {running} of {len(self._nodes)} nodes running, {self.bootstrap_servers}>"
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients find its nodes, running or not; the proxies where there are any."""
+        return ",".join(f"{HOST}:{self._client_port(number)}" for number in self._nodes)
+
+    @property
+    def answering(self) -> list[int]:
+        """The numbers of the nodes that run and are not paused."""
+        return [number for number, node in self._nodes.items() if node.is_running and number not in self._paused]
+
+    # --- the whole
+
+    async def start_all(self) -> None:
+        """Start every node, and return when clients can use each: 6 to 10 s for three, or minutes when the jars are not here yet.
+
+        Raises:
+            KafkaServerFailed: a node ended, or not all were ready within `start_timeout`.
+            JavaMissing: no Java, or one that is too old.
+            JarsUnavailable: the jars could not be fetched.
+
+        Cancellation: nothing of it stays. It can be started again.
+        """
+        if self._tools is not None:
+            raise KafkaServerFailed("it has been started already")
+        self._tools = await fetched(self._version)
+        try:
+            async with asyncio.timeout(self._start_timeout):
+                for proxy in self.proxies.values():
+                    await proxy.start()
+                self._choose_ports()
+                await _all(node.format(self._tools, self._cluster_id, self._settings(number)) for number, node in self._nodes.items())
+                await self._launch_all()
+        except TimeoutError as error:
+            failure = KafkaServerFailed(f"{self!r} was not ready within {self._start_timeout} s\n{self.log_tail()}")
+            await self.end()
+            raise failure from error
+        except BaseException:
+            await self.end()
+            raise
+
+    async def end(self) -> None:
+        """End every process and proxy, and remove every folder; safe at any time, and twice.
+
+        Cancellation: it is done all the same, but for waiting until the system has ended the processes.
+        """
+        self._tools = None
+        try:
+            await self._end_nodes()
+        finally:
+            for node in self._nodes.values():
+                node.remove()
+            for proxy in self.proxies.values():
+                await proxy.stop()
+
+    async def __aenter__(self) -> Self:
+        await self.start_all()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.end()
+
+    # --- one node
+
+    async def start(self, node: int) -> None:
+        """Start a node that was killed or stopped, on the same ports and data; return when it is a living broker again.
+
+        Raises:
+            KafkaServerFailed: it runs, it ended, or it was not ready within `start_timeout`. Without a majority of nodes none gets
+                ready: start several at once with `asyncio.gather`.
+
+        Cancellation: it is killed.
+        """
+        starting = self._node(node)
+        if starting.is_running or self._tools is None:
+            raise KafkaServerFailed(f"node {node} is running" if self._tools else "the cluster was not started")
+        try:
+            async with asyncio.timeout(self._start_timeout):
+                await starting.launch(self._tools, lambda: self._until_alive(node, [node]))
+        except (TimeoutError, PortTakenError) as error:
+            await starting.end()
+            what = "somebody took its port" if isinstance(error, PortTakenError) else f"it was not ready within {self._start_timeout} s"
+            raise KafkaServerFailed(f"node {node} did not start: {what}\n{starting.log_tail()}") from error
+        except BaseException:
+            await starting.end()
+            raise
+
+    async def stop(self, node: int) -> None:
+        """Shut a node down as an operator does (SIGTERM): it hands its leaders over first. KafkaServerFailed: it does not run.
+
+        Cancellation: it goes on ending.
+        """
+        self.resume_if_paused(node)
+        await self._node(node).shut_down()
+
+    async def kill(self, node: int) -> None:
+        """End a node at once (SIGKILL), as a crash does; its data stays. KafkaServerFailed: it does not run."""
+        self._node(node).running()
+        self._paused.discard(node)
+        await self._node(node).end()
+
+    def pause(self, node: int) -> None:
+        """Stop it as a debugger would (SIGSTOP): connections stay, nothing is answered. KafkaServerFailed: it does not run."""
+        self._node(node).send_signal(signal.SIGSTOP)
+        self._paused.add(node)
+
+    def resume(self, node: int) -> None:
+        """Let a paused node go on. KafkaServerFailed: it does not run."""
+        self._node(node).send_signal(signal.SIGCONT)
+        self._paused.discard(node)
+
+    def resume_if_paused(self, node: int) -> None:
+        """`resume`, where there was a `pause`."""
+        if node in self._paused:
+            self.resume(node)
+
+    async def restore(self) -> None:
+        """Make all well again: proxies heal, paused nodes go on, missing ones are started. Errors as `start`."""
+        for proxy in self.proxies.values():
+            proxy.heal()
+        for node in tuple(self._paused):
+            self.resume(node)
+        await _all(self.start(number) for number, node in self._nodes.items() if not node.is_running)
+        await _all(self._until_alive(number, list(self._nodes)) for number in self._nodes)
+
+    # --- topics
+
+    async def create_topic(
+        self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None, *, replication_factor: int | None = None
+    ) -> None:
+        """Create a topic, and wait until each of its partitions has a leader.
+
+        Args:
+            name: of the topic.
+            partitions: how many.
+            config: Kafka's topic options, such as {"min.insync.replicas": 1}.
+            replication_factor: copies of each partition; None: three, or as many as there are nodes.
+
+        Raises:
+            BrokerError: the cluster refuses it.
+            TransportError: no node answers.
+
+        Cancellation: the topic may or may not have been created.
+        """
+        async with self._client() as client:
+            await client.create_topic(name, partitions, config, replication_factor=replication_factor or self._copies)
+
+    async def end_offsets(self, topic: str) -> list[int]:
+        """The offset after the last record of each partition. Errors as `create_topic`."""
+        async with self._client() as client:
+            return await client.end_offsets(topic)
+
+    async def leader(self, topic: str, partition: int = 0) -> int:
+        """The node that leads a partition; waits, 30 s at most, until that is one of `answering`.
+
+        Raises:
+            BrokerError: no such topic.
+            KafkaServerFailed: none of those leads it by then.
+        """
+        try:
+            async with asyncio.timeout(_ASK_SECONDS):
+                while True:
+                    with contextlib.suppress(TransportError):
+                        async with self._client(timeout=2.0) as client:
+                            found = (await client.metadata([topic])).topics[0]
+                        if found.error_code == _NO_TOPIC:
+                            raise broker_error(found.error_code, topic)
+                        for one in found.partitions:
+                            if one.partition_index == partition and one.leader_id in self.answering:
+                                return int(one.leader_id)
+                    await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError as error:
+            raise KafkaServerFailed(f"no running node leads {topic}-{partition} after {_ASK_SECONDS} s\n{self.log_tail()}") from error
+
+    def log_tail(self, lines: int = 10) -> str:
+        """The last lines that each node wrote."""
+        return "\n".join(f"--- node {number}\n{node.log_tail(lines)}" for number, node in self._nodes.items())
+
+    # --- how
+
+    @property
+    def _copies(self) -> int:
+        return min(3, len(self._nodes))
+
+    def _node(self, number: int) -> KafkaNode:
+        if number not in self._nodes:
+            raise ValueError(f"there is no node {number}; there are {sorted(self._nodes)}")
+        return self._nodes[number]
+
+    def _client_port(self, number: int) -> int:
+        return self.proxies[number].port if number in self.proxies else self._ports[number].client
+
+    def _client(self, timeout: float = _ASK_SECONDS) -> WireClient:
+        return WireClient(",".join(f"{HOST}:{self._ports[number].internal}" for number in self.answering or self._nodes), timeout=timeout)
+
+    async def _until_alive(self, node: int, seen: Iterable[int]) -> None:
+        await until_alive(f"{HOST}:{self._ports[node].internal}", self._cluster_id, [self._ports[other].internal for other in seen])
+
+    async def _launch_all(self) -> None:
+        assert self._tools is not None
+        for attempt in range(1, ATTEMPTS + 1):
+            self._choose_ports()
+            for number, node in self._nodes.items():
+                node.configure(self._settings(number))
+            try:
+                await _all(node.launch(self._tools, self._sees_all(number)) for number, node in self._nodes.items())
+            except PortTakenError as error:
+                await self._end_nodes()
+                if attempt == ATTEMPTS:
+                    raise KafkaServerFailed(f"ports were taken {attempt} times in a row\n{self.log_tail()}") from error
+            else:
+                return
+
+    def _sees_all(self, number: int) -> Callable[[], Awaitable[None]]:
+        return lambda: self._until_alive(number, self._nodes)
+
+    async def _end_nodes(self) -> None:
+        self._paused.clear()
+        await asyncio.gather(*(node.end() for node in self._nodes.values()))
+
+    def _choose_ports(self) -> None:
+        ports = iter(steady_ports(len(self._nodes) * len(_Ports._fields)))
+        self._ports = {number: _Ports(next(ports), next(ports), next(ports)) for number in self._nodes}
+        for number, proxy in self.proxies.items():
+            proxy.upstream_port = self._ports[number].client
+
+    def _settings(self, number: int) -> dict[str, object]:
+        client, internal, controller = self._ports[number]
+        copies, in_sync = self._copies, max(1, self._copies - 1)
+        return {
+            "process.roles": "broker,controller",
+            "node.id": number,
+            "controller.quorum.voters": ",".join(f"{other}@{HOST}:{ports.controller}" for other, ports in self._ports.items()),
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"CLIENT://{HOST}:{client},INTERNAL://{HOST}:{internal},CONTROLLER://{HOST}:{controller}",
+            "advertised.listeners": f"CLIENT://{HOST}:{self._client_port(number)},INTERNAL://{HOST}:{internal}",
+            "listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "INTERNAL",
+            "log.dirs": f"{self._nodes[number].make_folder()}/data",
+            "default.replication.factor": copies,
+            "min.insync.replicas": in_sync,
+            "offsets.topic.replication.factor": copies,
+            "transaction.state.log.replication.factor": copies,
+            "transaction.state.log.min.isr": in_sync,
+            "share.coordinator.state.topic.replication.factor": copies,
+            "share.coordinator.state.topic.min.isr": in_sync,
+            **SMALL,
+            **_QUICK,
+            **self._properties,
+        }
+
+
+def steady_ports(count: int) -> list[int]:
+    """So many ports of loopback that nobody listens on, below those that systems give to outgoing connections."""
+    with contextlib.ExitStack() as stack:
+        found: list[int] = []
+        for port in random.sample(_PORTS, len(_PORTS)):
+            one = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                one.bind((HOST, port))
+                found.append(port)
+            if len(found) == count:
+                return found
+    raise KafkaServerFailed(f"fewer than {count} ports are free between {_PORTS.start} and {_PORTS.stop}")
+
+
+async def _all(steps: Iterable[Awaitable[None]]) -> None:
+    """Do them at once; one that fails ends the others, and is what is raised."""
+    tasks = [asyncio.ensure_future(step) for step in steps]
+    try:
+        for task in asyncio.as_completed(tasks):
+            await task
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

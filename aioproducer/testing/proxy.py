@@ -1,0 +1,260 @@
+"""A TCP proxy on loopback that makes the way to a broker bad: late, slow, silent or cut.
+
+    async with FaultProxy(port_of_the_broker) as proxy:
+        proxy.delay(0.2)                     # each way; clients connect to proxy.port
+        proxy.black_hole("answers")          # requests arrive, answers do not
+        proxy.heal()                         # what was held goes on its way
+
+Bytes are held, never lost or reordered, as TCP has it; only `cut` and the end of a connection lose them. A side that sends more than
+is let through is not read from, so that its writes pile up as they would. Knows nothing of Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+__all__ = ["FaultProxy", "Way"]
+
+Way: TypeAlias = 'Literal["both", "requests", "answers"]'
+
+_HOST: Final = "127.0.0.1"
+_HELD_AT_MOST: Final = 256 * 1024  # bytes of one direction before its sender is not read from any more
+_RESET: Final = struct.pack("ii", 1, 0)  # linger for no time: closing sends RST
+_SLICES: Final = 20  # a second, of a slow way
+
+
+@dataclass
+class _Trouble:
+    """What one direction suffers."""
+
+    seconds: float = 0.0
+    rate: float | None = None  # bytes a second
+    is_held: bool = False
+
+    def end(self) -> None:
+        """No more of it; connections look at this very object."""
+        self.seconds, self.rate, self.is_held = 0.0, None, False
+
+
+class FaultProxy:
+    """Listens on a port of its own, and leads every connection to one upstream port of loopback.
+
+    Args:
+        upstream_port: where connections lead; may be set later, before clients come.
+
+    Attributes:
+        port: where clients connect; kept from `start` to `stop`.
+    """
+
+    def __init__(self, upstream_port: int = 0) -> None:
+        self.upstream_port = upstream_port
+        self.port = 0
+        self._troubles = {"requests": _Trouble(), "answers": _Trouble()}
+        self._is_cut = False
+        self._server: asyncio.Server | None = None
+        self._ends: set[_End] = set()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Listen. Cancellation: nothing stays open."""
+        self._server = await asyncio.get_running_loop().create_server(lambda: _Door(self, self._troubles), _HOST, 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Reset every connection, and listen no more; safe twice."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+            self.reset()
+            await server.wait_closed()
+
+    @property
+    def connections(self) -> int:
+        """How many connections of clients stand."""
+        return sum(isinstance(end, _Door) for end in self._ends)
+
+    # --- trouble
+
+    def delay(self, seconds: float, way: Way = "both") -> None:
+        """Let every byte arrive so much later; what is on its way already is not touched."""
+        for trouble in self._of(way):
+            trouble.seconds = seconds
+
+    def slow(self, bytes_per_second: float, way: Way = "both") -> None:
+        """Let no more bytes through than so many a second, for each connection."""
+        for trouble in self._of(way):
+            trouble.rate = bytes_per_second
+
+    def black_hole(self, way: Way = "both") -> None:
+        """Let nothing through: connections stand, new ones are accepted, and nobody hears of anything."""
+        for trouble in self._of(way):
+            trouble.is_held = True
+
+    def cut(self) -> None:
+        """Reset every connection, and each that is made until `heal`."""
+        self._is_cut = True
+        self.reset()
+
+    def reset(self) -> None:
+        """Reset every connection that stands; new ones are led on."""
+        for end in tuple(self._ends):
+            end.abort()
+
+    def heal(self) -> None:
+        """End all trouble; what was held goes on its way, in order."""
+        self._is_cut = False
+        for trouble in self._troubles.values():
+            trouble.end()
+        for end in tuple(self._ends):
+            end.pump()
+
+    def _of(self, way: Way) -> list[_Trouble]:
+        if way != "both" and way not in self._troubles:
+            raise ValueError(f"a way is 'both', 'requests' or 'answers', not {way!r}")
+        return list(self._troubles.values()) if way == "both" else [self._troubles[way]]
+
+    # --- for its connections
+
+    def welcome(self, end: _End) -> bool:
+        """A connection stands; False: it must not."""
+        self._ends.add(end)
+        return not self._is_cut
+
+    def forget(self, end: _End) -> None:
+        """A connection is gone."""
+        self._ends.discard(end)
+
+
+class _End(asyncio.Protocol):
+    """One end of a proxied connection: what it reads, its `other` end writes, when it may."""
+
+    def __init__(self, proxy: FaultProxy, trouble: _Trouble) -> None:
+        self._proxy = proxy
+        self._trouble = trouble
+        self._loop = asyncio.get_running_loop()
+        self._held: deque[tuple[float, bytes | None]] = deque()
+        self._size = 0
+        self._free_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self.is_full = False
+        self.transport: asyncio.Transport | None = None
+        self.other: _End | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        if not self._proxy.welcome(self):
+            self.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self._take(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._proxy.forget(self)
+        if exc is not None and self.other is not None:
+            self.other.abort()
+        self._take(None)
+
+    def pause_writing(self) -> None:
+        self.is_full = True
+
+    def resume_writing(self) -> None:
+        self.is_full = False
+        if self.other is not None:
+            self.other.pump()
+
+    def abort(self) -> None:
+        """Reset this end; the other one follows."""
+        if self.transport is None or self.transport.is_closing():
+            return
+        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.transport.abort()
+        if self.other is not None:
+            self.other.abort()
+
+    def pump(self) -> None:
+        """Write what may be written now; a timer sees to the rest. None stands for the end, which is as late as the bytes before it."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        other = self.other
+        while self._held and other is not None and other.transport is not None and not (self._trouble.is_held or other.is_full):
+            due, data = self._held[0]
+            if (at := max(due, self._free_at)) > self._loop.time():
+                self._timer = self._loop.call_at(at, self.pump)
+                break
+            self._held.popleft()
+            if data is None:
+                other.transport.close()
+            elif not other.transport.is_closing():
+                self._write(other.transport, due, data)
+        self._read_on()
+
+    def _write(self, other: asyncio.Transport, due: float, data: bytes) -> None:
+        rate = self._trouble.rate
+        if rate is not None and len(data) > (piece := max(1, int(rate / _SLICES))):
+            self._held.appendleft((due, data[piece:]))
+            data = data[:piece]
+        if rate is not None:
+            self._free_at = self._loop.time() + len(data) / rate
+        self._size -= len(data)
+        other.write(data)
+
+    def _take(self, data: bytes | None) -> None:
+        self._held.append((self._loop.time() + self._trouble.seconds, data))
+        self._size += len(data or b"")
+        self.pump()
+
+    def _read_on(self) -> None:
+        if self.transport is None or self.transport.is_closing():
+            return
+        if self._size > _HELD_AT_MOST:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
+
+
+class _Door(_End):
+    """The client's end: dials the upstream as soon as a client came."""
+
+    def __init__(self, proxy: FaultProxy, troubles: dict[str, _Trouble]) -> None:
+        super().__init__(proxy, troubles["requests"])
+        self._answers = troubles["answers"]
+        self._dialling: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if not transport.is_closing():
+            self._dialling = self._loop.create_task(self._dial())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._dialling is not None:
+            self._dialling.cancel()
+            self._dialling = None
+
+    async def _dial(self) -> None:
+        try:
+            _, end = await self._loop.create_connection(lambda: _End(self._proxy, self._answers), _HOST, self._proxy.upstream_port)
+        except OSError:  # nobody there: to the client that is a reset
+            self.abort()
+            return
+        end.other, self.other = self, end
+        if self.transport is None or self.transport.is_closing():
+            end.abort()
+        self.pump()
+        end.pump()

@@ -1,0 +1,419 @@
+"""A producer that records: the face of `Producer`, no network, and every record's end in the test's hand (Java's `MockProducer`).
+
+    producer = RecordingProducer(auto_complete=False)
+    async with producer:
+        delivery = await producer.send("orders", b"v", key=b"k")
+        producer.fail_next("NOT_ENOUGH_REPLICAS")            # or complete_next(); without auto_complete=False records end by themselves
+        assert producer.history[0].value == b"v"
+
+1. It takes the options of `Producer`, and refuses the arguments that that refuses, with the same errors.
+2. A record goes to the partition that is given, else where the `partitioner` option says, else to 0: which partition Kafka's own
+   partitioner chooses only a cluster shows, and the fake one does.
+3. Nothing waits: topics exist, memory is there. `raise_on` says what would have failed.
+
+Knows nothing of batches, requests or brokers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
+
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import (
+    BrokerError,
+    DeliveryError,
+    MetadataTimeout,
+    Persisted,
+    ProducerClosed,
+    RecordTooLarge,
+    UsageError,
+    broker_error,
+)
+from aioproducer.model import Acks, FlushSummary, Headers, Record, RecordMetadata, TimestampType
+from aioproducer.records.record_batch import encode_headers, size_limit
+from aioproducer.serializers import adapt, serialize
+from aioproducer.testing.recorded import RecordedBatch, RecordedDeliveries, RecordedDelivery, RecordedFromThread, RecordedSend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+__all__ = ["RecordingProducer"]
+
+if TYPE_CHECKING:  # who names no types wants none checked (PEP 696): before Python 3.13 only type checkers know defaults
+    from typing_extensions import TypeVar as DefaultingTypeVar
+
+    K = DefaultingTypeVar("K", default=Any)
+    V = DefaultingTypeVar("V", default=Any)
+else:
+    K = TypeVar("K")
+    V = TypeVar("V")
+
+_MAX_TIMESTAMP: Final = 2**63 - 1
+_METHODS: Final = ("start", "send", "send_nowait", "send_many", "send_batch", "partitions_for", "flush", "stop")
+
+
+class RecordingProducer(Generic[K, V]):
+    """Stands in for a `Producer` in unit tests of code that sends.
+
+    Args:
+        config: a `ProducerConfig`, or give its fields as options; serializers, `partitioner`, `acks` and size limits have effect.
+        auto_complete: whether records are acknowledged by themselves, in the next turn of the loop; else by `complete_next`, `fail_next`.
+        partitions: how many a topic has, where a test minds: {"orders": 6}. A topic that is not named takes every partition it is given,
+            and has one for a partitioner.
+        seams: what else a `Producer` takes (`dialer`, `resolver`), without effect; and options.
+
+    Attributes:
+        history: what was sent, as `RecordedSend`, in call order, acknowledged or not.
+        config: the options.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig | None = None,
+        *,
+        auto_complete: bool = True,
+        partitions: Mapping[str, int] | None = None,
+        dialer: object = None,  # noqa: ARG002  (the face's)
+        resolver: object = None,  # noqa: ARG002
+        **options: Any,
+    ) -> None:
+        self.config = ProducerConfig.of(config, options)
+        self.history: list[RecordedSend] = []
+        self._serialize_key = adapt(self.config.key_serializer)
+        self._serialize_value = adapt(self.config.value_serializer)
+        self._auto_complete = auto_complete
+        self._partitions = dict(partitions or {})
+        self._pending: deque[RecordedDelivery] = deque()
+        self._ends: Counter[tuple[str, int]] = Counter()
+        self._raising: dict[str, list[Any]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._state = "not started"
+        self._from_thread: RecordedFromThread | None = None
+        self._partitioner = _function_of(self.config.partitioner)
+        self._is_completing = False
+
+    @classmethod
+    def started(cls, **options: Any) -> RecordingProducer[Any, Any]:
+        """One that runs already, for code that is given a producer in use; it belongs to the first loop that sends."""
+        producer = cls(**options)
+        producer._state = "running"
+        return producer
+
+    # --- what the test does
+
+    def complete_next(self) -> bool:
+        """Acknowledge the oldest pending record. False: there is none."""
+        if not self._pending:
+            return False
+        delivery = self._pending.popleft()
+        sent = delivery.sent
+        offset = -1 if self.config.acks is Acks.NONE else self._ends[sent.topic, sent.partition]
+        self._ends[sent.topic, sent.partition] += 1
+        sizes = [-1 if part is None else len(part) for part in (sent.key, sent.value)]
+        delivery.settle(
+            RecordMetadata(sent.topic, sent.partition, offset, sent.timestamp_ms, TimestampType.CREATE_TIME, sizes[0], sizes[1])
+        )
+        return True
+
+    def fail_next(self, error: str | Exception = "UNKNOWN_SERVER_ERROR", *, persisted: Persisted = Persisted.NO) -> bool:
+        """Fail the oldest pending record. False: there is none.
+
+        Args:
+            error: a `DeliveryError`, or its cause: an exception, or Kafka's name of a broker's error.
+            persisted: whether the record may be in the log all the same.
+        """
+        cause = broker_error(error) if isinstance(error, str) else error
+        if not self._pending:
+            return False
+        delivery = self._pending.popleft()
+        if isinstance(cause, DeliveryError):
+            delivery.settle(cause)
+            return True
+        reason = str(cause) if isinstance(cause, BrokerError) else f"{type(cause).__name__}: {cause}"
+        failure = DeliveryError(reason, delivery.sent.topic, delivery.sent.partition, persisted, 1)
+        failure.__cause__ = cause
+        delivery.settle(failure)
+        return True
+
+    def raise_on(self, method: str, error: BaseException | None, *, times: int | None = None) -> None:
+        """Let a method raise an error, the next `times` it is called or until that is None; what it would have done is not done.
+
+        `send_and_wait` sends by `send`; `send_many` raises for itself.
+        """
+        if method not in _METHODS:
+            raise ValueError(f"raise_on takes one of {', '.join(_METHODS)}, not {method!r}")
+        self._raising.pop(method, None)
+        if error is not None:
+            self._raising[method] = [error, times]
+
+    def clear(self) -> None:
+        """Forget the history and what `raise_on` said; records that are pending stay so, and offsets go on."""
+        self.history.clear()
+        self._raising.clear()
+
+    def values(self, topic: str, partition: int | None = None) -> list[bytes | None]:
+        """The values in `history` of a topic, or of one partition of it."""
+        return [sent.value for sent in self.history if sent.topic == topic and partition in (None, sent.partition)]
+
+    @property
+    def pending(self) -> int:
+        """Records that have not ended."""
+        return len(self._pending)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was stopped."""
+        return self._state == "stopped"
+
+    # --- the face
+
+    async def start(self, *, wait: bool = True) -> None:  # noqa: ARG002  (the face's)
+        """Nothing to reach or wait for; a producer starts once. ProducerClosed: it was started before."""
+        self._raise("start")
+        if self._state != "not started":
+            raise ProducerClosed("a producer starts once; make a new one")
+        self._state = "running"
+        self._loop = asyncio.get_running_loop()
+        self._from_thread = RecordedFromThread(self._loop, self._take)
+
+    async def send(
+        self,
+        topic: str,
+        value: V | None = None,
+        key: K | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> RecordedDelivery:
+        """Record one record; the delivery resolves to its `RecordMetadata`. Raises for bad arguments as `Producer.send`."""
+        self._raise("send")
+        return self._take(topic, value, key, partition, timestamp_ms, headers)
+
+    def send_nowait(
+        self,
+        topic: str,
+        value: V | None = None,
+        key: K | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> RecordedDelivery:
+        """`send` that never waits; here that is no difference."""
+        self._raise("send_nowait")
+        return self._take(topic, value, key, partition, timestamp_ms, headers)
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: V | None = None,
+        key: K | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> RecordMetadata:
+        """`send`, then wait for the acknowledgement. DeliveryError: it failed."""
+        return await (await self.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers))
+
+    async def send_many(self, topic: str, records: Iterable[Any] | AsyncIterable[Any]) -> RecordedDeliveries:
+        """Record them all. What it raises carries, as `queued`, the deliveries of what was taken before."""
+        self._raise("send_many")
+        deliveries = RecordedDeliveries()
+        try:
+            if isinstance(records, AsyncIterable):
+                async for record in records:
+                    deliveries.add(self._take_one(topic, record))
+            elif isinstance(records, Iterable) and not isinstance(records, (str, bytes, bytearray, memoryview, Mapping, Record)):
+                for record in records:
+                    deliveries.add(self._take_one(topic, record))
+            else:
+                raise UsageError(f"records are an iterable of values or of Record, not {type(records).__name__}")
+        except BaseException as error:
+            error.queued = deliveries  # type: ignore[attr-defined]
+            raise
+        return deliveries
+
+    def create_batch(self, topic: str, partition: int) -> RecordedBatch:
+        """An empty batch of one partition: `append` to it until it is full, then `await send_batch(batch)`."""
+        self._check()
+        return RecordedBatch(topic, partition, self.config.batch_size, self._checked)
+
+    async def send_batch(self, batch: RecordedBatch) -> RecordedDeliveries:
+        """Record what a batch holds. UsageError: it is empty or was sent before."""
+        self._raise("send_batch")
+        self._check()
+        if batch.is_sent or not len(batch):
+            raise UsageError(f"{batch!r} {'was sent' if batch.is_sent else 'is empty'}; it is sent once, with records in it")
+        batch.is_sent = True
+        return RecordedDeliveries(self._record(sent) for sent in batch.records)
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        """As many as the argument `partitions` says; else one."""
+        self._raise("partitions_for")
+        self._check()
+        return set(range(self._partitions.get(topic, 1)))
+
+    @property
+    def from_thread(self) -> RecordedFromThread:
+        """The one door for other threads: `producer.from_thread.send(...)` gives a `concurrent.futures.Future`."""
+        if self._from_thread is None:
+            self._check()
+            assert self._loop is not None
+            self._from_thread = RecordedFromThread(self._loop, self._take)
+        return self._from_thread
+
+    async def flush(self, timeout: float | None = None) -> FlushSummary:  # noqa: ARG002  (the face's)
+        """Acknowledge what is pending, as Java's does; fail first what is to fail."""
+        self._raise("flush")
+        self._check()
+        done = len(self._pending)
+        while self.complete_next():
+            pass
+        await asyncio.sleep(0)
+        return FlushSummary(done, 0, 0)
+
+    async def stop(self) -> None:
+        """Acknowledge what is pending; nothing is taken from now on. Safe twice, and before `start`."""
+        self._raise("stop")
+        if self._state == "running":
+            while self.complete_next():
+                pass
+            self._state = "stopped"
+            await asyncio.sleep(0)
+
+    async def __aenter__(self) -> Self:
+        """`start`."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """`stop`."""
+        await self.stop()
+
+    @property
+    def buffer_available(self) -> int:
+        """Bytes of `buffer_memory` that are free: all, as nothing is kept for sending."""
+        return int(self.config.buffer_memory)
+
+    def explain(self) -> str:
+        """What is pending, for a person to read. Never keys or values."""
+        return "\n".join([repr(self), *(f"  {delivery!r}" for delivery in self._pending)])
+
+    def __repr__(self) -> str:
+        return f"<RecordingProducer: {self._state}, {len(self.history)} sent, {len(self._pending)} pending>"
+
+    # --- how
+
+    def _raise(self, method: str) -> None:
+        raising = self._raising.get(method)
+        if raising is None:
+            return
+        error, times = raising
+        if times is not None:
+            raising[1] -= 1
+            if raising[1] <= 0:
+                del self._raising[method]
+        raise error
+
+    def _check(self) -> None:
+        if self._state == "not started":
+            raise ProducerClosed("the producer was not started: use `async with`, or `await producer.start()`")
+        if self._state == "stopped":
+            raise ProducerClosed("the producer has stopped")
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        if self._loop is not loop:
+            raise ProducerClosed("the producer belongs to another event loop; make one in this loop")
+
+    def _take_one(self, topic: str, record: Any) -> RecordedDelivery:
+        return self._take(topic, *record) if isinstance(record, Record) else self._take(topic, record, None, None, None, ())
+
+    def _take(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> RecordedDelivery:
+        self._check()
+        return self._record(self._checked(topic, value, key, partition, timestamp_ms, headers)[0])
+
+    def _record(self, sent: RecordedSend) -> RecordedDelivery:
+        assert self._loop is not None
+        delivery = RecordedDelivery(self._loop, sent, self._tell)
+        self.history.append(sent)
+        self._pending.append(delivery)
+        if self._auto_complete and not self._is_completing:
+            self._is_completing = True
+            self._loop.call_soon(self._complete)
+        return delivery
+
+    def _tell(self, error: DeliveryError) -> None:
+        """A record failed and nobody looked."""
+        if self.config.on_delivery_error is not None and self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.config.on_delivery_error, error, 1)
+
+    def _complete(self) -> None:
+        self._is_completing = False
+        while self.complete_next():
+            pass
+
+    def _checked(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> tuple[RecordedSend, int]:
+        """What the producer checks, in its order, in its words; also the record's size, in bytes."""
+        if not isinstance(topic, str) or not topic:
+            raise UsageError(f"a topic is a non-empty string, not {type(topic).__name__ if not isinstance(topic, str) else repr(topic)}")
+        if partition is not None and (not isinstance(partition, int) or isinstance(partition, bool) or partition < 0):
+            raise UsageError(f"partition={_shown(partition)} for {topic!r}: it is a number from 0 on, or None")
+        if timestamp_ms is not None and (not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms <= _MAX_TIMESTAMP):
+            raise UsageError(f"timestamp_ms={_shown(timestamp_ms)} for {topic!r}: it is whole milliseconds since 1970, or None")
+        key = serialize("key", self._serialize_key, topic, headers, key)
+        value = serialize("value", self._serialize_value, topic, headers, value)
+        size = size_limit(key, value, encode_headers(headers))
+        for limit in ("max_request_size", "buffer_memory"):
+            if size > (allowed := getattr(self.config, limit)):
+                raise RecordTooLarge(f"a record for {topic!r} takes {size} bytes, more than {limit}={allowed}. Raise it, or send less.")
+        place = self._place(topic, key, value, partition)
+        now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+        return RecordedSend(topic, place, key, value, now_ms, tuple((name, part and bytes(part)) for name, part in headers)), size
+
+    def _place(self, topic: str, key: bytes | None, value: bytes | None, partition: int | None) -> int:
+        count = self._partitions.get(topic)
+        if partition is not None:
+            if count is not None and partition >= count:
+                raise MetadataTimeout(f"partition {partition} of {topic!r} is not known: it has {count}")
+            return partition
+        if self._partitioner is None:
+            return 0
+        known = count or 1
+        try:
+            chosen = self._partitioner(topic, key, value, known, range(known))
+        except Exception as error:
+            raise UsageError(f"the partitioner raised {type(error).__name__} for {topic!r}") from error
+        if isinstance(chosen, bool) or not isinstance(chosen, int) or not 0 <= chosen < known:
+            what = chosen if isinstance(chosen, int) else type(chosen).__name__
+            raise UsageError(f"the partitioner chose {what} for {topic!r}, which has partitions 0 to {known - 1}")
+        return chosen
+
+
+def _function_of(partitioner: Any) -> Callable[..., Any] | None:
+    """The `partitioner` option as a function of topic, key, value, partitions and available ones."""
+    if isinstance(partitioner, type):
+        partitioner = partitioner()
+    function = getattr(partitioner, "partition", partitioner)
+    if function is None:
+        return None
+    try:
+        inspect.signature(function).bind(b"key", 1)
+    except TypeError:
+        return cast("Callable[..., Any]", function)
+    except ValueError:  # a builtin that shows no signature
+        pass
+    return lambda _topic, key, _value, partitions, _available: function(key, partitions)
+
+
+def _shown(number: object) -> object:
+    """What stands where a number belongs: not the thing itself, which may be a key or a value in the wrong place."""
+    return number if isinstance(number, (int, float)) else type(number).__name__

@@ -1,0 +1,234 @@
+"""What a test can ask of a fake cluster's answers: errors, delays, lost connections, nonsense, handlers of its own.
+
+Every method scripts one fault: for one kind of request, narrowed to a broker, topic or partition, for so many requests, behind those
+that were scripted before (`faults` has the rules of their order). Knows no connection and no bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from aioproducer.testing import spoils
+from aioproducer.testing.faults import Faults, Hang, Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Mapping
+
+    from aioproducer.testing.call import Context
+    from aioproducer.testing.faults import Kind, When
+    from aioproducer.testing.spoils import Spoil
+
+__all__ = ["Trouble"]
+
+H = TypeVar("H", bound="Callable[[Any, Context], Any]")
+
+
+class Trouble:
+    """The scripting side of a `FakeCluster`.
+
+    Args:
+        apis: the requests that can be scripted, by Kafka's name.
+        brokers: the brokers there are; looked at each time.
+    """
+
+    def __init__(self, apis: Container[str], brokers: Container[int]) -> None:
+        self.faults = Faults()
+        self._apis = apis
+        self._known_brokers = brokers
+
+    def fail(
+        self,
+        api: str,
+        error: str | int | None = None,
+        *,
+        disconnect: When | None = None,
+        times: int | None = 1,
+        broker: int | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        message: str | None = None,
+        leader: int | None = None,
+        record_errors: Mapping[int, str | None] | None = None,
+    ) -> None:
+        """Let the next requests fail. Rules are used in the order in which they are made.
+
+        Args:
+            api: the request, by Kafka's name.
+            error: Kafka's name or number of an error. Its scope's partitions answer it and nothing is appended, except for
+                REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND, which Kafka answers after it has appended.
+            disconnect: instead of an error, reset the connection "before" the request is carried out, or "after".
+            times: how many requests fail so; None is all.
+            broker: only on this broker.
+            topic: only requests about this topic, and of an error only its part of them.
+            partition: likewise.
+            message: the error's text, where the answer has room for one.
+            leader: whom a Produce answer names as the leader (KIP-951, from version 10 on).
+            record_errors: a Produce answer's wrong records, by their number in the batch, and what is wrong (KIP-467, from version 8 on).
+        """
+        if (error is None) == (disconnect is None):
+            raise ValueError("fail takes an error or disconnect='before' or 'after'")
+        if disconnect not in {None, "before", "after"}:
+            raise ValueError(f"disconnect is 'before' or 'after', not {disconnect!r}")
+        rule = self._rule(api, "error" if disconnect is None else "disconnect", times, broker, topic, partition)
+        rule.message, rule.leader, rule.record_errors = message, leader, record_errors or {}
+        if error is not None:
+            self.faults.add_error(rule, error)
+        else:
+            rule.when = disconnect or "before"
+            self.faults.add(rule)
+
+    def delay(
+        self,
+        api: str,
+        seconds: float,
+        *,
+        times: int | None = None,
+        when: When = "before",
+        broker: int | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Let requests take longer, "before" they are carried out or "after", so that only the answer is late. `times`: None is all."""
+        rule = self._rule(api, "delay", times, broker, topic, partition)
+        rule.seconds, rule.when = seconds, when
+        self.faults.add(rule)
+
+    def hang(
+        self,
+        api: str,
+        *,
+        times: int | None = None,
+        when: When = "before",
+        broker: int | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+    ) -> Hang:
+        """Hold requests until the hang's `release`, "before" they are carried out or "after". A lost connection drops its request."""
+        rule = self._rule(api, "hang", times, broker, topic, partition)
+        rule.hang, rule.when = Hang(), when
+        self.faults.add(rule)
+        return rule.hang
+
+    def throttle(self, api: str, seconds: float, *, times: int | None = 1, broker: int | None = None, topic: str | None = None) -> None:
+        """Let answers say `throttle_time_ms`; as with Kafka since 2.0, it is the client that waits."""
+        rule = self._rule(api, "throttle", times, broker, topic)
+        rule.seconds = seconds
+        self.faults.add(rule)
+
+    def on(
+        self, api: str, *, keep: bool = True, broker: int | None = None, topic: str | None = None, partition: int | None = None
+    ) -> Callable[[H], H]:
+        """A decorator: let a function of the request and its `Context`, plain or a coroutine, answer.
+
+        It returns an answer (`context.answer(...)`), `context.PASS` for the usual one, or `context.DISCONNECT`. What it raises
+        resets the connection, and is raised again by `assert_all_fired`. A request that the fake does not answer by itself can be
+        scripted too, if `wire` knows it; it is advertised from then on.
+
+        Args:
+            api: the request, by Kafka's name.
+            keep: whether it answers all requests, or the next one alone.
+            broker: only on this broker.
+            topic: only requests about this topic.
+            partition: likewise.
+        """
+
+        def register(handler: H) -> H:
+            rule = self._rule(api, "handler", None if keep else 1, broker, topic, partition)
+            rule.handler = handler
+            self.faults.add(rule)
+            return handler
+
+        return register
+
+    def rewrite(
+        self, api: str, change: Callable[[Any], object], *, times: int | None = 1, broker: int | None = None, topic: str | None = None
+    ) -> None:
+        """Let `change` edit the decoded answer in place before it is sent."""
+        rule = self._rule(api, "rewrite", times, broker, topic)
+        rule.rewrite = change
+        self.faults.add(rule)
+
+    def omit(self, api: str, *, topic: str, partition: int | None = None, times: int | None = 1, broker: int | None = None) -> None:
+        """Let answers leave out a partition, or a topic whole; what was asked is carried out. Of Produce, up to version 12."""
+        self.rewrite(api, lambda answer: _leave_out(answer, topic, partition), times=times, broker=broker, topic=topic)
+
+    # --- answers that are spoilt
+
+    def truncate(self, api: str, *, keep: int | None = None, times: int | None = 1, broker: int | None = None) -> None:
+        """Send the first `keep` bytes of answers, half of them by default, and close the connection.
+
+        The first 4 bytes are the size, the next 4 the correlation id.
+        """
+        self._spoil(api, spoils.truncated(keep), times, broker)
+
+    def garbage(
+        self, api: str, body: bytes | Callable[[bytes], bytes] | None = None, *, times: int | None = 1, broker: int | None = None
+    ) -> None:
+        """Let answers have the right correlation id and another body: given, made of the sound one, or of its size and nonsense."""
+        self._spoil(api, spoils.garbage(body), times, broker)
+
+    def raw(self, api: str, data: bytes, *, times: int | None = 1, broker: int | None = None) -> None:
+        """Let these bytes come in place of answers, size and all: `b"HTTP/1.1 400 Bad Request"`."""
+        self._spoil(api, spoils.raw(data), times, broker)
+
+    def wrong_correlation_id(self, api: str, *, times: int | None = 1, broker: int | None = None) -> None:
+        """Let answers name a request that was not made."""
+        self._spoil(api, spoils.wrong_id, times, broker)
+
+    def unsolicited(self, api: str, *, times: int | None = 1, broker: int | None = None) -> None:
+        """Let an answer that nobody asked for follow each answer."""
+        self._spoil(api, spoils.unsolicited, times, broker)
+
+    def drop_reply(self, api: str, *, times: int | None = 1, broker: int | None = None) -> None:
+        """Let requests be carried out and never answered; what is asked behind them is."""
+        self._spoil(api, spoils.lost, times, broker)
+
+    def reorder(self, api: str, *, times: int | None = 1, broker: int | None = None) -> None:
+        """Let an answer come behind the next one of its connection."""
+        self._spoil(api, spoils.late, times, broker)
+
+    def segment(self, api: str, size: int = 1, *, times: int | None = None, broker: int | None = None) -> None:
+        """Let answers come in pieces of so many bytes, one in each turn of the loop."""
+        self._spoil(api, spoils.segmented(size), times, broker)
+
+    def gather(self, api: str, count: int, *, broker: int | None = None) -> None:
+        """Keep the next answers of one connection until there are so many, and send them in one piece."""
+        self._spoil(api, spoils.gathered(count), count, broker)
+
+    # ---
+
+    def assert_all_fired(self) -> None:
+        """AssertionError: a scripted fault fell on fewer requests than it was to, or an uncounted one on none; a handler raised."""
+        for error in self.faults.broken:
+            raise AssertionError(f"a handler of this test raised {type(error).__name__}") from error
+        unfired = self.faults.unfired()
+        if unfired:
+            raise AssertionError(f"faults that did not happen: {'; '.join(map(str, unfired))}")
+
+    def _spoil(self, api: str, spoil: Spoil, times: int | None, broker: int | None) -> None:
+        rule = self._rule(api, "spoil", times, broker)
+        rule.spoil = spoil
+        self.faults.add(rule)
+
+    def _rule(
+        self, api: str, kind: Kind, times: int | None, broker: int | None, topic: str | None = None, partition: int | None = None
+    ) -> Rule:
+        if api not in self._apis:
+            raise ValueError(f"{api!r} is no request that can be scripted: Produce, Metadata, ... by Kafka's name")
+        if broker is not None and broker not in self._known_brokers:
+            raise ValueError(f"there is no broker {broker}")
+        return Rule(api, kind, times, broker, topic, partition)
+
+
+def _leave_out(answer: Any, topic: str, partition: int | None) -> None:
+    if partition is None:
+        answer.topics = [one for one in answer.topics if one.name != topic]
+        return
+    for one in answer.topics:
+        if one.name == topic:
+            one.partitions = [part for part in one.partitions if _index(part) != partition]
+
+
+def _index(partition: Any) -> int:
+    index: int = partition.partition_index if hasattr(partition, "partition_index") else partition.index
+    return index

@@ -1,0 +1,134 @@
+"""The three that must keep the producer's promises: on a real Kafka, on the fake cluster, and the one that only records.
+
+A test asks for `side`. What cannot hold for one of them is in `CANNOT`, with its reason: there the test must fail, or the reason is gone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+
+from aioproducer import Producer
+from aioproducer.records.reader import read_batches
+from aioproducer.testing import FakeCluster, RecordingProducer
+from aioproducer.testing.client import WireClient
+from aioproducer.wire.api import ApiKey
+from aioproducer.wire.schema import message
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from aioproducer.testing.kafka_thread import ServerThread
+
+CANNOT = {
+    ("recording", "test_kafkas_partitioner_places_keys"): "it knows no murmur2: a partitioner is given to it, or everything goes to 0",
+    ("recording", "test_a_partition_that_is_not_there"): "without the argument `partitions` it takes every partition",
+    ("recording", "test_a_topic_that_kafka_refuses"): "it has no broker that would refuse a name",
+}
+_numbers = itertools.count()
+
+
+class Side:
+    """One of the three, with its topics."""
+
+    partitions = 3
+
+    async def topic(self) -> str:
+        """A new topic with three partitions."""
+        raise NotImplementedError
+
+    def producer(self, **options: Any) -> Any:
+        """A producer that reaches it, not started."""
+        raise NotImplementedError
+
+    async def log(self, topic: str) -> dict[int, list[tuple[bytes | None, bytes | None, int, tuple[Any, ...]]]]:
+        """Key, value, timestamp and headers of each record, by partition."""
+        raise NotImplementedError
+
+
+class RealSide(Side):
+    def __init__(self, server: ServerThread) -> None:
+        self.server = server
+
+    async def topic(self) -> str:
+        name = f"contract-{next(_numbers)}"
+        self.server.create_topic(name, self.partitions)
+        return name
+
+    def producer(self, **options: Any) -> Any:
+        return Producer(bootstrap_servers=self.server.bootstrap_servers, **options)
+
+    async def log(self, topic: str) -> dict[int, list[Any]]:
+        async with WireClient(self.server.bootstrap_servers) as client:
+            await client.metadata([topic])
+            return {index: await self._read(client, topic, index) for index in range(self.partitions)}
+
+    async def _read(self, client: WireClient, topic: str, index: int) -> list[Any]:
+        found: list[Any] = []
+        while True:
+            wanted = message("Fetch.request.topics.partitions", partition=index, fetch_offset=len(found), partition_max_bytes=1 << 20)
+            asked = message("Fetch.request.topics", topic=topic, partitions=[wanted])
+            answer = await client.ask(ApiKey.FETCH, version=11, replica_id=-1, max_wait_ms=0, min_bytes=0, topics=[asked])
+            partition = answer.responses[0].partitions[0]
+            assert partition.error_code == 0
+            if len(found) == partition.high_watermark:
+                return found
+            for batch in read_batches(partition.records, allow_partial=True):
+                found += [(one.key, one.value, one.timestamp_ms, one.headers) for one in batch.records()]
+
+
+class FakeSide(Side):
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster = cluster
+
+    async def topic(self) -> str:
+        name = f"contract-{next(_numbers)}"
+        self.cluster.create_topic(name, self.partitions)
+        return name
+
+    def producer(self, **options: Any) -> Any:
+        return Producer(**self.cluster.client_options, **options)
+
+    async def log(self, topic: str) -> dict[int, list[Any]]:
+        return {
+            index: [(one.key, one.value, one.timestamp_ms, one.headers) for one in self.cluster.records(topic, index)]
+            for index in range(self.partitions)
+        }
+
+
+class RecordingSide(Side):
+    def __init__(self) -> None:
+        self.made: list[Any] = []
+
+    async def topic(self) -> str:
+        return f"contract-{next(_numbers)}"
+
+    def producer(self, **options: Any) -> Any:
+        self.made.append(RecordingProducer(**options))
+        return self.made[-1]
+
+    async def log(self, topic: str) -> dict[int, list[Any]]:
+        sent = [one for producer in self.made for one in producer.history if one.topic == topic]
+        return {
+            index: [(one.key, one.value, one.timestamp_ms, one.headers) for one in sent if one.partition == index]
+            for index in range(self.partitions)
+        }
+
+
+@pytest_asyncio.fixture(params=[pytest.param("real", marks=pytest.mark.integration), "fake", "recording"])
+async def side(request: pytest.FixtureRequest) -> AsyncIterator[Side]:
+    """Each of the three in turn."""
+    why = CANNOT.get((request.param, request.node.originalname))
+    if why is not None:
+        request.applymarker(pytest.mark.xfail(reason=why, strict=True))
+    if request.param == "real":
+        yield RealSide(request.getfixturevalue("kafka_server"))
+    elif request.param == "recording":
+        yield RecordingSide()
+    else:
+        async with FakeCluster() as cluster:
+            yield FakeSide(cluster)
+            assert cluster.violations == []

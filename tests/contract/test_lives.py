@@ -1,0 +1,114 @@
+"""The life of a producer: not started, running, stopped; flush and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aioproducer import ConfigError, ProducerClosed, ProducerConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conftest import Side
+
+pytestmark = pytest.mark.asyncio
+
+USES: dict[str, Callable[[Any, str], Any]] = {
+    "send": lambda producer, topic: producer.send(topic, b"v"),
+    "send_nowait": lambda producer, topic: producer.send_nowait(topic, b"v"),
+    "send_and_wait": lambda producer, topic: producer.send_and_wait(topic, b"v"),
+    "send_many": lambda producer, topic: producer.send_many(topic, [b"v"]),
+    "create_batch": lambda producer, topic: producer.create_batch(topic, 0),
+    "partitions_for": lambda producer, topic: producer.partitions_for(topic),
+    "flush": lambda producer, _topic: producer.flush(),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+async def test_before_the_start_and_after_the_end(side: Side, use: str) -> None:
+    """Nothing is taken: ProducerClosed, which says what to do; nothing is in the log."""
+    topic = await side.topic()
+    producer = side.producer()
+    for words in ("not started", "stopped"):
+        with pytest.raises(ProducerClosed, match=words):
+            result = USES[use](producer, topic)
+            if asyncio.iscoroutine(result):
+                await result
+        if words == "not started":
+            await producer.start()
+            await producer.stop()
+    assert await side.log(topic) == {0: [], 1: [], 2: []}
+
+
+async def test_one_start(side: Side) -> None:
+    """Neither twice nor after the end; stopping is safe twice, and before the start."""
+    producer = side.producer()
+    await producer.stop()
+    await producer.start()
+    with pytest.raises(ProducerClosed, match="starts once"):
+        await producer.start()
+    await producer.stop()
+    await producer.stop()
+    with pytest.raises(ProducerClosed, match="starts once"):
+        await producer.start()
+
+
+async def test_flush_covers_what_was_sent(side: Side) -> None:
+    """After it every delivery has ended; it counts those it waited for, and has nothing to count when there is nothing."""
+    topic = await side.topic()
+    async with side.producer(linger_ms=60_000, request_timeout_ms=10_000, delivery_timeout_ms=120_000) as producer:
+        await producer.partitions_for(topic)
+        assert await producer.flush() == (0, 0, 0)
+        deliveries = [await producer.send(topic, b"%d" % number) for number in range(10)]
+        assert await producer.flush() == (10, 0, 0)
+        assert all(delivery.done() for delivery in deliveries)
+        assert await producer.flush(timeout=5) == (0, 0, 0)
+
+
+async def test_stop_sends_what_is_there(side: Side) -> None:
+    """The block's end waits for the records, also when an exception ends it, which is kept."""
+    topic = await side.topic()
+    deliveries = []
+    with pytest.raises(ZeroDivisionError):
+        async with side.producer(linger_ms=1000) as producer:
+            deliveries += [await producer.send(topic, b"%d" % number, partition=0) for number in range(5)]
+            1 / 0  # noqa: B018
+    assert [delivery.result().offset for delivery in deliveries] == list(range(5))
+    assert len((await side.log(topic))[0]) == 5
+
+
+async def test_options(side: Side) -> None:
+    """A config or its fields, not both; an unknown one is named with the nearest that is known."""
+    assert side.producer(linger_ms=5).config.linger_ms == 5
+    with pytest.raises(ConfigError, match="linger_ms"):
+        side.producer(lingr_ms=5)
+    with pytest.raises(ConfigError, match="acks"):
+        side.producer(acks=7)
+    with pytest.raises(ConfigError):
+        type(side.producer())(ProducerConfig(), linger_ms=5)
+
+
+async def test_what_it_shows(side: Side) -> None:
+    """Its state in its repr, no key or value; the whole memory is free where nothing is pending."""
+    topic = await side.topic()
+    producer = side.producer()
+    assert "not started" in repr(producer)
+    async with producer:
+        await producer.send_and_wait(topic, b"canary", b"canary")
+        assert "running" in repr(producer)
+        assert "canary" not in repr(producer) + producer.explain()
+        assert producer.buffer_available == producer.config.buffer_memory
+    assert "stopped" in repr(producer)
+
+
+async def test_what_cannot_hold_is_still_a_test(request: pytest.FixtureRequest) -> None:
+    """An exception whose test was renamed would say nothing. (That each of them fails where it is listed is what `strict` is for.)"""
+    folder = request.path.parent
+    written = {name for path in folder.glob("test_*.py") for name in re.findall(r"^async def (test_\w+)", path.read_text(), re.MULTILINE)}
+    listed = set(re.findall(r'^    \("\w+", "(test_\w+)"\): ', (folder / "conftest.py").read_text(), re.MULTILINE))
+    assert listed
+    assert listed <= written

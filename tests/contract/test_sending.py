@@ -1,0 +1,305 @@
+"""What `send` and what goes with it promise, whoever keeps it: arguments, order, what stands in the log, what metadata says."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aioproducer import (
+    KafkaError,
+    MetadataTimeout,
+    ProducerClosed,
+    Record,
+    RecordMetadata,
+    RecordTooLarge,
+    SerializationError,
+    TimestampType,
+    UsageError,
+    json_serializer,
+)
+
+if TYPE_CHECKING:
+    from conftest import Side
+
+pytestmark = pytest.mark.asyncio
+
+CANARY = b"canary-bytes"
+
+
+async def test_what_is_sent_stands_in_the_log(side: Side) -> None:
+    """Keys, values, tombstones, empty and null, headers in order with their repeats, the given time: as they were given."""
+    records: list[tuple[Any, Any, Any, Any]] = [
+        (b"k", b"v", 1_357_034_400_000, ()),
+        (b"k", None, 0, ()),
+        (None, b"", 5, (("a", b"1"), ("a", b"2"), ("b", None), ("", b""), ("żółć", b"3"))),
+        (b"", None, 7, [("a", bytearray(b"4"))]),
+        (bytearray(b"k"), memoryview(b"v"), 9, ()),
+    ]
+    topic = await side.topic()
+    async with side.producer() as producer:
+        for key, value, stamp, headers in records:
+            await producer.send(topic, value, key, timestamp_ms=stamp, headers=headers, partition=1)
+    log = await side.log(topic)
+    expected = [
+        (
+            None if key is None else bytes(key),
+            None if value is None else bytes(value),
+            stamp,
+            tuple((n, v and bytes(v)) for n, v in headers),
+        )
+        for key, value, stamp, headers in records
+    ]
+    assert log[1] == expected
+    assert log[0] == log[2] == []
+
+
+async def test_metadata(side: Side) -> None:
+    """Where it is, from 0 on in each partition; its own time; sizes in bytes, -1 for null."""
+    topic = await side.topic()
+    async with side.producer() as producer:
+        first = await producer.send_and_wait(topic, b"abc", b"k", partition=2, timestamp_ms=77)
+        second = await producer.send_and_wait(topic, None, partition=2, timestamp_ms=78)
+        other = await producer.send_and_wait(topic, b"", b"", partition=0, timestamp_ms=79)
+    assert first == RecordMetadata(topic, 2, 0, 77, TimestampType.CREATE_TIME, 1, 3)
+    assert second == RecordMetadata(topic, 2, 1, 78, TimestampType.CREATE_TIME, -1, -1)
+    assert other == RecordMetadata(topic, 0, 0, 79, TimestampType.CREATE_TIME, 0, 0)
+    assert isinstance(first, RecordMetadata)
+
+
+async def test_a_record_without_a_time_has_the_senders(side: Side) -> None:
+    topic = await side.topic()
+    before = int(time.time() * 1000) - 1000
+    async with side.producer() as producer:
+        metadata = await producer.send_and_wait(topic, b"v")
+    assert before <= metadata.timestamp_ms <= int(time.time() * 1000) + 1000
+
+
+async def test_without_acks_no_offset_is_known(side: Side) -> None:
+    topic = await side.topic()
+    async with side.producer(acks=0) as producer:
+        assert (await producer.send_and_wait(topic, b"v", partition=1)).offset == -1
+
+
+async def test_order_of_calls_is_order_of_the_log(side: Side) -> None:
+    """One key is one partition, and its records stand in the order in which the calls first ran, whoever made them."""
+    topic = await side.topic()
+    async with side.producer(linger_ms=1) as producer:
+        await asyncio.gather(*(producer.send(topic, b"%d" % number, b"key-%d" % (number % 5)) for number in range(200)))
+    places: dict[bytes, set[int]] = {}
+    values: dict[bytes, list[int]] = {}
+    for partition, records in (await side.log(topic)).items():
+        for key, value, _, _ in records:
+            places.setdefault(key, set()).add(partition)  # type: ignore[arg-type]
+            values.setdefault(key, []).append(int(value))  # type: ignore[arg-type]
+    assert {key: len(where) for key, where in places.items()} == {b"key-%d" % number: 1 for number in range(5)}
+    assert values == {b"key-%d" % number: list(range(number, 200, 5)) for number in range(5)}
+
+
+async def test_kafkas_partitioner_places_keys(side: Side) -> None:
+    """By murmur2, as every Kafka client; the numbers are Java's (`Utils.toPositive(murmur2(key)) % 3`)."""
+    topic = await side.topic()
+    async with side.producer() as producer:
+        placed = [
+            (await producer.send_and_wait(topic, b"v", key)).partition for key in (b"21", b"foobar", b"abc", b"a-little-bit-long-string")
+        ]
+    assert placed == [
+        number % 3 for number in (0x7FFFFFFF & -973932308, 0x7FFFFFFF & -790332482, 0x7FFFFFFF & 479470107, 0x7FFFFFFF & -985981536)
+    ]
+
+
+@pytest.mark.parametrize("is_short", [True, False])
+async def test_a_partitioner_of_ones_own(side: Side, *, is_short: bool) -> None:
+    """It sees the key and how many partitions there are, and its word counts; an explicit partition goes before it."""
+    topic = await side.topic()
+
+    def by_key(key: bytes | None, partitions: int) -> int:
+        assert partitions in (1, side.partitions)
+        return 0 if key is None else len(key) % partitions
+
+    def by_all(_topic: str, key: bytes | None, value: bytes | None, partitions: int, available: Any) -> int:
+        assert (_topic, value, list(available)) == (topic, b"v", list(range(partitions)))
+        return by_key(key, partitions)
+
+    async with side.producer(partitioner=by_key if is_short else by_all) as producer:
+        assert (await producer.send_and_wait(topic, b"v")).partition == 0
+        assert (await producer.send_and_wait(topic, b"v", b"kkk")).partition == 0
+        assert (await producer.send_and_wait(topic, b"v", b"kkk", partition=2)).partition == 2
+
+
+@pytest.mark.parametrize("chosen", [-1, 3, "0", None, True])
+async def test_a_partitioner_that_is_wrong(side: Side, chosen: object) -> None:
+    topic = await side.topic()
+    async with side.producer(partitioner=lambda _key, _partitions: chosen) as producer:
+        with pytest.raises(UsageError, match=f"the partitioner chose .* for '{topic}'"):
+            await producer.send(topic, CANARY)
+    assert await side.log(topic) == {0: [], 1: [], 2: []}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        ({"topic": ""}, UsageError, "a topic is a non-empty string"),
+        ({"topic": 5}, UsageError, "a topic is a non-empty string, not int"),
+        ({"value": "text"}, SerializationError, "value for .* is str, not bytes"),
+        ({"key": 5}, SerializationError, "key for .* is int, not bytes"),
+        ({"partition": -1}, UsageError, "partition=-1 .* a number from 0 on"),
+        ({"partition": True}, UsageError, "partition=True"),
+        ({"partition": CANARY}, UsageError, "partition=bytes for"),
+        ({"timestamp_ms": -1}, UsageError, "timestamp_ms=-1 .* milliseconds since 1970"),
+        ({"timestamp_ms": 1.5}, UsageError, r"timestamp_ms=1\.5"),
+        ({"timestamp_ms": 2**63}, UsageError, "timestamp_ms="),
+        ({"headers": 5}, SerializationError, "headers are a sequence of pairs, not int"),
+        ({"headers": [("a",)]}, SerializationError, "a header is a pair"),
+        ({"headers": [(b"a", b"1")]}, SerializationError, "a header's key is a string, not bytes"),
+        ({"headers": [("a", "1")]}, SerializationError, "str"),
+        ({"value": CANARY * 200_000}, RecordTooLarge, r"more than max_request_size=1048576"),
+    ],
+)
+@pytest.mark.parametrize("method", ["send", "send_nowait", "send_and_wait", "send_many", "from_thread"])
+async def test_what_the_caller_gets_wrong(side: Side, method: str, arguments: dict[str, Any], error: type[KafkaError], said: str) -> None:
+    """The same error in the same words, before anything is queued; no key or value in it. The producer goes on."""
+    topic = await side.topic()
+    record: dict[str, Any] = {"value": CANARY, "key": CANARY, **arguments}
+    asked = record.pop("topic", topic)
+    async with side.producer() as producer:
+        await producer.partitions_for(topic)
+        with pytest.raises(error, match=said) as raised:
+            if method == "send_many":
+                await producer.send_many(asked, [Record(**record)])
+            elif method == "from_thread":
+                await asyncio.wrap_future(await asyncio.to_thread(producer.from_thread.send, asked, **record))
+            else:
+                sent = getattr(producer, method)(asked, **record)
+                if method != "send_nowait":
+                    await sent
+        assert "canary" not in f"{raised.value} {raised.value!r}"
+        await producer.send_and_wait(topic, b"fine", partition=0)
+    assert [value for records in (await side.log(topic)).values() for _, value, _, _ in records] == [b"fine"]
+
+
+async def test_a_partition_that_is_not_there(side: Side) -> None:
+    topic = await side.topic()
+    async with side.producer(max_block_ms=200) as producer:
+        with pytest.raises(MetadataTimeout, match="partition"):
+            await producer.send(topic, b"v", partition=7)
+
+
+async def test_a_topic_that_kafka_refuses(side: Side) -> None:
+    async with side.producer() as producer:
+        with pytest.raises(KafkaError, match="INVALID_TOPIC"):
+            await producer.send("no/such:name", b"v")
+
+
+async def test_serializers(side: Side) -> None:
+    """They make bytes of keys and values, see the topic where they ask for it, and never a None."""
+    topic = await side.topic()
+
+    def with_topic(name: str, headers: Any, value: Any) -> bytes:
+        assert (name, tuple(headers)) == (topic, (("h", b"1"),))
+        return f"{value}!".encode()
+
+    async with side.producer(value_serializer=json_serializer, key_serializer=with_topic) as producer:
+        metadata = await producer.send_and_wait(topic, {"id": 1}, 5, headers=(("h", b"1"),), partition=0, timestamp_ms=1)
+        await producer.send_and_wait(topic, None, partition=0, timestamp_ms=2)
+    assert (metadata.serialized_key_size, metadata.serialized_value_size) == (2, 8)
+    assert (await side.log(topic))[0] == [(b"5!", b'{"id":1}', 1, (("h", b"1"),)), (None, None, 2, ())]
+
+
+async def test_a_serializer_that_raises(side: Side) -> None:
+    topic = await side.topic()
+    async with side.producer(value_serializer=json_serializer) as producer:
+        with pytest.raises(SerializationError, match="value_serializer raised TypeError on a set") as raised:
+            await producer.send(topic, {CANARY})
+        assert "canary" not in str(raised.value)
+
+
+async def test_send_many(side: Side) -> None:
+    """Values and records, from an iterable and from an asynchronous one, in order; awaited as a whole and looked at one by one."""
+    topic = await side.topic()
+
+    async def more() -> Any:
+        for number in range(3):
+            yield Record(b"b%d" % number, partition=1)
+
+    async with side.producer() as producer:
+        deliveries = await producer.send_many(topic, [Record(b"a%d" % number, b"k", 1, number) for number in range(50)])
+        later = await producer.send_many(topic, more())
+        metadata = await deliveries
+        assert [one.offset for one in metadata] == list(range(50))
+        assert await deliveries[-1] == metadata[-1]
+        assert len(deliveries) == 50
+        assert [one.offset for one in await later] == [50, 51, 52]
+        assert await later.wait() == later.summary() == (3, 0, 0)
+        assert later.done()
+        assert list(later.failures()) == []
+        assert await (await producer.send_many(topic, [])) == []
+        for bad in (b"bytes", "text", {"a": 1}, 5):
+            with pytest.raises(UsageError, match="records are an iterable"):
+                await producer.send_many(topic, bad)
+    assert [value for _, value, _, _ in (await side.log(topic))[1]] == [*(b"a%d" % n for n in range(50)), b"b0", b"b1", b"b2"]
+
+
+async def test_send_many_that_stops_half_way_tells_what_is_queued(side: Side) -> None:
+    topic = await side.topic()
+    async with side.producer() as producer:
+        with pytest.raises(SerializationError) as raised:
+            await producer.send_many(topic, [Record(b"1", partition=0), Record(b"2", partition=0), Record(3, partition=0)])  # type: ignore[arg-type]
+        queued = raised.value.queued  # type: ignore[attr-defined]
+        assert [one.offset for one in await queued] == [0, 1]
+
+
+async def test_a_batch_of_ones_own(side: Side) -> None:
+    """It takes records until it is full, is sent once, and its deliveries are its records'."""
+    topic = await side.topic()
+    async with side.producer(batch_size=1000) as producer:
+        batch = producer.create_batch(topic, 1)
+        with pytest.raises(UsageError):
+            await producer.send_batch(batch)
+        assert batch.append(b"1", b"k", timestamp_ms=5, headers=(("a", None),))
+        with pytest.raises(SerializationError):
+            batch.append("text")
+        assert batch.append(b"2", timestamp_ms=6)
+        while batch.append(b"x" * 100, timestamp_ms=7):
+            pass
+        assert 5 < len(batch) <= 10
+        deliveries = await producer.send_batch(batch)
+        assert [one.offset for one in await deliveries] == list(range(len(batch)))
+        for again in (batch.append, lambda: producer.send_batch(batch)):
+            with pytest.raises(UsageError, match="sent"):
+                await again()  # type: ignore[operator]
+    assert (await side.log(topic))[1][:2] == [(b"k", b"1", 5, (("a", None),)), (None, b"2", 6, ())]
+
+
+async def test_partitions_for(side: Side) -> None:
+    """Numbers from 0 on; a topic that is known before a first send."""
+    topic = await side.topic()
+    async with side.producer() as producer:
+        known = await producer.partitions_for(topic)
+        assert known == set(range(len(known)))
+        assert len(known) in (1, side.partitions)
+        delivery = producer.send_nowait(topic, b"v", partition=0)
+        assert (await delivery).offset == 0
+
+
+async def test_from_threads(side: Side) -> None:
+    """Each thread's records keep their order; the futures have the metadata; the loop's own thread is refused."""
+    topic = await side.topic()
+    async with side.producer() as producer:
+        with pytest.raises(UsageError, match="other threads"):
+            producer.from_thread.send(topic, b"v")
+        door = producer.from_thread
+
+        def work(name: int) -> list[Any]:
+            return [door.send(topic, b"%d" % number, b"%d" % name, partition=name).result(30) for number in range(20)]
+
+        results = await asyncio.gather(*(asyncio.to_thread(work, name) for name in range(3)))
+    assert [[one.offset for one in some] for some in results] == [list(range(20))] * 3
+    for name, records in (await side.log(topic)).items():
+        assert [(key, value) for key, value, _, _ in records] == [(b"%d" % name, b"%d" % number) for number in range(20)]
+    assert threading.active_count() < 50
+    with pytest.raises(ProducerClosed):
+        await asyncio.wrap_future(await asyncio.to_thread(door.send, topic, b"v"))

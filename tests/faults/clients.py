@@ -1,0 +1,170 @@
+"""Producers of three makes behind one face (`stage.Client`). Options have our names; each client is given what it has of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from aioproducer import Producer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from aioproducer.testing import FakeCluster
+
+    from .stage import Client
+
+__all__ = ["Aiokafka", "Confluent", "Ours", "make"]
+
+_STOPPING = 10.0  # seconds that another client may take to stop
+
+
+class Ours:
+    """aioproducer."""
+
+    def __init__(self) -> None:
+        self.producer: Producer[Any, Any] | None = None
+
+    async def start(self, cluster: FakeCluster, options: dict[str, Any]) -> None:
+        self.producer = Producer(**{**cluster.client_options, **options})
+        await self.producer.start()
+
+    async def send(self, topic: str, value: bytes, partition: int | None) -> Awaitable[tuple[int, int]]:
+        assert self.producer is not None
+        delivery = await self.producer.send(topic, value, partition=partition)
+
+        async def ended() -> tuple[int, int]:
+            metadata = await delivery
+            return metadata.partition, metadata.offset
+
+        return ended()
+
+    async def stop(self) -> None:
+        assert self.producer is not None
+        await self.producer.stop()
+
+
+class Aiokafka:
+    """aiokafka. It has one time-out for a request and for a record."""
+
+    _NAMES = ("acks", "linger_ms", "max_request_size", "metadata_max_age_ms", "request_timeout_ms", "retry_backoff_ms")
+
+    def __init__(self) -> None:
+        self._producer: Any = None
+
+    async def start(self, cluster: FakeCluster, options: dict[str, Any]) -> None:
+        from aiokafka import AIOKafkaProducer
+
+        given = {name: options[name] for name in self._NAMES if name in options}
+        if "delivery_timeout_ms" in options:  # the longer of the two: it ends the record
+            given["request_timeout_ms"] = options["delivery_timeout_ms"]
+        if "batch_size" in options:
+            given["max_batch_size"] = options["batch_size"]
+        servers = options.get("bootstrap_servers", cluster.bootstrap_servers)
+        self._producer = AIOKafkaProducer(bootstrap_servers=servers, **{"acks": "all", **given})
+        try:
+            async with asyncio.timeout(options.get("max_block_ms", 60_000) / 1000 + 5):
+                await self._producer.start()
+        except BaseException:
+            with contextlib.suppress(Exception):
+                await self._producer.stop()
+            raise
+
+    async def send(self, topic: str, value: bytes, partition: int | None) -> Awaitable[tuple[int, int]]:
+        future = await self._producer.send(topic, value, partition=partition)
+
+        async def ended() -> tuple[int, int]:
+            metadata = await future
+            return metadata.partition, metadata.offset
+
+        return ended()
+
+    async def stop(self) -> None:
+        async with asyncio.timeout(_STOPPING):
+            await self._producer.stop()
+
+
+class Confluent:
+    """confluent-kafka's Producer, polled by a thread."""
+
+    _NAMES: ClassVar = {
+        "acks": "acks",
+        "batch_size": "batch.size",
+        "connections_max_idle_ms": "connections.max.idle.ms",
+        "delivery_timeout_ms": "delivery.timeout.ms",
+        "linger_ms": "linger.ms",
+        "max_in_flight_requests_per_connection": "max.in.flight.requests.per.connection",
+        "max_request_size": "message.max.bytes",
+        "metadata_max_age_ms": "metadata.max.age.ms",
+        "reconnect_backoff_max_ms": "reconnect.backoff.max.ms",
+        "reconnect_backoff_ms": "reconnect.backoff.ms",
+        "request_timeout_ms": "request.timeout.ms",
+        "retry_backoff_ms": "retry.backoff.ms",
+    }
+
+    def __init__(self) -> None:
+        self._producer: Any = None
+        self._polling: asyncio.Future[None] | None = None
+        self._is_over = False
+        self._block = 60.0
+
+    async def start(self, cluster: FakeCluster, options: dict[str, Any]) -> None:
+        from confluent_kafka import Producer as Other
+
+        loop = asyncio.get_running_loop()
+        given = {self._NAMES[name]: value for name, value in options.items() if name in self._NAMES}
+        if "metadata_max_age_ms" in options:
+            given["topic.metadata.refresh.interval.ms"] = options["metadata_max_age_ms"]
+        if "socket_connection_setup_timeout_ms" in options:
+            given["socket.connection.setup.timeout.ms"] = options["socket_connection_setup_timeout_ms"]
+        if "request_timeout_ms" in options:
+            given["socket.timeout.ms"] = max(1000, options["request_timeout_ms"])
+        self._block = options.get("max_block_ms", 60_000) / 1000
+        servers = options.get("bootstrap_servers", cluster.bootstrap_servers)
+        self._producer = Other({"bootstrap.servers": servers, "log_level": 0, "statistics.interval.ms": 0, **given})
+        self._polling = loop.run_in_executor(None, self._poll)
+        try:  # it has no start of its own: one question to the cluster is what the others' is
+            await loop.run_in_executor(None, self._producer.list_topics, None, min(self._block, 10))
+        except BaseException:
+            self._is_over = True
+            raise
+
+    def _poll(self) -> None:
+        while not self._is_over:
+            self._producer.poll(0.02)
+
+    async def send(self, topic: str, value: bytes, partition: int | None) -> Awaitable[tuple[int, int]]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[tuple[int, int]] = loop.create_future()
+
+        def on_delivery(error: Any, message: Any) -> None:
+            if error is not None:
+                loop.call_soon_threadsafe(future.set_exception, RuntimeError(str(error)))
+            else:
+                loop.call_soon_threadsafe(future.set_result, (message.partition(), message.offset()))
+
+        until = time.monotonic() + self._block
+        while True:
+            try:
+                self._producer.produce(topic, value, partition=-1 if partition is None else partition, on_delivery=on_delivery)
+            except BufferError:
+                if time.monotonic() > until:
+                    raise
+                await asyncio.sleep(0.02)
+            else:
+                return future
+
+    async def stop(self) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self._producer.flush, _STOPPING)
+        self._is_over = True
+        if self._polling is not None:
+            await self._polling
+
+
+def make(name: str) -> Client:
+    """A client by its name on the page."""
+    makers: dict[str, type[Client]] = {"aioproducer": Ours, "aiokafka": Aiokafka, "confluent-kafka": Confluent}
+    return makers[name]()

@@ -1,0 +1,156 @@
+"""What was promised, held against what came. `complaints` says what is wrong, in words; none: the client survived."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from aioproducer.errors import BrokerError, DeliveryError
+
+from .stage import GRACE, TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .row import Holds
+    from .stage import Played, Sent
+
+__all__ = ["complaints"]
+
+
+def complaints(played: Played, *, is_ours: bool) -> list[str]:
+    """What does not hold. Of other clients only what the log and their deliveries show is asked, and time with some patience."""
+    holds = played.row.holds
+    if not holds.starts:
+        return list(_of_start(played, is_ours=is_ours))
+    if played.start_error is not None:
+        return [f"start failed: {_text(played.start_error)}"]
+    found = [*_of_ends(played, is_ours=is_ours), *_of_log(played, holds, is_ours=is_ours), *_of_the_rest(played)]
+    if is_ours:
+        found += [*_of_failures(played.sent, holds), *_of_requests(played, holds)]
+        if holds.fired:
+            found += [f"did not happen: {rule}" for rule in played.cluster.faults.unfired()]
+    return found
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _names(error: BaseException | None) -> Iterator[str]:
+    """An error's names, and those of its causes."""
+    while error is not None:
+        yield type(error).__name__
+        if isinstance(error, BrokerError):
+            yield error.name
+        error = error.__cause__
+
+
+def _of_start(played: Played, *, is_ours: bool) -> Iterator[str]:
+    if played.start_error is None:
+        yield "it started"
+    elif is_ours:
+        yield from (
+            f"the error does not say {word!r}: {played.start_error}"
+            for word in played.row.holds.says
+            if word not in str(played.start_error)
+        )
+
+
+def _of_ends(played: Played, *, is_ours: bool) -> Iterator[str]:
+    limit = played.row.options.get("delivery_timeout_ms", 120_000) / 1000 + GRACE
+    pending = [record for record in played.sent if record.ended is None]
+    if pending:
+        yield f"{len(pending)} of {len(played.sent)} had not ended after {played.waited_for:g} s"
+    late = [record for record in played.sent if record.ended is not None and record.ended - record.at > limit]
+    if late and is_ours:
+        yield f"{len(late)} ended later than delivery_timeout_ms and {GRACE:g} s"
+    if played.row.holds.within and not pending:
+        least, most = played.row.holds.within
+        took = max(0.0, *((record.ended or 0) - played.done_at for record in played.sent))
+        if not least * (1 if is_ours else 0.9) <= took <= most + (0 if is_ours else 2):
+            yield f"it took {took:.1f} s"
+
+
+def _of_log(played: Played, holds: Holds, *, is_ours: bool) -> Iterator[str]:
+    acked = [record for record in played.sent if record.is_acked]
+    wanted = {"all": len(played.sent), "none": 0}.get(str(holds.acked), holds.acked)
+    if len(acked) != wanted:
+        error = next((_text(record.error) for record in played.sent if record.error is not None), "")
+        yield f"{len(acked)} of {len(played.sent)} acknowledged" + (f": {error}" if error else "")
+    failed = [record for record in played.afterwards if not record.is_acked]
+    if failed:
+        yield f"{len(failed)} sent afterwards were not acknowledged"
+    if not any(topic.name == TOPIC for topic in played.cluster.topics):
+        return
+    logged = {part: played.cluster.values(TOPIC, part) for part in played.cluster.end_offsets(TOPIC)}
+    everything = [value for values in logged.values() for value in values]
+    yield from _of_each(acked + [record for record in played.afterwards if record.is_acked], logged, everything)
+    if is_ours:
+        lies = [
+            record
+            for record in played.sent
+            if isinstance(record.error, DeliveryError) and record.error.persisted == "no" and record.value in everything
+        ]
+        if lies:
+            yield f"{len(lies)} failed for certain and are in the log"
+    twice = [value for value, count in Counter(everything).items() if count > 1]
+    if twice and not holds.duplicates:
+        yield f"{len(twice)} are in the log twice"
+    if holds.in_order and not all(_is_in_order(values, played.sent + played.afterwards) for values in logged.values()):
+        yield "the log has them in another order"
+
+
+def _of_each(acked: list[Sent], logged: dict[int, list[bytes | None]], everything: list[bytes | None]) -> Iterator[str]:
+    lost = [record for record in acked if record.value not in everything]
+    if lost:
+        yield f"{len(lost)} acknowledged are not in the log"
+    astray = [
+        record
+        for record in acked
+        if record.offset is not None
+        and record.offset >= 0
+        and logged[record.partition or 0][record.offset : record.offset + 1] != [record.value]
+    ]
+    if astray and not lost:
+        yield f"{len(astray)} do not stand where their offset says"
+
+
+def _is_in_order(values: list[bytes | None], sent: list[Sent]) -> bool:
+    """Whether the first copies of records stand as they were sent."""
+    place = {record.value: number for number, record in enumerate(sent)}
+    places = [place[value] for value in dict.fromkeys(values) if value in place]
+    return places == sorted(places)
+
+
+def _of_the_rest(played: Played) -> Iterator[str]:
+    for api, most in played.row.holds.asks.items():
+        if played.asked[api] > most:
+            yield f"{played.asked[api]} {api} requests"
+    if played.stop_error is not None:
+        yield f"stop failed: {_text(played.stop_error)}"
+    yield from (f"a broker could not read it: {violation.what}" for violation in played.cluster.violations)
+
+
+def _of_failures(sent: list[Sent], holds: Holds) -> Iterator[str]:
+    for record in sent:
+        if record.error is None:
+            continue
+        if holds.error is not None and holds.error not in _names(record.error):
+            yield f"failed as {' from '.join(_names(record.error))}, not as {holds.error}"
+            return
+        if holds.persisted is not None and getattr(record.error, "persisted", None) != holds.persisted:
+            yield f"says persisted={getattr(record.error, 'persisted', None)}"
+            return
+        explain = getattr(record.error, "explain", str)
+        missing = [word for word in holds.says if word not in f"{record.error} {record.error.__cause__} {explain()}"]
+        if missing:
+            yield f"the error does not say {missing}: {record.error}"
+            return
+
+
+def _of_requests(played: Played, holds: Holds) -> Iterator[str]:
+    for api, (least, most) in holds.requests.items():
+        count = len(played.cluster.requests(api))
+        if not least <= count <= most:
+            yield f"{count} {api} requests"

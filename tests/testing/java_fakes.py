@@ -1,0 +1,74 @@
+"""What tests of real nodes share: folders of their own, and a `java` that is a small script, so that starting can fail as wanted."""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from aioproducer import jars
+from aioproducer.testing import kafka_node
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where nodes of this test put their folders."""
+    folder = tmp_path / "nodes"
+    folder.mkdir()
+    monkeypatch.setattr(kafka_node.tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture
+def needs_java() -> None:
+    try:
+        jars.java()
+    except jars.JavaMissing as error:
+        if os.environ.get("CI"):
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def fake_java(tmp_path: Path, own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Install a `java` whose program sees `main`, the class that it is to run; jars are there and empty."""
+    (tmp_path / "cache" / "jars" / "kafka-4.3.1").mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("AIOPRODUCER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    def install(program: str) -> None:
+        script = tmp_path / "bin" / "java"
+        head = """\
+            import os, signal, sys
+            if sys.argv[1:] == ["-version"]: sys.exit('openjdk version "17.0.1"')
+            main = sys.argv[sys.argv.index("-cp") + 2]
+            """
+        script.write_text(f"#!{sys.executable} -IS\n{textwrap.dedent(head)}{textwrap.dedent(program)}")
+        script.chmod(0o755)
+
+    return install
+
+
+def left_in(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+def nodes_of(folder: Path) -> list[psutil.Process]:
+    """Processes that run in a folder below."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if process.status() != psutil.STATUS_ZOMBIE and process.cwd().startswith(str(folder)):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found

@@ -1,0 +1,195 @@
+"""The fault proxy: what each trouble does to a connection, and what it leaves alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from aioproducer.errors import ConnectionLost, RequestTimedOut
+from aioproducer.testing import FakeCluster
+from aioproducer.testing.client import WireClient
+from aioproducer.testing.proxy import FaultProxy
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+pytestmark = pytest.mark.asyncio
+
+
+class Upstream:
+    """Sends back what it gets, in capitals; remembers all of it."""
+
+    def __init__(self) -> None:
+        self.taken = bytearray()
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                self.taken += data
+                writer.write(data.upper())
+        writer.close()
+
+
+@pytest_asyncio.fixture
+async def upstream() -> AsyncIterator[tuple[Upstream, FaultProxy]]:
+    echo = Upstream()
+    server = await asyncio.start_server(echo.serve, "127.0.0.1", 0)
+    async with server, FaultProxy(server.sockets[0].getsockname()[1]) as proxy:
+        yield echo, proxy
+    for writer in echo.writers:
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+@contextlib.asynccontextmanager
+async def client_of(proxy: FaultProxy) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def test_without_trouble_it_is_not_there(upstream: tuple[Upstream, FaultProxy]) -> None:
+    """Bytes go both ways in order; when a side closes, the other end hears of it after the last byte."""
+    echo, proxy = upstream
+    sent = bytes(range(97, 123)) * 40_000
+    async with client_of(proxy) as (reader, writer):
+        writer.write(sent)
+        assert await reader.readexactly(len(sent)) == sent.upper()
+        assert proxy.connections == 1
+        echo.writers[0].write(b"last")
+        echo.writers[0].close()
+        assert await reader.read() == b"last"
+    assert echo.taken == sent
+
+
+@pytest.mark.parametrize(("way", "least"), [("requests", 0.1), ("answers", 0.1), ("both", 0.2)])
+async def test_delay(upstream: tuple[Upstream, FaultProxy], way: str, least: float) -> None:
+    """Each way is late by so much; a burst as a whole, not byte by byte."""
+    _, proxy = upstream
+    proxy.delay(0.1, way)  # type: ignore[arg-type]
+    loop = asyncio.get_running_loop()
+    async with client_of(proxy) as (reader, writer):
+        start = loop.time()
+        for _ in range(20):
+            writer.write(b"x")
+            await asyncio.sleep(0)
+        await reader.readexactly(20)
+        assert least <= loop.time() - start < 1.0
+
+
+async def test_slow(upstream: tuple[Upstream, FaultProxy]) -> None:
+    """No more than the rate, and not in one lump at the end."""
+    _, proxy = upstream
+    proxy.slow(10_000, "requests")
+    loop = asyncio.get_running_loop()
+    async with client_of(proxy) as (reader, writer):
+        start = loop.time()
+        writer.write(bytes(3_000))
+        await reader.readexactly(500)
+        first = loop.time() - start
+        await reader.readexactly(2_500)
+        assert loop.time() - start > 0.2
+        assert first < (loop.time() - start) / 2
+
+
+async def test_black_hole_holds_and_healing_releases(upstream: tuple[Upstream, FaultProxy]) -> None:
+    """Answers are held while requests arrive: the case in which a record is logged and nobody says so."""
+    echo, proxy = upstream
+    async with client_of(proxy) as (reader, writer):
+        proxy.black_hole("answers")
+        writer.write(b"abc")
+        while echo.taken != b"abc":
+            await asyncio.sleep(0)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.read(1), 0.05)
+        proxy.heal()
+        assert await reader.readexactly(3) == b"ABC"
+
+
+async def test_black_hole_takes_new_connections_and_stops_reading(upstream: tuple[Upstream, FaultProxy]) -> None:
+    """A connection through it stands, and a client that writes on is held up, as by a peer that does not read."""
+    echo, proxy = upstream
+    proxy.black_hole()
+    async with client_of(proxy) as (reader, writer):
+        writer.write(bytes(16_000_000))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(writer.drain(), 0.2)
+        assert not echo.taken
+        proxy.heal()
+        assert len(await reader.readexactly(16_000_000)) == 16_000_000
+
+
+async def test_cut_resets_until_healed(upstream: tuple[Upstream, FaultProxy]) -> None:
+    """What stands and what comes is reset, on both sides; healed, connections are led on again."""
+    echo, proxy = upstream
+    async with client_of(proxy) as (reader, writer):
+        writer.write(b"a")
+        await reader.readexactly(1)
+        proxy.cut()
+        with pytest.raises(ConnectionResetError):
+            await reader.read()
+    with contextlib.suppress(ConnectionError):
+        async with client_of(proxy) as (reader, _):
+            assert await reader.read() == b""
+    proxy.heal()
+    async with client_of(proxy) as (reader, writer):
+        writer.write(b"b")
+        assert await reader.readexactly(1) == b"B"
+    assert echo.taken == b"ab"
+
+
+async def test_nobody_behind_it_is_a_reset(upstream: tuple[Upstream, FaultProxy]) -> None:
+    """A broker that is down behind its proxy: the connection ends at once, and nothing of it stays."""
+    _, proxy = upstream
+    proxy.upstream_port = 1
+    async with client_of(proxy) as (reader, _):
+        with pytest.raises(ConnectionResetError):
+            await reader.read()
+    assert proxy.connections == 0
+
+
+async def test_stopped_it_leaves_nothing(upstream: tuple[Upstream, FaultProxy]) -> None:
+    """Connections end, nobody listens any more, and stopping again is quiet."""
+    _, proxy = upstream
+    async with client_of(proxy) as (reader, writer):
+        writer.write(b"a")
+        await reader.readexactly(1)
+        await proxy.stop()
+        with pytest.raises(ConnectionResetError):
+            await reader.read()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", proxy.port)
+    await proxy.stop()
+
+
+async def test_an_unknown_way_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"'both', 'requests' or 'answers', not 'up'"):
+        FaultProxy().delay(1, "up")  # type: ignore[arg-type]
+
+
+async def test_in_front_of_a_broker() -> None:
+    """Kafka's requests pass, wait, and fail as the trouble has it."""
+    async with (
+        FakeCluster() as cluster,
+        FaultProxy(cluster.brokers[1].port) as proxy,
+        WireClient(f"127.0.0.1:{proxy.port}", timeout=0.3) as client,
+    ):
+        assert (await client.metadata()).cluster_id == cluster.cluster_id
+        proxy.black_hole("answers")
+        with pytest.raises(RequestTimedOut):
+            await client.metadata()
+        proxy.cut()
+        with pytest.raises(ConnectionLost):
+            await client.metadata()
+        proxy.heal()
+        assert (await client.metadata()).cluster_id == cluster.cluster_id
