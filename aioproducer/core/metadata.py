@@ -1,10 +1,12 @@
-"""What is known of the cluster, and how an answer changes it.
+"""What is known of the cluster, and how answers change it.
 
-1. A view is immutable; a merge makes the next one and says which topics changed.
-2. A partial answer changes only its topics; brokers and cluster id are the newest answer's (MET-03).
-3. An older leader epoch of the same topic id is a stale broker's: the known leader stays (MET-07). A new topic id is a new topic;
-   a broker that tells none, or no epoch, is older than them.
-4. An answer without brokers is a broker that is starting: nothing changes (MET-11).
+1. A partial answer changes only its topics; brokers and cluster id are the newest answer's (MET-03). Topics are taken one by one, so
+   that a large answer can be taken in between other work; what a topic was last told to be is an immutable value.
+2. An older leader epoch of the same topic id is a stale broker's: the known leader stays (MET-07). A new topic id is a new topic;
+   a broker that tells none, or no epoch that can be trusted, is older than them.
+3. An answer without brokers is a broker that is starting: nothing changes (MET-11). A broker without a usable address, or with two,
+   is not told: what was known of it stays.
+4. Another cluster id is another cluster: nothing that was known of the old one's topics holds.
 
 Knows nothing of when to ask, or whom.
 """
@@ -16,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from aioproducer.errors import BrokerError, broker_error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-__all__ = ["Broker", "ClusterView", "Merged", "PartitionView", "TopicView"]
+__all__ = ["NO_ID", "Broker", "ClusterView", "PartitionView", "TopicView"]
 
 NO_ID: Final = bytes(16)
 
@@ -58,43 +60,95 @@ class TopicView(NamedTuple):
         return self.error.retriable if self.error is not None else not self.is_settled
 
 
-class Merged(NamedTuple):
-    """A merge's outcome: the view after it, and the topics of which something differs."""
+class ClusterView:
+    """What is known now.
 
-    view: ClusterView
-    changed: tuple[TopicView, ...]
+    Attributes:
+        brokers: by id; replaced whole, never changed.
+        topics: by name.
+        cluster_id: None until a broker tells it.
+    """
 
+    def __init__(self) -> None:
+        self.brokers: Mapping[int, Broker] = {}
+        self.topics: dict[str, TopicView] = {}
+        self.cluster_id: str | None = None
 
-class ClusterView(NamedTuple):
-    """Brokers by id and topics by name."""
+    def is_of(self, cluster_id: str | None) -> bool:
+        """Whether that may be the id of the cluster that is known."""
+        return self.cluster_id is None or cluster_id is None or cluster_id == self.cluster_id
 
-    brokers: Mapping[int, Broker] = {}
-    topics: Mapping[str, TopicView] = {}
-    cluster_id: str | None = None
-
-    def merge(self, answer: Any) -> Merged:
-        """The view after a decoded Metadata answer."""
-        brokers = {
-            broker.node_id: Broker(broker.node_id, broker.host, broker.port, broker.rack)
-            for broker in answer.brokers
-            if broker.node_id >= 0 and 0 < broker.port < 65_536 and broker.host
-        }
+    def take_cluster(self, answer: Any) -> bool:
+        """Take a decoded Metadata answer's brokers and cluster id; False: it names no broker that can be dialled, and nothing changes."""
+        brokers = _brokers(answer.brokers, self.brokers)
         if not brokers:
-            return Merged(self, ())
-        topics = dict(self.topics)
-        changed = []
-        for told in answer.topics:
-            if told.name is None:
-                continue
-            known = topics.get(told.name)
-            topic = _topic(told, known, brokers)
-            if topic != known:
-                topics[told.name] = topic
-                changed.append(topic)
-        return Merged(ClusterView(brokers, topics, answer.cluster_id), tuple(changed))
+            return False
+        if not self.is_of(answer.cluster_id):
+            self.topics.clear()
+        self.brokers = brokers
+        self.cluster_id = answer.cluster_id or self.cluster_id
+        return True
+
+    def take_topic(self, told: Any, *, has_epochs: bool = True) -> TopicView | None:
+        """Take one topic of an answer; the topic if something of it differs now.
+
+        Args:
+            told: of a decoded answer, after `take_cluster`.
+            has_epochs: whether its leader epochs can be trusted; before Metadata v9 they cannot (KAFKA-9835).
+        """
+        if told.name is None:
+            return None
+        known = self.topics.get(told.name)
+        topic = _topic(told, known, self.brokers, has_epochs=has_epochs)
+        if topic == known:
+            return None
+        self.topics[told.name] = topic
+        return topic
+
+    def take_leader(self, name: str, partition: int, leader: int, epoch: int, endpoints: Iterable[Any] = ()) -> TopicView | None:
+        """Take a leader that a Produce answer told (KIP-951, LDR-01): of a known partition, newly elected, and reachable.
+
+        Args:
+            name: the topic.
+            partition: its number.
+            leader: the broker's id; -1: none, which is no news.
+            epoch: of its election.
+            endpoints: brokers as the answer tells them: `node_id`, `host`, `port`, `rack`.
+
+        Returns:
+            The topic with that leader, or None: then the hint is no news, or cannot be followed.
+        """
+        topic = self.topics.get(name)
+        if topic is None or not 0 <= partition < len(topic.partitions) or epoch <= topic.partitions[partition].epoch:
+            return None
+        brokers = {**self.brokers, **_brokers([broker for broker in endpoints if broker.node_id == leader], self.brokers)}
+        if leader not in brokers:
+            return None
+        partitions = list(topic.partitions)
+        partitions[partition] = PartitionView(leader, epoch)
+        topic = self.topics[name] = topic._replace(partitions=tuple(partitions))
+        self.brokers = brokers
+        return topic
 
 
-def _topic(told: Any, known: TopicView | None, brokers: Mapping[int, Broker]) -> TopicView:
+def _brokers(told: Iterable[Any], known: Mapping[int, Broker]) -> dict[int, Broker]:
+    """Brokers that can be dialled, by id. One that is told without an address, or with two, is as it was known."""
+    brokers: dict[int, Broker] = {}
+    doubtful = set()
+    for each in told:
+        broker = Broker(each.node_id, each.host, each.port, each.rack)
+        if broker.node_id < 0:
+            continue
+        if not broker.host or not 0 < broker.port < 65_536 or brokers.setdefault(broker.node_id, broker)[:3] != broker[:3]:
+            doubtful.add(broker.node_id)
+    for node_id in doubtful:
+        brokers.pop(node_id, None)
+        if node_id in known:
+            brokers[node_id] = known[node_id]
+    return brokers
+
+
+def _topic(told: Any, known: TopicView | None, brokers: Mapping[int, Broker], *, has_epochs: bool) -> TopicView:
     """One topic of an answer, with what is known of it kept where the answer is older."""
     if told.error_code and not told.partitions:
         error = broker_error(told.error_code)
@@ -103,18 +157,20 @@ def _topic(told: Any, known: TopicView | None, brokers: Mapping[int, Broker]) ->
         return TopicView(told.name, error=error)
     if known is None or known.error is not None or told.topic_id not in (known.topic_id, NO_ID):
         known = TopicView(told.name, told.topic_id)  # a new topic, or a new one of that name
-    partitions = _partitions(told, known.partitions, brokers)
+    partitions = _partitions(told, known.partitions, brokers, has_epochs=has_epochs)
     if not partitions:  # nothing could be placed: as if its first partition had no leader yet
         return TopicView(told.name, error=broker_error("LEADER_NOT_AVAILABLE"))
     return TopicView(told.name, known.topic_id, partitions)
 
 
-def _partitions(told: Any, before: tuple[PartitionView, ...], brokers: Mapping[int, Broker]) -> tuple[PartitionView, ...]:
+def _partitions(
+    told: Any, before: tuple[PartitionView, ...], brokers: Mapping[int, Broker], *, has_epochs: bool
+) -> tuple[PartitionView, ...]:
     """The partitions of a topic, numbered without gaps: what lies beyond a gap is not usable yet."""
     found = dict(enumerate(before))
     for partition in told.partitions:
         leader = partition.leader_id if partition.leader_id in brokers else -1
-        view = PartitionView(leader, partition.leader_epoch)
+        view = PartitionView(leader, partition.leader_epoch if has_epochs else -1)
         known = before[partition.partition_index] if 0 <= partition.partition_index < len(before) else None
         if known is None or not 0 <= view.epoch < known.epoch:
             found[partition.partition_index] = view

@@ -1,9 +1,11 @@
 """The metadata task: asks for new topics at once, for stale ones after a pause, and for all when they are old.
 
 1. A topic that a send waits for is asked for at once, together with those of the same loop turn (MET-02).
-2. An answer that did not help (an error, no leader) is followed by a pause that grows, so that a leaderless partition costs a few
-   requests a second, not thousands.
-3. A large answer is decoded in slices between loop turns: it never holds the loop.
+2. Between an answer and the next question about what is stale there is a pause, and it grows while answers do not help (an error, no
+   leader, nothing new: MET-06), so that a leaderless partition costs a few requests a second, not thousands.
+3. Who is asked is the cluster's choice. Nobody is waited for long while others can be asked. When no known broker can be reached, or
+   none has answered for a while, or a broker says so, it begins again at the bootstrap addresses (KIP-899, KIP-1102).
+4. A large answer is decoded and taken in slices between loop turns: it never holds the loop.
 
 Knows nothing of records; what an answer changes is its owner's business.
 """
@@ -11,10 +13,15 @@ Knows nothing of records; what an answer changes is its owner's business.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
+import math
+from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.metadata import ClusterView
-from aioproducer.errors import BootstrapFailed, KafkaError, ProtocolError
+from aioproducer.errors import BootstrapFailed, BrokerError, ConnectionLost, KafkaError, ProtocolError, broker_error
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 
@@ -25,19 +32,33 @@ if TYPE_CHECKING:
     from aioproducer.core.metadata import TopicView
     from aioproducer.net.cluster import Cluster
     from aioproducer.net.connection import Answer
+    from aioproducer.net.node import Node
 
 __all__ = ["Refresher"]
 
-_SLICE: Final = 0.001  # seconds of decoding between two loop turns
+_log = logging.getLogger(__name__)
+_SLICE: Final = 0.001  # seconds of decoding and taking between two loop turns
 _SMALL: Final = 16_384  # bytes of an answer that is decoded at once
+_MOST: Final = 1000  # topics of one request: its encoding holds the loop, too
+_PATIENCE: Final = 1.0  # seconds for a connection before another broker is asked; it goes on being made
+_FIRST_WITH_AUTO_CREATION: Final = 4  # before it, a request could not forbid it
+_FIRST_WITH_MUTING: Final = 6  # before it, brokers waited themselves (KIP-219)
+_FIRST_WITH_EPOCHS: Final = 9  # that can be trusted (KAFKA-9212)
+_REBOOTSTRAP_REQUIRED: Final = 129
 
 
 class Refresher:
     """Keeps the cluster view; tells `on_topic` of each topic that was asked for or has changed.
 
     Args:
+        recovery_time: seconds without an answer after which it begins again at the bootstrap addresses.
+        auto_create: whether brokers may create topics that are asked for.
         topics: the topics that are produced to or waited for; others are not asked for again.
         on_topic: called with the topic as told, after the view and the nodes are updated.
+
+    Attributes:
+        view: what is known.
+        trouble: why the latest question had no answer; None: it had one.
     """
 
     def __init__(
@@ -47,15 +68,20 @@ class Refresher:
         *,
         max_age: float,
         request_timeout: float,
+        recovery_time: float,
+        auto_create: bool,
         chance: Callable[[], float],
         topics: Callable[[], Iterable[str]],
         on_topic: Callable[[TopicView], None],
     ) -> None:
         self.view = ClusterView()
+        self.trouble: KafkaError | None = None
         self._cluster = cluster
         self._backoff = backoff
         self._max_age = max_age
         self._request_timeout = request_timeout
+        self._recovery_time = recovery_time
+        self._auto_create = auto_create
         self._chance = chance
         self._topics = topics
         self._on_topic = on_topic
@@ -64,6 +90,9 @@ class Refresher:
         self._in_vain = 0
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._fetched_at = self._loop.time()
+        self._not_before = 0.0
+        self._failing_since: float | None = None
 
     def want(self, topic: str) -> None:
         """A send waits for this topic: ask at once."""
@@ -71,111 +100,204 @@ class Refresher:
         self._wake.set()
 
     def urge(self, topics: Iterable[str]) -> None:
-        """What is known of these topics is stale: ask soon, after the pause if the last answers did not help."""
+        """What is known of these topics is stale: ask soon, after the pause since the last answer."""
         self._stale.update(dict.fromkeys(topics))
         self._wake.set()
 
-    async def bootstrap(self, timeout: float) -> None:
-        """The first answer of any broker.
+    def hint(self, topic: str, partition: int, leader: int, epoch: int, endpoints: Iterable[Any] = ()) -> bool:
+        """A Produce answer told who leads a partition by now (KIP-951).
+
+        Args:
+            topic: its name.
+            partition: its number.
+            leader: the broker's id.
+            epoch: of its election.
+            endpoints: the answer's `node_endpoints`.
+
+        Returns:
+            Whether that is news that can be followed: the view, the nodes and the topic's owner know it then, and nobody needs to be asked.
+        """
+        told = self.view.take_leader(topic, partition, leader, epoch, endpoints)
+        if told is None:
+            return False
+        self._cluster.update(self.view.brokers)
+        self._on_topic(told)
+        return True
+
+    async def bootstrap(self, timeout: float | None) -> None:
+        """The first answer of any broker, however long that takes if `timeout` is None.
 
         Raises:
             BootstrapFailed: none within `timeout` seconds; the text names every address and its reason.
         """
         reasons: dict[str, KafkaError] = {}
+        share = max((timeout or math.inf) / len(self._cluster.bootstrap), _PATIENCE)  # a silent address does not take the others' time
         try:
             async with asyncio.timeout(timeout):
-                failures = 0
-                while not await self._ask([], reasons):
-                    failures += 1
-                    await asyncio.sleep(self._backoff.after(failures, self._chance()))
+                while not await self._ask([], reasons, timeout=share):
+                    self._failed()
+                    await asyncio.sleep(self._not_before - self._loop.time())
         except TimeoutError:
-            told = "; ".join(f"{where}: {error}" for where, error in reasons.items()) or "no answer"
+            told = "; ".join(_reason(node, reasons) for node in self._cluster.bootstrap)
             raise BootstrapFailed(
                 f"no broker could be reached within {timeout:g} s. {told}. Check bootstrap_servers and that Kafka runs there."
             ) from None
 
     async def run(self) -> None:
         """The task."""
-        fetched_at = self._loop.time()
         while True:
-            if not self._new:
-                await self._pause(fetched_at)
-            needed = set(self._topics())
-            self._stale = {name: None for name in self._stale if name in needed}
-            aged = self._loop.time() >= fetched_at + self._max_age
-            wanted = list(dict.fromkeys((*self._new, *self._stale, *(needed if aged else ()))))
-            if not wanted and not aged:
+            await self._pause()
+            is_aged = self._loop.time() >= self._fetched_at + self._max_age
+            asked, urged = self._next(is_aged=is_aged)
+            if not asked and not is_aged:
                 continue
-            self._new.clear()
-            self._stale.clear()
-            if await self._ask(wanted, {}):
-                fetched_at = self._loop.time() if aged else fetched_at
+            if await self._ask(asked, {}, urged):
+                self._fetched_at = self._loop.time() if is_aged else self._fetched_at
             else:
-                self._in_vain += 1
-                self._stale.update(dict.fromkeys(wanted))
+                self._failed()
+                self._stale.update(dict.fromkeys(asked))
 
-    async def _pause(self, fetched_at: float) -> None:
+    async def _pause(self) -> None:
         """Until a new topic is wanted, the pause before a stale one is over, or all are old."""
-        now = self._loop.time()
-        until = fetched_at + self._max_age
-        if self._stale:
-            until = min(until, now + (self._backoff.after(self._in_vain, self._chance()) if self._in_vain else 0))
-        while not self._new and (left := until - self._loop.time()) > 0:
-            had_stale = bool(self._stale)
+        while not self._new:
+            until = self._not_before if self._stale else max(self._not_before, self._fetched_at + self._max_age)
+            if (left := until - self._loop.time()) <= 0:
+                return
             self._wake.clear()
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._wake.wait()
-            except TimeoutError:
-                return
-            if self._stale and not had_stale:
-                until = min(until, self._loop.time() + (self._backoff.after(self._in_vain, self._chance()) if self._in_vain else 0))
 
-    async def _ask(self, topics: list[str], reasons: dict[str, KafkaError]) -> bool:
+    def _next(self, *, is_aged: bool) -> tuple[list[str], set[str]]:
+        """The topics of the next request, and which of them are stale; what is too much for one stays."""
+        needed = set(self._topics())
+        urged = {name for name in self._stale if name in needed}
+        names = list(dict.fromkeys((*self._new, *urged, *(needed if is_aged else ()))))
+        asked, later = names[:_MOST], names[_MOST:]
+        self._new = {name: None for name in later if name in self._new}
+        self._stale = {name: None for name in later if name not in self._new}
+        return asked, urged.intersection(asked)
+
+    def _failed(self) -> None:
+        """Nobody answered."""
+        now = self._loop.time()
+        self._rest(in_vain=True)
+        if self._failing_since is None:
+            self._failing_since = now
+        if now - self._failing_since >= self._recovery_time and self.view.brokers:
+            self._rebootstrap()
+
+    def _rebootstrap(self) -> bool:
+        if not self._cluster.rebootstrap():
+            return False
+        self._failing_since = None
+        self._stale.update(dict.fromkeys(self._topics()))
+        return True
+
+    def _rest(self, *, in_vain: bool) -> None:
+        """The next question about what is stale waits."""
+        self._in_vain = self._in_vain + 1 if in_vain else 0
+        self._not_before = self._loop.time() + self._backoff.after(max(self._in_vain, 1), self._chance())
+
+    # One question
+
+    async def _ask(self, topics: list[str], reasons: dict[str, KafkaError], urged: Iterable[str] = (), timeout: float = math.inf) -> bool:
         """One answer from whoever gives one; False if nobody does."""
-
-        def request(_version: int) -> Any:
-            asked = [message("Metadata.request.topics", name=topic) for topic in topics]
-            return message("Metadata.request", topics=asked, allow_auto_topic_creation=True)
-
-        for node in self._cluster.candidates():
+        timeout = min(timeout, self._request_timeout)
+        tried: set[Node] = set()
+        is_anew = False
+        while (node := next((node for node in self._cluster.candidates() if node not in tried), None)) is not None:
+            tried.add(node)
             try:
-                answer = await node.call(ApiKey.METADATA, request, timeout=self._request_timeout)
-                decoded = await self._decode(answer)
+                answer = await node.call(ApiKey.METADATA, partial(self._request, topics), timeout=timeout, patience=_PATIENCE)
+                decoded = await self._decode(node, answer)
+                if answer.version >= _FIRST_WITH_MUTING:
+                    node.throttle(decoded.throttle_time_ms)
+                self._check(node, decoded)
             except KafkaError as error:
-                reasons[node.where] = error
+                reasons[node.where] = self.trouble = error
+                if isinstance(error, BrokerError) and error.code == _REBOOTSTRAP_REQUIRED and not is_anew:
+                    is_anew = self._rebootstrap()
                 continue
-            if decoded.brokers:
-                self._take(decoded, topics)
-                return True
-            reasons[node.where] = ProtocolError("it knows no brokers yet")
+            self.trouble = self._failing_since = None
+            await self._take(answer.version, decoded, topics, urged)
+            return True
         return False
 
-    async def _decode(self, answer: Answer) -> Any:
-        if len(answer.frame) < _SMALL:
-            return answer.decode()
-        steps = answer.decode_in_steps()
-        until = self._loop.time() + _SLICE
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return end.value
-            if self._loop.time() >= until:
-                await asyncio.sleep(0)
-                until = self._loop.time() + _SLICE
+    def _request(self, topics: list[str], version: int) -> Any:
+        if not self._auto_create and version < _FIRST_WITH_AUTO_CREATION:
+            raise ProtocolError("a broker this old creates every topic that it is asked for: allow_auto_create_topics must be true")
+        asked = [message("Metadata.request.topics", name=topic) for topic in topics]
+        return message("Metadata.request", topics=asked, allow_auto_topic_creation=self._auto_create)
 
-    def _take(self, decoded: Any, asked: list[str]) -> None:
-        merged = self.view.merge(decoded)
-        self.view = merged.view
-        self._cluster.update(merged.view.brokers)
-        told = {topic.name: topic for topic in merged.changed}
-        for name in asked:
-            if name in merged.view.topics:
-                told.setdefault(name, merged.view.topics[name])
-        unsettled = [topic.name for topic in told.values() if topic.may_settle]
-        unsettled += [name for name in asked if name not in told]  # the answer left it out, or named no broker that can be reached
-        self._in_vain = self._in_vain + 1 if unsettled else 0
-        self._stale.update(dict.fromkeys(name for name in unsettled if name in asked))
-        for topic in told.values():
-            self._on_topic(topic)
+    async def _decode(self, node: Node, answer: Answer) -> Any:
+        try:
+            if len(answer.frame) < _SMALL:
+                return answer.decode()
+            steps = answer.decode_in_steps()
+            until = self._loop.time() + _SLICE
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    return end.value
+                until = await self._breathe(until)
+        except ProtocolError as error:
+            node.control.distrust(error)
+            raise
+
+    async def _breathe(self, until: float) -> float:
+        """Let others run if this slice is over; when the slice at hand ends."""
+        if self._loop.time() < until:
+            return until
+        await asyncio.sleep(0)
+        return self._loop.time() + _SLICE
+
+    def _check(self, node: Node, decoded: Any) -> None:
+        """Take the answer's brokers, or raise why it is none."""
+        if decoded.error_code:
+            raise broker_error(decoded.error_code)
+        if not self.view.is_of(decoded.cluster_id):
+            change = f"{node.where} belongs to cluster {decoded.cluster_id!r}, not {self.view.cluster_id!r}"
+            if node.broker.node_id >= 0:  # its address is another cluster's by now: what bootstrap_servers name decides
+                raise ConnectionLost(change)
+            _log.warning("%s: producing goes on there", change)
+            self._stale.update(dict.fromkeys(self._topics()))
+        if not self.view.take_cluster(decoded):
+            raise ProtocolError("it knows no brokers yet")
+        self._cluster.update(self.view.brokers)
+
+    async def _take(self, version: int, decoded: Any, asked: list[str], urged: Iterable[str]) -> None:
+        """Take the answer's topics, each in one step, and let go of each: to free them all at once would hold the loop."""
+        wanted = dict.fromkeys(asked)
+        told: set[str] = set()
+        unsettled: dict[str, None] = {}
+        until = self._loop.time() + _SLICE
+        topics, decoded.topics = deque(decoded.topics), ()
+        while topics:
+            each = topics.popleft()
+            topic = self.view.take_topic(each, has_epochs=version >= _FIRST_WITH_EPOCHS)
+            if topic is not None:
+                told.add(topic.name)
+                self._tell(topic, unsettled)
+            until = await self._breathe(until)  # also after a topic that is as it was: that took as long to see
+        news = told.intersection(urged)
+        for name in wanted:
+            if name not in told and name in self.view.topics:
+                self._tell(self.view.topics[name], unsettled)
+                until = await self._breathe(until)
+            elif name not in told:  # the answer left it out
+                unsettled[name] = None
+        self._rest(in_vain=bool(unsettled) or (bool(urged) and not news))
+        self._stale.update(dict.fromkeys(name for name in unsettled if name in wanted))
+
+    def _tell(self, topic: TopicView, unsettled: dict[str, None]) -> None:
+        if topic.may_settle:
+            unsettled[topic.name] = None
+        self._on_topic(topic)
+
+
+def _reason(node: Node, reasons: dict[str, KafkaError]) -> str:
+    """Why a bootstrap address gave no metadata."""
+    told = str(node.control.last_error or reasons.get(node.where) or "no answer yet")
+    return told if told.startswith(node.where) else f"{node.where}: {told}"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.core.metadata import Broker
-from aioproducer.net.node import NetSettings, Node
+from aioproducer.net.addresses import canonical
+from aioproducer.net.node import Node, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
+
+    from aioproducer.net.lane import NetSettings
 
 __all__ = ["Cluster"]
 
@@ -16,12 +20,12 @@ _FIRST_BOOTSTRAP_ID: Final = -2  # -1 is nobody; ids below are bootstrap address
 
 
 class Cluster:
-    """The nodes, each with its task.
+    """The nodes.
 
     Args:
         addresses: bootstrap host:port.
         spawn: starts a task that the producer's supervisor owns.
-        on_change: a node's lane stands, is writable again, or is lost.
+        on_change: a node's lane stands, is writable again, is lost, or may be tried again.
     """
 
     def __init__(
@@ -35,25 +39,25 @@ class Cluster:
         self._spawn = spawn
         self._on_change = on_change
         self._nodes: dict[int, Node] = {}
-        self._bootstrap: dict[int, Node] = {}
+        self._addresses = addresses
+        self._bootstrap: tuple[Node, ...] = ()
         self._turn = 0
-        for at, address in enumerate(addresses):
+        self._is_closed = False
+        self._begin()
+
+    def _begin(self) -> None:
+        look_up = canonical(self._settings.resolver) if self._settings.canonical_bootstrap else self._settings.resolver.resolve
+        nodes = []
+        for at, address in enumerate(self._addresses):
             host, _, port = address.rpartition(":")
             broker = Broker(_FIRST_BOOTSTRAP_ID - at, host.strip("[]"), int(port))
-            self._bootstrap[broker.node_id] = Node(broker, settings, on_change)
+            nodes.append(Node(broker, self._settings, look_up, self._spawn, self._on_change))
+        self._bootstrap = tuple(nodes)
 
-    def start(self) -> None:
-        """Start the tasks of the bootstrap addresses."""
-        for node in self._bootstrap.values():
-            self._run(node)
-
-    def _add(self, broker: Broker) -> Node:
-        node = Node(broker, self._settings, self._on_change)
-        self._run(node)
-        return node
-
-    def _run(self, node: Node) -> None:
-        self._spawn(node.run(), f"node {node.broker.node_id} {node.where}")
+    @property
+    def bootstrap(self) -> tuple[Node, ...]:
+        """The addresses that we were told to start from."""
+        return self._bootstrap
 
     def node(self, node_id: int) -> Node | None:
         """The broker of that id, if it is one of the cluster's now."""
@@ -61,6 +65,8 @@ class Cluster:
 
     def update(self, brokers: Mapping[int, Broker]) -> None:
         """Take over what metadata names: new brokers, new addresses; what is gone is closed."""
+        if self._is_closed:
+            return
         for node_id, node in tuple(self._nodes.items()):
             told = brokers.get(node_id)
             if told is None or told[:3] != node.broker[:3]:
@@ -68,25 +74,57 @@ class Cluster:
                 node.close()
         for node_id, broker in brokers.items():
             if node_id not in self._nodes:
-                self._nodes[node_id] = self._add(broker)
+                self._nodes[node_id] = Node(broker, self._settings, self._settings.resolver.resolve, self._spawn, self._on_change)
         if self._nodes:
-            for node in self._bootstrap.values():
+            for node in self._bootstrap:
                 if node.control.connection is not None and not node.control.connection.in_flight:
                     node.control.connection.close()
 
     def candidates(self) -> list[Node]:
-        """Whom to ask, least loaded first; those that equal each other take turns. The bootstrap addresses are the last resort."""
+        """Whom to ask for metadata, the best first (NET-22); those that equal each other take turns.
+
+        Who pauses after a failure, or throttles, is left out. Only when all known brokers pause are the bootstrap addresses asked
+        again (KIP-899), if the settings say so.
+        """
         self._turn += 1
         nodes = list(self._nodes.values())
-        at = self._turn % len(nodes) if nodes else 0
-        nodes = nodes[at:] + nodes[:at]
-        bootstrap = list(self._bootstrap.values())
-        at = self._turn % len(bootstrap)
-        return sorted(nodes, key=lambda node: node.load) + bootstrap[at:] + bootstrap[:at]
+        if not nodes or (self._settings.rebootstraps and all(node.standing is Standing.PAUSING for node in nodes)):
+            nodes = list(self._bootstrap)
+        at = self._turn % len(nodes)
+        orders = {node: (*node.load, node.tried_at) for node in nodes[at:] + nodes[:at]}
+        return sorted((node for node, order in orders.items() if order[0] < Standing.MUTED), key=orders.__getitem__)
+
+    def rebootstrap(self) -> bool:
+        """Forget every broker and begin again at the bootstrap addresses, looked up anew (KIP-1102); False: the settings forbid it."""
+        if not self._settings.rebootstraps or self._is_closed:
+            return False
+        self.update({})
+        for node in self._bootstrap:
+            node.close()
+        self._begin()
+        return True
+
+    async def sent(self, timeout: float) -> None:
+        """After `close`: until what was written of records has left, for at most `timeout` seconds; then the rest is dropped.
+
+        Cancellation: it is dropped at once.
+        """
+        unsent = [connection for node in self._nodes.values() for connection in node.produce.unsent]
+        if not unsent:
+            return
+        try:
+            async with asyncio.timeout(timeout):
+                for connection in unsent:
+                    await connection.gone()
+        except TimeoutError:
+            pass
+        finally:
+            self.close(now=True)
 
     def close(self, *, now: bool) -> None:
         """Close every node; `now`: also what is still to be written."""
-        for node in (*self._nodes.values(), *self._bootstrap.values()):
+        self._is_closed = True
+        for node in (*self._nodes.values(), *self._bootstrap):
             if now:
                 node.abort()
             else:

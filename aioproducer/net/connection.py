@@ -3,6 +3,7 @@
 1. A broker answers one request at a time, in order (NET-12). An answer that does not match the oldest request ends the connection.
 2. One failure ends all: each request of a lost connection fails with the same cause, oldest first, also what timed out behind it.
 3. What an answer's callback raises harms neither the connection nor the next answer.
+4. A connection that nobody uses is closed before the broker does it (NET-35), never one with a request on its way.
 
 Knows nothing of what is asked, or why.
 """
@@ -10,7 +11,9 @@ Knows nothing of what is asked, or why.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioproducer.errors import ConnectionLost, ProtocolError, RequestTimedOut, TransportError
@@ -61,9 +64,18 @@ class Connection:
         where: host:port, for messages.
         on_lost: called once, after every pending request has failed.
         on_writable: called when a full write buffer has room again.
+        max_idle: seconds without a request after which it is closed; 0: never (`connections_max_idle_ms`).
     """
 
-    def __init__(self, where: str, client_id: str, on_lost: Callable[[Connection], None], on_writable: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        where: str,
+        client_id: str,
+        on_lost: Callable[[Connection], None],
+        on_writable: Callable[[], None],
+        *,
+        max_idle: float = 0.0,
+    ) -> None:
         self.where = where
         self.versions: Mapping[int, tuple[int, int]] = {}
         self.is_paused = False
@@ -76,8 +88,13 @@ class Connection:
         self._pending: deque[_Pending] = deque()
         self._unanswered: deque[Callable[[Answer | TransportError | None], None]] = deque()
         self._correlation_id = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._armed_for = math.inf
+        self._max_idle = max_idle
+        self._used_at = 0.0
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._cause: TransportError | None = None
+        self._gone = asyncio.Event()
 
     # asyncio.Protocol
 
@@ -85,12 +102,16 @@ class Connection:
         """Remember the stream."""
         self._stream = transport
         self._write = writer_of(transport)
+        self._used_at = self._loop.time()
+        if self._max_idle:
+            self._idle_timer = self._loop.call_later(self._max_idle, self._on_idle)
 
     def data_received(self, data: bytes) -> None:
         """Give each whole frame to the oldest request."""
         try:
             for frame in self._reader.feed(data):
                 self._on_frame(frame)
+            self._reader.check()
         except ProtocolError as error:
             self.abort(error)
 
@@ -104,10 +125,12 @@ class Connection:
             cause = ConnectionLost(f"{self.where} closed the connection" + (f": {exc}" if exc is not None else ""))
             cause.__cause__ = exc
         self.is_lost = True
+        self._gone.set()
         self._cause = cause
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._idle_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._idle_timer = None
         while self._pending:
             self._call(self._pending.popleft().on_answer, cause)
         while self._unanswered:
@@ -165,8 +188,8 @@ class Connection:
         self._put(key, version, body)
         deadline = self._loop.time() + timeout
         self._pending.append(_Pending(self._correlation_id, key, version, deadline, on_answer))
-        if self._timer is None:
-            self._timer = self._loop.call_at(deadline, self._on_timer)
+        if deadline < self._armed_for:
+            self._arm(deadline)
 
     def send_unanswered(
         self, key: ApiKey, version: int, body: Sequence[Buffer], on_written: Callable[[Answer | TransportError | None], None]
@@ -213,7 +236,21 @@ class Connection:
             self._cause = ConnectionLost(f"the connection to {self.where} was closed here")
             self._stream.close()
 
+    @property
+    def has_unsent(self) -> bool:
+        """Whether it still writes."""
+        return not self.is_lost and self._stream.get_write_buffer_size() > 0
+
+    async def gone(self) -> None:
+        """Until it is lost: closed, and all that was written has left. Cancellation leaves nothing behind."""
+        await self._gone.wait()
+
+    def extend(self, seconds: float) -> None:
+        """The broker said that it will not read for so long: what is unanswered may take longer (NET-14)."""
+        self._pending = deque(pending._replace(deadline=pending.deadline + seconds) for pending in self._pending)
+
     def _put(self, key: ApiKey, version: int, body: Sequence[Buffer]) -> None:
+        self._used_at = self._loop.time()
         self._correlation_id = (self._correlation_id + 1) % _CORRELATION_LIMIT
         self._write(encode_request(key, version, self._correlation_id, self._client_id, body))
 
@@ -227,6 +264,7 @@ class Connection:
             raise ProtocolError(f"{self.where} answered request {correlation_id}, but {pending.correlation_id} is the oldest")
         _, offset = decode_response(pending.key, pending.version, frame)
         self._pending.popleft()
+        self._used_at = self._loop.time()
         self._call(pending.on_answer, Answer(pending.key, pending.version, frame, offset))
 
     def _call(self, callback: Callable[[Any], None], argument: Any) -> None:
@@ -238,11 +276,37 @@ class Connection:
             self._loop.call_exception_handler({"message": f"A bug: an answer of {self.where} could not be taken in", "exception": error})
 
     def _on_timer(self) -> None:
+        self._armed_for = -math.inf  # until it is judged
+        self._timer = self._loop.call_soon(self._on_next_turn, self._loop.time())
+
+    def _on_next_turn(self, now: float) -> None:
+        self._timer = self._loop.call_soon(self._judge, now)
+
+    def _judge(self, now: float) -> None:
+        """Two turns after the timer came, at `now`: who held the loop past a deadline held its answer too, and by now the socket was read."""
         self._timer = None
+        self._armed_for = math.inf
         if not self._pending:
             return
-        oldest = self._pending[0]
-        if oldest.deadline > self._loop.time():
-            self._timer = self._loop.call_at(oldest.deadline, self._on_timer)
+        first = min(self._pending, key=attrgetter("deadline"))
+        if first.deadline > now:
+            self._arm(first.deadline)
             return
-        self.abort(RequestTimedOut(f"{self.where} did not answer {NAMES[oldest.key]} in time; the connection was closed"))
+        self.abort(RequestTimedOut(f"{self.where} did not answer {NAMES[first.key]} in time; the connection was closed"))
+
+    def _arm(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed_for = deadline
+        self._timer = self._loop.call_at(deadline, self._on_timer)
+
+    def _on_idle(self) -> None:
+        self._idle_timer = None
+        if self._cause is not None:
+            return
+        now = self._loop.time()
+        idle_at = now if self._pending or self._unanswered else self._used_at
+        if now < idle_at + self._max_idle:
+            self._idle_timer = self._loop.call_at(idle_at + self._max_idle, self._on_idle)
+            return
+        self.close()

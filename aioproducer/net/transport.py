@@ -17,7 +17,18 @@ __all__ = ["TcpDialer", "writer_of"]
 
 
 class TcpDialer:
-    """Connects over TCP; every address that the name resolves to is tried."""
+    """Connects over TCP. Small requests leave at once (the loop sets TCP_NODELAY), and idle connections are kept alive.
+
+    Args:
+        send_buffer: bytes of SO_SNDBUF; below 0: the system's own (`send_buffer_bytes`).
+        receive_buffer: bytes of SO_RCVBUF, likewise.
+    """
+
+    def __init__(self, send_buffer: int = -1, receive_buffer: int = -1) -> None:
+        self._options = [(socket.SO_KEEPALIVE, 1)]
+        self._options += [
+            (option, size) for option, size in ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer)) if size >= 0
+        ]
 
     async def dial(self, host: str, port: int, receiver: Callable[[], Receiver]) -> Stream:
         """Connect, or raise OSError. Cancelled: nothing stays open."""
@@ -25,8 +36,9 @@ class TcpDialer:
         transport, _ = await loop.create_connection(cast("Callable[[], asyncio.Protocol]", receiver), host, port)
         connected = transport.get_extra_info("socket")
         if connected is not None:
-            with contextlib.suppress(OSError):  # macOS refuses it when the peer has reset the connection already
-                connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in self._options:
+                with contextlib.suppress(OSError):  # macOS refuses it when the peer has reset the connection already
+                    connected.setsockopt(socket.SOL_SOCKET, option, value)
         return transport
 
 

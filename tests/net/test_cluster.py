@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from jumping import run, settle, until
-from peers import ScriptedDialer, settings
+from nodes import Tasks
+from scripted import ScriptedDialer, settings
 
 from aioproducer.core.metadata import Broker
 from aioproducer.errors import ConnectionLost
 from aioproducer.net.cluster import Cluster
+from aioproducer.net.node import Standing
 from aioproducer.testing import FakeCluster
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator
 
     from aioproducer.net.node import Node
 
@@ -29,33 +31,16 @@ def known(*brokers: Broker) -> dict[int, Broker]:
     return {broker.node_id: broker for broker in brokers}
 
 
-class Tasks:
-    """Owns the nodes' tasks, as the producer's supervisor does."""
-
-    def __init__(self) -> None:
-        self.by_name: dict[str, asyncio.Task[None]] = {}
-
-    def spawn(self, coroutine: Coroutine[None, None, None], name: str) -> None:
-        self.by_name[name] = asyncio.ensure_future(coroutine)
-
-    @property
-    def alive(self) -> list[str]:
-        return [name for name, task in self.by_name.items() if not task.done()]
-
-
 @contextlib.asynccontextmanager
-async def standing(dialer: Any = None, *addresses: str) -> AsyncIterator[tuple[Cluster, Tasks]]:
-    """A started cluster; when it is closed no task is left."""
+async def standing(dialer: Any = None, *addresses: str, **changes: Any) -> AsyncIterator[tuple[Cluster, Tasks]]:
+    """A cluster; when it is closed no task is left."""
     tasks = Tasks()
-    cluster = Cluster(addresses or ("boot:1", "boot:2"), settings(dialer or ScriptedDialer()), tasks.spawn, lambda _: None)
-    cluster.start()
-    await settle()
+    cluster = Cluster(addresses or ("boot:1", "boot:2"), settings(dialer or ScriptedDialer(), **changes), tasks.spawn, lambda _: None)
     try:
         yield cluster, tasks
     finally:
         cluster.close(now=True)
-        await asyncio.sleep(2)  # longer than any pause after a failure
-        assert tasks.alive == []
+        await tasks.end()
 
 
 def wheres(nodes: list[Node]) -> list[str]:
@@ -75,7 +60,7 @@ def test_before_any_answer_the_bootstrap_addresses_take_turns() -> None:
             assert all(sorted(each) == ["a:1", "b:2", "c:3"] for each in rounds)
             assert {each[0] for each in rounds[:3]} == {"a:1", "b:2", "c:3"}
             assert rounds[:3] == rounds[3:]
-            assert tasks.alive == ["node -2 a:1", "node -3 b:2", "node -4 c:3"]
+            assert tasks.started == [], "a node that nobody asks needs no task"
 
     run(main())
 
@@ -116,16 +101,14 @@ def test_brokers_that_metadata_names_are_nodes() -> None:
     """By their numbers; the bootstrap addresses have none and are asked last."""
 
     async def main() -> None:
-        async with standing() as (cluster, tasks):
+        async with standing() as (cluster, _):
             assert cluster.node(1) is None
             cluster.update(known(ONE, TWO))
             await settle()
             assert [cluster.node(number).where for number in (1, 2)] == ["host1:9092", "host2:9092"]  # type: ignore[union-attr]
             assert (cluster.node(3), cluster.node(-1), cluster.node(-2)) == (None, None, None)
-            assert "node 1 host1:9092" in tasks.alive
-            asked = wheres(cluster.candidates())
-            assert sorted(asked[:2]) == ["host1:9092", "host2:9092"]
-            assert sorted(asked[2:]) == ["boot:1", "boot:2"]
+            assert sorted(wheres(cluster.candidates())) == ["host1:9092", "host2:9092"]
+            assert wheres(list(cluster.bootstrap)) == ["boot:1", "boot:2"]
 
     run(main())
 
@@ -134,12 +117,16 @@ def test_brokers_that_are_told_again_stay() -> None:
     """Their connections too; a rack is not an address."""
 
     async def main() -> None:
-        async with standing() as (cluster, tasks):
+        async with standing() as (cluster, _):
             cluster.update(known(ONE, TWO))
             one = cluster.node(1)
             cluster.update(known(ONE._replace(rack="moved"), TWO))
             assert cluster.node(1) is one
-            assert len(tasks.alive) == 4
+            assert one is not None
+            one.want_produce()
+            await settle()
+            cluster.update(known(ONE, TWO))
+            assert one.is_ready
 
     run(main())
 
@@ -163,8 +150,7 @@ def test_a_broker_at_a_new_address_is_another_node(changed: Broker) -> None:
             with pytest.raises(ConnectionLost):
                 await task
             await settle()
-            assert "node 1 host1:9092" not in tasks.alive
-            assert f"node 1 {changed.host}:{changed.port}" in tasks.alive
+            assert (old.control.connection, tasks.alive) == (None, [])
 
     run(main())
 
@@ -173,40 +159,173 @@ def test_a_broker_that_is_gone_is_closed() -> None:
     """And asked nothing more."""
 
     async def main() -> None:
-        async with standing() as (cluster, tasks):
+        async with standing() as (cluster, _):
             cluster.update(known(ONE, TWO))
+            one = cluster.node(1)
+            assert one is not None
+            one.want_produce()
+            await settle()
             cluster.update(known(TWO))
             await settle()
             assert cluster.node(1) is None
-            assert "host1:9092" not in wheres(cluster.candidates())
-            assert "node 1 host1:9092" not in tasks.alive
+            assert not one.is_ready
+            assert wheres(cluster.candidates()) == ["host2:9092"]
 
     run(main())
 
 
 def test_the_least_loaded_is_asked_first() -> None:
-    """Fewest failures, then fewest requests in flight."""
+    """NET-22: who is connected, with the fewest requests in flight; then who is alive; then who was not tried."""
 
     async def main() -> None:
-        async def refuse_host1(_dial: int) -> None:
-            if dialer.dials[-1][1] == "host1":
+        four = Broker(4, "host4", 9092)
+        async with standing() as (cluster, _):
+            cluster.update(known(ONE, TWO, THREE, four))
+            one, two, three = (cluster.node(number) for number in (1, 2, 3))
+            assert one is not None
+            assert two is not None
+            assert three is not None
+            one.want_produce()
+            tasks = [ask(two), ask(two), ask(three)]
+            await until(lambda: (two.load, three.load) == ((Standing.CONNECTED, 2), (Standing.CONNECTED, 1)))
+            for _ in range(4):
+                assert wheres(cluster.candidates()) == ["host3:9092", "host2:9092", "host1:9092", "host4:9092"]
+            cluster.close(now=False)
+            for task in tasks:
+                with pytest.raises(ConnectionLost):
+                    await task
+
+    run(main())
+
+
+def test_who_pauses_or_throttles_is_not_asked() -> None:
+    """There are others; who hangs while it is dialled comes last."""
+
+    async def main() -> None:
+        async def before(dial: int) -> None:
+            match dialer.dials[dial - 1][1]:
+                case "host1":
+                    raise ConnectionRefusedError
+                case "host2":
+                    await asyncio.Event().wait()
+
+        dialer = ScriptedDialer(before)
+        four = Broker(4, "host4", 9092)
+        async with standing(dialer) as (cluster, _):
+            cluster.update(known(ONE, TWO, THREE, four))
+            one, two, three = (cluster.node(number) for number in (1, 2, 3))
+            assert one is not None
+            assert two is not None
+            assert three is not None
+            tasks = [ask(one), ask(two)]
+            three.throttle(1000)
+            await settle()
+            assert wheres(cluster.candidates()) == ["host4:9092", "host2:9092"]
+            await asyncio.sleep(0.06)
+            for _ in range(4):
+                assert wheres(cluster.candidates()) == ["host4:9092", "host1:9092", "host2:9092"], "its pause is over; it was tried once"
+            await asyncio.sleep(1)
+            assert set(wheres(cluster.candidates())) == {"host1:9092", "host2:9092", "host3:9092", "host4:9092"}
+            cluster.close(now=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    run(main())
+
+
+@pytest.mark.parametrize("rebootstraps", [True, False], ids=["rebootstrap", "none"])
+def test_only_when_all_brokers_pause_the_bootstrap_addresses_are_asked_again(*, rebootstraps: bool) -> None:
+    """KIP-899, `metadata_recovery_strategy`; a broker that throttles is no broker that is gone."""
+
+    async def main() -> None:
+        async def refuse_hosts(dial: int) -> None:
+            if dialer.dials[dial - 1][1].startswith("host"):
                 raise ConnectionRefusedError
 
-        dialer = ScriptedDialer(refuse_host1)
-        async with standing(dialer) as (cluster, _):
-            cluster.update(known(ONE, TWO, THREE))
+        dialer = ScriptedDialer(refuse_hosts)
+        async with standing(dialer, "boot:1", rebootstraps=rebootstraps) as (cluster, _):
+            cluster.update(known(ONE, TWO))
             one, two = cluster.node(1), cluster.node(2)
             assert one is not None
             assert two is not None
+            two.throttle(10)
             with pytest.raises(ConnectionLost):
                 await ask(one)
-            task = ask(two)
-            await until(lambda: two.load == (0, 1))
-            for _ in range(4):
-                assert wheres(cluster.candidates())[:3] == ["host3:9092", "host2:9092", "host1:9092"]
-            cluster.close(now=False)
+            assert wheres(cluster.candidates()) == []
+            await asyncio.sleep(0.02)
             with pytest.raises(ConnectionLost):
-                await task
+                await ask(two)
+            assert wheres(cluster.candidates()) == (["boot:1"] if rebootstraps else [])
+            await asyncio.sleep(1)
+            assert sorted(wheres(cluster.candidates())) == ["host1:9092", "host2:9092"]
+
+    run(main())
+
+
+def test_to_bootstrap_again_forgets_every_broker() -> None:
+    """KIP-1102: also the bootstrap addresses are dialled anew, as their names may stand for others by now."""
+
+    async def main() -> None:
+        dialer = ScriptedDialer()
+        async with standing(dialer, "boot:1") as (cluster, _):
+            (first,) = cluster.bootstrap
+            tasks = [ask(first)]
+            await until(lambda: first.load == (Standing.CONNECTED, 1))
+            cluster.update(known(ONE))
+            one = cluster.node(1)
+            assert one is not None
+            tasks += [ask(one)]
+            await until(lambda: one.load == (Standing.CONNECTED, 1))
+            assert cluster.rebootstrap()
+            for task in tasks:
+                with pytest.raises(ConnectionLost):
+                    await task
+            assert cluster.node(1) is None
+            assert wheres(cluster.candidates()) == ["boot:1"]
+            assert cluster.candidates() != [first]
+            cluster.close(now=True)
+            assert not cluster.rebootstrap()
+            cluster.update(known(ONE))
+            assert cluster.node(1) is None
+
+    run(main())
+
+
+def test_to_bootstrap_again_can_be_forbidden() -> None:
+    """`metadata_recovery_strategy=none`: what is known stays."""
+
+    async def main() -> None:
+        async with standing(None, "boot:1", rebootstraps=False) as (cluster, _):
+            cluster.update(known(ONE))
+            assert not cluster.rebootstrap()
+            assert wheres(cluster.candidates()) == ["host1:9092"]
+
+    run(main())
+
+
+@pytest.mark.parametrize(("canonical", "dialled"), [(False, ["10.0.0.1", "10.0.0.2"]), (True, ["kafka-1", "kafka-2"])], ids=str)
+def test_a_bootstrap_name_may_stand_for_canonical_names(*, canonical: bool, dialled: list[str]) -> None:
+    """`client_dns_lookup`; of brokers that metadata names, only addresses are looked up."""
+
+    class Table:
+        async def resolve(self, host: str) -> list[str]:
+            return {"boot": ["10.0.0.1", "10.0.0.2"], "host1": ["10.0.0.7"]}[host]
+
+        async def canonical_name(self, address: str) -> str:
+            return f"kafka-{address[-1]}"
+
+    async def main() -> None:
+        async def refuse_all(_dial: int) -> None:
+            raise ConnectionRefusedError
+
+        dialer = ScriptedDialer(refuse_all)
+        async with standing(dialer, "boot:1", resolver=Table(), canonical_bootstrap=canonical) as (cluster, _):
+            with pytest.raises(ConnectionLost):
+                await ask(cluster.candidates()[0])
+            assert [host for _, host, _ in dialer.dials] == dialled
+            cluster.update(known(ONE))
+            with pytest.raises(ConnectionLost):
+                await ask(cluster.candidates()[0])
+            assert dialer.dials[-1][1:] == ("10.0.0.7", 9092)
 
     run(main())
 
@@ -242,7 +361,7 @@ def test_bootstrap_connections_are_closed_when_brokers_are_known() -> None:
                 assert second.control.connection is not None
                 hang.release()
                 assert (await task).decode().cluster_id == fake.cluster_id
-                assert wheres(cluster.candidates())[2:] != [], "they are the last resort, and can be asked again"
+                assert first in cluster.bootstrap, "they are the last resort, and can be asked again"
                 assert (await ask(first)).decode().cluster_id == fake.cluster_id
             await settle()
 
@@ -257,7 +376,7 @@ def test_closing_ends_every_node(*, at_once: bool) -> None:
         dialer = ScriptedDialer()
         async with standing(dialer, "boot:1") as (cluster, tasks):
             cluster.update(known(ONE))
-            nodes = cluster.candidates()
+            nodes = [*cluster.bootstrap, *cluster.candidates()]
             questions = [ask(node) for node in nodes]
             await until(lambda: len(dialer.streams) == 2 and all(node.load == (0, 1) for node in nodes))
             cluster.close(now=at_once)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from jumping import run, settle
-from peers import Asked, ScriptedStream
+from scripted import Asked, ScriptedStream
 
 from aioproducer.errors import ConnectionLost, ProtocolError, RequestTimedOut, TransportError
 from aioproducer.net import connection as module
@@ -94,7 +94,41 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
+# Deadlines of several
+
+
+@pytest.mark.parametrize(("first", "second", "ends"), [(30.0, 5.0, 5.0), (5.0, 30.0, 5.0)])
+def test_the_shortest_time_of_several_ends_the_connection(first: float, second: float, ends: float) -> None:
+    """Whichever request it belongs to, and however long an answered one before had."""
+
+    async def main() -> None:
+        table = Table()
+        table.stream.receive(table.answer(table.send("answered", timeout=100.0)))
+        began = now()
+        table.send("a", timeout=first)
+        table.send("b", timeout=second)
+        await asyncio.sleep(ends - 0.01)
+        assert table.connection.is_usable
+        await asyncio.sleep(0.02)
+        assert not table.connection.is_usable
+        assert table.kinds()[1:] == [("a", RequestTimedOut), ("b", RequestTimedOut), "lost"]
+        assert now() == pytest.approx(began + ends, abs=0.02)
+
+    run(main())
+
+
 # Answers
+
+
+@in_jumping_loop
+async def test_answers_that_came_whole_before_nonsense_are_given(table: Table) -> None:
+    """In one segment: only what is behind them is lost with the connection."""
+    asked = [table.send(name) for name in "abc"]
+    table.stream.receive(table.answer(asked[0]) + table.answer(asked[1]) + b"HTTP/1.1 400")
+    assert table.events == [("a", "a"), ("b", "b")]
+    await settle()
+    assert table.kinds()[2:] == [("c", ProtocolError), "lost"]
+    assert "HTTP server" in str(table.events[2][1])
 
 
 @in_jumping_loop

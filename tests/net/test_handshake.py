@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from jumping import run
-from peers import Asked, ScriptedStream
+from scripted import Asked, ScriptedStream
 
 from aioproducer.errors import BrokerError, ConnectionLost, ProtocolError, RequestTimedOut, TransportError, broker_error
 from aioproducer.net.connection import Connection

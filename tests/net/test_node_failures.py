@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from jumping import run, settle, until
 from nodes import ask, now, refuse, running, with_fake
-from peers import ScriptedDialer, ScriptedStream
+from scripted import ScriptedDialer, ScriptedStream
 
+from aioproducer.core.backoff import Backoff
 from aioproducer.errors import ConnectionLost, KafkaError
+from aioproducer.net.node import Standing
 
 
 def test_failures_are_followed_by_pauses_that_grow() -> None:
@@ -22,10 +24,10 @@ def test_failures_are_followed_by_pauses_that_grow() -> None:
             if dial <= 6:
                 await refuse(dial)
 
-        chances = iter([0.5, 0.0, 0.5, 1.0, 0.5, 0.5])
+        chances = (chance for pause in [0.5, 0.0, 0.5, 1.0, 0.5, 0.5] for chance in (0.5, pause))  # each attempt's time has jitter as well
         dialer = ScriptedDialer(fail_six_times)
         async with running(
-            dialer, on_change=lambda node: None if node.is_ready else node.want_produce(), chance=lambda: next(chances)
+            dialer, on_change=lambda node: None if node.is_ready else node.want_produce(), chance=lambda: next(chances, 0.5)
         ) as node:
             node.want_produce()
             while not node.is_ready:
@@ -51,7 +53,7 @@ def test_a_failed_dial_tells_those_who_wait() -> None:
                     await task
                 assert isinstance(caught.value.__cause__, ConnectionRefusedError)
             assert now() == began
-            assert node.load == (1, 0)
+            assert (node.failures, node.load) == (1, (Standing.PAUSING, 0))
 
     run(main())
 
@@ -150,7 +152,7 @@ def test_a_dial_that_hangs_is_given_up() -> None:
             finally:
                 ended.append("cancelled")
 
-        async with running(ScriptedDialer(hang), setup_timeout=3.0) as node:
+        async with running(ScriptedDialer(hang), setup=Backoff(3.0, 9.0)) as node:
             began = now()
             with pytest.raises(ConnectionLost, match="within 3 s"):
                 await ask(node)

@@ -81,6 +81,29 @@ async def test_a_connection() -> None:
         await ear.lost.wait()
 
 
+@pytest.mark.parametrize(("size", "is_set"), [(65_536, True), (-1, False)])
+@pytest.mark.asyncio
+async def test_the_sizes_of_the_sockets_buffers(monkeypatch: pytest.MonkeyPatch, size: int, *, is_set: bool) -> None:
+    """`send_buffer_bytes` and `receive_buffer_bytes`; the system may make more of them, and below 0 has its own."""
+    real, asked = socket.socket.setsockopt, []
+
+    def setsockopt(self: Any, level: int, option: int, *value: Any) -> None:
+        asked.append((level, option, *value))
+        real(self._sock, level, option, *value)
+
+    async with listening() as (port, _), asyncio.timeout(5):
+        receiver = Ear()
+        with monkeypatch.context() as patch:
+            patch.setattr("asyncio.trsock.TransportSocket.setsockopt", setsockopt)
+            stream: Any = await TcpDialer(size, size).dial("127.0.0.1", port, lambda: receiver)
+        sizes = {(socket.SOL_SOCKET, option, size) for option in (socket.SO_SNDBUF, socket.SO_RCVBUF)}
+        assert sizes.issubset(asked) is is_set
+        if is_set:
+            assert stream.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= size
+        stream.abort()
+        await receiver.lost.wait()
+
+
 @pytest.mark.asyncio
 async def test_nobody_listens() -> None:
     """An OSError, and no receiver is made."""

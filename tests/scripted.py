@@ -6,7 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioproducer.core.backoff import Backoff
-from aioproducer.net.node import NetSettings
+from aioproducer.net.addresses import Verbatim
+from aioproducer.net.lane import NetSettings
 from aioproducer.wire.api import CLIENT_VERSIONS, NAMES, ApiKey
 from aioproducer.wire.frame import FrameReader, decode_request, encode_response
 from aioproducer.wire.schema import codec, message
@@ -138,9 +139,10 @@ class ScriptedDialer:
 
     async def dial(self, host: str, port: int, receiver: Callable[[], Receiver]) -> ScriptedStream:
         self.dials.append((asyncio.get_running_loop().time(), host, port))
+        number = len(self.dials)
         await asyncio.sleep(0)
         if self._before is not None:
-            await self._before(len(self.dials))
+            await self._before(number)
         self.streams.append(ScriptedStream(receiver(), self._answers))
         return self.streams[-1]
 
@@ -151,10 +153,14 @@ def settings(dialer: Any, **changes: Any) -> NetSettings:
         client_id="tests",
         software_version="1.2.3",
         dialer=dialer,
+        resolver=Verbatim(),
         chance=lambda: 0.5,
         max_in_flight=5,
         request_timeout=30.0,
-        setup_timeout=10.0,
+        setup=Backoff(10.0, 30.0),
         reconnect=Backoff(0.05, 1.0),
+        max_idle=0.0,
+        canonical_bootstrap=False,
+        rebootstraps=True,
     )
     return defaults._replace(**changes)

@@ -1,0 +1,118 @@
+"""Tests of `aioproducer.net.addresses`: which address of a name is next."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aioproducer.net.addresses import Addresses, DnsResolver, Verbatim, canonical
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Table:
+    """A resolver of one name; counts how often it was asked."""
+
+    def __init__(self, *answers: Sequence[str]) -> None:
+        self._answers = list(answers)
+        self.asked = 0
+
+    async def resolve(self, host: str) -> Sequence[str]:
+        assert host == "kafka.example"
+        self.asked += 1
+        return self._answers.pop(0)
+
+    async def canonical_name(self, address: str) -> str:
+        return {"10.0.0.1": "kafka-1", "10.0.0.2": "kafka-2", "10.0.0.3": "kafka-2"}[address]
+
+
+def test_each_address_until_it_fails_and_then_all_anew() -> None:
+    """NET-32."""
+
+    async def main() -> None:
+        table = Table(["a", "b"], ["c"])
+        addresses = Addresses("kafka.example", table.resolve)
+        assert [await addresses.to_try() for _ in range(2)] == [("a", "b")] * 2
+        addresses.failed("a")
+        addresses.failed("a")
+        addresses.failed("stranger")
+        assert await addresses.to_try() == ("b",)
+        assert table.asked == 1
+        addresses.failed("b")
+        assert await addresses.to_try() == ("c",)
+
+    asyncio.run(main())
+
+
+def test_a_name_that_is_forgotten_is_looked_up_again() -> None:
+    """It may have moved."""
+
+    async def main() -> None:
+        addresses = Addresses("kafka.example", Table(["old"], ["new"]).resolve)
+        await addresses.to_try()
+        addresses.forget()
+        assert await addresses.to_try() == ("new",)
+
+    asyncio.run(main())
+
+
+def test_a_name_that_stands_for_no_address() -> None:
+    """An error, as if the look-up had failed; the next try asks again."""
+
+    async def main() -> None:
+        addresses = Addresses("kafka.example", Table([], ["late"]).resolve)
+        with pytest.raises(OSError, match=r"'kafka\.example' stands for no address"):
+            await addresses.to_try()
+        assert await addresses.to_try() == ("late",)
+
+    asyncio.run(main())
+
+
+def test_canonical_names_stand_in_the_place_of_addresses() -> None:
+    """KIP-235; each once."""
+    table = Table(["10.0.0.1", "10.0.0.2", "10.0.0.3"])
+    assert asyncio.run(canonical(table)("kafka.example")) == ("kafka-1", "kafka-2")
+
+
+def test_verbatim_knows_no_addresses() -> None:
+    """The dialer does."""
+    assert asyncio.run(Verbatim().resolve("any name")) == ("any name",)
+    assert asyncio.run(Verbatim().canonical_name("any address")) == "any address"
+
+
+def test_dns_gives_every_answer_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the resolver's order, of both families."""
+    told = [
+        (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("fd00::1", 0, 0, 0)),
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.1", 0)),
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.2", 0)),
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.1", 0)),
+    ]
+    monkeypatch.setattr("socket.getaddrinfo", lambda host, *_args: told if host == "kafka.example" else None)
+    assert asyncio.run(DnsResolver().resolve("kafka.example")) == ("fd00::1", "10.0.0.1", "10.0.0.2")
+
+
+def test_dns_says_why_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The resolver's own text."""
+
+    def fail(*_args: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr("socket.getaddrinfo", fail)
+    with pytest.raises(OSError, match="Name or service not known"):
+        asyncio.run(DnsResolver().resolve("nowhere.invalid"))
+
+
+def test_dns_knows_the_name_of_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reverse look-up."""
+    monkeypatch.setattr("socket.getnameinfo", lambda address, _flags: ("kafka-1.example", "0") if address == ("10.0.0.1", 0) else None)
+    assert asyncio.run(DnsResolver().canonical_name("10.0.0.1")) == "kafka-1.example"
+
+
+def test_an_address_is_its_own_answer() -> None:
+    """No name server is asked."""
+    assert asyncio.run(DnsResolver().resolve("127.0.0.1")) == ("127.0.0.1",)

@@ -1,0 +1,154 @@
+"""Tests of `aioproducer.net.connection`: closing what nobody uses (`connections_max_idle_ms`, NET-35)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from jumping import run, until
+from nodes import now, running
+from scripted import Asked, ScriptedDialer, ScriptedStream
+
+from aioproducer.net.connection import Connection
+from aioproducer.wire.api import ApiKey
+from aioproducer.wire.schema import codec, message
+
+BODY = codec("Metadata.request", 9).encode(message("Metadata.request", topics=[]))
+
+
+class Table:
+    """A connection that is closed after 10 idle seconds, and when it was lost."""
+
+    def __init__(self, max_idle: float = 10.0) -> None:
+        self.lost_at: list[float] = []
+        self.connection = Connection("broker:9092", "me", lambda _: self.lost_at.append(now()), lambda: None, max_idle=max_idle)
+        self.stream = ScriptedStream(self.connection)
+
+    def send(self) -> Asked:
+        self.connection.send(ApiKey.METADATA, 9, BODY, lambda _: None, 100.0)
+        return self.stream.asked[-1]
+
+
+def test_a_connection_that_is_never_used_is_closed() -> None:
+    """Gently: what is written has left."""
+
+    async def main() -> None:
+        table, began = Table(), now()
+        await asyncio.sleep(30)
+        assert table.lost_at == [pytest.approx(began + 10)]
+        assert not table.stream.aborted
+
+    run(main())
+
+
+def test_each_use_begins_anew() -> None:
+    """The last of request and answer counts."""
+
+    async def main() -> None:
+        table, began = Table(), now()
+        await asyncio.sleep(8)
+        asked = table.send()
+        await asyncio.sleep(4)
+        table.stream.answer(asked)
+        await asyncio.sleep(30)
+        assert table.lost_at == [pytest.approx(began + 8 + 4 + 10)]
+
+    run(main())
+
+
+def test_a_connection_with_a_request_on_its_way_is_not_idle() -> None:
+    """However long the broker takes."""
+
+    async def main() -> None:
+        table = Table()
+        asked = table.send()
+        await asyncio.sleep(55)
+        assert table.lost_at == []
+        answered = now()
+        table.stream.answer(asked)
+        await asyncio.sleep(30)
+        assert table.lost_at == [pytest.approx(answered + 10)]
+
+    run(main())
+
+
+def test_nor_is_one_whose_unanswered_requests_have_no_room_yet() -> None:
+    """acks=0 into a full buffer."""
+
+    async def main() -> None:
+        table = Table()
+        table.connection.pause_writing()
+        table.connection.send_unanswered(ApiKey.METADATA, 9, BODY, lambda _: None)
+        await asyncio.sleep(50)
+        assert table.lost_at == []
+        table.connection.resume_writing()
+        await asyncio.sleep(50)
+        assert len(table.lost_at) == 1
+
+    run(main())
+
+
+def test_never() -> None:
+    """0 keeps it for ever, and costs no timer."""
+
+    async def main() -> None:
+        table = Table(max_idle=0.0)
+        loop: Any = asyncio.get_running_loop()
+        assert loop._scheduled == []
+        await asyncio.sleep(10**6)
+        assert table.lost_at == []
+
+    run(main())
+
+
+def test_a_lost_connection_leaves_no_timer() -> None:
+    """Whoever lost it."""
+
+    async def main() -> None:
+        table = Table()
+        table.send()
+        table.stream.lose()
+        loop: Any = asyncio.get_running_loop()
+        assert [timer for timer in loop._scheduled if not timer.cancelled()] == []
+
+    run(main())
+
+
+def test_a_close_that_takes_long_is_one_close() -> None:
+    """The peer does not read, and the time is over meanwhile."""
+
+    async def main() -> None:
+        table = Table()
+        table.stream.lingers = True
+        table.connection.close()
+        await asyncio.sleep(50)
+        assert table.lost_at == []
+        table.stream.lose()
+        assert len(table.lost_at) == 1
+
+    run(main())
+
+
+def test_the_least_recently_used_lane_is_closed_first() -> None:
+    """Each by its own time; the next who wants it has a new one."""
+
+    async def main() -> None:
+        dialer = ScriptedDialer()
+        async with running(dialer, max_idle=10.0) as node:
+            node.want_produce()
+            node.control.want()
+            await until(lambda: node.is_ready and node.control.is_usable)
+            await asyncio.sleep(6)
+            assert node.control.connection is not None
+            node.control.connection.send(ApiKey.METADATA, 9, BODY, lambda _: None, 100.0)
+            dialer.streams[1].answer(dialer.streams[1].asked[-1])
+            await asyncio.sleep(6)
+            assert (node.produce.is_usable, node.control.is_usable) == (False, True)
+            await asyncio.sleep(6)
+            assert not node.control.is_usable
+            assert node.failures == 0
+            node.want_produce()
+            await until(lambda: node.is_ready)
+
+    run(main())

@@ -1,0 +1,94 @@
+"""Nodes to test: of a fake cluster, or with a dialer that does as told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from jumping import settle
+from scripted import settings
+
+from aioproducer.core.metadata import Broker
+from aioproducer.net.node import Node
+from aioproducer.testing import FakeCluster
+from aioproducer.wire.api import ApiKey
+from aioproducer.wire.schema import message
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine
+
+__all__ = ["BROKER", "Tasks", "ask", "now", "refuse", "running", "with_fake"]
+
+BROKER = Broker(1, "host", 9092)
+
+
+class Tasks:
+    """Owns the lanes' tasks, as the producer's supervisor does."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self._tasks: dict[asyncio.Task[None], str] = {}
+
+    def spawn(self, coroutine: Coroutine[None, None, None], name: str) -> None:
+        self.started.append(name)
+        self._tasks[asyncio.ensure_future(coroutine)] = name
+
+    @property
+    def alive(self) -> list[str]:
+        return [name for task, name in self._tasks.items() if not task.done()]
+
+    async def end(self) -> None:
+        """Until the last has ended by itself; what one raised is raised here."""
+        async with asyncio.timeout(10):
+            while self.alive:
+                await asyncio.wait(self._tasks)
+        for task in self._tasks:
+            task.result()
+
+    async def cancel(self) -> None:
+        """What ends the producer does."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._tasks.clear()
+
+
+@contextlib.asynccontextmanager
+async def running(
+    dialer: Any, broker: Broker = BROKER, on_change: Callable[[Node], None] | None = None, tasks: Tasks | None = None, **changes: Any
+) -> AsyncIterator[Node]:
+    """A node; its tasks must end when it is closed."""
+    tasks = tasks or Tasks()
+    told = settings(dialer, **changes)
+    node = Node(broker, told, told.resolver.resolve, tasks.spawn, on_change or (lambda _: None))
+    try:
+        yield node
+    finally:
+        node.close()
+        await tasks.end()
+
+
+@contextlib.asynccontextmanager
+async def with_fake(**changes: Any) -> AsyncIterator[tuple[Node, FakeCluster, list[Node]]]:
+    """A node of a fake cluster's only broker, and the changes it tells of."""
+    changed: list[Node] = []
+    async with FakeCluster(memory=True) as cluster:
+        fake = cluster.brokers[1]
+        async with running(cluster.network, Broker(1, fake.host, fake.port), changed.append, **changes) as node:
+            yield node, cluster, changed
+        await settle()
+
+
+def ask(node: Node, timeout: float = 30.0) -> asyncio.Task[Any]:
+    """Ask for the cluster's metadata."""
+    return asyncio.ensure_future(node.call(ApiKey.METADATA, lambda _: message("Metadata.request", topics=[]), timeout=timeout))
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def refuse(_dial: int) -> None:
+    raise ConnectionRefusedError(111, "nobody listens")
