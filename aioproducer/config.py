@@ -1,74 +1,189 @@
 """The producer's options: one frozen value that checks itself. Knows nothing of loops or sockets.
 
 Names are Java's with underscores; times end in `_ms`, sizes are bytes. Where a default differs from Java's, the field says so.
+The fields below are the one table of all options: `docs/reference/config.md` is made of it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
-from dataclasses import dataclass, field
+import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import ConfigError
 from aioproducer.model import Acks, Compression
+from aioproducer.option_names import options_of, say_unknown
+from aioproducer.options import ACKS, ADDRESSES, COMPRESSION, FLAG, Yielding, function, number, option, text, words
+from aioproducer.partitioners import RoundRobinPartitioner
+from aioproducer.serializers import string_serializer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["ProducerConfig"]
+    from aioproducer.options import Option
 
-_ACKS: Final = {"all": Acks.ALL, "-1": Acks.ALL, "0": Acks.NONE, "1": Acks.LEADER}
+__all__ = ["OPTIONS", "ProducerConfig"]
+
+_log = logging.getLogger(__name__)
 _RECORD_BATCH_OVERHEAD: Final = 61
-_MAX_INT: Final = 2**31 - 1
-_MAX_SHORT: Final = 2**15 - 1
+_INT: Final = 2**31 - 1
+_SHORT: Final = 2**15 - 1
+_SERIALIZERS: Final = {
+    "org.apache.kafka.common.serialization.StringSerializer": string_serializer,
+    "org.apache.kafka.common.serialization.ByteArraySerializer": None,
+    "org.apache.kafka.common.serialization.BytesSerializer": None,
+    "org.apache.kafka.common.serialization.ByteBufferSerializer": None,
+}
+_PARTITIONERS: Final = {"org.apache.kafka.clients.producer.RoundRobinPartitioner": RoundRobinPartitioner}
+# a first pause or time, and the longest that it grows to: where both were written, the first is not above the other
+_PAIRS: Final = (
+    ("retry_backoff_ms", "retry_backoff_max_ms"),
+    ("reconnect_backoff_ms", "reconnect_backoff_max_ms"),
+    ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms"),
+)
 
 
-def _option(default: Any, doc: str, *, low: float | None = None, high: float | None = None) -> Any:
-    return field(default=default, metadata={"doc": doc, "low": low, "high": high})
+def _ms(low: int, high: int | None = None, none: tuple[int, ...] = ()) -> Any:
+    return number(low, high, unit="ms", none=none)
+
+
+def _size(low: int, none: tuple[int, ...] = ()) -> Any:
+    return number(low, _INT, unit="bytes", none=none)
+
+
+def _partitions(value: object) -> bool:
+    return callable(value) or callable(getattr(value, "partition", None))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProducerConfig:
     """What a producer is told, checked: a bad value raises `ConfigError` that says what to do."""
 
-    bootstrap_servers: str | tuple[str, ...] = _option("localhost:9092", "host:port of some brokers, comma-separated or a sequence")
-    client_id: str = _option("aioproducer", "the name that brokers log and meter")
-    acks: Acks | int | str = _option("all", "replicas that must have a record before its broker answers: all, 1 or 0")
-    compression_type: Compression | str = _option("none", "none, gzip, snappy, lz4 or zstd")
-    linger_ms: float = _option(0, "how long a partial batch waits for more records; Java: 5", low=0)
-    batch_size: int = _option(16_384, "bytes of a full batch of one partition", low=1, high=_MAX_INT)
-    max_request_size: int = _option(1_048_576, "bytes of one request, and of one record uncompressed", low=1, high=_MAX_INT)
-    buffer_memory: int = _option(33_554_432, "bytes of all records that are not acknowledged yet", low=1)
-    max_in_flight_requests_per_connection: int = _option(5, "unanswered produce requests per broker", low=1)
-    max_block_ms: float = _option(60_000, "how long `send` itself and `start` may wait", low=0)
-    delivery_timeout_ms: float = _option(120_000, "from a record's append to its end, acknowledged or failed", low=0)
-    request_timeout_ms: float = _option(30_000, "how long a request may stay unanswered", low=1, high=_MAX_INT)
-    retry_backoff_ms: float = _option(100, "first pause before a retry; doubles, with jitter", low=0)
-    retry_backoff_max_ms: float = _option(1_000, "longest pause before a retry", low=0)
-    reconnect_backoff_ms: float = _option(50, "first pause before dialling a broker again; doubles, with jitter", low=0)
-    reconnect_backoff_max_ms: float = _option(1_000, "longest pause before dialling again", low=0)
-    socket_connection_setup_timeout_ms: float = _option(10_000, "how long a connection may take to stand", low=1)
-    metadata_max_age_ms: float = _option(300_000, "age at which metadata is fetched anew", low=1)
-    close_timeout_ms: float = _option(30_000, "how long `stop` may flush before what is left fails", low=0)
-    key_serializer: Callable[..., bytes] | None = _option(None, "(topic, headers, key) or (key) -> bytes; None: keys are bytes")
-    value_serializer: Callable[..., bytes] | None = _option(None, "(topic, headers, value) or (value) -> bytes; None: values are bytes")
-    partitioner: Callable[[bytes | None, int], int] | None = _option(None, "(key, partitions) -> partition; None: murmur2 or sticky")
+    bootstrap_servers: str | tuple[str, ...] = option(
+        "localhost:9092", ADDRESSES, "some brokers, from which all others are found", librdkafka=("metadata.broker.list",)
+    )
+    client_dns_lookup: str = option(
+        "use_all_dns_ips",
+        words("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
+        "whether every address of a name is dialled, or bootstrap addresses are first replaced by the host names behind them",
+    )
+    client_id: str = option("aioproducer", text(_SHORT), "the name that brokers log and meter")
+    acks: Acks | int | str = option(
+        "all", ACKS, "replicas that must have a record before its broker answers", librdkafka=("request.required.acks",)
+    )
+    compression_type: Compression | str = option("none", COMPRESSION, "codec of record batches", librdkafka=("compression.codec",))
+    compression_gzip_level: int = option(-1, number(1, 9, none=(-1,)), "1 is fast, 9 is small; -1: the library's own")
+    compression_lz4_level: int = option(9, number(1, 17), "9 stands for the fast compressor, as in Java; any other is a level")
+    compression_zstd_level: int = option(3, number(-131_072, 22), "low is fast, high is small")
+    linger_ms: float = option(0, _ms(0), "how long a partial batch waits for more records; Java: 5", librdkafka=("queue.buffering.max.ms",))
+    batch_size: int = option(16_384, _size(1, none=(1, 0)), "bytes of a full batch of one partition; 0: each record its own batch")
+    max_request_size: int = option(
+        1_048_576, _size(1), "bytes of one request, and of one record uncompressed", librdkafka=("message.max.bytes",)
+    )
+    buffer_memory: int = option(
+        33_554_432,
+        number(1, unit="bytes"),
+        "bytes of all records that are not acknowledged yet",
+        librdkafka={"queue.buffering.max.kbytes": 1024},
+    )
+    max_in_flight_requests_per_connection: int = option(
+        5, number(1, unit="requests"), "unanswered produce requests per broker", librdkafka=("max.in.flight",)
+    )
+    max_block_ms: float = option(60_000, _ms(0), "how long `send` itself and `start` may wait")
+    delivery_timeout_ms: float = option(
+        Yielding(120_000), _ms(0), "from a record's append to its end, acknowledged or failed", librdkafka=("message.timeout.ms",)
+    )
+    request_timeout_ms: float = option(30_000, _ms(1, _INT), "how long a request may stay unanswered", librdkafka=("socket.timeout.ms",))
+    retries: int = option(
+        _INT,
+        number(0, _INT, unit="times"),
+        "how often a batch is sent again at most; delivery_timeout_ms ends it too",
+        librdkafka=("message.send.max.retries",),
+    )
+    retry_backoff_ms: float = option(Yielding(100), _ms(0), "first pause before a retry; doubles, with jitter")
+    retry_backoff_max_ms: float = option(Yielding(1_000), _ms(0), "longest pause before a retry")
+    reconnect_backoff_ms: float = option(Yielding(50), _ms(0), "first pause before dialling a broker again; doubles, with jitter")
+    reconnect_backoff_max_ms: float = option(
+        Yielding(1_000), _ms(0), "longest pause before dialling again; as the first, where only that is given"
+    )
+    socket_connection_setup_timeout_ms: float = option(
+        Yielding(10_000), _ms(1), "how long a connection may take to stand; doubles with each failure, with jitter"
+    )
+    socket_connection_setup_timeout_max_ms: float = option(Yielding(30_000), _ms(1), "longest that a connection may take to stand")
+    connections_max_idle_ms: float = option(540_000, _ms(1, none=(-1, 0)), "idle time after which a connection is closed; -1: never")
+    send_buffer_bytes: int = option(
+        -1,
+        _size(1, none=(-1, 0)),
+        "the sockets' SO_SNDBUF; -1: the system tunes it; Java: 131072",
+        librdkafka=("socket.send.buffer.bytes",),
+    )
+    receive_buffer_bytes: int = option(
+        -1,
+        _size(1, none=(-1, 0)),
+        "the sockets' SO_RCVBUF; -1: the system tunes it; Java: 32768",
+        librdkafka=("socket.receive.buffer.bytes",),
+    )
+    metadata_max_age_ms: float = option(
+        300_000, _ms(1), "age at which metadata is fetched again", librdkafka=("topic.metadata.refresh.interval.ms",)
+    )
+    metadata_recovery_strategy: str = option(
+        "rebootstrap", words("rebootstrap", "none"), "when no known broker answers: start over at bootstrap_servers, or keep trying"
+    )
+    metadata_recovery_rebootstrap_trigger_ms: float = option(
+        300_000, _ms(0), "time without metadata after which it starts over at bootstrap_servers"
+    )
+    allow_auto_create_topics: bool = option(
+        True,
+        FLAG,
+        "whether brokers may create a topic that is asked for and not there; always so in Java",
+        java=None,
+        librdkafka=("allow.auto.create.topics",),
+    )
+    message_format_max: int = option(2, number(0, 2), "newest record format to send: 2 (Kafka 0.11 and newer), 1 or 0", java=None)
+    close_timeout_ms: float = option(30_000, _ms(0), "how long `stop` may flush before what is left fails", java=None)
+    key_serializer: Callable[..., bytes] | None = option(
+        None, function(_SERIALIZERS), "(topic, headers, key) or (key) -> bytes; None: keys are bytes"
+    )
+    value_serializer: Callable[..., bytes] | None = option(
+        None, function(_SERIALIZERS), "(topic, headers, value) or (value) -> bytes; None: values are bytes"
+    )
+    partitioner: Any = option(
+        None,
+        function(_PARTITIONERS, _partitions),
+        "chooses the partition: a function, an object or its class; None: murmur2 of the key, or sticky",
+        java="partitioner.class",
+    )
+    partitioner_ignore_keys: bool = option(False, FLAG, "whether records with a key go to the sticky partition too")
+    on_delivery_error: Callable[..., object] | None = option(
+        None, function(), "(error, records): called for failed records that nobody looked at", java=None
+    )
 
     def __post_init__(self) -> None:
-        """Coerce what environment files and other clients write, then check every range and conflict."""
-        put = object.__setattr__
-        put(self, "bootstrap_servers", _addresses(self.bootstrap_servers))
-        put(self, "acks", _acks(self.acks))
-        put(self, "compression_type", _compression(self.compression_type))
-        for option in dataclasses.fields(self):
-            if option.metadata["low"] is not None:
-                put(self, option.name, _number(option, getattr(self, option.name)))
-        for name in ("key_serializer", "value_serializer", "partitioner"):
-            if (value := getattr(self, name)) is not None and not callable(value):
-                raise ConfigError(f"{name} must be callable, not {type(value).__name__}")
-        _check_client_id(self.client_id)
+        """Coerce what environment files and other clients write; check every range and conflict."""
+        for name, one in OPTIONS.items():
+            object.__setattr__(self, name, one.kind.read(name, getattr(self, name)))
+        self._give_way()
         self._check_conflicts()
+
+    def _give_way(self) -> None:
+        """Move defaults out of the way of what the user wrote."""
+        if not isinstance(self.reconnect_backoff_ms, Yielding):
+            self._move(
+                "reconnect_backoff_max_ms", self.reconnect_backoff_ms, "reconnect_backoff_ms alone was given: the pause does not grow"
+            )
+        for first, longest in _PAIRS:
+            if getattr(self, first) > getattr(self, longest):
+                moved, given = (longest, first) if isinstance(getattr(self, longest), Yielding) else (first, longest)
+                self._move(moved, getattr(self, given), f"{given} was given")
+        least = self.linger_ms + self.request_timeout_ms
+        if self.delivery_timeout_ms < least:
+            self._move("delivery_timeout_ms", least, "linger_ms + request_timeout_ms are above its default")
+
+    def _move(self, name: str, value: float, why: str) -> None:
+        if isinstance(getattr(self, name), Yielding) and getattr(self, name) != value:
+            object.__setattr__(self, name, Yielding(value))
+            _log.warning("%s is %g, as %s. Give both to choose it.", name, value, why)
 
     def _check_conflicts(self) -> None:
         if self.delivery_timeout_ms < self.linger_ms + self.request_timeout_ms:
@@ -76,10 +191,22 @@ class ProducerConfig:
                 f"delivery_timeout_ms={self.delivery_timeout_ms:g} is below linger_ms + request_timeout_ms = "
                 f"{self.linger_ms + self.request_timeout_ms:g}: a record would fail before its first request may. Raise it, or lower the others."
             )
+        for first, longest in _PAIRS:
+            if getattr(self, first) > getattr(self, longest):
+                raise ConfigError(
+                    f"{first}={getattr(self, first):g} is above {longest}={getattr(self, longest):g}, to which it grows. "
+                    "Raise the one, or lower the other."
+                )
         if self.buffer_memory < self.batch_size + _RECORD_BATCH_OVERHEAD:
             raise ConfigError(
                 f"buffer_memory={self.buffer_memory} holds no batch of batch_size={self.batch_size} bytes. Raise it, or lower batch_size."
             )
+        if self.compression_type is Compression.ZSTD and self.message_format_max < 2:
+            raise ConfigError(
+                f"compression_type=zstd needs record format 2, and message_format_max={self.message_format_max}. Raise it, or choose another codec."
+            )
+        if self.partitioner is not None and self.partitioner_ignore_keys:
+            raise ConfigError("partitioner_ignore_keys is for Kafka's partitioner: leave it out, or `partitioner`, which sees the keys")
 
     @classmethod
     def of(cls, config: ProducerConfig | None, options: Mapping[str, Any]) -> ProducerConfig:
@@ -90,70 +217,25 @@ class ProducerConfig:
         """
         if config is not None:
             if not isinstance(config, ProducerConfig):
-                raise ConfigError(f"config must be a ProducerConfig, not {type(config).__name__}; options are given by name")
+                advice = "ProducerConfig.from_mapping makes one of it" if isinstance(config, dict) else "options are given by name"
+                raise ConfigError(f"config must be a ProducerConfig, not {type(config).__name__}; {advice}")
             if options:
                 raise ConfigError(f"give either a ProducerConfig or options, not both (got also {', '.join(sorted(options))})")
             return config
-        known = [option.name for option in dataclasses.fields(cls)]
         for name in options:
-            if name not in known:
-                near = difflib.get_close_matches(name.replace(".", "_"), known, 1, 0.5)
-                raise ConfigError(f"unknown option {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            if name not in OPTIONS:
+                raise ConfigError(say_unknown(name, OPTIONS, dotted=False))
         return cls(**options)
 
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> ProducerConfig:
+        """A config of Java's or librdkafka's dotted names, in their units; values may be text, as in a properties file.
 
-def _addresses(value: object) -> tuple[str, ...]:
-    parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, (list, tuple)) or not all(isinstance(part, str) for part in parts):
-        raise ConfigError("bootstrap_servers must be 'host:port,...' or a sequence of 'host:port'")
-    addresses = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
-    for address in addresses:
-        host, _, port = address.rpartition(":")
-        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
-            raise ConfigError(f"bootstrap_servers: {address!r} is not host:port")
-    if not addresses:
-        raise ConfigError("bootstrap_servers is empty: name at least one broker as host:port")
-    return addresses
+        Raises:
+            ConfigError: a value is bad; a name is unknown (the nearest is in the text) or has no place here (and why); or two names
+                mean the same option.
+        """
+        return cls(**options_of(mapping, OPTIONS))
 
 
-def _check_client_id(value: object) -> None:
-    if not isinstance(value, str):
-        raise ConfigError(f"client_id must be a string, not {type(value).__name__}")
-    try:
-        size = len(value.encode())
-    except UnicodeEncodeError:
-        raise ConfigError("client_id has characters that UTF-8 does not") from None
-    if size > _MAX_SHORT:
-        raise ConfigError(f"client_id takes {size} bytes: it is at most {_MAX_SHORT}")
-
-
-def _acks(value: object) -> Acks:
-    acks = _ACKS.get(str(int(value) if isinstance(value, int) else value).strip().lower())
-    if acks is None or isinstance(value, bool):
-        raise ConfigError(f"acks={value!r}: it is 'all', 1 or 0")
-    return acks
-
-
-def _compression(value: object) -> Compression:
-    if isinstance(value, Compression):
-        return value
-    try:
-        return Compression[str(value).upper()] if value is not None else Compression.NONE
-    except KeyError:
-        raise ConfigError(f"compression_type={value!r}: it is one of {', '.join(codec.name.lower() for codec in Compression)}") from None
-
-
-def _number(option: dataclasses.Field[Any], value: object) -> float:
-    low, high = option.metadata["low"], option.metadata["high"]
-    kind: type[int | float] = int if option.type == "int" else float
-    try:
-        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-            raise TypeError
-        number = kind(value)
-        if number != number or number == float("inf") or (kind is int and number != float(value)):  # noqa: PLR0124  (NaN)
-            raise ValueError
-    except (TypeError, ValueError, OverflowError):
-        raise ConfigError(f"{option.name}={value!r}: it is {'a whole number' if kind is int else 'a number'}") from None
-    if number < low or (high is not None and number > high):
-        raise ConfigError(f"{option.name}={value!r}: it is at least {low}" + (f" and at most {high}" if high is not None else ""))
-    return number
+OPTIONS: Final[Mapping[str, Option]] = {field.name: field.metadata["option"] for field in dataclasses.fields(ProducerConfig)}

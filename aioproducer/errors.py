@@ -6,6 +6,7 @@
     │   ├── SerializationError
     │   ├── RecordTooLarge
     │   └── ProducerClosed
+    ├── WouldBlock            `send_nowait` would have to wait; the record was not queued
     ├── SendTimeout           `send` waited `max_block_ms`; the record was not queued
     │   ├── BufferExhausted
     │   └── MetadataTimeout
@@ -45,6 +46,7 @@ __all__ = [
     "SerializationError",
     "TransportError",
     "UsageError",
+    "WouldBlock",
     "broker_error",
 ]
 
@@ -71,6 +73,10 @@ class RecordTooLarge(UsageError):
 
 class ProducerClosed(UsageError):
     """The producer was not started, is stopping, has stopped, or belongs to another loop or process."""
+
+
+class WouldBlock(KafkaError, BlockingIOError):
+    """`send_nowait` would have to wait: for metadata, for memory, or for the next turn of the loop. The record is not queued."""
 
 
 class SendTimeout(KafkaError, TimeoutError):
@@ -120,6 +126,7 @@ class DeliveryError(KafkaError):
         topic, partition: where it was to go.
         persisted: `no` = certainly not in the log; `maybe` = it was on the wire and may be there; `yes` = it is, but its place is unknown.
         attempts: how often its batch was sent.
+        history: what happened to its batch, a line each; see `explain`.
     """
 
     def __init__(self, reason: str, topic: str, partition: int, persisted: Persisted, attempts: int) -> None:
@@ -129,6 +136,7 @@ class DeliveryError(KafkaError):
         self.partition = partition
         self.persisted = persisted
         self.attempts = attempts
+        self.history: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         fate = {
@@ -143,7 +151,12 @@ class DeliveryError(KafkaError):
         """An equal error: each look at a failure raises its own, or one instance would collect every traceback."""
         twin = DeliveryError(self.reason, topic=self.topic, partition=self.partition, persisted=self.persisted, attempts=self.attempts)
         twin.__cause__ = self.__cause__
+        twin.history = self.history
         return twin
+
+    def explain(self) -> str:
+        """The few things that happened to its batch, a line each: queued, each attempt with its broker and error, what it waited for."""
+        return "\n".join(self.history or (str(self),))
 
 
 class ErrorCode(NamedTuple):
@@ -204,6 +217,7 @@ _TABLE: Final = (
     (8, "BROKER_NOT_AVAILABLE", _NO),
     (9, "REPLICA_NOT_AVAILABLE", _REFRESH),
     (10, "MESSAGE_TOO_LARGE", _NO),
+    (12, "OFFSET_METADATA_TOO_LARGE", _NO),
     (13, "NETWORK_EXCEPTION", _REFRESH),
     (14, "COORDINATOR_LOAD_IN_PROGRESS", _RETRY),
     (15, "COORDINATOR_NOT_AVAILABLE", _RETRY),
@@ -213,6 +227,12 @@ _TABLE: Final = (
     (19, "NOT_ENOUGH_REPLICAS", _RETRY),
     (20, "NOT_ENOUGH_REPLICAS_AFTER_APPEND", _RETRY),
     (21, "INVALID_REQUIRED_ACKS", _NO),
+    (22, "ILLEGAL_GENERATION", _NO),
+    (23, "INCONSISTENT_GROUP_PROTOCOL", _NO),
+    (24, "INVALID_GROUP_ID", _NO),
+    (25, "UNKNOWN_MEMBER_ID", _NO),
+    (26, "INVALID_SESSION_TIMEOUT", _NO),
+    (27, "REBALANCE_IN_PROGRESS", _NO),
     (29, "TOPIC_AUTHORIZATION_FAILED", _NO),
     (30, "GROUP_AUTHORIZATION_FAILED", _NO),
     (31, "CLUSTER_AUTHORIZATION_FAILED", _NO),
@@ -240,6 +260,8 @@ _TABLE: Final = (
     (74, "FENCED_LEADER_EPOCH", _REFRESH),
     (75, "UNKNOWN_LEADER_EPOCH", _RETRY),
     (76, "UNSUPPORTED_COMPRESSION_TYPE", _NO),
+    (79, "MEMBER_ID_REQUIRED", _NO),
+    (82, "FENCED_INSTANCE_ID", _NO),
     (87, "INVALID_RECORD", _NO),
     (89, "THROTTLING_QUOTA_EXCEEDED", _RETRY),
     (90, "PRODUCER_FENCED", _NO),

@@ -1,15 +1,20 @@
-"""Tests of `aioproducer.config`."""
+"""Tests of `aioproducer.config`, and by it of the kinds of values in `aioproducer.options`."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import pickle
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aioproducer.config import ProducerConfig
+from aioproducer.config import OPTIONS, ProducerConfig
 from aioproducer.errors import ConfigError
 from aioproducer.model import Acks, Compression
+from aioproducer.options import FLAG
+
+if TYPE_CHECKING:
+    from aioproducer.options import Option
 
 JAVAS_DEFAULTS = {
     "batch_size": 16_384,
@@ -24,16 +29,34 @@ JAVAS_DEFAULTS = {
     "reconnect_backoff_ms": 50,
     "reconnect_backoff_max_ms": 1_000,
     "socket_connection_setup_timeout_ms": 10_000,
+    "socket_connection_setup_timeout_max_ms": 30_000,
+    "connections_max_idle_ms": 540_000,
+    "send_buffer_bytes": -1,
+    "receive_buffer_bytes": -1,
+    "retries": 2**31 - 1,
+    "client_dns_lookup": "use_all_dns_ips",
+    "compression_gzip_level": -1,
+    "compression_lz4_level": 9,
+    "compression_zstd_level": 3,
+    "metadata_recovery_strategy": "rebootstrap",
+    "metadata_recovery_rebootstrap_trigger_ms": 300_000,
     "metadata_max_age_ms": 300_000,
+    "partitioner_ignore_keys": False,
+    "allow_auto_create_topics": True,
     "acks": Acks.ALL,
     "compression_type": Compression.NONE,
 }
 RANGES = [
-    (option.name, option.metadata["low"], option.metadata["high"], option.type == "int")
-    for option in dataclasses.fields(ProducerConfig)
-    if option.metadata["low"] is not None
+    (name, option.kind.low, option.kind.high, not name.endswith("_ms")) for name, option in OPTIONS.items() if option.kind.low is not None
 ]
 NUMBERS = [name for name, *_ in RANGES]
+NOTHING = {
+    "compression_gzip_level": -1,
+    "batch_size": 1,
+    "connections_max_idle_ms": -1,
+    "send_buffer_bytes": -1,
+    "receive_buffer_bytes": -1,
+}
 
 
 def config(**options: Any) -> ProducerConfig:
@@ -62,10 +85,13 @@ def test_a_config_does_not_change() -> None:
         dataclasses.replace(made, linger_ms=-1)
 
 
-@pytest.mark.parametrize("option", dataclasses.fields(ProducerConfig), ids=lambda option: option.name)
-def test_every_option_says_what_it_is(option: dataclasses.Field[Any]) -> None:
-    """The reference is made of it."""
-    assert len(option.metadata["doc"]) > 15
+@pytest.mark.parametrize(("name", "option"), OPTIONS.items(), ids=OPTIONS)
+def test_every_option_says_what_it_is(name: str, option: Option) -> None:
+    """The reference is made of it, and no line break spoils its table."""
+    assert len(option.doc) > 15
+    assert option.kind.values
+    assert "|" not in option.doc + option.kind.values
+    assert "\n" not in option.doc + option.kind.values
 
 
 # Addresses
@@ -85,6 +111,12 @@ def test_every_option_says_what_it_is(option: dataclasses.Field[Any]) -> None:
 def test_addresses(given: Any, addresses: tuple[str, ...]) -> None:
     """As a list in a string, or as a sequence; each once, in the given order."""
     assert config(bootstrap_servers=given).bootstrap_servers == addresses
+
+
+def test_an_address_that_is_named_twice(caplog: pytest.LogCaptureFixture) -> None:
+    """It is dialled once; whoever wrote it meant another one, most likely."""
+    assert config(bootstrap_servers="a:1,a:1,b:2").bootstrap_servers == ("a:1", "b:2")
+    assert [record.getMessage() for record in caplog.records] == ["bootstrap_servers has an address twice: it is used once"]
 
 
 @pytest.mark.parametrize("given", ["localhost", ":9092", "a:", "a:0", "a:65536", "a:-1", "a:x", "a:９", "a:1,b"])  # noqa: RUF001
@@ -195,17 +227,55 @@ def test_the_lowest_value(name: str, low: int) -> None:
     if name != "delivery_timeout_ms":
         others = {"batch_size": 1, "buffer_memory": 62} if name == "buffer_memory" else {}
         assert getattr(config(**{name: low, **others, **({name: 62} if others else {})}), name) >= low
-    with pytest.raises(ConfigError, match=f"{name}={low - 1}: it is at least {low}"):
-        config(**{name: low - 1})
+    below = low - 3 if name in NOTHING else low - 1
+    with pytest.raises(ConfigError, match=f"{name}={below}: it is at least {low}"):
+        config(**{name: below})
 
 
 @pytest.mark.parametrize(("name", "high"), [(name, high) for name, _, high, _ in RANGES if high is not None])
 def test_the_highest_value(name: str, high: int) -> None:
-    """What Kafka's 32-bit fields hold."""
-    room = {"buffer_memory": high * 2, "delivery_timeout_ms": high * 2, name: high}
+    """What Kafka's 32-bit fields hold, or a codec's levels."""
+    room = {"buffer_memory": 2**33, "delivery_timeout_ms": 2**33, name: high}
     assert getattr(config(**room), name) == high
     with pytest.raises(ConfigError, match=f"at most {high}"):
         config(**{**room, name: high + 1})
+
+
+@pytest.mark.parametrize(("name", "held"), NOTHING.items(), ids=NOTHING)
+def test_values_that_mean_none(name: str, held: int) -> None:
+    """Java says -1 where librdkafka says 0; a batch of no bytes holds one record all the same."""
+    assert getattr(config(**{name: held}), name) == held
+    if name == "compression_gzip_level":
+        with pytest.raises(ConfigError, match="compression_gzip_level=0: it is at least 1 and at most 9, or -1"):
+            config(**{name: 0})
+    else:
+        assert getattr(config(**{name: "0"}), name) == held
+
+
+@pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if option.kind is FLAG])
+def test_flags(name: str) -> None:
+    """As Python and as property files write them; 1 may be a mistake for a number."""
+    for given, held in ((True, True), ("false", False), (" TRUE ", True), (False, False)):
+        assert getattr(config(**{name: given}), name) is held
+    for given in ("yes", 1, 0, None, ""):
+        with pytest.raises(ConfigError, match=f"{name}=.*: it is true or false"):
+            config(**{name: given})
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("metadata_recovery_strategy", ["rebootstrap", "none"]),
+        ("client_dns_lookup", ["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"]),
+    ],
+)
+def test_words(name: str, words: list[str]) -> None:
+    """In any case, as Java reads them."""
+    for word in words:
+        assert getattr(config(**{name: f" {word.upper()}"}), name) == word
+    for given in ("never", None, 1, ""):
+        with pytest.raises(ConfigError, match=f"{name}=.*: it is {words[0]} or {words[1]}"):
+            config(**{name: given})
 
 
 def test_a_request_time_that_kafka_cannot_be_told() -> None:
@@ -238,13 +308,86 @@ def test_options_that_can_just_be_together() -> None:
     assert config(buffer_memory=101, batch_size=40).buffer_memory == 101
 
 
-@pytest.mark.parametrize("name", ["key_serializer", "value_serializer", "partitioner"])
+@pytest.mark.parametrize("name", ["key_serializer", "value_serializer", "partitioner", "on_delivery_error"])
 def test_functions_are_callable(name: str) -> None:
     """A name in their place is a mistake."""
     assert getattr(config(**{name: len}), name) is len
     assert getattr(config(**{name: None}), name) is None
-    with pytest.raises(ConfigError, match=f"{name} must be callable, not str"):
-        config(**{name: "json"})
+    for given, shown in (("json", "'json'"), (b"json", "bytes"), (1, "int")):
+        with pytest.raises(ConfigError, match=f"{name} must be callable, not {shown}"):
+            config(**{name: given})
+
+
+@pytest.mark.parametrize("name", ["key_serializer", "value_serializer", "partitioner", "on_delivery_error"])
+def test_functions_are_plain(name: str) -> None:
+    """A coroutine function would give a coroutine where bytes or a number belong."""
+
+    async def later(*_given: object) -> bytes:
+        return b""
+
+    with pytest.raises(ConfigError, match=f"{name} must be a plain function, not a coroutine function"):
+        config(**{name: later})
+
+
+# Defaults that give way, and what the user wrote, which does not
+
+WAYS = [
+    ({"linger_ms": 100_000}, {"delivery_timeout_ms": 130_000}),
+    ({"request_timeout_ms": 120_000}, {}),
+    ({"request_timeout_ms": 120_001}, {"delivery_timeout_ms": 120_001}),
+    ({"retry_backoff_ms": 2_000}, {"retry_backoff_max_ms": 2_000}),
+    ({"retry_backoff_max_ms": 10}, {"retry_backoff_ms": 10}),
+    ({"retry_backoff_ms": 1_000}, {}),
+    ({"socket_connection_setup_timeout_ms": 60_000}, {"socket_connection_setup_timeout_max_ms": 60_000}),
+    ({"socket_connection_setup_timeout_max_ms": 5_000}, {"socket_connection_setup_timeout_ms": 5_000}),
+    ({"reconnect_backoff_ms": 100}, {"reconnect_backoff_max_ms": 100}),
+    ({"reconnect_backoff_ms": 5_000}, {"reconnect_backoff_max_ms": 5_000}),
+    ({"reconnect_backoff_ms": 1_000}, {}),
+    ({"reconnect_backoff_max_ms": 20}, {"reconnect_backoff_ms": 20}),
+    ({"reconnect_backoff_ms": 100, "reconnect_backoff_max_ms": 500}, {}),
+]
+
+
+@pytest.mark.parametrize(("written", "moved"), WAYS, ids=str)
+def test_a_default_gives_way(written: dict[str, Any], moved: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    """It shows in the config, and one warning names it, its value and what moved it. Nothing else changes."""
+    made = config(**written)
+    expected = {name: getattr(config(), name) for name in OPTIONS} | written | moved
+    assert {name: getattr(made, name) for name in OPTIONS} == expected
+    said = [record.getMessage() for record in caplog.records]
+    assert [message.split(" is ")[0] for message in said] == list(moved)
+    assert all(f"{name} is {value:g}" in said[0] for name, value in moved.items())
+    assert all(any(option in message for option in written) for message in said)
+
+
+def test_a_moved_default_may_move_again(caplog: pytest.LogCaptureFixture) -> None:
+    """A config made of another treats it as the default that it is, and says nothing twice."""
+    made = config(request_timeout_ms=200_000)
+    assert len(caplog.records) == 1
+    assert dataclasses.replace(made, client_id="other").delivery_timeout_ms == 200_000
+    assert len(caplog.records) == 1
+    assert dataclasses.replace(made, request_timeout_ms=300_000).delivery_timeout_ms == 300_000
+    assert pickle.loads(pickle.dumps(made)) == made
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"request_timeout_ms": 120_001, "delivery_timeout_ms": 120_000}, "delivery_timeout_ms=120000 is below"),
+        ({"retry_backoff_ms": 100, "retry_backoff_max_ms": 99}, "retry_backoff_ms=100 is above retry_backoff_max_ms=99"),
+        ({"reconnect_backoff_ms": 100, "reconnect_backoff_max_ms": 99}, "reconnect_backoff_ms=100 is above reconnect_backoff_max_ms=99"),
+        (
+            {"socket_connection_setup_timeout_ms": 2, "socket_connection_setup_timeout_max_ms": 1},
+            "is above socket_connection_setup_timeout_max",
+        ),
+        ({"compression_type": "zstd", "message_format_max": 1}, "zstd needs record format 2, and message_format_max=1"),
+        ({"partitioner": len, "partitioner_ignore_keys": True}, "partitioner_ignore_keys is for Kafka's partitioner"),
+    ],
+)
+def test_what_the_user_wrote_does_not_give_way(options: dict[str, Any], text: str) -> None:
+    """Even where it is what the default would have been: both are named, with their values."""
+    with pytest.raises(ConfigError, match=text):
+        config(**options)
 
 
 # A config or options
@@ -268,10 +411,14 @@ def test_a_config_and_options() -> None:
         ProducerConfig.of(config(), {"linger_ms": 1, "acks": 1})
 
 
-@pytest.mark.parametrize("given", ["localhost:9092", {"bootstrap_servers": "localhost:9092"}, 0], ids=repr)
-def test_what_is_no_config(given: Any) -> None:
-    """`Producer("localhost:9092")` is an easy mistake."""
-    with pytest.raises(ConfigError, match=f"config must be a ProducerConfig, not {type(given).__name__}"):
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [("localhost:9092", "options are given by name"), ({"acks": 1}, "from_mapping makes one of it"), (0, "by name")],
+    ids=repr,
+)
+def test_what_is_no_config(given: Any, advice: str) -> None:
+    """`Producer("localhost:9092")` is an easy mistake, and so is confluent-kafka's `Producer({...})`."""
+    with pytest.raises(ConfigError, match=f"config must be a ProducerConfig, not {type(given).__name__}; .*{advice}"):
         ProducerConfig.of(given, {})
 
 
@@ -282,10 +429,13 @@ def test_what_is_no_config(given: Any) -> None:
         ("linger.ms", "linger_ms"),
         ("bootstrap.servers", "bootstrap_servers"),
         ("compression", "compression_type"),
+        ("max_batch_size", "batch_size"),
+        ("queue.buffering.max.ms", "linger_ms"),
+        ("message.timeout", "delivery_timeout_ms"),
     ],
 )
 def test_an_unknown_option_names_the_nearest(unknown: str, near: str) -> None:
-    """A mistyped or Java-style name."""
+    """A mistyped or Java-style name; of another client's name, the field's."""
     with pytest.raises(ConfigError, match=f"unknown option '{unknown}'; did you mean '{near}'"):
         ProducerConfig.of(None, {unknown: 1})
 

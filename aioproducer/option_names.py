@@ -1,0 +1,226 @@
+"""Java's and librdkafka's names of options: what they are here, in which unit, and why some are nothing here.
+
+Sources: Kafka's `ProducerConfig`, `SslConfigs` and `SaslConfigs`; librdkafka's CONFIGURATION.md.
+Knows nothing of what options do: the table of them is given.
+"""
+
+from __future__ import annotations
+
+import difflib
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from aioproducer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aioproducer.options import Option
+
+__all__ = ["NOT_HERE", "options_of", "say_unknown", "why_not"]
+
+# librdkafka has one level for whatever codec is chosen
+_LEVEL: Final = "compression.level"
+_LEVELS: Final = {"gzip": "compression_gzip_level", "lz4": "compression_lz4_level", "zstd": "compression_zstd_level"}
+# Java's first partitioner, which hashes keys as all clients do and gives the rest to a sticky partition: what is done here by itself
+_PARTITIONERS: Final = {"murmur2_random": None}
+
+_LATER: Final = "is for a later version of aioproducer; leave it out"
+# the first row that has a name tells
+NOT_HERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    (
+        "it is the JVM's; leave it out",
+        (
+            "security.providers",
+            "ssl.provider",
+            "ssl.keymanager.algorithm",
+            "ssl.trustmanager.algorithm",
+            "ssl.secure.random.implementation",
+            "ssl.engine.factory.class",
+            "auto.include.jmx.reporter",
+        ),
+    ),
+    ("it is the JVM's: put the secret into the mapping before", ("config.providers", "config.providers.*")),
+    ("Kafka 4.4 has it, and the rack-aware partitioner that reads it is not here; leave it out", ("client.rack", "partitioner.rack.aware")),
+    ("Kafka 4.4 has it: here names are resolved by `start`, again and again within max_block_ms", ("bootstrap.resolve.timeout.ms",)),
+    ("Kafka 4.4 has it; leave it out", ("metadata.cluster.check.enable",)),
+    ("here memory is always taken by need; leave it out", ("buffer.memory.allocation.strategy",)),
+    (
+        f"security (TLS, SASL) {_LATER}",
+        ("security.*", "ssl.*", "ssl_*", "https.ca.*", "sasl.*", "enable.ssl.*", "enable.sasl.*", "*oauth*"),
+    ),
+    (
+        f"idempotence, and with it transactions, {_LATER}",
+        ("enable.idempotence", "transactional.id", "transaction.*", "enable.gapless.guarantee"),
+    ),
+    (f"forgetting topics (KIP-526) {_LATER}", ("metadata.max.idle.ms", "metadata.evict.ms")),
+    (f"the circuit breaker (KIP-693) {_LATER}", ("*circuit.break*",)),
+    (f"the adaptive partitioner (KIP-794) {_LATER}", ("partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms")),
+    (f"calling interceptors (KIP-42) {_LATER}", ("interceptor.classes", "interceptors", "plugin.library.paths")),
+    (f"counting metrics {_LATER}", ("metrics.*", "metric.reporters", "statistics.interval.ms", "stats_cb")),
+    ("this client tells brokers no metrics (KIP-714); leave it out", ("enable.metrics.push",)),
+    ("memory is bounded in bytes, by buffer_memory", ("queue.buffering.max.messages", "queued.max.messages.kbytes")),
+    ("batches are bounded in bytes, by batch_size", ("batch.num.messages",)),
+    ("await the delivery, or give on_delivery_error", ("dr_cb", "dr_msg_cb", "on_delivery", "delivery.report.only.error", "opaque")),
+    ("errors are raised where they happen; give on_delivery_error for records that nobody looks at", ("error_cb", "throttle_cb")),
+    (
+        "use logging.getLogger('aioproducer')",
+        ("debug", "log_cb", "logger", "log_level", "log.queue", "log.thread.name", "log.connection.close"),
+    ),
+    ("give `partitioner` a function", ("partitioner_cb",)),
+    ("the sticky partition changes with each full batch; linger_ms is for partial ones", ("sticky.partitioning.linger.ms",)),
+    ("`send` waits up to max_block_ms for a topic to appear", ("topic.metadata.propagation.max.ms",)),
+    ("retry_backoff_ms and retry_backoff_max_ms pace metadata too", ("topic.metadata.refresh.fast.*",)),
+    ("it is always so; leave it out", ("topic.metadata.refresh.sparse", "socket.*able", "api.version.request", "produce.offset.report")),
+    ("a connection ends with its first failure; leave it out", ("socket.max.fails",)),
+    ("versions are asked of each broker; message_format_max is for old ones", ("api.version*", "broker.version.fallback")),
+    ("names are resolved each time a broker is dialled, by the system", ("broker.address.ttl", "broker.address.family", "resolve_cb")),
+    ("every backoff has 20 % of jitter; leave it out", ("reconnect.backoff.jitter.ms",)),
+    ("a producer belongs to the loop in which it is started", ("loop",)),
+    ("give the producer a `dialer`", ("socket_cb", "connect_cb", "closesocket_cb", "open_cb")),
+    ("records are sent in the order of the calls", ("queuing.strategy", "msg_order_cmp")),
+    ("topics are named where they are sent to", ("topic.blacklist", "default_topic_conf", "default.topic.config")),
+    (
+        "it is about how librdkafka works inside; leave it out",
+        (
+            "builtin.features",
+            "message.copy.max.bytes",
+            "receive.message.max.bytes",
+            "socket.blocking.max.ms",
+            "enabled_events",
+            "background_event_cb",
+            "enable.random.seed",
+            "enable.sparse.connections",
+            "internal.termination.signal",
+            "metadata.request.timeout.ms",
+            "queue.buffering.backpressure.threshold",
+            "client.software.*",
+            "test.mock.*",
+        ),
+    ),
+    ("it belongs to a serializer: give it to that", ("schema.registry.*", "auto.register.schemas", "use.latest.version")),
+    (
+        "it is a consumer's; this is a producer",
+        (
+            "group.*",
+            "auto.offset.*",
+            "auto.commit.*",
+            "enable.auto.*",
+            "fetch.*",
+            "max.poll.*",
+            "max.partition.fetch.bytes",
+            "session.timeout.ms",
+            "heartbeat.interval.ms",
+            "isolation.level",
+            "check.crcs",
+            "partition.assignment.strategy",
+            "coordinator.query.interval.ms",
+            "queued.min.messages",
+            "offset.store.*",
+            "consume*",
+            "rebalance_cb",
+            "offset_commit_cb",
+            "enable.partition.eof",
+            "share.*",
+            "exclude.internal.topics",
+            "key.deserializer",
+            "value.deserializer",
+        ),
+    ),
+)
+
+
+class _Place(NamedTuple):
+    """Where a name leads: to a field, and what one of its units is in the field's."""
+
+    field: str
+    scale: int = 1
+
+
+def _names(table: Mapping[str, Option]) -> dict[str, _Place]:
+    """Every name of every option: ours, Java's, librdkafka's."""
+    names = {}
+    for field, option in table.items():
+        names[field] = _Place(field)
+        if option.java is not None:
+            names[option.java or field.replace("_", ".")] = _Place(field)
+        names.update({name: _Place(field, scale) for name, scale in option.librdkafka.items()})
+    return names
+
+
+def options_of(mapping: Mapping[str, Any], table: Mapping[str, Option]) -> dict[str, Any]:
+    """The fields that a mapping of dotted names gives.
+
+    Raises:
+        ConfigError: a name that is unknown or has no place here, or two names of one option.
+    """
+    names = {**_names(table), _LEVEL: _Place("compression_level")}
+    given: dict[str, str] = {}
+    options: dict[str, Any] = {}
+    for name, value in mapping.items():
+        place = names.get(name) if isinstance(name, str) else None
+        if place is None:
+            raise ConfigError(say_unknown(name, table, dotted=True))
+        if place.field in given:
+            raise ConfigError(f"{given[place.field]!r} and {name!r} are both {place.field}: keep one")
+        given[place.field] = name
+        options[place.field] = _in_our_unit(name, value, place.scale)
+    _place_level(options)
+    _place_partitioner(options)
+    return options
+
+
+def _in_our_unit(name: str, value: Any, scale: int) -> Any:
+    if scale == 1:
+        return value
+    try:
+        return int(value) * scale
+    except (TypeError, ValueError):
+        raise ConfigError(f"{name}={value!r}: it is a whole number, of {scale}") from None
+
+
+def _place_level(options: dict[str, Any]) -> None:
+    if "compression_level" not in options:
+        return
+    level = options.pop("compression_level")
+    if str(level).strip() == "-1":
+        return
+    codec = options.get("compression_type", "none")
+    codec = str(getattr(codec, "name", codec)).strip().lower()
+    field = _LEVELS.get(codec)
+    if field is None:
+        raise ConfigError(f"{_LEVEL}={level!r}: compression {codec} has no levels; leave it out, or choose {', '.join(_LEVELS)}")
+    if field in options:
+        raise ConfigError(f"{_LEVEL!r} and {field.replace('_', '.')!r} are both {field}: keep one")
+    options[field] = level
+
+
+def _place_partitioner(options: dict[str, Any]) -> None:
+    word = options.get("partitioner")
+    if isinstance(word, str) and "." not in word:
+        if word not in _PARTITIONERS:
+            raise ConfigError(
+                f"partitioner={word!r}: of librdkafka's only {', '.join(_PARTITIONERS)} is here. Give a function, or leave it out"
+            )
+        options["partitioner"] = _PARTITIONERS[word]
+
+
+def why_not(name: str) -> str | None:
+    """Why an option of Java's or librdkafka's is none here, by any spelling of its name; None: it is none of theirs."""
+    spellings = (name, name.replace("_", "."))
+    rows = (why for why, patterns in NOT_HERE if any(fnmatchcase(one, pattern) for one in spellings for pattern in patterns))
+    return next(rows, None)
+
+
+def say_unknown(name: Any, table: Mapping[str, Option], *, dotted: bool) -> str:
+    """What to say of a name that is no option: why not, or what is nearest, dotted or as a field."""
+    if not isinstance(name, str):
+        return f"an option's name is a string, not {type(name).__name__}"
+    why = why_not(name)
+    if why is not None:
+        return f"{name!r} has no place here: {why}"
+    names = _names(table)
+    near = [name] if name in names else difflib.get_close_matches(name, names, 1, 0.6)
+    if not near:
+        return f"unknown option {name!r}"
+    return f"unknown option {name!r}; did you mean {near[0] if dotted else names[near[0]].field!r}?"

@@ -1,0 +1,202 @@
+"""What an option is: its kind of value, which reads what users and environment files write, and its names. Knows no option."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from aioproducer.errors import ConfigError
+from aioproducer.model import Acks, Compression
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["ACKS", "ADDRESSES", "COMPRESSION", "FLAG", "Kind", "Option", "Yielding", "function", "number", "option", "text", "words"]
+
+_log = logging.getLogger(__name__)
+_ACKS: Final = {"all": Acks.ALL, "-1": Acks.ALL, "0": Acks.NONE, "1": Acks.LEADER}
+_FLAGS: Final = {"true": True, "false": False}
+
+
+class Kind(NamedTuple):
+    """A kind of value.
+
+    Attributes:
+        values: what may be written, in words.
+        read: the value as a config holds it, from the option's name and what was written; ConfigError: it cannot be.
+        low, high: the range of a number.
+    """
+
+    values: str
+    read: Callable[[str, Any], Any]
+    low: int | None = None
+    high: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What a field of a config is.
+
+    Attributes:
+        doc: one sentence.
+        java: its name there; empty: the field's with dots; None: Java has none.
+        librdkafka: its other names there, and what one of their units is in ours.
+    """
+
+    kind: Kind
+    doc: str
+    java: str | None = ""
+    librdkafka: Mapping[str, int] = field(default_factory=dict)
+
+
+def option(default: Any, kind: Kind, doc: str, *, java: str | None = "", librdkafka: tuple[str, ...] | Mapping[str, int] = ()) -> Any:
+    """A dataclass field that is an option."""
+    names = dict.fromkeys(librdkafka, 1) if isinstance(librdkafka, tuple) else librdkafka
+    return field(default=default, metadata={"option": Option(kind, doc, java, names)})
+
+
+class Yielding(float):
+    """A default that gives way: what the user wrote of another option may move it."""
+
+
+def number(low: int, high: int | None = None, *, unit: str = "", none: tuple[int, ...] = ()) -> Kind:
+    """A number of milliseconds ("ms"), or a whole one of any other unit.
+
+    `none` are values outside the range that all mean none; a config holds the first of them.
+    """
+    parse = _float if unit == "ms" else _int
+
+    def read(name: str, value: Any) -> Any:
+        if isinstance(value, Yielding):
+            return value
+        given = parse(name, value)
+        if given in none:
+            return none[0]
+        if given < low or (high is not None and given > high):
+            most = "" if high is None else f" and at most {high}"
+            raise ConfigError(f"{name}={value!r}: it is at least {low}{most}{besides}")
+        return given
+
+    besides = "".join(f", or {one}" for one in none if one < low)
+    bounds = f"{low} and up" if high is None else f"{low} to {high}"
+    return Kind(f"{unit or 'number'}, {bounds}{besides}", read, low, high)
+
+
+def _float(name: str, value: Any) -> float:
+    return float(_parsed(float, name, value, "a number"))
+
+
+def _int(name: str, value: Any) -> int:
+    return int(_parsed(int, name, value, "a whole number"))
+
+
+def _parsed(kind: type[int | float], name: str, value: Any, what: str) -> float:
+    try:
+        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+            raise TypeError
+        parsed = kind(value)
+        if abs(float(parsed)) == float("inf") or parsed != float(value):  # NaN is not itself; a whole number has no fraction
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
+        raise ConfigError(f"{name}={value!r}: it is {what}") from None
+    return parsed
+
+
+def words(*known: str) -> Kind:
+    """One of some words, in any case."""
+    values = " or ".join(known)
+
+    def read(name: str, value: Any) -> str:
+        word = value.strip().lower() if isinstance(value, str) else ""
+        if word not in known:
+            raise ConfigError(f"{name}={value!r}: it is {values}")
+        return word
+
+    return Kind(values, read)
+
+
+def function(classes: Mapping[str, Any] | None = None, shape: Callable[[Any], bool] = callable) -> Kind:
+    """Something to call, or None.
+
+    Args:
+        classes: what stands here for classes of Java's, by their names.
+        shape: whether a value will do.
+    """
+    known = classes or {}
+
+    def read(name: str, value: Any) -> Any:
+        if isinstance(value, str) and value.strip() in known:
+            return known[value.strip()]
+        if isinstance(value, (str, bytes, bytearray)) or not (value is None or shape(value)):
+            given = repr(value) if isinstance(value, str) else type(value).__name__
+            raise ConfigError(f"{name} must be callable, not {given}")
+        if inspect.iscoroutinefunction(value):
+            raise ConfigError(f"{name} must be a plain function, not a coroutine function: it is called between two steps of the loop")
+        return value
+
+    return Kind("callable" + "".join(f", `{one.rpartition('.')[2]}`" for one in known), read)
+
+
+def text(longest: int) -> Kind:
+    """A string of so many bytes in UTF-8."""
+
+    def read(name: str, value: Any) -> str:
+        if not isinstance(value, str):
+            raise ConfigError(f"{name} must be a string, not {type(value).__name__}")
+        try:
+            size = len(value.encode())
+        except UnicodeEncodeError:
+            raise ConfigError(f"{name} has characters that UTF-8 does not") from None
+        if size > longest:
+            raise ConfigError(f"{name} takes {size} bytes: it is at most {longest}")
+        return value
+
+    return Kind(f"text, at most {longest} bytes", read)
+
+
+def _flag(name: str, value: Any) -> bool:
+    flag = _FLAGS.get(str(value).strip().lower()) if isinstance(value, (bool, str)) else None
+    if flag is None:
+        raise ConfigError(f"{name}={value!r}: it is true or false")
+    return flag
+
+
+def _acks(name: str, value: Any) -> Acks:
+    acks = _ACKS.get(str(int(value) if isinstance(value, int) else value).strip().lower())
+    if acks is None or isinstance(value, bool):
+        raise ConfigError(f"{name}={value!r}: it is 'all', 1 or 0")
+    return acks
+
+
+def _compression(name: str, value: Any) -> Compression:
+    if isinstance(value, Compression):
+        return value
+    try:
+        return Compression[str(value).strip().upper()] if value is not None else Compression.NONE
+    except KeyError:
+        raise ConfigError(f"{name}={value!r}: it is one of {COMPRESSION.values}") from None
+
+
+def _addresses(name: str, value: Any) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, (list, tuple)) or not all(isinstance(part, str) for part in parts):
+        raise ConfigError(f"{name} must be 'host:port,...' or a sequence of 'host:port'")
+    named = [part.strip() for part in parts if part.strip()]
+    addresses = tuple(dict.fromkeys(named))
+    if len(addresses) < len(named):
+        _log.warning("%s has an address twice: it is used once", name)
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+            raise ConfigError(f"{name}: {address!r} is not host:port")
+    if not addresses:
+        raise ConfigError(f"{name} is empty: name at least one broker as host:port")
+    return addresses
+
+
+FLAG: Final = Kind("true or false", _flag)
+ACKS: Final = Kind("all, 1 or 0", _acks)
+COMPRESSION: Final = Kind(", ".join(codec.name.lower() for codec in Compression), _compression)
+ADDRESSES: Final = Kind("host:port, comma-separated or a sequence", _addresses)

@@ -1,0 +1,162 @@
+"""The examples that need no Kafka: each does what it says; nothing warns, nothing is left open."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import pathlib
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aioproducer import DeliveryError, Producer, json_serializer, string_serializer
+from aioproducer.testing import FakeCluster
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def run(example: str, *arguments: str) -> list[str]:
+    """The lines that it prints, with every warning an error."""
+    command = [sys.executable, "-W", "error", f"examples/{example}", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def test_hello() -> None:
+    """Both records of one key are in one partition, in the order of their calls."""
+    first, second, log = run("hello.py")
+    assert first.endswith("has it at offset 0")
+    assert second == first[:-1] + "1"
+    assert log == "the log: [b'hello', b'again']"
+
+
+def test_json_orders() -> None:
+    """Events of an order are in order, an order that is too large is refused with what to do, and a tombstone is in the log."""
+    lines = run("json_orders.py")
+    assert [line.partition(":")[0] for line in lines[:5]] == ["acknowledged"] * 4 + ["refused"]
+    assert "max_request_size=1000. Raise it" in lines[4]
+    log: dict[str, list[str]] = {"order-1": [], "order-2": []}
+    for line in lines[5:]:
+        record = re.match(r"\d b'(order-\d)' (?:None|.*\"status\":\"(\w+)\")", line)
+        assert record is not None
+        log[record[1]].append(record[2] or "tombstone")
+    assert log == {"order-1": ["placed", "paid"], "order-2": ["placed", "tombstone"]}
+
+
+def test_backpressure() -> None:
+    """Memory is filled and not exceeded by more than the overhead of a batch; each record is taken, and is in the log, or is refused."""
+    waiting, refusing, log = run("backpressure.py")
+    used = re.fullmatch(r"waiting: 5000 sent, 0 failed, the source was at most (\d+) KB ahead", waiting)
+    assert used is not None
+    assert 50 < int(used[1]) <= 110
+    counts = re.fullmatch(r"refusing: (\d+) taken, (\d+) refused, 0 failed", refusing)
+    assert counts is not None
+    taken, refused = map(int, counts.groups())
+    assert taken + refused == 5_000
+    assert 0 < taken < 1_000
+    assert log == f"the log has {5_000 + taken} records"
+
+
+def test_testing_with_fake_cluster() -> None:
+    """A test file that others may begin with; our own settings of pytest do not help it."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-c",
+        "/dev/null",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "asyncio_default_fixture_loop_scope=function",
+        "-W",
+        "error",
+    ]
+    done = subprocess.run(
+        [*command, "examples/testing_with_fake_cluster.py"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 passed" in done.stdout
+
+
+# The streaming job
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """`examples/streaming_job.py` as a module."""
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    return importlib.import_module("streaming_job")
+
+
+def producer(cluster: FakeCluster, **options: Any) -> Producer[str, dict[str, object]]:
+    return Producer(**cluster.client_options, key_serializer=string_serializer, value_serializer=json_serializer, **options)
+
+
+def test_the_streaming_job(tmp_path: pathlib.Path) -> None:
+    """It copies all, and once more nothing."""
+    assert run("streaming_job.py", str(tmp_path)) == ["from reading 0 on", "up to 20000; the log has 20000 more"]
+    assert run("streaming_job.py", str(tmp_path)) == ["from reading 20000 on", "up to 20000; the log has 0 more"]
+
+
+@pytest.mark.asyncio
+async def test_the_streaming_job_is_held_back(job: ModuleType, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the brokers stand still, the source is asked for no more than memory holds."""
+    taken = 0
+    source = job.readings
+
+    async def counted(start: int) -> Any:
+        nonlocal taken
+        async for reading in source(start):
+            taken += 1
+            yield reading
+
+    monkeypatch.setattr(job, "readings", counted)
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("readings", partitions=6)
+        hang = cluster.hang("Produce")
+        async with producer(cluster, buffer_memory=100_000) as one:
+            running = asyncio.create_task(job.Job(one, tmp_path / "position.txt").run())
+            await cluster.seen("Produce", 1)
+            for _ in range(1_000):
+                await asyncio.sleep(0)
+            assert 100 < taken < 2_000
+            assert one.buffer_available < 20_000
+            hang.release()
+            await running
+        assert taken == job.READINGS == len(cluster.values("readings"))
+
+
+@pytest.mark.asyncio
+async def test_the_streaming_job_goes_on_where_it_was(job: ModuleType, tmp_path: pathlib.Path) -> None:
+    """Cancelled, then refused a record, then left alone: no position is ahead of the log, and nothing is left out at the end."""
+    checkpoint = tmp_path / "position.txt"
+    positions = []
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("readings", partitions=6)
+        for trouble in ("cancelled", "refused", "none"):
+            async with producer(cluster, buffer_memory=200_000) as one:
+                running = asyncio.create_task(job.Job(one, checkpoint).run())
+                await cluster.seen("Produce", len(cluster.requests("Produce")) + 20)
+                if trouble == "cancelled":
+                    running.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await running
+                elif trouble == "refused":
+                    cluster.fail("Produce", "POLICY_VIOLATION")
+                    with pytest.raises(DeliveryError, match="POLICY_VIOLATION"):
+                        await running
+                else:
+                    await running
+            logged = {int(re.search(rb'"number":(\d+)', value)[1]) for value in cluster.values("readings")}  # type: ignore[index, arg-type]
+            positions.append(int(checkpoint.read_text()))
+            assert logged >= set(range(positions[-1]))
+    assert 0 < positions[0] < positions[1] < positions[2] == job.READINGS

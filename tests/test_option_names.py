@@ -1,0 +1,305 @@
+"""Tests of `aioproducer.option_names`, by `ProducerConfig.from_mapping`: other clients' names, values and units."""
+
+from __future__ import annotations
+
+import ctypes
+import pathlib
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from aioproducer.config import OPTIONS, ProducerConfig
+from aioproducer.errors import ConfigError
+from aioproducer.model import Acks, Compression
+from aioproducer.option_names import NOT_HERE, why_not
+from aioproducer.partitioners import RoundRobinPartitioner
+from aioproducer.serializers import string_serializer
+
+# Java's names of a producer's options; those that are a field here with dots for underscores are found by that
+JAVAS = """
+acks auto.include.jmx.reporter batch.size bootstrap.resolve.timeout.ms bootstrap.servers buffer.memory buffer.memory.allocation.strategy
+client.dns.lookup client.id client.rack compression.gzip.level compression.lz4.level compression.type compression.zstd.level
+config.providers connections.max.idle.ms delivery.timeout.ms enable.idempotence enable.metrics.push interceptor.classes key.serializer
+linger.ms max.block.ms max.in.flight.requests.per.connection max.request.size metadata.cluster.check.enable metadata.max.age.ms
+metadata.max.idle.ms metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy metric.reporters metrics.num.samples
+metrics.recording.level metrics.sample.window.ms partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms
+partitioner.class partitioner.ignore.keys partitioner.rack.aware receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms
+request.timeout.ms retries retry.backoff.max.ms retry.backoff.ms sasl.client.callback.handler.class sasl.jaas.config
+sasl.kerberos.service.name sasl.login.refresh.window.factor sasl.mechanism sasl.oauthbearer.token.endpoint.url security.protocol
+security.providers send.buffer.bytes socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms ssl.cipher.suites
+ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password ssl.keymanager.algorithm
+ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider
+ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
+ssl.truststore.type transaction.timeout.ms transaction.two.phase.commit.enable transactional.id value.serializer
+"""
+
+
+def made(**options: Any) -> ProducerConfig:
+    """A config of dotted names, written here with underscores in place of dots."""
+    return ProducerConfig.from_mapping({name.replace("_", "."): value for name, value in options.items()})
+
+
+@pytest.fixture(scope="module")
+def librdkafkas(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str, str, str]]:
+    """Every property of librdkafka as its own table has it: name, whose it is (P, C or *), range, default."""
+    folder = pathlib.Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs"
+    [library] = folder.glob("librdkafka*")
+    rdkafka, libc = ctypes.CDLL(str(library)), ctypes.CDLL(None)
+    libc.fopen.restype = ctypes.c_void_p
+    libc.fclose.argtypes = rdkafka.rd_kafka_conf_properties_show.argtypes = [ctypes.c_void_p]
+    page = tmp_path_factory.mktemp("librdkafka") / "properties.md"
+    file = libc.fopen(str(page).encode(), b"w")
+    rdkafka.rd_kafka_conf_properties_show(file)
+    libc.fclose(file)
+    rows = [[cell.strip() for cell in line.split("|")] for line in page.read_text().splitlines() if line.count("|") >= 4]
+    found = [(row[0], row[1], row[2], row[3]) for row in rows if row[1] in {"P", "C", "*"}]
+    assert len(found) > 180
+    return found
+
+
+# Names
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_option_has_its_own_name_and_javas(name: str) -> None:
+    """Both spellings mean the field; what Java has not is known by its own name alone."""
+    value = getattr(ProducerConfig(), name)
+    java = OPTIONS[name].java
+    for spelling in [name] if java is None else [name, java or name.replace("_", ".")]:
+        assert getattr(ProducerConfig.from_mapping({spelling: value}), name) == value
+
+
+@pytest.mark.parametrize("name", JAVAS.split())
+def test_every_name_of_javas_is_known(name: str) -> None:
+    """As an option of ours, or with the reason why it is none; never as a typing mistake, and never as both."""
+    fields = [field for field, option in OPTIONS.items() if name in {option.java, field.replace("_", ".")}]
+    assert len(fields) + (why_not(name) is not None) == 1
+
+
+def test_javas_names_are_javas() -> None:
+    """No option claims a name that Java has not."""
+    claimed = {option.java or field.replace("_", ".") for field, option in OPTIONS.items() if option.java is not None}
+    assert claimed - set(JAVAS.split()) == set()
+
+
+def test_every_property_of_librdkafkas_is_known(librdkafkas: list[tuple[str, str, str, str]]) -> None:
+    """Those of a producer or of both; what is a consumer's alone is said to be that."""
+    ours = {name for option in OPTIONS.values() for name in option.librdkafka}
+    dotted = {option.java or field.replace("_", ".") for field, option in OPTIONS.items()}
+    here = ours | dotted | {"compression.level", "partitioner"}
+    assert [name for name, whose, *_ in librdkafkas if whose != "C" and (name in here) == (why_not(name) is not None)] == []
+    assert [name for name, whose, *_ in librdkafkas if whose == "C" and (name in here or why_not(name) is None)] == []
+    assert ours - {name for name, *_ in librdkafkas} == set()
+
+
+def test_librdkafkas_defaults_are_taken(librdkafkas: list[tuple[str, str, str, str]]) -> None:
+    """Its numbers mean the same here, in its units: each that it has as default can be written, but for its CRC-32 partitioner."""
+    names = {name: field for field, option in OPTIONS.items() for name in option.librdkafka}
+    defaults = {name: default for name, _, _, default in librdkafkas if name in names and default not in {"", "inherit"}}
+    assert len(defaults) > 10
+    for name, default in defaults.items():
+        assert getattr(ProducerConfig.from_mapping({name: default}), names[name]) is not None
+
+
+@pytest.mark.parametrize(("why", "patterns"), NOT_HERE, ids=[patterns[0] for _, patterns in NOT_HERE])
+def test_what_is_not_here_says_why(why: str, patterns: tuple[str, ...]) -> None:
+    """And what to do; by the dotted name, and as an option of `Producer` by the name with underscores."""
+    for pattern in patterns:
+        name = pattern.replace("*", "able" if pattern == "socket.*able" else "x")
+        with pytest.raises(ConfigError) as caught:
+            ProducerConfig.from_mapping({name: "x"})
+        assert str(caught.value).startswith(f"{name!r} has no place here: ")
+        with pytest.raises(ConfigError, match="has no place here: "):
+            ProducerConfig.of(None, {name.replace(".", "_"): "x"})
+    assert len(why) > 15
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("enable.idempotence", "is for a later version"),
+        ("ssl.truststore.location", "security .* is for a later version"),
+        ("ssl.provider", "the JVM's"),
+        ("security.providers", "the JVM's"),
+        ("client.rack", "4.4"),
+        ("metadata.max.idle.ms", "KIP-526"),
+        ("producer.circuit.breaker.class", "KIP-693"),
+        ("queue.buffering.max.messages", "bounded in bytes, by buffer_memory"),
+        ("group.id", "a consumer's"),
+    ],
+)
+def test_the_reason_fits(name: str, why: str) -> None:
+    """The first row of the table that has the name tells."""
+    with pytest.raises(ConfigError, match=f"'{name}' has no place here: .*{why}"):
+        ProducerConfig.from_mapping({name: "x"})
+
+
+@pytest.mark.parametrize(
+    ("unknown", "near"),
+    [("linger.msec", "linger.ms"), ("bootstrap.server", "bootstrap.servers"), ("queue.bufering.max.kbytes", "queue.buffering.max.kbytes")],
+)
+def test_an_unknown_name_names_the_nearest(unknown: str, near: str) -> None:
+    """As it is written there."""
+    with pytest.raises(ConfigError, match=f"unknown option '{unknown}'; did you mean '{near}'"):
+        ProducerConfig.from_mapping({unknown: 1})
+
+
+def test_a_name_that_is_near_to_none() -> None:
+    with pytest.raises(ConfigError, match=r"^unknown option 'zzz'$"):
+        ProducerConfig.from_mapping({"zzz": 1})
+    with pytest.raises(ConfigError, match="an option's name is a string, not int"):
+        ProducerConfig.from_mapping({1: "x"})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    "mapping",
+    [
+        {"linger.ms": 1, "queue.buffering.max.ms": 1},
+        {"acks": "all", "request.required.acks": "all"},
+        {"linger_ms": 1, "linger.ms": 1},
+        {"buffer.memory": 2**20, "queue.buffering.max.kbytes": 1024},
+        {"compression.type": "zstd", "compression.level": 3, "compression.zstd.level": 3},
+        {"request.timeout.ms": 1, "socket.timeout.ms": 1},
+    ],
+    ids="+".join,
+)
+def test_one_option_by_two_names(mapping: dict[str, Any]) -> None:
+    """Which would win could only be guessed, even where they agree."""
+    with pytest.raises(ConfigError, match=r"'.*' and '.*' are both \w+: keep one"):
+        ProducerConfig.from_mapping(mapping)
+
+
+# Values and units
+
+
+def test_a_properties_file_of_javas() -> None:
+    """Everything is text, and serializers are names of classes."""
+    config = ProducerConfig.from_mapping(
+        {
+            "bootstrap.servers": "a:1,b:2",
+            "key.serializer": "org.apache.kafka.common.serialization.StringSerializer",
+            "value.serializer": "org.apache.kafka.common.serialization.ByteArraySerializer",
+            "acks": "-1",
+            "linger.ms": "5",
+            "batch.size": "0",
+            "compression.type": "lz4",
+            "compression.lz4.level": "12",
+            "metadata.recovery.strategy": "NONE",
+            "partitioner.ignore.keys": "true",
+            "send.buffer.bytes": "-1",
+        }
+    )
+    assert config == ProducerConfig(
+        bootstrap_servers=("a:1", "b:2"),
+        key_serializer=string_serializer,
+        acks=Acks.ALL,
+        linger_ms=5,
+        batch_size=1,
+        compression_type=Compression.LZ4,
+        compression_lz4_level=12,
+        metadata_recovery_strategy="none",
+        partitioner_ignore_keys=True,
+        send_buffer_bytes=-1,
+    )
+
+
+def test_a_configuration_of_librdkafkas() -> None:
+    """In its units: KiB of memory, 0 for the system's own."""
+    config = ProducerConfig.from_mapping(
+        {
+            "metadata.broker.list": "a:1",
+            "queue.buffering.max.ms": "0.5",
+            "queue.buffering.max.kbytes": "1024",
+            "message.max.bytes": 2_000_000,
+            "message.timeout.ms": 40_000,
+            "message.send.max.retries": 7,
+            "max.in.flight": 1,
+            "request.required.acks": 1,
+            "compression.codec": "zstd",
+            "compression.level": "7",
+            "partitioner": "murmur2_random",
+            "socket.send.buffer.bytes": 0,
+            "connections.max.idle.ms": 0,
+            "topic.metadata.refresh.interval.ms": 60_000,
+            "allow.auto.create.topics": "false",
+        }
+    )
+    assert config == ProducerConfig(
+        bootstrap_servers="a:1",
+        linger_ms=0.5,
+        buffer_memory=1_048_576,
+        max_request_size=2_000_000,
+        delivery_timeout_ms=40_000,
+        retries=7,
+        max_in_flight_requests_per_connection=1,
+        acks=1,
+        compression_type="zstd",
+        compression_zstd_level=7,
+        send_buffer_bytes=-1,
+        connections_max_idle_ms=-1,
+        metadata_max_age_ms=60_000,
+        allow_auto_create_topics=False,
+    )
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+def test_librdkafkas_one_level_is_the_codecs(codec: str) -> None:
+    """Whatever codec is chosen, in either order; -1 is each codec's own."""
+    field = f"compression_{codec}_level"
+    assert getattr(made(compression_level=5, compression_type=codec), field) == 5
+    assert getattr(made(compression_codec=Compression[codec.upper()], compression_level="5"), field) == 5
+    assert getattr(made(compression_type=codec, compression_level=-1), field) == getattr(ProducerConfig(), field)
+
+
+@pytest.mark.parametrize("options", [{}, {"compression_type": "snappy"}, {"compression_type": "none"}], ids=str)
+def test_a_level_without_a_codec_that_has_levels(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"compression.level=5: compression \w+ has no levels; leave it out, or choose gzip, lz4, zstd"):
+        made(compression_level=5, **options)
+    assert made(compression_level=-1, **options).compression_zstd_level == 3
+
+
+@pytest.mark.parametrize("word", ["consistent_random", "random", "fnv1a", "Murmur2_random"])
+def test_a_partitioner_that_is_not_here(word: str) -> None:
+    """Its keys would go elsewhere than before: that must not pass in silence."""
+    with pytest.raises(ConfigError, match=f"partitioner='{word}': of librdkafka's only murmur2_random is here. Give a function"):
+        made(partitioner=word)
+
+
+@pytest.mark.parametrize("name", ["key.serializer", "value.serializer", "partitioner.class"])
+def test_a_class_that_is_not_here(name: str) -> None:
+    """A class of Java's that nothing here stands for."""
+    with pytest.raises(ConfigError, match=f"{name.partition('.')[0]}.* must be callable, not 'com.example.Mine'"):
+        ProducerConfig.from_mapping({name: "com.example.Mine"})
+
+
+@pytest.mark.parametrize(
+    ("mapping", "text"),
+    [
+        ({"linger.ms": "soon"}, "linger_ms='soon': it is a number"),
+        ({"queue.buffering.max.kbytes": "many"}, "queue.buffering.max.kbytes='many': it is a whole number"),
+        ({"queue.buffering.max.kbytes": None}, "queue.buffering.max.kbytes=None: it is a whole number"),
+        ({"queue.buffering.max.kbytes": 0}, "buffer_memory=0: it is at least 1"),
+        ({"message.timeout.ms": 0}, "delivery_timeout_ms=0 is below"),
+        ({"acks": "2"}, "acks='2': it is 'all', 1 or 0"),
+    ],
+    ids=str,
+)
+def test_a_value_that_cannot_be(mapping: dict[str, Any], text: str) -> None:
+    """Said of the field, which is near enough to the name."""
+    with pytest.raises(ConfigError, match=text):
+        ProducerConfig.from_mapping(mapping)
+
+
+def test_javas_round_robin() -> None:
+    """The one partitioner class of Java's that has a twin here; each producer makes its own."""
+    config = ProducerConfig.from_mapping({"partitioner.class": "org.apache.kafka.clients.producer.RoundRobinPartitioner"})
+    assert config.partitioner is RoundRobinPartitioner
+
+
+def test_the_mapping_is_left_as_it_was() -> None:
+    """It is the caller's."""
+    mapping = {"compression.type": "zstd", "compression.level": 3, "partitioner": "murmur2_random", "queue.buffering.max.kbytes": "64"}
+    before = dict(mapping)
+    ProducerConfig.from_mapping(mapping)
+    assert mapping == before

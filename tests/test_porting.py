@@ -1,0 +1,74 @@
+"""docs/topics/porting.md: its list of renames makes a program for aiokafka one for us, and both write the same."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from typing import Any
+
+import aiokafka
+import pytest
+
+import aioproducer
+from aioproducer.testing import FakeCluster
+
+PAGE = (pathlib.Path(__file__).parents[1] / "docs/topics/porting.md").read_text(encoding="utf-8")
+RENAMES = re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|$", PAGE.partition("So this,")[0], re.MULTILINE)
+THEIRS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def ported(program: str) -> str:
+    """A program after the renames, in their order."""
+    for theirs, ours in RENAMES:
+        program = re.sub(rf"\b{re.escape(theirs)}\b", ours, program)
+    return program
+
+
+async def run(program: str) -> tuple[list[str], list[Any]]:
+    """What it prints, and what is in the log then: time stamps only where the program gave them."""
+    printed: list[str] = []
+    names: dict[str, Any] = {"print": lambda *words: printed.append(" ".join(map(str, words)))}
+    exec(program, names)  # our own page
+    async with FakeCluster() as cluster:
+        cluster.create_topic("orders", partitions=3)
+        await names["publish"](cluster.bootstrap_servers)
+        log = [
+            (partition, record.offset, record.key, record.value, record.headers)
+            for partition in range(3)
+            for record in cluster.records("orders", partition)
+        ]
+        assert cluster.violations == []
+    return printed, log
+
+
+def test_the_list_is_there() -> None:
+    """And its left side is aiokafka's, its right side ours."""
+    assert len(RENAMES) > 5
+    assert len(THEIRS) == 1
+    words = {word for _, ours in RENAMES for word in re.findall(r"\b[A-Z]\w+", ours)}
+    assert words <= set(aioproducer.__all__)
+    assert {"AIOKafkaProducer"} <= {theirs for theirs, _ in RENAMES}
+
+
+@pytest.mark.asyncio
+async def test_a_ported_program_writes_the_same() -> None:
+    """The page's program, with aiokafka and after the renames with us: the same words, the same log."""
+    [program] = THEIRS
+    mine = ported(program)
+    assert "aiokafka" not in mine.lower()
+    theirs, ours = await run(program), await run(mine)
+    assert ours == theirs
+    printed, log = ours
+    assert printed[0].endswith(" 0 1700000000000")
+    assert printed[1:] == ["1", "2", "3", "too large", "[0, 1, 2]"]
+    assert [value for *_, value, _ in log] == [b"placed", b"step 0", b"step 1", b"step 2"]
+
+
+@pytest.mark.parametrize(
+    "option", ["max_batch_size", "enable_idempotence", "security_protocol", "transactional_id", "ssl_context", "api_version", "loop"]
+)
+def test_an_option_of_aiokafkas(option: str) -> None:
+    """What was not renamed is refused, with what to write in its place or why there is nothing."""
+    assert option in aiokafka.AIOKafkaProducer.__init__.__code__.co_varnames
+    with pytest.raises(aioproducer.ConfigError, match=r"did you mean 'batch_size'|has no place here: "):
+        aioproducer.Producer(**{option: "x"})
