@@ -1,31 +1,46 @@
-"""The asyncio-native producer for Apache Kafka."""
+"""The asyncio-native producer for Apache Kafka.
 
-from importlib.metadata import version as _version
+Nothing is imported before it is asked for (PEP 562): this package has a pytest plugin, and pytest loads it in every run of every
+project that has the package installed.
+"""
 
-from aioproducer.config import ProducerConfig
-from aioproducer.engine.hot import Delivery
-from aioproducer.errors import (
-    BootstrapFailed,
-    BrokerError,
-    BufferExhausted,
-    ConfigError,
-    ConnectionLost,
-    DeliveryError,
-    KafkaError,
-    MetadataTimeout,
-    Persisted,
-    ProducerClosed,
-    ProtocolError,
-    RecordTooLarge,
-    RequestTimedOut,
-    SendTimeout,
-    SerializationError,
-    TransportError,
-    UsageError,
-)
-from aioproducer.model import Acks, Compression, FlushSummary, Header, Headers, RecordMetadata, TimestampType, TopicPartition
-from aioproducer.producer import Producer
-from aioproducer.serializers import json_serializer, string_serializer
+import importlib as _importlib
+import typing as _typing
+
+if _typing.TYPE_CHECKING:
+    from aioproducer import errors as errors
+    from aioproducer.config import ProducerConfig
+    from aioproducer.engine.deliveries import Deliveries
+    from aioproducer.engine.hot import Delivery
+    from aioproducer.engine.ready import ReadyBatch
+    from aioproducer.engine.threads import FromThread, ThreadDelivery
+    from aioproducer.errors import (
+        BootstrapFailed,
+        BrokerError,
+        BufferExhausted,
+        ConfigError,
+        ConnectionLost,
+        DeliveryError,
+        KafkaError,
+        MetadataTimeout,
+        Persisted,
+        ProducerClosed,
+        ProtocolError,
+        RecordTooLarge,
+        RequestTimedOut,
+        SendTimeout,
+        SerializationError,
+        TransportError,
+        UsageError,
+        WouldBlock,
+    )
+    from aioproducer.interfaces import Partitioner
+    from aioproducer.model import Acks, Compression, FlushSummary, Header, Headers, Record, RecordMetadata, TimestampType, TopicPartition
+    from aioproducer.partitioners import RoundRobinPartitioner
+    from aioproducer.producer import Producer
+    from aioproducer.serializers import json_serializer, string_serializer
+
+    __version__: str
 
 __all__ = [
     "Acks",
@@ -35,29 +50,78 @@ __all__ = [
     "Compression",
     "ConfigError",
     "ConnectionLost",
+    "Deliveries",
     "Delivery",
     "DeliveryError",
     "FlushSummary",
+    "FromThread",
     "Header",
     "Headers",
     "KafkaError",
     "MetadataTimeout",
+    "Partitioner",
     "Persisted",
     "Producer",
     "ProducerClosed",
     "ProducerConfig",
     "ProtocolError",
+    "ReadyBatch",
+    "Record",
     "RecordMetadata",
     "RecordTooLarge",
     "RequestTimedOut",
+    "RoundRobinPartitioner",
     "SendTimeout",
     "SerializationError",
+    "ThreadDelivery",
     "TimestampType",
     "TopicPartition",
     "TransportError",
     "UsageError",
+    "WouldBlock",
     "json_serializer",
     "string_serializer",
 ]
 
-__version__ = _version("aioproducer")
+# where a name lives, if not in errors; tests compare it with the imports above, which only type checkers read
+_HOMES = {
+    "Acks": "model",
+    "Compression": "model",
+    "Deliveries": "engine.deliveries",
+    "Delivery": "engine.hot",
+    "FlushSummary": "model",
+    "FromThread": "engine.threads",
+    "Header": "model",
+    "Headers": "model",
+    "Partitioner": "interfaces",
+    "Producer": "producer",
+    "ProducerConfig": "config",
+    "ReadyBatch": "engine.ready",
+    "Record": "model",
+    "RecordMetadata": "model",
+    "RoundRobinPartitioner": "partitioners",
+    "ThreadDelivery": "engine.threads",
+    "TimestampType": "model",
+    "TopicPartition": "model",
+    "json_serializer": "serializers",
+    "string_serializer": "serializers",
+}
+
+
+if not _typing.TYPE_CHECKING:  # a type checker that saw it would take every name for there
+
+    def __getattr__(name: str) -> object:
+        if name == "__version__":
+            value = _importlib.import_module("importlib.metadata").version(__name__)
+        elif name == "errors":
+            value = _importlib.import_module("aioproducer.errors")
+        elif name in __all__:
+            value = getattr(_importlib.import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})

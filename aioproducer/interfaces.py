@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from aioproducer.model import Headers
 
-__all__ = ["Buffer", "Dialer", "OpenBatch", "Receiver", "Serializer", "Stream"]
+__all__ = ["Buffer", "Dialer", "OpenBatch", "Partitioner", "Receiver", "Resolver", "Serializer", "Stream"]
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
@@ -62,7 +62,17 @@ class Dialer(Protocol):
     """Makes connections: sockets, or the memory streams of a fake cluster."""
 
     async def dial(self, host: str, port: int, receiver: Callable[[], Receiver]) -> Stream:
-        """Connect, or raise OSError. Cancelled: nothing stays open."""
+        """Connect, or raise OSError. `host` is what a resolver answered. Cancelled: nothing stays open."""
+
+
+class Resolver(Protocol):
+    """Knows host names: DNS, or a test's own table."""
+
+    async def resolve(self, host: str) -> Sequence[str]:
+        """The addresses behind a name, in the order in which to try them, or raise OSError."""
+
+    async def canonical_name(self, address: str) -> str:
+        """The name of an address (a reverse look-up), or the address itself if it has none; or raise OSError."""
 
 
 @runtime_checkable
@@ -73,6 +83,18 @@ class Serializer(Protocol):
         """The bytes. What it raises reaches the caller of `send` as `SerializationError`."""
 
 
+@runtime_checkable
+class Partitioner(Protocol):
+    """Chooses the partition of a record whose caller names none."""
+
+    def partition(self, topic: str, key: bytes | None, value: bytes | None, partitions: int, available: Sequence[int], /) -> int:
+        """A number from 0 to `partitions` - 1; `available` are those that have a leader now.
+
+        Key and value are what the serializers made. What it raises, or a number that is no partition, reaches the caller of `send` as
+        `UsageError`, and touches no other record. Asked once for each record, on the producer's loop: it must not wait.
+        """
+
+
 class OpenBatch(Protocol):
     """A batch that takes records; plain Python or compiled (`engine.hot`), the rules do not see which."""
 
@@ -81,6 +103,9 @@ class OpenBatch(Protocol):
 
     def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None, /) -> Any:
         """The record's delivery, or None: it does not fit, or is no plain record. Never raises for want of room."""
+
+    def append_many(self, timestamp_ms: int, keys: Sequence[bytes] | None, values: Sequence[bytes], first: int, /) -> int:
+        """`append` for those from `first` on; the number of those that were, 0: no room."""
 
     def append_record(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: bytes, /) -> Any:
         """`append` for a record with encoded headers, an own timestamp or any size."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 __all__ = [
     "Acks",
@@ -12,6 +12,7 @@ __all__ = [
     "FlushSummary",
     "Header",
     "Headers",
+    "Record",
     "RecordMetadata",
     "TimestampType",
     "TopicPartition",
@@ -19,6 +20,8 @@ __all__ = [
 
 Header: TypeAlias = "tuple[str, bytes | None]"
 Headers: TypeAlias = Sequence[Header]
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class TimestampType(enum.IntEnum):
@@ -51,6 +54,22 @@ class TopicPartition(NamedTuple):
 
     topic: str
     partition: int
+
+
+class Record(NamedTuple, Generic[K, V]):
+    """A record for `send_many` that is more than a value (Java's `ProducerRecord`); the fields are what `send` takes."""
+
+    value: V | None = None
+    key: K | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    headers: Headers = ()
+
+    def __repr__(self) -> str:
+        """Never its key, value or header values."""
+        where = "" if self.partition is None else f" for partition {self.partition}"
+        when = "" if self.timestamp_ms is None else f" of {self.timestamp_ms}"
+        return f"<Record{where}{when}: {len(self.headers)} headers>"
 
 
 class RecordMetadata(NamedTuple):

@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 import importlib.metadata
+import inspect
 import warnings
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
 
 from aioproducer.config import ProducerConfig
 from aioproducer.engine.engine import Engine
 from aioproducer.engine.hot import SendPath, Way
-from aioproducer.errors import ProducerClosed
+from aioproducer.errors import ConfigError, ProducerClosed, UsageError
+from aioproducer.net.addresses import DnsResolver, Verbatim
 from aioproducer.net.transport import TcpDialer
 from aioproducer.records.compression import check_available
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, Callable, Iterable
     from types import TracebackType
 
+    from aioproducer.engine.deliveries import Deliveries
     from aioproducer.engine.hot import Delivery
-    from aioproducer.interfaces import Dialer
-    from aioproducer.model import Compression, FlushSummary, Headers, RecordMetadata
+    from aioproducer.engine.ready import ReadyBatch
+    from aioproducer.engine.threads import FromThread
+    from aioproducer.interfaces import Dialer, Resolver
+    from aioproducer.model import Compression, FlushSummary, Headers, Record, RecordMetadata
 
 __all__ = ["Producer"]
 
-K = TypeVar("K")
-V = TypeVar("V")
+_UNSTARTED: Final = "the producer was not started: use `async with Producer(...)`, or `await producer.start()`"
+if TYPE_CHECKING:  # who names no types wants none checked (PEP 696): before Python 3.13 only type checkers know defaults
+    from typing_extensions import TypeVar as DefaultingTypeVar
+
+    K = DefaultingTypeVar("K", default=Any)
+    V = DefaultingTypeVar("V", default=Any)
+else:
+    K = TypeVar("K")
+    V = TypeVar("V")
 
 
 class Producer(SendPath[K, V], Generic[K, V]):
@@ -38,22 +51,31 @@ class Producer(SendPath[K, V], Generic[K, V]):
     Args:
         config: a `ProducerConfig`, or give its fields as options.
         dialer: makes connections; a fake cluster's `client_options` bring one.
+        resolver: looks host names up. Without one, names are looked up in DNS, and a dialer of your own is given them as they are.
         options: fields of `ProducerConfig`.
 
     Raises:
         ConfigError: an option is unknown, bad, or in conflict with another. Nothing was opened: the constructor does no I/O.
     """
 
-    def __init__(self, config: ProducerConfig | None = None, *, dialer: Dialer | None = None, **options: Any) -> None:
+    def __init__(
+        self, config: ProducerConfig | None = None, *, dialer: Dialer | None = None, resolver: Resolver | None = None, **options: Any
+    ) -> None:
         self.config = ProducerConfig.of(config, options)
+        _check_hook(self.config.on_delivery_error)
         check_available(cast("Compression", self.config.compression_type))
-        self._dialer = dialer or TcpDialer()
+        self._dialer = dialer or TcpDialer(self.config.send_buffer_bytes, self.config.receive_buffer_bytes)
+        self._resolver = resolver or (DnsResolver() if dialer is None else Verbatim())
         self._way = Way(lambda: 0, self._send_unstarted)
         self._engine: Engine | None = None
         self._was_started = False
 
-    async def start(self) -> None:
+    async def start(self, *, wait: bool = True) -> None:
         """Start the tasks, and wait for the first metadata of any bootstrap broker, at most `max_block_ms`.
+
+        Args:
+            wait: False returns at once, so that a service boots while Kafka is down: the brokers are tried until one answers, and
+                meanwhile each send waits, at most `max_block_ms`.
 
         Raises:
             BootstrapFailed: no broker answered; each address and its reason is in the text.
@@ -63,13 +85,13 @@ class Producer(SendPath[K, V], Generic[K, V]):
         if self._was_started:
             raise ProducerClosed("a producer starts once; make a new one")
         self._was_started = True
-        engine = Engine(self.config, self._way, self._dialer, importlib.metadata.version("aioproducer"))
-        await engine.start()
+        engine = Engine(self.config, self._way, self._dialer, self._resolver, importlib.metadata.version("aioproducer"))
+        await engine.start(wait=wait)
         self._engine = engine
         self._way.slowly = engine.send
 
     async def _send_unstarted(self, *_record: Any) -> Delivery:
-        raise ProducerClosed("the producer was not started: use `async with Producer(...)`, or `await producer.start()`")
+        raise ProducerClosed(_UNSTARTED)
 
     async def send_and_wait(
         self,
@@ -90,6 +112,81 @@ class Producer(SendPath[K, V], Generic[K, V]):
         """
         return await (await self.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers))
 
+    def send_nowait(
+        self,
+        topic: str,
+        value: V | None = None,
+        key: K | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> Delivery:
+        """`send` without waiting: for plain functions that run in the producer's loop.
+
+        Raises:
+            WouldBlock: the record would have to wait; why is in the text. A topic that is not known is asked for: try later, or
+                `await producer.partitions_for(topic)` once before.
+            What `send` raises else. The record was not queued.
+        """
+        return self._running().send_now(topic, value, key, partition, timestamp_ms, headers)
+
+    async def send_many(
+        self, topic: str, records: Iterable[V | Record[K, V] | None] | AsyncIterable[V | Record[K, V] | None]
+    ) -> Deliveries:
+        """Queue many records, in order; faster than as many sends.
+
+        ```python
+        deliveries = await producer.send_many("orders", [b"a", Record(b"b", key=b"k")])
+        metadata = await deliveries  # all of them, or the first one's DeliveryError
+        ```
+
+        Each record is a value, or a `Record` with a key, partition, timestamp or headers. Waits as `send` does, each record at most
+        `max_block_ms`: an iterable is taken from as fast as the brokers take the records. The loop goes on between chunks, so other
+        sends' records may come between these.
+
+        Raises:
+            What `send` raises for a record, or what the iterable raises. `Deliveries.of(error)` gives what was queued before, always the
+            first so many records: these are sent. An iterator may have been taken a chunk further.
+        Cancellation: the same, with CancelledError.
+        """
+        return await self._running().send_many(topic, records, self.send)
+
+    def create_batch(self, topic: str, partition: int) -> ReadyBatch:
+        """An empty batch of one partition: `append` to it until it is full, then `await send_batch(batch)`.
+
+        Its records travel in one batch, whatever else is sent meanwhile; nothing of it is counted in `buffer_memory` before it is sent.
+        """
+        return self._running().create_batch(topic, partition)
+
+    async def send_batch(self, batch: ReadyBatch) -> Deliveries:
+        """Queue a batch that `create_batch` gave, behind what its partition has. Waits as `send` does.
+
+        Raises:
+            UsageError: it is empty, was sent before, or belongs to another producer.
+            What `send` raises else. It was not queued, and may be sent again.
+        Cancellation: while it waits, it is not queued.
+        """
+        return await self._running().send_batch(batch)
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        """The partitions of a topic (aiokafka's `partitions_for`). Waits for its metadata, at most `max_block_ms`; then sends need not.
+
+        Raises:
+            MetadataTimeout, BrokerError: as `send`.
+        """
+        return set(range(await self._running().partitions(topic)))
+
+    @property
+    def from_thread(self) -> FromThread[K, V]:
+        """The one door for other threads: `producer.from_thread.send(...)` gives a `concurrent.futures.Future`."""
+        return self._running().from_thread
+
+    def _running(self) -> Engine:
+        if self._engine is None:
+            raise ProducerClosed(_UNSTARTED)
+        return self._engine
+
     async def flush(self, timeout: float | None = None) -> FlushSummary:
         """Send everything now, and wait until all that was queued, or waited to be, when it was called has ended.
 
@@ -98,12 +195,17 @@ class Producer(SendPath[K, V], Generic[K, V]):
 
         Returns:
             Records acknowledged, failed, and pending when the time was over. It raises for none of them: their deliveries tell.
+
+        Raises:
+            ProducerClosed: the producer does not run.
+            UsageError: `timeout` is no time.
         Cancellation: the records go on.
         """
-        if self._engine is None:
-            raise ProducerClosed("the producer was not started")
-        self._engine.check()
-        return await self._engine.flush(timeout)
+        engine = self._running()
+        engine.check()
+        if timeout is not None and not (isinstance(timeout, (int, float)) and timeout >= 0):
+            raise UsageError(f"timeout={timeout!r}: it is seconds, from 0 on, or None")
+        return await engine.flush(timeout)
 
     async def stop(self) -> None:
         """Flush, at most `close_timeout_ms`, then fail what is left and close every connection.
@@ -135,6 +237,10 @@ class Producer(SendPath[K, V], Generic[K, V]):
         """Bytes of `buffer_memory` that are free."""
         return self._engine.pool.available if self._engine is not None else int(self.config.buffer_memory)
 
+    def explain(self) -> str:
+        """What waits now, and for what, for a person to read: memory, sends that wait, the oldest batches. Never keys or values."""
+        return "\n".join([repr(self), *(self._engine.explain() if self._engine is not None else ())])
+
     def __repr__(self) -> str:
         servers = ",".join(self.config.bootstrap_servers)
         engine = self._engine
@@ -146,7 +252,20 @@ class Producer(SendPath[K, V], Generic[K, V]):
 
     def __del__(self) -> None:
         engine = getattr(self, "_engine", None)
-        if engine is not None and engine.is_open:
+        if engine is not None and not self._is_stopped:
             warnings.warn(
                 f"{self!r} was never stopped: use `async with`, or `await producer.stop()`", ResourceWarning, source=self, stacklevel=1
             )
+
+
+def _check_hook(hook: Callable[..., object] | None) -> None:
+    if hook is None:
+        return
+    if inspect.iscoroutinefunction(hook):
+        raise ConfigError(f"on_delivery_error is a plain function; {hook!r} is a coroutine function")
+    try:
+        inspect.signature(hook).bind(None, 0)
+    except TypeError as error:
+        raise ConfigError(f"on_delivery_error is called with the error and the number of records; {hook!r} does not take these") from error
+    except ValueError:  # a builtin that shows no signature
+        pass

@@ -98,7 +98,7 @@ async def test_anything_like_bytes_is_a_key_or_a_value(odd: Any) -> None:
         (lambda send: send("orders", b"v", 0), SerializationError, "key for 'orders' is int"),
         (lambda send: send("orders", b"v", partition=-1), UsageError, "partition=-1"),
         (lambda send: send("orders", b"v", partition=True), UsageError, "partition=True"),
-        (lambda send: send("orders", b"v", partition="0"), UsageError, "partition='0'"),
+        (lambda send: send("orders", b"v", partition="0"), UsageError, "partition=str"),
         (lambda send: send("orders", b"v", timestamp_ms=-1), UsageError, "timestamp_ms=-1"),
         (lambda send: send("orders", b"v", timestamp_ms=1.5), UsageError, "timestamp_ms=1.5"),
         (lambda send: send("orders", b"v", timestamp_ms=2**63), UsageError, "timestamp_ms="),

@@ -3,7 +3,9 @@
 1. A partition has a queue of closed batches, oldest first, and at most one open batch behind them.
 2. A request takes at most one batch of a partition (ACC-08), and partitions take turns: who was drained goes to the end.
 3. Nothing scans partitions: who can be drained stands in its leader's ready queue; who waits stands in a heap by time.
-4. A partition's batches in flight are all on one connection (KAFKA-18905). After a failure one goes at a time, until one succeeds.
+4. A partition's batches in flight are all on one connection (KAFKA-18905). After a failure one goes at a time, until one that went alone
+   succeeds: those that were in flight beside the failed one prove nothing. What was cut from a batch that was too large may be too
+   large again: it always goes alone.
 5. A partition that may not be drained is passed over; it never stops the others (where Java breaks off, ACC-09).
 
 Knows nothing of loops, memory, or how a record becomes bytes: an open batch is an `interfaces.OpenBatch`.
@@ -13,99 +15,20 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING, Any, Final
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
-from aioproducer.core.batch import Batch, Event, State
+from aioproducer.core.batch import NO_EPOCH, Batch, Event, State
 from aioproducer.core.metadata import NO_ID
-from aioproducer.core.partitioner import murmur2
+from aioproducer.core.routes import NOBODY, Cell, Route
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from aioproducer.core.metadata import TopicView
+    from aioproducer.core.splitting import Piece
 
-__all__ = ["Accumulator", "Cell", "Route"]
-
-_KEYS: Final = 32_768  # keys whose partition a topic remembers
-_STRANGERS: Final = 16 * _KEYS  # sends of other keys after which it learns anew
-NOBODY: Final = -1  # the leader of a partition that has none
-
-
-class Cell:
-    """One partition's batches, and what keeps them from being drained.
-
-    Attributes:
-        open: takes records; the `full` sentinel when there is no open batch, so that the fast way asks nothing.
-        lane: the connection that its batches in flight are on; opaque here.
-        one_at_a_time: after a failure or a change of leader, until a batch succeeds.
-    """
-
-    __slots__ = ("closed", "current", "in_flight", "lane", "leader", "one_at_a_time", "open", "partition", "retry_at", "route", "topic")
-
-    def __init__(self, route: Route, partition: int, leader: int, full: Any) -> None:
-        self.route = route
-        self.topic = route.topic
-        self.partition = partition
-        self.leader = leader
-        self.open = full
-        self.current: Batch | None = None
-        self.closed: deque[Batch] = deque()
-        self.in_flight = 0
-        self.lane: object = None
-        self.one_at_a_time = False
-        self.retry_at = 0.0
-
-    def __repr__(self) -> str:
-        return f"<Cell {self.topic}-{self.partition} leader {self.leader}: {len(self.closed)} closed, {self.in_flight} in flight>"
-
-
-class Placement(dict[bytes, "Cell"]):
-    """`placement[key]`: the cell of a key. Those of keys seen lately are remembered, which spares their hash.
-
-    TypeError: a key is not bytes.
-    """
-
-    __slots__ = ("_cells", "_strangers")
-
-    def __init__(self, cells: Sequence[Cell]) -> None:
-        self._cells = cells
-        self._strangers = 0
-
-    def __missing__(self, key: bytes) -> Cell:
-        cells = self._cells
-        cell = cells[(murmur2(key) & 0x7FFFFFFF) % len(cells)]
-        if len(self) < _KEYS:
-            if type(key) is not bytes:  # a view of the same bytes would be found by them, and keep what it views
-                raise TypeError("a key is bytes")
-            self[key] = cell
-        else:
-            self._strangers += 1
-            if self._strangers > _STRANGERS:  # other keys are in use by now, or keys hardly repeat
-                self.forget()
-        return cell
-
-    def forget(self) -> None:
-        """Keys belong elsewhere by now, or others are in use."""
-        self.clear()
-        self._strangers = 0
-
-
-class Route:
-    """Where the records of one topic go.
-
-    Attributes:
-        by_key: the cell of a key.
-        sticky: the cell that records without a key go to until its batch closes.
-    """
-
-    __slots__ = ("by_key", "cells", "sticky", "topic", "topic_id")
-
-    def __init__(self, topic: str, topic_id: bytes) -> None:
-        self.topic = topic
-        self.topic_id = topic_id
-        self.cells: list[Cell] = []
-        self.by_key = Placement(self.cells)
-        self.sticky: Cell | None = None
+__all__ = ["NOBODY", "Accumulator", "Cell", "Route"]
 
 
 class Accumulator:
@@ -121,7 +44,7 @@ class Accumulator:
     def __init__(self, full: Any, *, linger: float, lifetime: float, on_close: Callable[[Batch], None]) -> None:
         self._on_close = on_close
         self.routes: dict[str, Route] = {}
-        self.incomplete: OrderedDict[Batch, None] = OrderedDict()  # oldest first: all live equally long, so the first expires first
+        self._roots: OrderedDict[Batch, None] = OrderedDict()  # oldest first: all live equally long, so the first expires first
         self.eager = False  # memory is short, or the producer closes: partial batches go at once
         self._full = full
         self._linger = linger
@@ -129,36 +52,57 @@ class Accumulator:
         self._ready: dict[int, OrderedDict[Cell, None]] = {}
         self._lingering: deque[tuple[float, Batch]] = deque()
         self._backing_off: list[tuple[float, int, Cell]] = []
+        self._pauses = count()
         self._number = 0
 
     # Topics
 
     def install(self, topic: TopicView) -> Route:
-        """Take over what is known of a topic: new partitions, new leaders. Its cells and their batches stay.
-
-        A topic that was made anew may have fewer partitions: no record goes to the others any more; what they hold is still tried.
-        """
+        """Take over what is known of a topic. New leaders change its route; another id, or number of partitions, makes a new one."""
         route = self.routes.get(topic.name)
-        if route is None:
-            route = self.routes[topic.name] = Route(topic.name, topic.topic_id)
-        route.topic_id = topic.topic_id if topic.topic_id != NO_ID else route.topic_id
-        is_other = len(topic.partitions) != len(route.cells)
-        del route.cells[len(topic.partitions) :]
-        for index in range(len(route.cells), len(topic.partitions)):
-            route.cells.append(Cell(route, index, NOBODY, self._full))
-        for cell, partition in zip(route.cells, topic.partitions, strict=True):
-            self._lead(cell, partition.leader)
-        if is_other:
-            route.by_key.forget()
-            route.sticky = None
+        if route is not None and route.topic_id == NO_ID:
+            route.topic_id = topic.topic_id
+        if route is None or len(route.cells) != len(topic.partitions) or topic.topic_id not in (route.topic_id, NO_ID):
+            route = self._reroute(topic, route)
+        leaders = topic.partitions
+        for cell in (*route.cells, *route.gone):
+            self._lead(cell, *leaders[cell.partition % len(leaders)])
+        route.elected()
         return route
 
-    def _lead(self, cell: Cell, leader: int) -> None:
-        if leader == cell.leader:
+    def _reroute(self, topic: TopicView, before: Route | None) -> Route:
+        """A route with nothing of the old one's placement; partitions that were there before keep their batches.
+
+        What waits for a partition that is no more is still tried until its time is over, at a broker that will say so: a broker that is
+        behind may tell of the old topic once more.
+        """
+        topic_id = topic.topic_id if before is None or topic.topic_id != NO_ID else before.topic_id
+        route = Route(topic.name, topic_id)
+        known = {cell.partition: cell for cell in (*before.cells, *before.gone)} if before is not None else {}
+        for index in range(len(topic.partitions)):
+            route.cells.append(known.pop(index) if index in known else Cell(route, index, NOBODY, self._full))
+        for cell in known.values():
+            self.close(cell)
+            if cell.closed or cell.in_flight:
+                route.gone.append(cell)
+        for cell in (*route.cells, *route.gone):
+            cell.route = route
+            if before is not None and topic_id != before.topic_id:
+                cell.epoch = NO_EPOCH  # elections are counted anew
+        self.routes[topic.name] = route
+        return route
+
+    def _lead(self, cell: Cell, leader: int, epoch: int) -> None:
+        """Another leader, or a later election: what backs off from the last one need not any more (LDR-02)."""
+        if leader == cell.leader and epoch <= cell.epoch:
             return
         self._unready(cell)
+        cell.one_at_a_time |= cell.in_flight > 0 and leader != cell.leader
         cell.leader = leader
-        cell.one_at_a_time |= cell.in_flight > 0
+        if epoch > cell.epoch:
+            if cell.epoch != NO_EPOCH and leader >= 0:
+                cell.retry_at = 0.0
+            cell.epoch = epoch
         self._offer(cell)
 
     # Appending
@@ -166,10 +110,10 @@ class Accumulator:
     def open(self, cell: Cell, open_batch: Any, result: Any, *, credit: int, now: float) -> Batch:
         """Start a batch; it can be drained at once, or after `linger`."""
         self._number += 1
-        batch = Batch(cell, self._number, open_batch, result, credit=credit, expires_at=now + self._lifetime)
+        batch = Batch(cell, (self._number,), open_batch, result, credit=credit, expires_at=now + self._lifetime)
         cell.current = batch
         cell.open = open_batch
-        self.incomplete[batch] = None
+        self._roots[batch] = None
         if self._linger:  # also an eager one: it may lose its place in the ready queue before it goes, and memory be no longer short
             self._lingering.append((now + self._linger, batch))
         self._offer(cell)
@@ -183,6 +127,7 @@ class Accumulator:
         assert batch.open is not None
         batch.payload, batch.base_timestamp, batch.max_timestamp = batch.open.close()
         batch.count = batch.open.count
+        batch.raw_size = len(batch.payload)
         batch.open = None
         batch.move(Event.CLOSE)
         cell.current = None
@@ -285,6 +230,8 @@ class Accumulator:
             cell.in_flight += 1
             cell.lane = lane
             batch.held = True
+            batch.is_alone = cell.one_at_a_time
+            batch.epoch = cell.epoch
             batch.move(Event.DRAIN)
             batches.append(batch)
             self._offer(cell)
@@ -299,27 +246,44 @@ class Accumulator:
             cell.lane = None
         self._offer(cell)
 
-    def succeeded(self, cell: Cell) -> None:
-        """A batch of it was acknowledged: several may be in flight again."""
-        cell.one_at_a_time = False
-        self._offer(cell)
+    def succeeded(self, batch: Batch) -> None:
+        """A batch was acknowledged: several may be in flight again, if it was sent alone and what is next was not cut from one too large."""
+        cell = batch.cell
+        if batch.is_alone and not (cell.closed and cell.closed[0].is_part):
+            cell.one_at_a_time = False
+            self._offer(cell)
 
     def requeue(self, batch: Batch, retry_at: float) -> None:
-        """Put a batch back in its place, not to be drained before `retry_at` (0: at once)."""
+        """Put a batch back in its place, not to be drained before `retry_at` (0: at once), or before the next election."""
         cell = batch.cell
         batch.move(Event.RETRY)
-        closed = cell.closed
-        at = 0
-        while at < len(closed) and closed[at].number < batch.number:
-            at += 1
-        closed.insert(at, batch)
-        cell.one_at_a_time = True
-        self._unready(cell)
-        if retry_at:
+        self._put_back(cell, [batch])
+        if retry_at and not NO_EPOCH < batch.epoch < cell.epoch:
             cell.retry_at = max(cell.retry_at, retry_at)
-            heapq.heappush(self._backing_off, (cell.retry_at, batch.number, cell))
+            heapq.heappush(self._backing_off, (cell.retry_at, next(self._pauses), cell))
         else:
             self._offer(cell)
+
+    def split(self, batch: Batch, pieces: Sequence[tuple[Piece, Any]]) -> list[Batch]:
+        """Put smaller batches, of pieces and their results, in the place of one that was refused: ahead of what came after it (BAT-03)."""
+        root, cell = batch.root, batch.cell
+        batch.move(Event.SPLIT)
+        parts = [batch.part(number, piece, result) for number, (piece, result) in enumerate(pieces)]
+        others = (part for part in root.parts or () if part is not batch)
+        root.parts = dict.fromkeys(sorted((*others, *parts), key=lambda part: part.number))
+        self._put_back(cell, parts)
+        self._offer(cell)
+        return parts
+
+    def _put_back(self, cell: Cell, batches: Sequence[Batch]) -> None:
+        closed = cell.closed
+        at = 0
+        while at < len(closed) and closed[at].number < batches[0].number:
+            at += 1
+        for batch in reversed(batches):
+            closed.insert(at, batch)
+        cell.one_at_a_time = True
+        self._unready(cell)
 
     def end(self, batch: Batch, event: Event) -> None:
         """A batch was acknowledged or failed, wherever it stands."""
@@ -331,11 +295,21 @@ class Accumulator:
             if not self._may_go(cell):
                 self._unready(cell)
         batch.move(event)
-        del self.incomplete[batch]
+        root = batch.root
+        if root.parts is not None:
+            root.parts.pop(batch)
+        if not root.parts:
+            del self._roots[root]
+
+    @property
+    def incomplete(self) -> Iterator[Batch]:
+        """Batches that have not ended, oldest first."""
+        for root in self._roots:
+            yield from (root,) if root.parts is None else root.parts
 
     def expired(self, now: float) -> list[Batch]:
         """Batches whose time is over, oldest first. They are not ended yet."""
-        batches = []
+        batches: list[Batch] = []
         for batch in self.incomplete:
             if batch.expires_at > now:
                 break
@@ -344,4 +318,4 @@ class Accumulator:
 
     def next_expiry(self) -> float | None:
         """When the oldest batch's time is over."""
-        return next((batch.expires_at for batch in self.incomplete), None)
+        return next((root.expires_at for root in self._roots), None)

@@ -1,6 +1,6 @@
 """The life of a batch.
 
-1. A batch ends once: acknowledged or failed. What arrives later is counted and dropped.
+1. A batch ends once: acknowledged, failed, or split into others. What arrives later is counted and dropped.
 2. Its bytes are fixed when it is encoded. A retry sends the same bytes.
 3. A batch that was on the wire may have been written, whatever the client saw: its failure says `persisted=maybe`.
 
@@ -15,10 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aioproducer.core.accumulator import Cell
+    from aioproducer.core.routes import Cell
+    from aioproducer.core.splitting import Piece
+    from aioproducer.errors import KafkaError
     from aioproducer.interfaces import Buffer, OpenBatch
 
-__all__ = ["Batch", "Event", "InvalidTransition", "State", "next_state"]
+__all__ = ["NO_EPOCH", "Batch", "Event", "InvalidTransition", "State", "next_state"]
+
+NO_EPOCH: Final = -1
 
 
 class State(enum.IntEnum):
@@ -30,6 +34,7 @@ class State(enum.IntEnum):
     IN_FLIGHT = 3
     DONE = 4
     FAILED = 5
+    SPLIT = 6
 
     def __str__(self) -> str:
         return self.name.lower().replace("_", " ")
@@ -44,6 +49,7 @@ class Event(enum.IntEnum):
     RETRY = 3
     ACKNOWLEDGE = 4
     FAIL = 5
+    SPLIT = 6
 
     def __str__(self) -> str:
         return self.name.lower()
@@ -56,6 +62,7 @@ _NEXT: Final[Mapping[tuple[State, Event], State]] = {
     (State.ENCODING, Event.RETRY): State.READY,  # the connection went while it was compressed; it was not sent
     (State.IN_FLIGHT, Event.RETRY): State.READY,  # keeps its place
     (State.IN_FLIGHT, Event.ACKNOWLEDGE): State.DONE,
+    (State.IN_FLIGHT, Event.SPLIT): State.SPLIT,  # too large, or some of its records refused: smaller ones stand for it
     (State.READY, Event.FAIL): State.FAILED,  # expired, or the producer stops
     (State.ENCODING, Event.FAIL): State.FAILED,
     (State.IN_FLIGHT, Event.FAIL): State.FAILED,  # its bytes stay reserved until the connection lets go (KAFKA-19012)
@@ -78,6 +85,10 @@ class Batch:
     """Records of one partition on their way (Java's `ProducerBatch`).
 
     Attributes:
+        number: its place among the batches of its partition; those that it was split into have longer ones of the same beginning.
+        root: the batch that it was once split from, else itself; all that stand for one batch share its deadline.
+        parts: of a root, what stands for it now.
+        attempts: how often its records were sent; `spared` of those ended in a split, which is no failure that counts as a retry.
         open: takes records while the state is OPEN, then None (an `engine.hot.OpenBatch`).
         result: what its deliveries share; opaque here.
         credit: bytes of `buffer_memory` that it holds.
@@ -85,6 +96,12 @@ class Batch:
         on_wire: sent, and neither answered nor lost yet.
         held: drained, and the connection is not done with its bytes: until then they and the credit are not free.
         is_encoded: the payload is compressed, if it is to be.
+        raw_size: bytes of the payload before that.
+        magic: the format that the payload is in: 2, or after encoding for an older broker 1 or 0.
+        is_alone: drained while its partition sent one at a time: its success ends that.
+        epoch: of the leader that it was last drained to.
+        error: what its last attempt ended with.
+        history: for `explain`: when, and where it was sent or what was said of that.
     """
 
     __slots__ = (
@@ -93,37 +110,68 @@ class Batch:
         "cell",
         "count",
         "credit",
+        "epoch",
+        "error",
         "expires_at",
         "header",
         "held",
+        "history",
+        "is_alone",
         "is_encoded",
+        "magic",
         "max_timestamp",
         "may_be_written",
         "number",
         "on_wire",
         "open",
+        "parts",
         "payload",
+        "raw_size",
         "result",
+        "root",
         "settled",
+        "spared",
         "state",
     )
 
-    def __init__(self, cell: Cell, number: int, open_batch: OpenBatch, result: Any, *, credit: int, expires_at: float) -> None:
+    def __init__(
+        self, cell: Cell, number: tuple[int, ...], open_batch: OpenBatch | None, result: Any, *, credit: int, expires_at: float
+    ) -> None:
         self.cell = cell
         self.number = number
-        self.open: OpenBatch | None = open_batch
+        self.open = open_batch
         self.result = result
         self.credit = credit
         self.expires_at = expires_at
+        self.root = self
+        self.parts: dict[Batch, None] | None = None
         self.state = State.OPEN
-        self.attempts = 0
+        self.attempts = self.spared = 0
         self.count = 0
         self.settled = 0
+        self.raw_size = 0
+        self.epoch = NO_EPOCH
+        self.error: KafkaError | None = None
+        self.history: list[tuple[float, str | KafkaError]] = []
         self.base_timestamp = self.max_timestamp = -1
         self.payload: Buffer | None = None
         self.header: bytes | None = None
+        self.magic = 2
         self.may_be_written = False
-        self.on_wire = self.held = self.is_encoded = False
+        self.on_wire = self.held = self.is_encoded = self.is_alone = False
+
+    def part(self, number: int, piece: Piece, result: Any) -> Batch:
+        """A smaller batch of some of its records: as old as it, closed, not sent yet, though perhaps written by an earlier attempt."""
+        part = Batch(self.cell, (*self.number, number), None, result, credit=0, expires_at=self.expires_at)
+        part.move(Event.CLOSE)
+        part.root = self.root
+        part.count = len(piece.indexes)
+        part.payload, part.base_timestamp, part.max_timestamp = piece[1:]
+        part.raw_size = len(piece.payload)
+        part.attempts, part.spared = self.attempts, self.spared + 1
+        part.may_be_written = self.may_be_written
+        part.history = list(self.history)
+        return part
 
     def move(self, event: Event) -> None:
         """Go to the state that `event` leads to."""
@@ -131,8 +179,16 @@ class Batch:
 
     @property
     def ended(self) -> bool:
-        """Whether it was acknowledged or failed."""
-        return self.state is State.DONE or self.state is State.FAILED
+        """Whether it was acknowledged, failed, or split into others."""
+        return self.state >= State.DONE
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it was cut from another one."""
+        return self.root is not self
 
     def __repr__(self) -> str:
-        return f"<Batch {self.number} of {self.cell.topic}-{self.cell.partition}: {self.count} records, {self.state}, sent {self.attempts} times>"
+        number = ".".join(map(str, self.number))
+        return (
+            f"<Batch {number} of {self.cell.topic}-{self.cell.partition}: {self.count} records, {self.state}, sent {self.attempts} times>"
+        )

@@ -17,7 +17,7 @@ from aioproducer.errors import BrokerError, Persisted, TransportError
 if TYPE_CHECKING:
     from aioproducer.core.batch import Batch
 
-__all__ = ["Action", "Verdict", "fate", "judge"]
+__all__ = ["TOO_LARGE", "Action", "Verdict", "fate", "judge"]
 
 
 class Action(enum.Enum):
@@ -25,6 +25,8 @@ class Action(enum.Enum):
 
     COMPLETE = "complete"
     RETRY = "retry"
+    SPLIT = "split"  # into smaller ones
+    EXCLUDE = "exclude"  # the records that the broker named fail, the rest is sent again
     FAIL = "fail"
 
 
@@ -40,13 +42,30 @@ class Verdict(NamedTuple):
 _AFTER_APPEND: Final = frozenset({"REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "UNKNOWN_SERVER_ERROR", "KAFKA_STORAGE_ERROR"})
 
 
-def judge(error: BrokerError | TransportError | None, *, sent: bool = True) -> Verdict:
-    """The verdict on one attempt. `sent` is False when certainly none of its bytes left."""
+# errors that fewer records may not meet
+TOO_LARGE: Final = frozenset({"MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"})
+# errors with which a broker names the records that it does not take (KIP-467)
+_OF_RECORDS: Final = frozenset({"INVALID_RECORD", "INVALID_TIMESTAMP"})
+
+
+def judge(error: BrokerError | TransportError | None, *, sent: bool = True, records: int = 1, named: int = 0) -> Verdict:
+    """The verdict on one attempt.
+
+    Args:
+        error: what it ended with; None: it was acknowledged.
+        sent: False when certainly none of its bytes left.
+        records: how many the batch has.
+        named: how many of them the broker blames.
+    """
     if error is None:
         return Verdict(Action.COMPLETE, refresh=False, uncertain=False)
     if isinstance(error, TransportError):
         return Verdict(Action.RETRY, refresh=True, uncertain=sent)
     action = Action.RETRY if error.retriable else Action.FAIL
+    if records > 1 and error.name in TOO_LARGE:
+        action = Action.SPLIT
+    elif 0 < named < records and error.name in _OF_RECORDS:
+        action = Action.EXCLUDE
     return Verdict(action, error.refresh, error.name in _AFTER_APPEND)
 
 

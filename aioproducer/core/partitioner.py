@@ -1,17 +1,27 @@
-"""Which partition a record goes to when its caller names none: Kafka's murmur2 of the key. Knows nothing of brokers.
+"""Which partition a record goes to when its caller names none: Kafka's murmur2 of the key, or what the user's partitioner says.
 
-Every Kafka client hashes alike (Java's `Utils.murmur2`), so one key has one partition whoever sends it.
+Every Kafka client hashes alike (Java's `Utils.murmur2`), so one key has one partition whoever sends it. Knows nothing of brokers.
 """
 
 from __future__ import annotations
 
+import inspect
+from operator import index
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias
 
-__all__ = ["murmur2"]
+    from aioproducer.interfaces import Partitioner
+
+__all__ = ["Choose", "adapt", "choose", "murmur2"]
+
+Choose: TypeAlias = "Callable[[str, bytes | None, bytes | None, int, Sequence[int]], Any]"
+_OF_KEY: Final = 2  # parameters of (key, partitions)
 
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
@@ -56,3 +66,62 @@ _MOST_HEADS: Final = 4096
 _LONGEST: Final = 64  # bytes of a key whose head is remembered
 _SPLITTERS: Final = [_splitter(max(size, 4)) for size in range(_LONGEST + 1)]
 _words = Struct("<I").iter_unpack
+
+
+def adapt(partitioner: Partitioner | Callable[..., Any] | type[Any] | None) -> Choose | None:
+    """What the user gave, as a function of all five arguments.
+
+    Args:
+        partitioner: an object with a method `partition`, its class, a function of (topic, key, value, partitions, available), or one of
+            (key, partitions); None stays None.
+
+    Raises:
+        UsageError: it is none of these, or its class cannot be called without arguments.
+    """
+    if partitioner is None:
+        return None
+    if isinstance(partitioner, type):
+        kind = partitioner
+        try:
+            partitioner = kind()
+        except TypeError as error:
+            raise UsageError(f"the partitioner class {kind.__name__} cannot be made without arguments: give an object of it") from error
+    function: Any = getattr(partitioner, "partition", partitioner)
+    if not callable(function):
+        raise UsageError(f"a partitioner is a function, or an object with a method `partition`, not {type(partitioner).__name__}")
+    if _takes(function, _OF_KEY):
+        return lambda _topic, key, _value, partitions, _available: function(key, partitions)
+    return function  # type: ignore[no-any-return]
+
+
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether it can be called with so many positional arguments. Who does not tell (built-in functions) is believed to."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
+
+
+def choose(function: Choose, topic: str, key: bytes | None, value: bytes | None, partitions: int, available: Sequence[int]) -> int:
+    """What the user's partitioner says.
+
+    Raises:
+        UsageError: it raised, or chose what is no partition of the topic. Neither key nor value is in its text.
+    """
+    try:
+        chosen = function(topic, key, value, partitions, available)
+    except Exception as error:
+        raise UsageError(f"the partitioner raised {type(error).__name__} for {topic!r}") from error
+    try:
+        partition = index(chosen) if not isinstance(chosen, bool) else -1
+    except TypeError:
+        partition = -1
+    if not 0 <= partition < partitions:
+        if inspect.iscoroutine(chosen):
+            chosen.close()
+        what = chosen if isinstance(chosen, int) else type(chosen).__name__
+        raise UsageError(f"the partitioner chose {what} for {topic!r}, which has partitions 0 to {partitions - 1}")
+    return partition

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Iterator
 
+    from aioproducer.engine.guard import GuardedLoop
     from aioproducer.engine.result import BatchResult
 
 __all__ = ["Completions"]
@@ -23,7 +24,7 @@ class Completions:
 
     __slots__ = ("_is_due", "_loop", "_queue")
 
-    def __init__(self, loop: AbstractEventLoop) -> None:
+    def __init__(self, loop: AbstractEventLoop | GuardedLoop) -> None:
         self._loop = loop
         self._queue: deque[Iterator[int]] = deque()
         self._is_due = False

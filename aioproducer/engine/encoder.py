@@ -1,6 +1,7 @@
-"""Compression: at once where it is short, in a worker thread where it would hold the loop. Order per broker is kept.
+"""Encoding: at once where it is short, in a worker thread where it would hold the loop. Order per broker is kept.
 
-Knows nothing of requests; what is compressed goes back in the order in which it came.
+Mostly it is compression; for brokers that take no record batches it is another format, too (`engine.formats`). Knows nothing of
+requests; what is encoded goes back in the order in which it came.
 """
 
 from __future__ import annotations
@@ -11,50 +12,77 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import anyio
 
+from aioproducer.engine.formats import NEWEST, Parcel, pack
+from aioproducer.errors import KafkaError
 from aioproducer.model import Compression
-from aioproducer.records.compression import compress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
     from aioproducer.core.batch import Batch
+    from aioproducer.records.ratios import CompressionRatios
 
 __all__ = ["Encoder"]
 
 # bytes that one drain may compress on the loop: about a millisecond, a quarter of the heartbeat's bar
-_AT_ONCE: Final = {Compression.GZIP: 24_576, Compression.SNAPPY: 262_144, Compression.LZ4: 262_144, Compression.ZSTD: 131_072}
+_AT_ONCE: Final = {
+    Compression.NONE: 16_384,  # in another format
+    Compression.GZIP: 24_576,
+    Compression.SNAPPY: 262_144,
+    Compression.LZ4: 262_144,
+    Compression.ZSTD: 131_072,
+}
+_QUICK: Final[Mapping[Compression, Container[int]]] = {  # levels of which that holds; the others compress harder
+    Compression.GZIP: range(-1, 7),
+    Compression.LZ4: (9,),  # Java's name for the fast compressor
+    Compression.ZSTD: range(-131_072, 4),
+}
 
 
 class _Job(NamedTuple):
-    payloads: Sequence[bytes]
+    parcels: Sequence[Parcel]
+    magic: int
     batches: Sequence[Batch]
     lane: object
     done: Callable[[], None]
 
 
 class Encoder:
-    """Compresses the payloads of drained batches in place."""
+    """Encodes the payloads of drained batches in place.
 
-    def __init__(self, codec: Compression) -> None:
+    Args:
+        codec: of every batch.
+        level: of compression; None: the codec's default.
+        ratios: told how far each batch compressed.
+
+    Attributes:
+        refuse: ends a batch that cannot be written in the format that it needs; whoever owns the batches sets it.
+    """
+
+    refuse: Callable[[Batch, KafkaError], object]
+
+    def __init__(self, codec: Compression, level: int | None, ratios: CompressionRatios) -> None:
         self._codec = codec
+        self._ratios = ratios
+        self._level = level
+        self._at_once = _AT_ONCE[codec] if level is None or level in _QUICK[codec] else 0
         self._limiter = anyio.CapacityLimiter(1)  # our own: the default one belongs to the user's web framework
         self._jobs: deque[_Job] = deque()
         self._lanes: dict[object, int] = {}
         self._wake = asyncio.Event()
 
-    def encode(self, batches: Sequence[Batch], lane: object, done: Callable[[], None]) -> None:
-        """Compress, then call `done`: before it returns, or from the worker's task, behind what came before on that lane."""
-        if self._codec is Compression.NONE:
-            done()
-            return
-        fresh = [batch for batch in batches if not batch.is_encoded]
-        payloads = [bytes(batch.payload or b"") for batch in fresh]
-        if lane not in self._lanes and sum(map(len, payloads)) <= _AT_ONCE[self._codec]:
-            _put(fresh, _compress_all(self._codec, payloads))
+    def encode(self, batches: Sequence[Batch], magic: int, lane: object, done: Callable[[], None]) -> None:
+        """Encode for `magic`, then call `done`: before it returns, or from the worker's task, behind what came before on that lane."""
+        is_compressed = self._codec is not Compression.NONE
+        due = [batch for batch in batches if batch.magic != magic or (is_compressed and not batch.is_encoded)]
+        at_once = self._at_once if magic == NEWEST else min(self._at_once, _AT_ONCE[Compression.NONE])
+        if lane not in self._lanes and sum(batch.raw_size for batch in due) <= at_once:
+            if due:
+                self._put(due, magic, _pack_all([Parcel.of(batch) for batch in due], magic, self._codec, self._level))
             done()
             return
         self._lanes[lane] = self._lanes.get(lane, 0) + 1
-        self._jobs.append(_Job(payloads, fresh, lane, done))
+        self._jobs.append(_Job([Parcel.of(batch) for batch in due], magic, due, lane, done))
         self._wake.set()
 
     async def run(self) -> None:
@@ -64,9 +92,9 @@ class Encoder:
             self._wake.clear()
             while self._jobs:
                 job = self._jobs[0]
-                packed = await anyio.to_thread.run_sync(_compress_all, self._codec, job.payloads, limiter=self._limiter)
+                packed = await anyio.to_thread.run_sync(_pack_all, job.parcels, job.magic, self._codec, self._level, limiter=self._limiter)
                 self._jobs.popleft()
-                _put(job.batches, packed)
+                self._put(job.batches, job.magic, packed)
                 self._lanes[job.lane] -= 1
                 if not self._lanes[job.lane]:
                     del self._lanes[job.lane]
@@ -77,13 +105,32 @@ class Encoder:
         while self._jobs:
             self._jobs.popleft().done()
 
+    def _put(self, batches: Sequence[Batch], magic: int, packed: Sequence[bytes | KafkaError]) -> None:
+        for batch, payload in zip(batches, packed, strict=True):
+            if batch.ended:  # what expired meanwhile has let its payload go
+                continue
+            if isinstance(payload, KafkaError):
+                self.refuse(batch, payload)
+                continue
+            batch.payload, batch.header = payload, None
+            batch.magic, batch.is_encoded = magic, True
+            self._ratios.observe(batch.cell.topic, self._codec, len(payload) / batch.raw_size)
 
-def _put(batches: Sequence[Batch], payloads: Sequence[bytes]) -> None:
-    for batch, payload in zip(batches, payloads, strict=True):
-        if not batch.ended:  # what expired meanwhile has let its payload go
-            batch.payload = payload
-            batch.is_encoded = True
+    def was_too_large(self, batch: Batch) -> None:
+        """Its broker refused a batch for its size: the next ones of its topic are reckoned as if they did not compress."""
+        self._ratios.retract(batch.cell.topic, self._codec, len(batch.payload or b"") / batch.raw_size)
 
 
-def _compress_all(codec: Compression, payloads: Sequence[bytes]) -> list[bytes]:
-    return [compress(codec, payload) for payload in payloads]
+def _pack_all(parcels: Sequence[Parcel], magic: int, codec: Compression, level: int | None) -> list[bytes | KafkaError]:
+    return [_pack(parcel, magic, codec, level) for parcel in parcels]
+
+
+def _pack(parcel: Parcel, magic: int, codec: Compression, level: int | None) -> bytes | KafkaError:
+    try:
+        return pack(parcel, magic, codec, level)
+    except KafkaError as error:
+        return error
+    except Exception as error:  # noqa: BLE001  a codec's own failure is its batch's, not the producer's
+        failed = KafkaError(f"{codec.name.lower()} could not compress a batch: {type(error).__name__}")
+        failed.__cause__ = error
+        return failed

@@ -7,31 +7,42 @@ import logging
 import os
 import random
 import weakref
+from contextvars import Context
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from aioproducer.core.accumulator import Accumulator
 from aioproducer.core.backoff import Backoff
+from aioproducer.engine.alarm import Alarm
 from aioproducer.engine.completions import Completions
 from aioproducer.engine.encoder import Encoder
+from aioproducer.engine.formats import check_brokers, level_of
+from aioproducer.engine.guard import GuardedLoop
 from aioproducer.engine.hot import FULL, Delivery, Way, here
 from aioproducer.engine.intake import Intake
+from aioproducer.engine.many import Many
 from aioproducer.engine.pool import BufferPool
 from aioproducer.engine.refresher import Refresher
 from aioproducer.engine.result import Home
 from aioproducer.engine.sender import Sender
 from aioproducer.engine.supervisor import Supervisor
-from aioproducer.errors import KafkaError, ProducerClosed
+from aioproducer.engine.threads import FromThread
+from aioproducer.errors import KafkaError, ProducerClosed, UsageError
 from aioproducer.model import FlushSummary
 from aioproducer.net.cluster import Cluster
-from aioproducer.net.node import NetSettings
+from aioproducer.net.lane import NetSettings
+from aioproducer.records.ratios import CompressionRatios
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.batch import Batch
+    from aioproducer.engine.deliveries import Deliveries
+    from aioproducer.engine.pool import Parked
+    from aioproducer.engine.ready import ReadyBatch
     from aioproducer.errors import DeliveryError
-    from aioproducer.interfaces import Dialer
+    from aioproducer.interfaces import Dialer, Resolver
     from aioproducer.model import Compression
 
 __all__ = ["Engine"]
@@ -50,7 +61,7 @@ class Engine:
         version: of this software, for brokers' metrics.
     """
 
-    def __init__(self, config: ProducerConfig, way: Way, dialer: Dialer, version: str) -> None:
+    def __init__(self, config: ProducerConfig, way: Way, dialer: Dialer, resolver: Resolver, version: str) -> None:
         self.loop = asyncio.get_running_loop()
         self.failure: BaseException | None = None
         self.is_open = False
@@ -63,16 +74,19 @@ class Engine:
         backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self.pool = BufferPool(config.buffer_memory)
         self._home = Home(self.loop, self._on_unseen)
-        self._completions = Completions(self.loop)
+        self._hook: Callable[..., object] | None = config.on_delivery_error
+        self._guard = GuardedLoop(self.loop, self._on_bug)
+        self._completions = Completions(self._guard)
         self._supervisor = Supervisor(self._on_crash)
-        self._encoder = Encoder(cast("Compression", config.compression_type))
+        ratios = CompressionRatios()
+        self._encoder = Encoder(cast("Compression", config.compression_type), level_of(config), ratios)
         self._accumulator = Accumulator(
             FULL,
             linger=config.linger_ms / 1000,
             lifetime=config.delivery_timeout_ms / 1000,
             on_close=self._on_close,
         )
-        self._sender = Sender(config, self.loop, way, self._accumulator, self.pool, self._completions, self._encoder, backoff, chance)
+        self._sender = Sender(config, self._guard, way, self._accumulator, self.pool, self._completions, self._encoder, backoff, chance)
         way.tick = self._tick
         self._intake = Intake(
             config,
@@ -82,36 +96,49 @@ class Engine:
             self.pool,
             self._home,
             want=self._want,
+            trouble=lambda: self._refresher.trouble,
             turn=self._sender.turn,
+            ratios=ratios,
             chance=chance,
+            alarm=partial(Alarm, self._guard, is_patient=True),
         )
+        self.from_thread: FromThread[Any, Any] = FromThread(self.loop, self._accept, config.max_block_ms / 1000)
         way.make_room = self._intake.make_room
         settings = NetSettings(
             client_id=config.client_id,
             software_version=version,
             dialer=dialer,
+            resolver=resolver,
             chance=chance,
             max_in_flight=int(config.max_in_flight_requests_per_connection),
             request_timeout=config.request_timeout_ms / 1000,
-            setup_timeout=config.socket_connection_setup_timeout_ms / 1000,
+            setup=Backoff(
+                config.socket_connection_setup_timeout_ms / 1000,
+                max(config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms) / 1000,
+            ),
             reconnect=Backoff(config.reconnect_backoff_ms / 1000, config.reconnect_backoff_max_ms / 1000),
+            max_idle=max(config.connections_max_idle_ms, 0) / 1000,
+            canonical_bootstrap=config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only",
+            rebootstraps=config.metadata_recovery_strategy == "rebootstrap",
         )
         self._connect(settings, backoff, chance)
 
     def _connect(self, settings: NetSettings, backoff: Backoff, chance: Callable[[], float]) -> None:
         servers = self._config.bootstrap_servers
         assert isinstance(servers, tuple)
-        self._cluster = Cluster(servers, settings, self._supervisor.spawn, self._sender.on_node)
+        self._cluster = Cluster(servers, settings, self._supervisor.spawn, self._guard.guarded(self._sender.on_node))
         self._refresher = Refresher(
             self._cluster,
             backoff,
             max_age=self._config.metadata_max_age_ms / 1000,
             request_timeout=settings.request_timeout,
+            recovery_time=self._config.metadata_recovery_rebootstrap_trigger_ms / 1000,
+            auto_create=self._config.allow_auto_create_topics,
             chance=chance,
             topics=lambda: (*self._accumulator.routes, *self._intake.waited_for()),
             on_topic=self._intake.on_topic,
         )
-        self._sender.connect(self._intake, self._cluster, self._refresher.urge)
+        self._sender.connect(self._intake, self._cluster, self._refresher.urge, self._refresher.hint)
 
     def _on_close(self, batch: Batch) -> None:
         self._intake.settle(batch)
@@ -119,25 +146,38 @@ class Engine:
     def _want(self, topic: str) -> None:
         self._refresher.want(topic)
 
-    async def start(self) -> None:
-        """Start the tasks and wait for the first metadata.
+    async def start(self, *, wait: bool) -> None:
+        """Start the tasks and wait for the first metadata, or let a task wait for it.
 
         Raises:
             BootstrapFailed: no broker answered within `max_block_ms`.
+            ConfigError: `message_format_max` asks for a format that the broker no longer takes.
         Cancellation, or an error: nothing is left.
         """
         try:
             await self._supervisor.start()
-            self._cluster.start()
-            await self._refresher.bootstrap(self._config.max_block_ms / 1000)
+            if wait:
+                await self._refresher.bootstrap(self._config.max_block_ms / 1000)
+                self._check_formats()
         except BaseException:
             await self._end(ProducerClosed("the producer did not start"))
             raise
-        self._spawn(self._refresher.run(), "metadata")
+        self._spawn(self._run_metadata(is_known=wait), "metadata")
         self._spawn(self._encoder.run(), "compression")
         self._way.here = here()
         self.is_open = True
         _live.add(self)
+
+    async def _run_metadata(self, *, is_known: bool) -> None:
+        if not is_known:
+            await self._refresher.bootstrap(None)
+            self._check_formats()
+        await self._refresher.run()
+
+    def _check_formats(self) -> None:
+        nodes = (*self._cluster.bootstrap, *filter(None, map(self._cluster.node, self._refresher.view.brokers)))
+        connections = (lane.connection for node in nodes for lane in (node.control, node.produce))
+        check_brokers(filter(None, connections), self._config.message_format_max)
 
     def _spawn(self, coroutine: Coroutine[None, None, None], name: str) -> None:
         self._supervisor.spawn(coroutine, name)
@@ -146,11 +186,49 @@ class Engine:
         self.check()
         return self._sender.tick()
 
+    def _accept(self, *record: Any) -> Delivery | Parked:
+        self.check()
+        return self._intake.accept(*record)
+
+    def send_now(self, *record: Any) -> Delivery:
+        """`send`, or WouldBlock."""
+        self.check()
+        return self._intake.accept_now(*record)
+
+    async def send_many(self, topic: str, records: Any, send: Callable[..., Awaitable[Delivery]]) -> Deliveries:
+        """All of them, in bulk where that can be; `send` is the producer's."""
+        self.check()
+        return await Many(self._config, self.loop, self._way, self._intake, send).send(topic, records)
+
+    async def partitions(self, topic: str) -> int:
+        """How many a topic has, waiting for its metadata."""
+        self.check()
+        return await self._intake.partitions(topic)
+
+    def create_batch(self, topic: str, partition: int) -> ReadyBatch:
+        """An empty one, for the user to fill."""
+        self.check()
+        return self._intake.create_batch(topic, partition)
+
+    async def send_batch(self, batch: ReadyBatch) -> Deliveries:
+        """Queue a batch that the user filled, behind what its partition has."""
+        self.check()
+        return await self._intake.send_batch(batch)
+
     async def send(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery:
         """Every send that is not fast."""
         self.check()
         outcome = self._intake.accept(topic, value, key, partition, timestamp_ms, headers)
         return outcome if type(outcome) is Delivery else await self._intake.wait(outcome)  # type: ignore[arg-type]
+
+    def explain(self) -> list[str]:
+        """What waits, and for what, a line each."""
+        lines = [f"buffer_memory: {self.pool.available} of {self.pool.size} bytes free", *self._intake.explain(), *self._sender.explain()]
+        if self.failure is not None:
+            lines.insert(0, f"failed: {self.failure!r}")
+        elif self._refresher.trouble is not None:
+            lines.insert(0, f"metadata: {self._refresher.trouble}")
+        return lines
 
     def check(self) -> None:
         """Raise unless records may be sent, here and now."""
@@ -188,25 +266,32 @@ class Engine:
 
     async def stop(self, timeout: float) -> FlushSummary | None:
         """Flush, bounded, then end. Cancellation: what is left fails at once; the tasks end all the same."""
+        self.from_thread.shut(lambda: ProducerClosed("the producer has stopped"))
         self.is_open = False
         self._intake.shut()
         summary = None
+        until = self.loop.time() + timeout
         try:
             if self.failure is None:
                 summary = await self.flush(timeout)
         finally:
             self._is_flushed = summary is not None and not summary.pending
-            await self._end(ProducerClosed("the producer was stopped before the record was acknowledged"))
+            await self._end(ProducerClosed("the producer was stopped before the record was acknowledged"), until)
         return summary
 
-    async def _end(self, cause: KafkaError) -> None:
+    async def _end(self, cause: KafkaError, until: float = 0.0) -> None:
+        """`until`: how long a broker may take to read what was acknowledged when its transport took it (acks=0)."""
         _live.discard(self)
         self._shut(cause)
-        self._supervisor.stop()
         try:
-            await self.ended()
+            if self._is_flushed:
+                await self._cluster.sent(until - self.loop.time())
         finally:
-            self._encoder.close()
+            self._supervisor.stop()
+            try:
+                await self.ended()
+            finally:
+                self._encoder.close()
 
     async def ended(self) -> None:
         """Until the last task is gone."""
@@ -215,20 +300,39 @@ class Engine:
     def _shut(self, cause: KafkaError) -> None:
         """Everything that waits learns why; connections close, at once if a broker hangs that would not take what is still to be written."""
         self.is_open = False
-        self._intake.close(lambda: ProducerClosed(str(cause)))
-        self._sender.fail_all(cause)
-        self._cluster.close(now=not self._is_flushed)
+        ends: tuple[Callable[[], None], ...] = (
+            lambda: self.from_thread.shut(lambda: ProducerClosed(str(cause))),
+            lambda: self._intake.close(lambda: ProducerClosed(str(cause))),
+            lambda: self._sender.fail_all(cause),
+            lambda: self._cluster.close(now=not self._is_flushed),
+        )
+        for end in ends:
+            try:
+                end()
+            except Exception as error:  # noqa: BLE001  (after a bug, whatever can still be ended is)
+                _log.error("A bug: a part of the producer could not be ended: %r", error, exc_info=error)
 
     def _on_crash(self, error: BaseException) -> None:
         """A task of ours ended by a bug, or was cancelled from outside: never a silent hang."""
         self.failure = error
-        _log.error("The producer failed: %r", error, exc_info=error)
+        if not isinstance(error, asyncio.CancelledError):  # `asyncio.run` ends so; who uses the producer after it is told
+            _log.error("The producer failed: %r", error, exc_info=error)
         cause = ProducerClosed(f"the producer failed: {error!r}")
         cause.__cause__ = error
         self._shut(cause)
 
+    def _on_bug(self, error: BaseException) -> None:
+        """A callback of ours raised."""
+        if self.failure is None and self.is_open:
+            self._on_crash(error)
+            self._supervisor.stop()
+        else:
+            _log.error("A bug: %r", error, exc_info=error)
+
     def _on_unseen(self, error: DeliveryError, count: int) -> None:
-        """A batch failed and nobody looked: one warning for each topic and kind, now and then."""
+        """A batch failed and nobody looked: the user's hook, and one warning for each topic and kind, now and then."""
+        if self._hook is not None and not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self._tell, error, count, context=Context())  # who let go of it may be in another thread
         now = self.loop.time()
         kind = (error.topic, type(error.__cause__).__name__)
         if now - self._warned.get(kind, -_WARN_EVERY) < _WARN_EVERY:
@@ -237,6 +341,13 @@ class Engine:
             self._warned.clear()
         self._warned[kind] = now
         _log.warning("%d records failed and nobody looked at their deliveries: %s", count, error)
+
+    def _tell(self, error: DeliveryError, count: int) -> None:
+        assert self._hook is not None
+        told = self._hook(error, count)  # what it raises is the loop's exception handler's business
+        if asyncio.iscoroutine(told):
+            told.close()
+            raise UsageError("on_delivery_error gave a coroutine: it is a plain function, called with the error and the number of records")
 
     def forget_fork(self) -> None:
         """In a forked child: the parent's connections and loop are not ours to use."""

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import sys
 from asyncio import CancelledError, get_running_loop
+from bisect import bisect_right
 from contextvars import copy_context
+from itertools import accumulate
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from aioproducer.engine.result import Outcome, compact
-from aioproducer.records.record_batch import FIELD, NULL, PARTS, VARINT, field_size, varint
+from aioproducer.records.record_batch import FIELD, NULL, PARTS, TABLE, VARINT, field_size, varint
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-    from collections.abc import Awaitable, Callable, Generator
+    from collections.abc import Awaitable, Callable, Generator, Sequence
     from contextvars import Context
 
     from aioproducer.engine.result import BatchResult
@@ -37,7 +39,9 @@ here: Final[Callable[[], object]] = get_running_loop if sys.version_info >= (3, 
 _PENDING: Final = Outcome.PENDING
 _DONE: Final = Outcome.DONE
 _CANCELLED: Final = Outcome.CANCELLED
+_SPLIT: Final = Outcome.SPLIT
 _AT_BASE: Final = b"\0\0"  # no attributes, and the time of the batch's first record
+_INDEX_ENDS: Final = {1: 64, 2: 8192, 3: TABLE}  # below it an index takes so many bytes; a batch of more is closed
 
 
 class OpenBatch:
@@ -106,6 +110,39 @@ class OpenBatch:
         self.count += 1
         return make_delivery(self.result, self.count - 1)
 
+    def append_many(self, timestamp_ms: int, keys: Sequence[bytes] | None, values: Sequence[bytes], first: int) -> int:
+        """`append` for those from `first` on, at most as many as there is room for; gives their number, 0: no room.
+
+        Column by column, so that no Python is run for a record. All are shorter than the table of varints.
+        """
+        if timestamp_ms is not self._timestamp:
+            if self._room <= 0:
+                return 0
+            self._stamp(timestamp_ms)
+        index = self.count
+        index_size = len(varint(index))
+        likely = self._room // (len(values[first]) + 6) + 1  # what is looked at in vain is looked at again
+        most = min(likely, _INDEX_ENDS.get(index_size, 0) - index)
+        if most <= 0:
+            return 0
+        some = values[first : first + most]
+        some_keys = keys[first : first + most] if keys is not None else None
+        count, size, lengths, key_lengths, value_lengths = _columns(self._fixed + index_size, some_keys, some, self._room)
+        if not count:
+            return 0
+        block = [b"\0"] * (PARTS * count)
+        block[0::PARTS] = lengths
+        block[1::PARTS] = [self._moment] * count
+        block[2::PARTS] = VARINT[index : index + count]
+        block[3::PARTS] = key_lengths
+        block[4::PARTS] = some_keys[:count] if some_keys is not None else [b""] * count
+        block[5::PARTS] = value_lengths
+        block[6::PARTS] = some[:count]
+        self._parts += block
+        self._room -= size
+        self.count = index + count
+        return count
+
     def _stamp(self, timestamp_ms: int) -> None:
         self._timestamp = timestamp_ms
         delta = timestamp_ms - self._base_timestamp
@@ -133,6 +170,26 @@ class OpenBatch:
         return b"".join(parts), self._base_timestamp, self._base_timestamp + max(runs[1::2])
 
 
+def _columns(fixed: int, keys: Sequence[bytes] | None, values: Sequence[bytes], room: int) -> tuple[int, int, Any, Any, Any]:
+    """Of the records that fit into `room`: number, bytes; of each its length, its key's and its value's, encoded."""
+    value_sizes = list(map(len, values))
+    key_sizes = list(map(len, keys)) if keys is not None else None
+    if value_sizes.count(value_sizes[0]) == len(value_sizes) and (key_sizes is None or key_sizes.count(key_sizes[0]) == len(key_sizes)):
+        body = fixed + FIELD[value_sizes[0]] + (FIELD[key_sizes[0]] if key_sizes is not None else 1)
+        count = min(room // FIELD[body], len(values))
+        key_length = VARINT[key_sizes[0]] if key_sizes is not None else NULL
+        return count, count * FIELD[body], [VARINT[body]] * count, [key_length] * count, [VARINT[value_sizes[0]]] * count
+    if key_sizes is None:
+        bodies = [fixed + 1 + FIELD[size] for size in value_sizes]
+    else:
+        bodies = [fixed + FIELD[key_size] + FIELD[size] for key_size, size in zip(key_sizes, value_sizes, strict=True)]
+    ends = list(accumulate(map(FIELD.__getitem__, bodies)))
+    count = bisect_right(ends, room)
+    key_lengths = [NULL] * count if key_sizes is None else map(VARINT.__getitem__, key_sizes[:count])
+    value_lengths = map(VARINT.__getitem__, value_sizes[:count])
+    return count, ends[count - 1] if count else 0, map(VARINT.__getitem__, bodies[:count]), key_lengths, value_lengths
+
+
 FULL: Final = OpenBatch(cast("Any", None), 0, -1)  # what a partition without an open batch holds: append says no, so nobody asks for None
 
 
@@ -156,14 +213,18 @@ class Delivery:
         result = self._result
         if result.outcome is _DONE:
             return result.metadata(self.index)
-        if result.outcome is _PENDING:
+        index = self.index
+        if result.outcome is _SPLIT:
+            result, index = result.place_of(index)
+        while result.outcome is _PENDING:
             future = result.home.loop.create_future()  # each task its own: cancelling it touches no other
             if result.futures is None:
                 result.futures = [future]
             else:
                 result.futures.append(future)
             yield from future
-        return result.get(self.index)
+            result, index = result.place_of(index)
+        return result.get(index)
 
     def result(self) -> RecordMetadata:
         """Its metadata.
@@ -178,12 +239,12 @@ class Delivery:
 
     def exception(self) -> DeliveryError | None:
         """Its `DeliveryError`, or None once acknowledged; raises as `result` does while neither is known."""
-        result = self._result
-        return None if result.outcome is _DONE else result.failure()
+        return None if self._result.outcome is _DONE else self._follow().failure()
 
     def done(self) -> bool:
         """Whether it ended."""
-        return self._result.outcome is not _PENDING
+        outcome = self._result.outcome
+        return outcome is not _PENDING and (outcome is not _SPLIT or self._follow().outcome is not _PENDING)
 
     def cancelled(self) -> bool:
         """Whether this handle was cancelled."""
@@ -191,7 +252,7 @@ class Delivery:
 
     def cancel(self, msg: object = None) -> bool:  # noqa: ARG002  (asyncio's signature)
         """End this handle, never the record. False if it had ended."""
-        result = self._result
+        result = self._follow()
         if result.outcome is not _PENDING:
             return False
         self._result = result.home.cancelled
@@ -207,6 +268,8 @@ class Delivery:
     def add_done_callback(self, callback: Callable[[Delivery], object], *, context: Context | None = None) -> None:
         """Call `callback(delivery)` once it ended, in the order of the records; one that raises harms no other."""
         result = self._result
+        if result.outcome is _SPLIT:
+            result = self._follow()
         result.looked_at = True
         if context is None:
             context = result.shared(copy_context())
@@ -221,12 +284,17 @@ class Delivery:
         """Forget a callback; how many there were."""
         return len(self._result.take_callbacks(self, callback))
 
+    def _follow(self) -> BatchResult:
+        """What it shares with its batch, since a split perhaps another one than at first."""
+        self._result, self.index = self._result.place_of(self.index)
+        return self._result
+
     def _make_cancelled_error(self) -> CancelledError:
         """What `asyncio.gather` asks of a cancelled child; without it gather hangs."""
         return CancelledError()
 
     def __repr__(self) -> str:
-        result = self._result
+        result = self._follow()
         where = f"{result.topic}-{result.partition}" if result.topic else "handle"
         return f"<Delivery {where} {result.outcome.value}>"
 

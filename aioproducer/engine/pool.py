@@ -20,7 +20,9 @@ from aioproducer.engine.waiter import Waiter
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
+    from aioproducer.core.accumulator import Route
     from aioproducer.engine.hot import Delivery
+    from aioproducer.engine.ready import ReadyBatch
 
 __all__ = ["BufferPool", "Line", "Parked"]
 
@@ -55,9 +57,17 @@ class BufferPool:
 
 
 class Parked:
-    """A record that may have to wait, and the task that waits with it. `topic` None: a mark in a line, with no record."""
+    """A record that may have to wait, and the task that waits with it. `topic` None: a mark in a line, with no record.
+
+    Attributes:
+        asks: there is no record; somebody wants to know the topic.
+        chosen: the partition that the user's partitioner chose, on that route.
+        whole: in the place of one record, a batch that the user filled (a `ready.ReadyBatch`).
+    """
 
     __slots__ = (
+        "asks",
+        "chosen",
         "deadline",
         "delivery",
         "error",
@@ -71,6 +81,7 @@ class Parked:
         "topic",
         "value",
         "waiter",
+        "whole",
     )
 
     def __init__(
@@ -83,6 +94,8 @@ class Parked:
         timestamp_ms: int | None = None,
         headers: bytes = b"\0",
         size: int = 0,
+        asks: bool = False,
+        whole: ReadyBatch | None = None,
     ) -> None:
         self.topic = topic
         self.value = value
@@ -91,6 +104,9 @@ class Parked:
         self.timestamp_ms = timestamp_ms
         self.headers = headers
         self.size = size
+        self.asks = asks
+        self.whole = whole
+        self.chosen: tuple[Route, int] | None = None
         self.number = -1
         self.deadline = 0.0
         self.reason = ""
@@ -117,7 +133,9 @@ class Parked:
         try:
             await waiter
         finally:
-            self.waiter = self.value = self.key = None  # what was cancelled may stand in the line for a while: without its bytes
+            self.waiter = self.value = self.key = self.whole = (
+                None  # what was cancelled may stand in the line for a while: without its bytes
+            )
         if self.error is not None:
             raise self.error
 
@@ -161,8 +179,12 @@ class Line:
 
     def merge(self, others: list[Parked]) -> None:
         """Take in those of another line, each in its place among the calls."""
-        if others:
-            self._parked = deque(heapq.merge(self._parked, others, key=lambda parked: parked.number))
+        if not others:
+            return
+        behind: list[Parked] = []  # the rest need not be touched: with many topics at once, theirs come in the order of their calls
+        while self._parked and self._parked[-1].number > others[0].number:
+            behind.append(self._parked.pop())
+        self._parked.extend(heapq.merge(reversed(behind), others, key=lambda parked: parked.number))
 
     def pop(self) -> Parked:
         """The head leaves."""

@@ -44,11 +44,13 @@ class Outcome(enum.Enum):
     DONE = "done"  # acknowledged, and its metadata can be made at once
     FAILED = "failed"
     CANCELLED = "cancelled"
+    SPLIT = "split"  # the records are in smaller batches, each with a result of its own
 
 
 PENDING: Final = Outcome.PENDING
 ACKNOWLEDGED: Final = Outcome.ACKNOWLEDGED
 DONE: Final = Outcome.DONE
+SPLIT: Final = Outcome.SPLIT
 
 
 class Home:
@@ -87,6 +89,7 @@ class BatchResult:
         "_gone",
         "_key_sizes",
         "_late",
+        "_moved",
         "_placed",
         "_places",
         "_timestamps",
@@ -126,6 +129,7 @@ class BatchResult:
         self._timestamps: Sequence[int] | None = None
         self._unseen: Unseen | None = None
         self._late: list[Any] | None = None
+        self._moved: list[tuple[BatchResult, int]] = []  # where each record is since a split
         self._places: dict[Delivery, list[int]] | None = None  # of callbacks; made when the first is taken back
         self._placed = self._gone = 0
         self._context: Context | None = None
@@ -140,9 +144,38 @@ class BatchResult:
             return self.metadata(index)
         if self.outcome is ACKNOWLEDGED:
             return self.metadata(index)._replace(offset=-1)
+        if self.outcome is SPLIT:
+            result, index = self.place_of(index)
+            return result.get(index)
         error = self.failure()
         assert error is not None
         raise error
+
+    def get_many(self, first: int, count: int) -> Iterator[RecordMetadata]:
+        """`get` for a run of records; what it raises comes in the place of its record."""
+        if self.outcome is ACKNOWLEDGED:
+            self._read()
+        if self.outcome is not DONE:
+            return map(self.get, range(first, first + count))
+        end = first + count
+        timestamps = repeat(self.base_timestamp) if self._timestamps is None else self._timestamps[first:end]
+        columns = zip(
+            repeat(self.topic, count),
+            repeat(self.partition),
+            range(self.base_offset + first, self.base_offset + end),
+            timestamps,
+            repeat(self.timestamp_type),
+            self._key_sizes[first:end],
+            self._value_sizes[first:end],
+        )
+        return map(_new_tuple, repeat(RecordMetadata), columns)
+
+    async def wait(self) -> None:
+        """Until it ended, or was split."""
+        while self.outcome is PENDING:
+            future = self.home.loop.create_future()
+            self.futures = [*(self.futures or ()), future]
+            await future
 
     def failure(self) -> DeliveryError | None:
         """An error of the looker's own, None once acknowledged; raises while neither is known."""
@@ -180,12 +213,7 @@ class BatchResult:
         self._value_sizes = _numbers(values, self.count)
         self._timestamps = None
         if self.timestamp_type is _CREATE_TIME and runs != [0, 0]:
-            ends = [*runs[2::2], self.count]
-            self._timestamps = [
-                timestamp
-                for first, delta, end in zip(runs[0::2], runs[1::2], ends, strict=True)
-                for timestamp in repeat(self.base_timestamp + delta, end - first)
-            ]
+            self._timestamps = [self.base_timestamp + delta for delta in _deltas(runs, self.count)]
         self.kept = None
         if self.base_offset >= 0:
             self.outcome = DONE
@@ -205,6 +233,45 @@ class BatchResult:
         self.outcome = Outcome.FAILED
         self.error = error
         self._unseen = Unseen(self.home, error, self.count, seen=self.looked_at)
+
+    def split(self, groups: Sequence[Sequence[int]]) -> list[BatchResult]:
+        """The batch was cut into groups of its records: a result for each.
+
+        Callbacks move at once. Tasks that await a record are woken as if the batch had ended, and go on waiting where it is now.
+        """
+        assert self.kept is not None
+        deltas = _deltas(self.kept[2], self.count)
+        parts = [self._part(group, self.kept, deltas) for group in groups]
+        moved = {index: (part, at) for part, group in zip(parts, groups, strict=True) for at, index in enumerate(group)}
+        self._moved = [moved[index] for index in range(self.count)]
+        self.outcome, self.kept = SPLIT, None
+        callbacks, self.callbacks = self.callbacks, None
+        self._places, self._gone = None, 0
+        for delivery, callback, context in _triples(callbacks or ()):
+            part = delivery._follow()  # noqa: SLF001
+            if part.callbacks is None:
+                part.callbacks = []
+            part.callbacks += (delivery, callback, context)
+        return parts
+
+    def _part(self, group: Sequence[int], kept: Kept, deltas: Sequence[int]) -> BatchResult:
+        base = deltas[group[0]]
+        part = BatchResult(self.home, self.topic, self.partition, self.base_timestamp + base)
+        part.count = len(group)
+        part.looked_at = self.looked_at
+        runs: list[int] = []
+        for at, index in enumerate(group):
+            if not at or deltas[index] - base != runs[-1]:
+                runs += (at, deltas[index] - base)
+        part.kept = (_some(kept[0], group), _some(kept[1], group), runs)
+        return part
+
+    def place_of(self, index: int) -> tuple[BatchResult, int]:
+        """The result that a record of this batch has now, and the record's index there."""
+        result = self
+        while result.outcome is SPLIT:
+            result, index = result._moved[index]
+        return result, index
 
     def look(self) -> None:
         """Somebody sees, or will see, how it ends."""
@@ -298,6 +365,16 @@ def compact(lengths: list[bytes]) -> list[bytes] | bytes:
     """What records have in common once: their deliveries may be kept by the million."""
     different = set(lengths)
     return different.pop() if len(different) == 1 else lengths
+
+
+def _some(lengths: list[bytes] | bytes, group: Sequence[int]) -> list[bytes] | bytes:
+    return lengths if isinstance(lengths, bytes) else compact([lengths[index] for index in group])
+
+
+def _deltas(runs: Sequence[int], count: int) -> list[int]:
+    """Of each record, from runs of one timestamp."""
+    ends = [*runs[2::2], count]
+    return [delta for first, delta, end in zip(runs[0::2], runs[1::2], ends, strict=True) for delta in repeat(delta, end - first)]
 
 
 def _numbers(lengths: list[bytes] | bytes, count: int) -> Sequence[int]:

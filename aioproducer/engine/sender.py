@@ -5,39 +5,57 @@
 2. An answer frees its slot first, then ends its batches, then drains again; who waits is woken last.
 3. A batch's bytes stay counted until the connection is done with them, also when its records have failed long before.
 
-The rules are in `core`; this is the shell that has the loop. Knows nothing of how records come in, but for `intake`.
+The rules are in `core`, the bytes in `produce`; this is the shell that has the loop. Knows nothing of how records come in, but for `intake`.
 """
 
 from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
-from aioproducer.core.batch import Batch, Event, State
+from aioproducer.core.batch import Event
 from aioproducer.core.metadata import NO_ID
-from aioproducer.core.outcome import Action, fate, judge
+from aioproducer.core.outcome import TOO_LARGE, Action, fate, judge
+from aioproducer.core.splitting import in_halves, without
+from aioproducer.engine import produce
 from aioproducer.engine.alarm import Alarm
+from aioproducer.engine.explain import backlog, story, waits_for
+from aioproducer.engine.flush import Flush
+from aioproducer.engine.formats import Parcel, head, magic_of, produce_version, unpack
 from aioproducer.engine.intake import BATCH_OVERHEAD
-from aioproducer.errors import BrokerError, ConnectionLost, DeliveryError, KafkaError, ProtocolError, TransportError, broker_error
+from aioproducer.engine.produce import Told
+from aioproducer.errors import (
+    BrokerError,
+    ConnectionLost,
+    DeliveryError,
+    KafkaError,
+    ProtocolError,
+    RecordTooLarge,
+    TransportError,
+    broker_error,
+)
 from aioproducer.model import Acks, Compression
 from aioproducer.net.connection import Answer
-from aioproducer.records.record_batch import header
+from aioproducer.records.record_batch import OVERHEAD
 from aioproducer.wire.api import ApiKey
-from aioproducer.wire.schema import codec, message
+from aioproducer.wire.schema import codec
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.accumulator import Accumulator
     from aioproducer.core.backoff import Backoff
+    from aioproducer.core.batch import Batch
+    from aioproducer.core.splitting import Piece
     from aioproducer.engine.completions import Completions
     from aioproducer.engine.encoder import Encoder
+    from aioproducer.engine.guard import GuardedLoop
     from aioproducer.engine.hot import Way
     from aioproducer.engine.intake import Intake
     from aioproducer.engine.pool import BufferPool
+    from aioproducer.engine.produce import Asked
     from aioproducer.net.cluster import Cluster
     from aioproducer.net.connection import Connection
     from aioproducer.net.node import Node
@@ -45,8 +63,6 @@ if TYPE_CHECKING:
 __all__ = ["Sender"]
 
 _BURST_TURNS: Final = 8  # of a burst after which partial batches go too: a few ms; until then they fill instead
-_FIRST_WITH_TOPIC_IDS: Final = 13
-_FIRST_WITH_ZSTD: Final = 7
 
 
 class Sender:
@@ -55,7 +71,7 @@ class Sender:
     def __init__(
         self,
         config: ProducerConfig,
-        loop: AbstractEventLoop,
+        loop: GuardedLoop,
         way: Way,
         accumulator: Accumulator,
         pool: BufferPool,
@@ -71,6 +87,7 @@ class Sender:
         self._pool = pool
         self._completions = completions
         self._encoder = encoder
+        encoder.refuse = self._fail
         self._backoff = backoff
         self._chance = chance
         self._acks = cast("Acks", config.acks)
@@ -81,13 +98,20 @@ class Sender:
         self._is_closed = False
         self._flushes: list[Flush] = []
         self._waking = Alarm(loop, accumulator.next_wake, self._on_wake)
-        self._expiry = Alarm(loop, accumulator.next_expiry, self._on_expiry)
+        self._expiry = Alarm(loop, accumulator.next_expiry, self._on_expiry, is_patient=True)
 
-    def connect(self, intake: Intake, cluster: Cluster, urge: Callable[[Iterable[str]], None]) -> None:
-        """Name the parts that it works with; `urge` asks for fresh metadata."""
+    def connect(
+        self,
+        intake: Intake,
+        cluster: Cluster,
+        urge: Callable[[Iterable[str]], None],
+        hint: Callable[..., object] = lambda *_hint: False,
+    ) -> None:
+        """Name the parts that it works with; `urge` asks for fresh metadata, `hint` takes a leader that an answer named, a `LeaderHint`'s fields."""
         self._intake = intake
         self._cluster = cluster
         self._urge = urge
+        self._hint = hint
 
     # Turns
 
@@ -144,7 +168,8 @@ class Sender:
             if not batches:
                 node.slots.release()
                 return
-            self._encoder.encode(batches, lane, partial(self._submit, node, lane, batches))
+            magic = magic_of(lane, self._config.message_format_max)
+            self._encoder.encode(batches, magic, lane, partial(self._submit, node, lane, batches))
         if node.produce.connection is None and accumulator.has_ready(node_id) and not self._is_closed:
             node.want_produce()
 
@@ -170,21 +195,25 @@ class Sender:
                 self._fail(batch, error)
             self.turn()
             return
+        now = self._loop.time()
+        place = f"broker {node.broker.node_id} at {lane.where}"
         for batch in live:
             self._seal(batch)
+            batch.history.append((now, place))
         if self._intake.has_line:  # what compression saved is free
             self.turn()
-        body = codec("Produce.request", version).encode(self._request(live))
+        body = codec("Produce.request", version).encode(produce.request(live, self._acks, int(self._config.request_timeout_ms)))
         if self._acks is Acks.NONE:
-            lane.send_unanswered(ApiKey.PRODUCE, version, body, partial(self._on_written, node, lane, live))
+            lane.send_unanswered(ApiKey.PRODUCE, version, body, self._loop.guarded(partial(self._on_written, node, live)))
         else:
-            lane.send(ApiKey.PRODUCE, version, body, partial(self._on_answer, node, lane, live), self._request_timeout)
+            asked = produce.asked(live, version)
+            lane.send(ApiKey.PRODUCE, version, body, self._loop.guarded(partial(self._on_answer, node, lane, asked)), self._request_timeout)
 
     def _version(self, lane: Connection, batches: Sequence[Batch]) -> int:
-        version = lane.version_of(ApiKey.PRODUCE)
-        if version >= _FIRST_WITH_TOPIC_IDS and any(batch.cell.route.topic_id == NO_ID for batch in batches):
-            version = _FIRST_WITH_TOPIC_IDS - 1
-        if self._codec is Compression.ZSTD and version < _FIRST_WITH_ZSTD:
+        version = produce_version(lane, batches[0].magic)
+        if version >= produce.FIRST_WITH_TOPIC_IDS and any(batch.cell.route.topic_id == NO_ID for batch in batches):
+            version = produce.FIRST_WITH_TOPIC_IDS - 1
+        if self._codec is Compression.ZSTD and version < produce.FIRST_WITH_ZSTD:
             raise broker_error(
                 "UNSUPPORTED_COMPRESSION_TYPE", f"{lane.where} is older than Kafka 2.1 and knows no zstd: choose another compression_type"
             )
@@ -193,59 +222,50 @@ class Sender:
     def _seal(self, batch: Batch) -> None:
         assert batch.payload is not None
         if batch.header is None:
-            batch.header = header(batch.payload, batch.count, int(self._codec), batch.base_timestamp, batch.max_timestamp)
+            batch.header = head(batch, self._codec)
             self._intake.shrink(batch, len(batch.payload) + BATCH_OVERHEAD)
         batch.move(Event.SEND)
         batch.attempts += 1
         batch.on_wire = True
 
-    def _request(self, batches: Sequence[Batch]) -> Any:
-        topics: dict[str, Any] = {}
-        for batch in batches:
-            cell = batch.cell
-            topic = topics.get(cell.topic)
-            if topic is None:
-                topic = topics[cell.topic] = message("Produce.request.topics", name=cell.topic, topic_id=cell.route.topic_id, partitions=[])
-            topic.partitions.append(
-                message("Produce.request.topics.partitions", index=cell.partition, records=(batch.header, batch.payload))
-            )
-        return message(
-            "Produce.request",
-            acks=int(self._acks),
-            timeout_ms=int(self._config.request_timeout_ms),
-            topics=list(topics.values()),
-        )
-
     # Answers
 
-    def _on_answer(self, node: Node, lane: Connection, batches: Sequence[Batch], answer: Answer | TransportError) -> None:
+    def _on_answer(self, node: Node, lane: Connection, asked: Asked, answer: Answer | TransportError) -> None:
         node.slots.release()
-        stale: set[str] = set()
-        malformed: ProtocolError | None = None
-        if isinstance(answer, Answer):
-            try:
-                told = self._told(batches, answer.decode())
-            except ProtocolError as error:
-                malformed, told = error, [error] * len(batches)
-        else:
-            told = [answer] * len(batches)
-        for batch, outcome in zip(batches, told, strict=True):
-            if self._end_attempt(batch, outcome):
-                stale.add(batch.cell.topic)
+        error: TransportError | None = None
+        told: dict[Batch, Told] = {}
+        led: set[Batch] = set()
+        try:
+            if isinstance(answer, Answer):
+                told, led = self._read(node, asked, answer)
+            else:
+                error = answer
+        except ProtocolError as malformed:
+            error = malformed
+        told = told or {batch: Told(error) for batch in asked.values()}
+        stale = {batch.cell.topic for batch, outcome in told.items() if self._end_attempt(batch, outcome) and batch not in led}
         if stale:
             self._urge(stale)
-        if malformed is not None:
-            lane.abort(malformed)
-        self._go_on(node, batches)
+        if isinstance(answer, Answer) and error is not None:
+            lane.abort(error)
+        self._go_on(node, told)
 
-    def _on_written(self, node: Node, _lane: Connection, batches: Sequence[Batch], error: TransportError | Answer | None) -> None:
+    def _read(self, node: Node, asked: Asked, answer: Answer) -> tuple[dict[Batch, Told], set[Batch]]:
+        """What an answer says of each batch, and those whose new leader it told: nobody else needs to be asked for that (KIP-951)."""
+        decoded = answer.decode()
+        if decoded.throttle_time_ms > 0 and answer.version >= produce.FIRST_WITH_THROTTLE:
+            node.throttle(decoded.throttle_time_ms)
+        led = {batch for batch, hint in produce.hints(asked, decoded).items() if self._hint(*hint)}
+        return produce.read(asked, decoded), led
+
+    def _on_written(self, node: Node, batches: Iterable[Batch], error: TransportError | Answer | None) -> None:
         """acks=0: a request is done when it is handed to a transport that is not full."""
         node.slots.release()
         for batch in batches:
-            self._end_attempt(batch, error if isinstance(error, TransportError) else (-1, -1))
+            self._end_attempt(batch, Told(error if isinstance(error, TransportError) else None))
         self._go_on(node, batches)
 
-    def _go_on(self, node: Node, batches: Sequence[Batch]) -> None:
+    def _go_on(self, node: Node, batches: Iterable[Batch]) -> None:
         self.drain(node)
         node_id = node.broker.node_id
         if self._intake.has_line or any(batch.cell.leader != node_id for batch in batches):  # what waited for these may go elsewhere
@@ -253,43 +273,74 @@ class Sender:
         self._waking.check()
         self._completions.run()
 
-    def _told(self, batches: Sequence[Batch], answer: Any) -> list[Any]:
-        """What an answer says of each batch: (base offset, log append time), or an error. What it leaves out may have been written."""
-        by_place: dict[Any, Any] = {}
-        for topic in answer.topics:
-            for partition in topic.partitions:
-                by_place[topic.name or topic.topic_id, partition.index] = partition
-        told: list[Any] = []
-        for batch in batches:
-            cell = batch.cell
-            partition = by_place.get((cell.topic, cell.partition)) or by_place.get((cell.route.topic_id, cell.partition))
-            if partition is None:
-                told.append(ProtocolError(f"the answer left out {cell.topic}-{cell.partition}"))
-            elif partition.error_code:
-                told.append(broker_error(partition.error_code, partition.error_message))
-            else:
-                told.append((partition.base_offset, partition.log_append_time_ms))
-        return told
-
-    def _end_attempt(self, batch: Batch, outcome: tuple[int, int] | BrokerError | TransportError) -> bool:
+    def _end_attempt(self, batch: Batch, told: Told) -> bool:
         """One attempt is over; True: metadata is stale."""
         self._let_go(batch)
-        if batch.ended:
+        if batch.ended:  # it expired, and was told so: a late answer changes nothing (DLV-04)
             return False
-        if isinstance(outcome, tuple):
-            batch.result.complete(*outcome)
+        error = batch.error = told.error
+        if error is not None:
+            batch.history.append((self._loop.time(), error))
+        if error is None:
+            batch.result.complete(told.base_offset, told.log_append_time_ms)
             self._accumulator.end(batch, Event.ACKNOWLEDGE)
-            self._accumulator.succeeded(batch.cell)
+            self._accumulator.succeeded(batch)
             self._finish(batch)
             return False
-        verdict = judge(outcome)
+        verdict = judge(error, records=batch.count, named=len(told.refused))
         batch.may_be_written |= verdict.uncertain
         now = self._loop.time()
-        if verdict.action is Action.FAIL or now >= batch.expires_at:
-            self._fail(batch, outcome)
+        failures = batch.attempts - batch.spared
+        if verdict.action is Action.FAIL or now >= batch.expires_at or (verdict.action is Action.RETRY and failures > self._config.retries):
+            self._fail(batch, self._too_large(batch, error) or error)
+        elif verdict.action is Action.RETRY:
+            self._accumulator.requeue(batch, now + self._backoff.after(failures, self._chance()))
+        elif verdict.action is Action.SPLIT:
+            self._encoder.was_too_large(batch)
+            self._split(batch, in_halves(self._raw(batch), batch.base_timestamp, self._config.batch_size))
         else:
-            self._accumulator.requeue(batch, now + self._backoff.after(batch.attempts, self._chance()))
+            self._exclude(batch, error, told.refused)
         return verdict.refresh
+
+    # Splitting
+
+    def _raw(self, batch: Batch) -> bytes:
+        """The payload as it was before compression."""
+        return unpack(Parcel.of(batch), self._codec)
+
+    def _split(self, batch: Batch, pieces: Sequence[Piece]) -> list[Batch]:
+        """Smaller batches go in its place; who waits for its records waits for those."""
+        results = batch.result.split([piece.indexes for piece in pieces])
+        parts = self._accumulator.split(batch, list(zip(pieces, results, strict=True)))
+        self._pool.release(batch.credit)
+        batch.credit = 0
+        for part in parts:
+            part.credit = part.raw_size + BATCH_OVERHEAD
+            self._pool.take(part.credit)
+        batch.payload = batch.header = None
+        self._completions.add(batch.result)
+        for flush in self._flushes:
+            flush.split(batch, parts)
+        return parts
+
+    def _exclude(self, batch: Batch, error: BrokerError | TransportError, refused: Mapping[int, str | None]) -> None:
+        """The records that the broker named fail, each with its words; the others are sent again without them."""
+        assert isinstance(error, BrokerError)
+        parts = self._split(batch, without(self._raw(batch), batch.base_timestamp, refused))
+        for part, index in zip(parts, sorted(refused), strict=False):
+            self._fail(part, BrokerError(error.error, refused[index] or error.message))
+
+    def _too_large(self, batch: Batch, error: BrokerError | TransportError) -> RecordTooLarge | None:
+        """What a single record has met that its broker finds too large."""
+        if batch.count > 1 or not isinstance(error, BrokerError) or error.name not in TOO_LARGE:
+            return None
+        sent = OVERHEAD + len(batch.payload or b"")
+        cause = RecordTooLarge(
+            f"a record of {batch.raw_size} bytes, {sent} as it was sent, is more than the broker takes ({error}). "
+            f"Raise max.message.bytes of {batch.cell.topic!r}, compress, or send less."
+        )
+        cause.__cause__ = error
+        return cause
 
     def _let_go(self, batch: Batch) -> None:
         """The connection is done with the bytes of a batch."""
@@ -307,6 +358,8 @@ class Sender:
             reason or str(cause), topic=cell.topic, partition=cell.partition, persisted=fate(batch), attempts=batch.attempts
         )
         error.__cause__ = cause
+        end = f"failed: {error.reason}" + ("" if batch.on_wire else f"; it waited for {waits_for(batch, self._cluster)}")
+        error.history = story(batch, self._loop.time(), self._config.delivery_timeout_ms / 1000, end)
         self._accumulator.end(batch, Event.FAIL)
         batch.result.fail(error)
         self._finish(batch)
@@ -325,11 +378,10 @@ class Sender:
     def _on_expiry(self, now: float) -> None:
         for batch in self._accumulator.expired(now):
             node = self._cluster.node(batch.cell.leader)
-            cause: KafkaError = (
-                node.last_error if node is not None and node.last_error is not None else ConnectionLost("no acknowledgement")
-            )
+            cause = batch.error or (node and node.last_error) or ConnectionLost("no acknowledgement")
             where = "no leader is known" if batch.cell.leader < 0 else f"it was {batch.state}"
-            self._fail(batch, cause, f"not acknowledged within delivery_timeout_ms={self._config.delivery_timeout_ms:g}: {where} ({cause})")
+            timeout = f"delivery_timeout_ms={self._config.delivery_timeout_ms:g}"
+            self._fail(batch, cause, f"not acknowledged within {timeout}: {where} ({cause})")
         self.turn()
 
     def fail_all(self, cause: KafkaError) -> None:
@@ -339,6 +391,10 @@ class Sender:
         self._expiry.stop()
         for batch in list(self._accumulator.incomplete):
             self._fail(batch, cause)
+
+    def explain(self) -> list[str]:
+        """What the oldest batches wait for."""
+        return list(backlog(self._accumulator.incomplete, self._cluster, self._loop.time(), self._config.delivery_timeout_ms / 1000))
 
     # Flush
 
@@ -357,30 +413,3 @@ class Sender:
         """Nobody waits for it any more."""
         if flush in self._flushes:
             self._flushes.remove(flush)
-
-
-class Flush:
-    """The batches that one flush covers, and what became of their records."""
-
-    __slots__ = ("_batches", "_wake", "acknowledged", "failed", "pending")
-
-    def __init__(self, batches: Iterable[Batch], wake: Callable[[], None]) -> None:
-        self._batches = set(batches)
-        self._wake = wake
-        self.acknowledged = 0
-        self.failed = 0
-        self.pending = sum(batch.count for batch in self._batches)
-
-    def ended(self, batch: Batch) -> bool:
-        """Count a batch that ended; True: it was the last."""
-        if batch not in self._batches:
-            return False
-        self._batches.remove(batch)
-        self.pending -= batch.count
-        if batch.state is State.DONE:
-            self.acknowledged += batch.count
-        else:
-            self.failed += batch.count
-        if not self._batches:
-            self._wake()
-        return not self._batches

@@ -7,8 +7,9 @@ from typing import Any
 from aioproducer.core.accumulator import Accumulator, Cell
 from aioproducer.core.batch import Batch, Event
 from aioproducer.core.metadata import NO_ID, PartitionView, TopicView
+from aioproducer.core.splitting import Piece
 
-__all__ = ["FULL", "OpenBatch", "accumulator", "answered", "put", "sent", "topic"]
+__all__ = ["FULL", "OpenBatch", "accumulator", "answered", "put", "sent", "split", "topic"]
 
 RECORD_SIZE = 10
 
@@ -44,8 +45,8 @@ class OpenBatch:
         return b"".join(b"%10d" % record for record in self.records), min(self.records), max(self.records)
 
 
-def topic(*leaders: int, name: str = "t", topic_id: bytes = NO_ID) -> TopicView:
-    return TopicView(name, topic_id, tuple(PartitionView(leader, 0) for leader in leaders))
+def topic(*leaders: int, name: str = "t", topic_id: bytes = NO_ID, epoch: int = 0) -> TopicView:
+    return TopicView(name, topic_id, tuple(PartitionView(leader, epoch) for leader in leaders))
 
 
 def accumulator(*leaders: int, linger: float = 0.0, lifetime: float = 1000.0) -> tuple[Accumulator, list[Cell]]:
@@ -76,6 +77,15 @@ def answered(rules: Accumulator, batch: Batch, *, retry_at: float | None = None)
     rules.landed(batch)
     if retry_at is None:
         rules.end(batch, Event.ACKNOWLEDGE)
-        rules.succeeded(batch.cell)
+        rules.succeeded(batch)
     else:
         rules.requeue(batch, retry_at)
+
+
+def split(rules: Accumulator, batch: Batch) -> list[Batch]:
+    """A batch was answered: it is too large. It becomes two."""
+    rules.landed(batch)
+    assert isinstance(batch.payload, bytes)
+    half = batch.count // 2
+    halves = [(range(half), batch.payload[: half * RECORD_SIZE]), (range(half, batch.count), batch.payload[half * RECORD_SIZE :])]
+    return rules.split(batch, [(Piece(indexes, payload, 0, 0), None) for indexes, payload in halves])

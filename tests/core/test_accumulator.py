@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
-from batches import FULL, accumulator, answered, put, sent, topic
+from typing import TYPE_CHECKING
 
-from aioproducer.core import accumulator as module
+import pytest
+from batches import FULL, accumulator, answered, put, sent, split, topic
+
+from aioproducer.core import routes as module
 from aioproducer.core.accumulator import NOBODY, Accumulator
 from aioproducer.core.batch import Batch, Event, State
 from aioproducer.core.partitioner import murmur2
+
+if TYPE_CHECKING:
+    from aioproducer.core.metadata import TopicView
 
 
 def test_without_linger_an_open_batch_can_be_drained_at_once() -> None:
@@ -233,18 +238,23 @@ def test_one_at_a_time_goes_on_after_one_that_ended_otherwise() -> None:
     assert sent(rules, 1) == [second]
 
 
-def test_a_success_lets_the_rest_go_while_others_are_in_flight() -> None:
-    """On the same connection: nobody waits for the last of them."""
+def test_the_success_of_one_that_was_in_flight_beside_a_failed_one_proves_nothing() -> None:
+    """Only the retried one's does: else it would go with those behind it, and could be refused once more between them."""
     rules, (cell,) = accumulator(1)
     batches = []
-    for record in range(3):
+    for record in range(4):
         batches.append(put(rules, cell, record))
         rules.close(cell)
+    for _ in range(3):
         sent(rules, 1)
     answered(rules, batches[0], retry_at=0.0)
-    assert sent(rules, 1) == []
     answered(rules, batches[1])
+    assert sent(rules, 1) == [], "the third is still in flight"
+    answered(rules, batches[2])
     assert sent(rules, 1) == [batches[0]]
+    assert sent(rules, 1) == []
+    answered(rules, batches[0])
+    assert sent(rules, 1) == [batches[3]]
 
 
 def test_a_batch_backs_off() -> None:
@@ -290,6 +300,92 @@ def test_a_leader_may_move_during_a_pause() -> None:
     assert not rules.has_ready(2)
     rules.wake(50.0)
     assert sent(rules, 2) == [batch]
+
+
+@pytest.mark.parametrize("when", ["while it waits", "while it is in flight"])
+def test_an_election_ends_the_pause(when: str) -> None:
+    """LDR-02: the one that it was sent to last is not the one that it is sent to next; in the later attempts the pause holds."""
+    rules, (cell,) = accumulator(1)
+    rules.install(topic(1, epoch=4))
+    batch = put(rules, cell)
+    sent(rules, 1)
+    if when == "while it waits":
+        answered(rules, batch, retry_at=50.0)
+        assert not rules.has_ready(1)
+        rules.install(topic(2, epoch=5))
+    else:
+        rules.install(topic(2, epoch=5))
+        answered(rules, batch, retry_at=50.0)
+    assert sent(rules, 2) == [batch]
+    answered(rules, batch, retry_at=60.0)
+    rules.install(topic(2, epoch=5))
+    assert not rules.has_ready(2)
+    rules.wake(60.0)
+    assert sent(rules, 2) == [batch]
+
+
+@pytest.mark.parametrize("leader", [1, 2, NOBODY])
+def test_what_is_no_later_election_leaves_the_pause(leader: int) -> None:
+    """A broker that is behind tells of the last one; or nobody was elected."""
+    rules, (cell,) = accumulator(1)
+    rules.install(topic(1, epoch=4))
+    batch = put(rules, cell)
+    sent(rules, 1)
+    answered(rules, batch, retry_at=50.0)
+    rules.install(topic(leader, epoch=5 if leader == NOBODY else 4))
+    assert not rules.has_ready(leader)
+
+
+def test_a_batch_that_was_split() -> None:
+    """Its parts go in order and one at a time, for each may be too large again, ahead of what came after; they expire when it would have."""
+    rules, (cell,) = accumulator(1, lifetime=10)
+    batches = []
+    for record in range(3):
+        put(rules, cell, 2 * record, now=100 + record)
+        batches.append(put(rules, cell, 2 * record + 1))
+        rules.close(cell)
+    sent(rules, 1)
+    answered(rules, batches[0])
+    sent(rules, 1)
+    batches[1].may_be_written = True
+    first, second = split(rules, batches[1])
+    assert (batches[1].state, batches[1].ended) == (State.SPLIT, True)
+    assert [(part.state, part.count, part.payload, part.number) for part in (first, second)] == [
+        (State.READY, 1, b"         2", (2, 0)),
+        (State.READY, 1, b"         3", (2, 1)),
+    ]
+    assert all((part.may_be_written, part.attempts, part.spared) == (True, batches[1].attempts, 1) for part in (first, second))
+    assert list(cell.closed) == [first, second, batches[2]]
+    assert list(rules.incomplete) == [first, second, batches[2]]
+    assert rules.expired(110) == []
+    assert rules.expired(111) == [first, second]
+    assert [sent(rules, 1), sent(rules, 1)] == [[first], []]
+    answered(rules, first)
+    assert [sent(rules, 1), sent(rules, 1)] == [[second], []]
+    assert rules.next_expiry() == 111
+    answered(rules, second)
+    assert sent(rules, 1) == [batches[2]]
+    assert rules.next_expiry() == 112
+
+
+def test_a_part_that_was_split_again() -> None:
+    """Its parts stand before its brother, and all of them for the batch of the beginning."""
+    rules, (cell,) = accumulator(1, lifetime=10)
+    for record in range(4):
+        batch = put(rules, cell, record, now=100)
+    later = put(rules, cell, 4)
+    rules.close(cell)
+    sent(rules, 1)
+    left, right = split(rules, batch)
+    assert sent(rules, 1) == [left]
+    parts = split(rules, left)
+    assert [part.number for part in (*parts, right)] == [(1, 0, 0), (1, 0, 1), (1, 1)]
+    assert list(rules.incomplete) == [*parts, right]
+    for part in (*parts, right):
+        assert sent(rules, 1) == [part]
+        answered(rules, part)
+    assert later is batch
+    assert (list(rules.incomplete), rules.next_expiry()) == ([], None)
 
 
 def test_what_expires() -> None:
@@ -365,16 +461,18 @@ def test_remembered_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_more_partitions() -> None:
-    """Cells stay, keys are placed anew, and the sticky partition is chosen anew."""
+    """Another route, with nothing of the old placement; the partitions keep their batches."""
     rules, (cell,) = accumulator(1)
-    route = rules.routes["t"]
-    _ = route.by_key[b"key"]
-    route.sticky = cell
+    before = rules.routes["t"]
+    _ = before.by_key[b"key"]
+    before.sticky = cell
     batch = put(rules, cell)
-    assert rules.install(topic(1, 2, 1)) is route
+    route = rules.install(topic(1, 2, 1))
+    assert rules.routes["t"] is route is not before
     assert route.cells[0] is cell
-    assert [(cell.partition, cell.leader) for cell in route.cells] == [(0, 1), (1, 2), (2, 1)]
+    assert [(cell.partition, cell.leader, cell.route) for cell in route.cells] == [(0, 1, route), (1, 2, route), (2, 1, route)]
     assert (route.by_key, route.sticky) == ({}, None)
+    assert {route.by_key[b"%d" % number].partition for number in range(50)} == {0, 1, 2}
     assert sent(rules, 1) == [batch]
 
 
@@ -389,22 +487,63 @@ def test_the_same_partitions_told_again() -> None:
     assert route.sticky is cell
 
 
+def known(*leaders: int) -> TopicView:
+    return topic(*leaders, topic_id=b"sixteen bytes id")
+
+
+def test_a_topic_made_anew() -> None:
+    """Another id makes another route, also with as many partitions; its elections are counted anew."""
+    rules, (cell,) = accumulator(1)
+    before = rules.install(topic(1, topic_id=b"sixteen bytes id", epoch=7))
+    before.sticky = cell
+    batch = put(rules, cell)
+    route = rules.install(topic(2, topic_id=b"another topic id", epoch=0))
+    assert (route is before, route.sticky, route.topic_id, cell.route) == (False, None, b"another topic id", route)
+    assert (cell.leader, cell.epoch) == (2, 0)
+    assert sent(rules, 2) == [batch]
+
+
 def test_fewer_partitions_of_a_topic_made_anew() -> None:
-    """No record goes to a partition that is no more; what stands there is still tried."""
+    """No record goes to a partition that is no more; what stands there is still tried, and goes on when the partition comes back."""
     rules, (_, gone) = accumulator(1, 1)
-    route = rules.routes["t"]
-    batch = put(rules, gone)
-    route.sticky = gone
-    rules.install(topic(1, topic_id=b"another topic id"))
+    before = rules.install(known(1, 1))
+    before.sticky = gone
+    put(rules, gone, 1)
+    rules.close(gone)
+    put(rules, gone, 2)
+    route = rules.install(topic(2, topic_id=b"another topic id"))
     assert len(route.cells) == 1
-    assert route.sticky is None
+    assert (route.sticky, route.gone, gone.open) == (None, [gone], FULL)
     assert {route.by_key[b"%d" % number].partition for number in range(20)} == {0}
-    assert sent(rules, 1) == [batch]
+    assert [batch.payload for batch in sent(rules, 2)] == [b"         1"], "at a broker that says what is the matter"
+    again = rules.install(topic(2, 3, topic_id=b"another topic id"))
+    assert (again.cells[1], again.gone, gone.leader) == (gone, [], 3)
+
+
+def test_a_partition_that_is_no_more_is_forgotten_with_its_last_batch() -> None:
+    """Nothing waits for it."""
+    rules, (_, gone) = accumulator(1, 1)
+    rules.install(known(1, 1))
+    batch = put(rules, gone)
+    rules.install(topic(1, topic_id=b"another topic id"))
+    rules.end(batch, Event.FAIL)
+    assert rules.install(topic(1, 1, 1, topic_id=b"another topic id")).cells[1] is gone
+    rules.install(topic(1, topic_id=b"the third one id"))
+    assert rules.routes["t"].gone == []
+
+
+def test_which_partitions_are_available() -> None:
+    """Those that have a leader now."""
+    rules, _ = accumulator(1, NOBODY, 2)
+    assert rules.routes["t"].available == (0, 2)
+    assert rules.install(topic(NOBODY, 1, 2)).available == (1, 2)
 
 
 def test_a_topic_id_stays_known() -> None:
-    """An older broker tells none; that does not make it unknown."""
+    """An older broker tells none; that does not make it unknown, nor is it another topic when the first broker tells one."""
     rules, _ = accumulator(1)
+    before = rules.routes["t"]
+    assert rules.install(topic(1, topic_id=b"sixteen bytes id")) is before
     assert rules.install(topic(1, topic_id=b"sixteen bytes id")).topic_id == b"sixteen bytes id"
     assert rules.install(topic(1)).topic_id == b"sixteen bytes id"
     assert rules.install(topic(1, topic_id=b"another topic id")).topic_id == b"another topic id"

@@ -12,6 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from aioproducer.core.accumulator import NOBODY, Accumulator, Cell
 from aioproducer.core.batch import Batch, Event, State
+from aioproducer.core.metadata import PartitionView, TopicView
+from aioproducer.core.splitting import Piece
 
 BROKERS = (1, 2)
 LIFETIME = 40.0
@@ -28,6 +30,8 @@ class Accumulating(RuleBasedStateMachine):
         self.closings: Counter[Batch] = Counter()
         self.rules = Accumulator(FULL, linger=linger, lifetime=LIFETIME, on_close=lambda batch: self.closings.update([batch]))
         self.leaders = [1] * PARTITIONS
+        self.epochs = [0] * PARTITIONS
+        self.sent_in: dict[Batch, int] = {}
         self.cells: list[Cell] = self.rules.install(topic(*self.leaders)).cells
         self.appended = 0
         self.opened_at: dict[Batch, float] = {}  # in order
@@ -37,7 +41,8 @@ class Accumulating(RuleBasedStateMachine):
         self.flying: dict[Cell, list[Batch]] = {cell: [] for cell in self.cells}
         self.pause_until: dict[Cell, float] = {}
         self.is_suspect: dict[Cell, bool] = dict.fromkeys(self.cells, False)
-        self.highest_sent: dict[Cell, int] = dict.fromkeys(self.cells, 0)
+        self.highest_sent: dict[Cell, tuple[int, ...]] = dict.fromkeys(self.cells, (0,))
+        self.sent_alone: dict[Batch, bool] = {}
 
     # What happens
 
@@ -83,12 +88,14 @@ class Accumulating(RuleBasedStateMachine):
         assert batch is expected, "not the oldest that stands there"
         assert (batch.state, batch.held, cell.leader) == (State.ENCODING, True, node)
         assert self.pause_until.get(cell, 0.0) <= self.now, "it was to wait longer"
+        self.sent_alone[batch] = self.is_suspect[cell]
+        self.sent_in[batch] = self.epochs[cell.partition]
         if self.is_suspect[cell]:
             assert not self.flying[cell], "one at a time after a failure"
         assert batch.number > self.highest_sent[cell], "the order changed, and nothing between failed"
 
     @precondition(lambda self: any(self.requests.values()))
-    @rule(data=st.data(), outcome=st.sampled_from(["ok", "ok", "retry", "fail"]), pause=st.sampled_from([0.0, 1.0, 20.0]))
+    @rule(data=st.data(), outcome=st.sampled_from(["ok", "ok", "retry", "fail", "split"]), pause=st.sampled_from([0.0, 1.0, 20.0]))
     def answer(self, data: st.DataObject, outcome: str, pause: float) -> None:
         """The oldest request of a connection."""
         node = data.draw(st.sampled_from([node for node, requests in self.requests.items() if requests]))
@@ -98,8 +105,10 @@ class Accumulating(RuleBasedStateMachine):
             elif outcome == "ok":
                 self.flying[batch.cell].remove(batch)
                 answered(self.rules, batch)
-                self.is_suspect[batch.cell] = False
-            elif outcome == "retry":
+                self.is_suspect[batch.cell] &= not self.sent_alone[batch]
+            elif outcome == "split" and len(self.records[batch]) > 1:
+                self.split(batch)
+            elif outcome in {"retry", "split"}:
                 self.retry(batch, self.now + pause if pause else 0.0)
             else:
                 self.land(batch)
@@ -116,13 +125,18 @@ class Accumulating(RuleBasedStateMachine):
                 self.retry(batch, self.now + pause if pause else 0.0)
         self.lanes[node] = f"{node}, after {self.lanes[node]}"[:50] + str(self.appended)
 
-    @rule(partition=st.integers(0, PARTITIONS - 1), leader=st.sampled_from([*BROKERS, NOBODY]))
-    def elect(self, partition: int, leader: int) -> None:
+    @rule(partition=st.integers(0, PARTITIONS - 1), leader=st.sampled_from([*BROKERS, NOBODY]), is_told=st.booleans())
+    def elect(self, partition: int, leader: int, is_told: bool) -> None:
+        """A later election ends a pause; an old broker does not tell of which election a leader is."""
         cell = self.cells[partition]
+        self.epochs[partition] += is_told
+        if is_told and leader != NOBODY:
+            self.pause_until.pop(cell, None)
         if leader != self.leaders[partition] and self.flying[cell]:
             self.is_suspect[cell] = True
         self.leaders[partition] = leader
-        self.rules.install(topic(*self.leaders))
+        views = zip(self.leaders, self.epochs, strict=True)
+        self.rules.install(TopicView("t", partitions=tuple(PartitionView(leader, epoch) for leader, epoch in views)))
 
     @rule(seconds=st.sampled_from([0.5, 3.0, 7.0, 30.0]))
     def wait(self, seconds: float) -> None:
@@ -209,14 +223,14 @@ class Accumulating(RuleBasedStateMachine):
         for node in BROKERS:
             self.lose_connection(node, 0.0)
         for partition in range(PARTITIONS):
-            self.elect(partition, 1)
+            self.elect(partition, 1, is_told=True)
         self.rules.wake(self.now + 50)
         self.flush()
         while batches := self.rules.drain(1, "the last", 1000):
             for batch in batches:
                 batch.move(Event.SEND)
                 answered(self.rules, batch)
-        assert not self.rules.incomplete
+        assert not list(self.rules.incomplete)
 
     # Words
 
@@ -228,14 +242,39 @@ class Accumulating(RuleBasedStateMachine):
         self.flying[batch.cell].remove(batch)
         self.rules.landed(batch)
 
+    def split(self, batch: Batch) -> None:
+        """Its first record, and the others."""
+        cell: Any = batch.cell
+        self.land(batch)
+        records = self.records[batch]
+        pieces = [
+            Piece(range(len(some)), b"".join(b"%10d" % record for record in some), some[0], some[-1]) for some in (records[:1], records[1:])
+        ]
+        parts = self.rules.split(batch, [(piece, None) for piece in pieces])
+        self.records.update(zip(parts, (records[:1], records[1:]), strict=True))
+        self.opened_at = in_its_place(self.opened_at, batch, parts)
+        self.closings.update(parts)
+        self.is_suspect[cell] = True
+        self.highest_sent[cell] = min(self.highest_sent[cell], before(batch))
+
     def retry(self, batch: Batch, retry_at: float) -> None:
         cell: Any = batch.cell
         self.flying[cell].remove(batch)
         answered(self.rules, batch, retry_at=retry_at)
         self.is_suspect[cell] = True
-        self.highest_sent[cell] = min(self.highest_sent[cell], batch.number - 1)
-        if retry_at:
+        self.highest_sent[cell] = min(self.highest_sent[cell], before(batch))
+        if retry_at and self.sent_in[batch] == self.epochs[cell.partition]:
             self.pause_until[cell] = max(self.pause_until.get(cell, 0.0), retry_at)
+
+
+def before(batch: Batch) -> tuple[int, ...]:
+    """A number just below that of a batch and of what it may be split into."""
+    return (*batch.number[:-1], batch.number[-1] - 1, 1 << 30)
+
+
+def in_its_place(ages: dict[Batch, float], batch: Batch, parts: list[Batch]) -> dict[Batch, float]:
+    """The parts of a batch are as old as it."""
+    return {each: age for key, age in ages.items() for each in (parts if key is batch else (key,))}
 
 
 TestAccumulating = Accumulating.TestCase

@@ -18,6 +18,7 @@ ROWS = [
     (State.ENCODING, Event.FAIL, State.FAILED),
     (State.IN_FLIGHT, Event.RETRY, State.READY),
     (State.IN_FLIGHT, Event.ACKNOWLEDGE, State.DONE),
+    (State.IN_FLIGHT, Event.SPLIT, State.SPLIT),
     (State.IN_FLIGHT, Event.FAIL, State.FAILED),
 ]
 ALLOWED = {(state, event) for state, event, _ in ROWS}
@@ -36,18 +37,18 @@ def test_a_batch_goes_on(state: State, event: Event, after: State) -> None:
 
 @pytest.mark.parametrize(("state", "event"), REFUSED, ids=_named)
 def test_a_batch_cannot_go_where_its_state_does_not_lead(state: State, event: Event) -> None:
-    """Above all it ends once: nothing leads out of done and failed."""
+    """Above all it ends once: nothing leads out of done, failed and split."""
     with pytest.raises(InvalidTransition, match=f"a batch that is {state} cannot {event}"):
         next_state(state, event)
 
 
 @pytest.mark.parametrize("state", State, ids=_named)
 def test_which_states_are_ends(state: State) -> None:
-    """Acknowledged and failed."""
+    """Acknowledged, failed, and split into others."""
     rules, (cell,) = accumulator(1)
     batch = put(rules, cell)
     batch.state = state
-    assert batch.ended is (state in {State.DONE, State.FAILED})
+    assert batch.ended is (state in {State.DONE, State.FAILED, State.SPLIT})
 
 
 def test_a_new_batch_is_open_and_was_nowhere() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles import MURMURS
+from murmurs import MURMURS
 
 from aioproducer.core import partitioner as module
 from aioproducer.core.partitioner import murmur2

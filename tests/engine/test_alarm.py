@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import socket
+import time
+from typing import TYPE_CHECKING
 
 import pytest
 import uvloop
 
 from aioproducer.engine.alarm import Alarm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.mark.asyncio
@@ -77,3 +83,57 @@ async def test_once_stopped_it_never_rings() -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert rung == []
+
+
+@pytest.mark.parametrize("factory", [asyncio.SelectorEventLoop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("is_patient", [True, False])
+def test_a_patient_one_rings_after_the_sockets_were_read(*, factory: Callable[[], asyncio.AbstractEventLoop], is_patient: bool) -> None:
+    """What came while another timer of the same turn held the loop is there when it judges; it judges as of the time of its own timer."""
+    seen: list[str] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        here, there = socket.socketpair()
+        rung = loop.create_future()
+        deadline = loop.time() + 0.002
+
+        def read() -> None:
+            here.recv(1)
+            seen.append("read")
+            loop.remove_reader(here)
+
+        def ring(now: float) -> None:
+            assert deadline <= now <= loop.time()
+            seen.append("rung")
+            rung.set_result(None)
+
+        with here, there:
+            loop.add_reader(here, read)
+            loop.call_at(deadline - 0.001, there.send, b"x")
+            Alarm(loop, lambda: None if rung.done() else deadline, ring, is_patient=is_patient).check()
+            time.sleep(0.004)  # noqa: ASYNC251  both timers are due in one turn
+            await rung
+            while len(seen) < 2:
+                await asyncio.sleep(0)
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main())
+    assert seen == (["read", "rung"] if is_patient else ["rung", "read"])
+
+
+@pytest.mark.parametrize("turns", range(5))
+@pytest.mark.asyncio
+async def test_a_patient_one_can_be_stopped_while_it_waits_for_the_sockets(turns: int) -> None:
+    """In whichever turn: then it rings no more."""
+    loop = asyncio.get_running_loop()
+    rung: list[float] = []
+    deadline = loop.time()
+    alarm = Alarm(loop, lambda: deadline if not rung else None, rung.append, is_patient=True)
+    alarm.check()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    alarm.stop()
+    before = len(rung)
+    for _ in range(6):
+        await asyncio.sleep(0)
+    assert len(rung) == before <= (turns > 3)

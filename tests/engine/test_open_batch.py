@@ -72,3 +72,67 @@ def test_the_sentinel_takes_nothing() -> None:
         assert FULL.append(timestamp_ms, None, b"") is None
         assert FULL.append_record(timestamp_ms, b"k", b"v", b"\0") is None
     assert FULL.count == 0
+
+
+@given(
+    sizes=st.lists(
+        st.tuples(st.sampled_from([0, 1, 50, 55, 56, 57, 63, 64, 200]), st.sampled_from([0, 3, 63, 64])), min_size=1, max_size=200
+    ),
+    uniform=st.booleans(),
+    keyed=st.booleans(),
+    before=st.sampled_from([0, 1, 60, 64, 100]),
+    room=st.sampled_from([0, 20, 1_000, 4_096, 1_000_000]),
+    timestamp_ms=st.sampled_from([1_000, 1_500]),
+)
+def test_many_at_once_are_the_same_bytes_as_one_by_one(
+    sizes: list[tuple[int, int]], uniform: bool, keyed: bool, before: int, room: int, timestamp_ms: int
+) -> None:
+    """As many as there is room for, however they are cut; what their deliveries are made of, too."""
+    loop = asyncio.new_event_loop()
+    try:
+        home = Home(loop, lambda _error, _count: None)
+        one, many = (OpenBatch(BatchResult(home, "orders", 0, 1_000), 1_000, room + 10 * before) for _ in range(2))
+        for batch in (one, many):
+            for _ in range(before):
+                assert batch.append(1_000, None, b"") is not None
+        if uniform:
+            sizes = [sizes[0]] * len(sizes)
+        values = [bytes([at % 256]) * size for at, (size, _) in enumerate(sizes)]
+        keys = [bytes([at % 256]) * size for at, (_, size) in enumerate(sizes)] if keyed else None
+        fitted = 0
+        for key, value in zip(keys or [None] * len(values), values, strict=True):
+            if one.append(timestamp_ms, key, value) is None:
+                break
+            fitted += 1
+        at = 0
+        while at < len(values) and (count := many.append_many(timestamp_ms, keys, values, at)):
+            at += count
+        assert at == fitted
+        assert many.count == one.count
+        if many.count:
+            assert many.close() == one.close()
+            assert many.result.kept == one.result.kept
+    finally:
+        loop.close()
+
+
+def test_many_at_once_end_where_the_table_of_indices_does() -> None:
+    """A batch takes no more than its varints reach; a full one takes nothing."""
+    loop = asyncio.new_event_loop()
+    try:
+        batch = OpenBatch(BatchResult(Home(loop, lambda _error, _count: None), "orders", 0, 1_000), 1_000, 10_000_000)
+        values = [b""] * 40_000
+        at = 0
+        while count := batch.append_many(1_000, None, values, at):
+            at += count
+        assert at == batch.count == 32_768
+        assert FULL.append_many(1_000, None, values, 0) == 0
+        assert len(read_batches_of(batch)) == 32_768
+    finally:
+        loop.close()
+
+
+def read_batches_of(batch: OpenBatch) -> list[Any]:
+    payload, base, highest = batch.close()
+    (read,) = read_batches(header(payload, batch.count, 0, base, highest) + payload)
+    return list(read.check())

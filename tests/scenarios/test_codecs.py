@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Any
 
 import pytest
 from whole import running
@@ -83,14 +84,16 @@ async def test_records_that_expire_while_they_are_compressed_give_their_memory_b
     began, go_on = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def slowly(codec: Compression, payloads: list[bytes]) -> list[bytes]:
+    pack_all = encoder._pack_all
+
+    def slowly(*work: Any) -> list[bytes | BrokerError]:
         if not go_on.is_set():
             loop.call_soon_threadsafe(began.set)
             asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result(20)
-        return [encoder.compress(codec, payload) for payload in payloads]
+        return pack_all(*work)
 
     monkeypatch.setattr(encoder, "_AT_ONCE", dict.fromkeys(encoder._AT_ONCE, 0))
-    monkeypatch.setattr(encoder, "_compress_all", slowly)
+    monkeypatch.setattr(encoder, "_pack_all", slowly)
     async with running(compression_type="gzip", delivery_timeout_ms=30, request_timeout_ms=30) as (cluster, producer):
         delivery = await producer.send("orders", b"v" * 3000, partition=0)
         await began.wait()
@@ -118,3 +121,24 @@ async def test_stop_while_the_thread_compresses_ends_cleanly(monkeypatch: pytest
         await asyncio.sleep(0)
     assert all(delivery.done() for delivery in deliveries)
     assert [delivery for delivery in deliveries if delivery.exception() is None] != deliveries
+
+
+@pytest.mark.parametrize(("codec", "most"), [("none", 2_000), ("zstd", 200_000)])
+@pytest.mark.asyncio
+async def test_batch_size_is_reckoned_in_compressed_bytes(codec: str, most: int) -> None:
+    """As in Java: where records compress well, a batch takes more and more of them, until a broker finds one too large."""
+    async with running(compression_type=codec, batch_size=2_000, linger_ms=1) as (cluster, producer):
+
+        async def largest(records: int) -> int:
+            """Raw bytes of the largest batch of so many records, nearly."""
+            before = len(cluster.log("orders", 0).batches())
+            await asyncio.gather(*[await producer.send("orders", b"v" * 100, partition=0) for _ in range(records)])
+            return max(batch.count for batch in cluster.log("orders", 0).batches()[before:]) * 100
+
+        assert await largest(200) <= 2_200
+        grown = [await largest(2_000) for _ in range(8)][-1]
+        assert grown <= most
+        assert grown > 4_000 or codec == "none"
+        cluster.fail("Produce", "MESSAGE_TOO_LARGE")
+        await largest(100)
+        assert await largest(200) <= 2_200

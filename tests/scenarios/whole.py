@@ -5,41 +5,17 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
-import selectors
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from aioproducer import Producer
 from aioproducer.testing import FakeCluster
+from aioproducer.testing.jumping import JumpingLoop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
 __all__ = ["JumpingLoop", "assert_nothing_left", "jumping", "running", "turns"]
-
-
-class _JumpingSelector(selectors.DefaultSelector):
-    """Instead of waiting for the next timer, lets the loop's clock jump to it."""
-
-    jumped = 1000.0
-
-    def select(self, timeout: float | None = None) -> Any:
-        ready = super().select(0)
-        if not ready:
-            assert timeout is not None, "every task waits and no timer runs: a deadlock"
-            self.jumped += timeout
-        return ready
-
-
-class JumpingLoop(asyncio.SelectorEventLoop):
-    """Nothing in it may need a socket or a thread."""
-
-    def __init__(self) -> None:
-        self._clock = _JumpingSelector()
-        super().__init__(self._clock)
-
-    def time(self) -> float:
-        return self._clock.jumped
 
 
 def jumping(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

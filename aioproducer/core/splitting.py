@@ -1,0 +1,90 @@
+"""A batch cut into smaller ones: which records go together, and their bytes. Knows nothing of why, or of codecs.
+
+A record keeps its bytes, key to headers, and its time; only its place in a batch is written anew (java-producer.md BAT-03..06).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aioproducer.records.record_batch import unvarint, varint
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+__all__ = ["Piece", "in_halves", "without"]
+
+_CONTINUES: Final = 0x80  # this byte of a varint is not its last
+
+
+class Piece(NamedTuple):
+    """A smaller batch: which of the records it has, and its uncompressed bytes."""
+
+    indexes: Sequence[int]
+    payload: bytes
+    base_timestamp: int
+    max_timestamp: int
+
+
+class _Record(NamedTuple):
+    """One record's time, and its bytes behind the offset delta; `size` is what it takes now."""
+
+    delta: int
+    rest: bytes
+    size: int
+
+
+def in_halves(payload: bytes, base_timestamp: int, most: int) -> list[Piece]:
+    """Pieces of at most `most` bytes and at most half of `payload`, though never of less than a record (KAFKA-8350)."""
+    records = _read(payload)
+    limit = min(most, len(payload) // 2)
+    groups: list[list[int]] = []
+    size = limit + 1
+    for index, record in enumerate(records):
+        size += record.size
+        if size > limit:
+            groups.append([])
+            size = record.size
+        groups[-1].append(index)
+    return [_piece(records, group, base_timestamp) for group in groups]
+
+
+def without(payload: bytes, base_timestamp: int, bad: Collection[int]) -> list[Piece]:
+    """First each of the records that are bad alone, then what is left of the batch, if anything."""
+    records = _read(payload)
+    rest = [index for index in range(len(records)) if index not in bad]
+    groups = [[index] for index in sorted(bad)] + ([rest] if rest else [])
+    return [_piece(records, group, base_timestamp) for group in groups]
+
+
+def _read(payload: bytes) -> list[_Record]:
+    """Our own encoder's bytes: nothing of it needs a check."""
+    records = []
+    at = 0
+    while at < len(payload):
+        began = at
+        length, at = _varint(payload, at)
+        end = at + length
+        delta, at = _varint(payload, at + 1)  # after the attributes, which are always 0
+        _, at = _varint(payload, at)
+        records.append(_Record(delta, payload[at:end], end - began))
+        at = end
+    return records
+
+
+def _varint(payload: bytes, at: int) -> tuple[int, int]:
+    end = at
+    while payload[end] & _CONTINUES:
+        end += 1
+    return unvarint(payload[at : end + 1]), end + 1
+
+
+def _piece(records: Sequence[_Record], group: Sequence[int], base_timestamp: int) -> Piece:
+    base = records[group[0]].delta
+    parts: list[bytes] = []
+    for place, index in enumerate(group):
+        record = records[index]
+        body = b"\0" + varint(record.delta - base) + varint(place) + record.rest
+        parts += (varint(len(body)), body)
+    latest = max(records[index].delta for index in group)
+    return Piece(group, b"".join(parts), base_timestamp + base, base_timestamp + latest)

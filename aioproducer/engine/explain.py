@@ -1,0 +1,73 @@
+"""What happened to a batch, and what everything waits for, in words. Knows nothing of keys, values or headers.
+
+A batch keeps two entries for each attempt (where it went, what was said of it); nothing is kept per record, and words are made only
+when somebody asks, or when a batch fails.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.core.batch import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from aioproducer.core.batch import Batch
+    from aioproducer.net.cluster import Cluster
+
+__all__ = ["backlog", "story", "waits_for"]
+
+_FIRST: Final = 6  # entries of a long story that are told, and
+_LAST: Final = 14
+_MOST: Final = 20  # batches of a backlog that are told of
+
+
+def story(batch: Batch, now: float, lifetime: float, end: str) -> tuple[str, ...]:
+    """The life of a batch, a line for each change of its state, with seconds since it was opened."""
+    born = batch.expires_at - lifetime
+    lines = [f"{batch.cell.topic}-{batch.cell.partition}, a batch of {batch.count} records:", _line(0.0, "queued")]
+    history = batch.history
+    told = [_line(when - born, f"sent to {what}" if isinstance(what, str) else f"{type(what).__name__}: {what}") for when, what in history]
+    if len(told) > _FIRST + _LAST:
+        told[_FIRST:-_LAST] = [f"           ... {len(told) - _FIRST - _LAST} lines more ..."]
+    return (*lines, *told, _line(now - born, end))
+
+
+def _line(seconds: float, what: str) -> str:
+    return f"  {seconds:+8.3f} s {what}"
+
+
+def waits_for(batch: Batch, cluster: Cluster) -> str:
+    """What a batch that has not ended waits for, now."""
+    cell = batch.cell
+    node = cluster.node(cell.leader)
+    where = node.where if node is not None else "its broker"
+    trouble = f" ({node.last_error})" if node is not None and node.last_error is not None else ""
+    reasons = (
+        (batch.on_wire, f"the answer of {where}"),
+        (batch.state is State.ENCODING, "its compression"),
+        (node is None, "a leader of its partition"),
+        (cell.retry_at, "the end of a pause after a failure (retry_backoff_ms)"),
+        (cell.in_flight and cell.one_at_a_time, "the batch before it: after a failure one goes at a time"),
+        (node is not None and node.is_muted, f"{where}, which throttles"),
+        (node is not None and node.produce.connection is None, f"a connection to {where}{trouble}"),
+        (batch.state is State.OPEN, "more records (linger_ms), or the next turn of the loop"),
+    )
+    full = f"an answer of {where}: it has as many requests as max_in_flight_requests_per_connection allows, or does not read"
+    return next((reason for applies, reason in reasons if applies), full)
+
+
+def backlog(batches: Iterable[Batch], cluster: Cluster, now: float, lifetime: float) -> Iterator[str]:
+    """What the oldest batches wait for, a line each."""
+    remaining = iter(batches)
+    for batch in islice(remaining, _MOST):
+        age = now - (batch.expires_at - lifetime)
+        records = batch.open.count if batch.open is not None else batch.count
+        sent = f", sent {batch.attempts} times" if batch.attempts else ""
+        error = f", last {type(batch.error).__name__}: {batch.error}" if batch.error is not None else ""
+        waits = waits_for(batch, cluster)
+        yield f"  {batch.cell.topic}-{batch.cell.partition}: {records} records, {age:.3f} s old{sent}{error}; waits for {waits}"
+    if more := sum(1 for _ in remaining):
+        yield f"  and {more} batches more"

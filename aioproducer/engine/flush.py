@@ -1,0 +1,45 @@
+"""One flush: the batches that it covers, and what became of their records. Knows nothing of who waits for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioproducer.core.batch import Batch, State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+__all__ = ["Flush"]
+
+
+class Flush:
+    """Counts records; `wake` is called when the last batch has ended."""
+
+    __slots__ = ("_batches", "_wake", "acknowledged", "failed", "pending")
+
+    def __init__(self, batches: Iterable[Batch], wake: Callable[[], None]) -> None:
+        self._batches = set(batches)
+        self._wake = wake
+        self.acknowledged = 0
+        self.failed = 0
+        self.pending = sum(batch.count for batch in self._batches)
+
+    def split(self, batch: Batch, parts: Sequence[Batch]) -> None:
+        """Smaller batches stand for one that it covers (FLU-01)."""
+        if batch in self._batches:
+            self._batches.remove(batch)
+            self._batches.update(parts)
+
+    def ended(self, batch: Batch) -> bool:
+        """Count a batch that ended; True: it was the last."""
+        if batch not in self._batches:
+            return False
+        self._batches.remove(batch)
+        self.pending -= batch.count
+        if batch.state is State.DONE:
+            self.acknowledged += batch.count
+        else:
+            self.failed += batch.count
+        if not self._batches:
+            self._wake()
+        return not self._batches

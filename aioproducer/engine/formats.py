@@ -1,0 +1,164 @@
+"""Which record format a broker takes, and a batch's records in that format: record batches, or message sets for brokers before Kafka 0.11.
+
+A batch holds its records as record batches have them (magic 2). For an older broker, or where `message_format_max` says so, they are
+written anew when the batch is encoded, and once more if its next leader is older or newer still. That costs microseconds a record, which
+nobody pays who needs it not. Knows nothing of threads, requests or answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, cast
+
+from aioproducer.errors import ConfigError, UsageError, broker_error
+from aioproducer.model import Compression
+from aioproducer.records.builder import NO_TIMESTAMP, MemoryRecordsBuilder
+from aioproducer.records.compression import compress, decompress
+from aioproducer.records.message_set_reader import read_messages
+from aioproducer.records.reader import read_batches
+from aioproducer.records.record_batch import encode_headers, encode_record, header
+from aioproducer.wire.api import ApiKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aioproducer.config import ProducerConfig
+    from aioproducer.core.batch import Batch
+    from aioproducer.interfaces import Buffer
+    from aioproducer.net.connection import Connection
+    from aioproducer.records.reader import Record
+
+__all__ = ["NEWEST", "Parcel", "check_brokers", "head", "level_of", "magic_of", "pack", "produce_version", "unpack"]
+
+NEWEST: Final = 2  # record batches, from Produce 3 on
+_MAGICS: Final = (0, 0, 1)  # by Produce version
+_LAST_FOR_MESSAGE_SETS: Final = len(_MAGICS) - 1
+_FIRST_WITHOUT_MESSAGE_SETS: Final = 12  # Kafka 4.0 still tells that it takes Produce 0, for old clients' sake, and does not (KAFKA-18659)
+_SET_OVERHEAD: Final = 34  # bytes of a message of magic 1 beside key and value
+
+_LEVELS: Final = {
+    Compression.GZIP: "compression_gzip_level",
+    Compression.LZ4: "compression_lz4_level",
+    Compression.ZSTD: "compression_zstd_level",
+}
+
+
+def level_of(config: ProducerConfig) -> int | None:
+    """The compression level that goes with the configured codec (KIP-390); None: it has none."""
+    name = _LEVELS.get(cast("Compression", config.compression_type))
+    return None if name is None else int(getattr(config, name))
+
+
+# Brokers
+
+
+def magic_of(lane: Connection, newest: int) -> int:
+    """The format for a connection: what its broker's newest Produce takes, and no newer than `newest` (`message_format_max`)."""
+    highest = _highest(lane)
+    return min(newest, _MAGICS[highest] if highest <= _LAST_FOR_MESSAGE_SETS else NEWEST)
+
+
+def produce_version(lane: Connection, magic: int) -> int:
+    """The newest Produce that both sides know and that carries `magic`.
+
+    Raises:
+        ProtocolError: the two sides have no Produce in common.
+        BrokerError: the broker is too new for `magic`.
+    """
+    version = lane.version_of(ApiKey.PRODUCE)
+    if magic == NEWEST:
+        return version
+    if _highest(lane) >= _FIRST_WITHOUT_MESSAGE_SETS:
+        raise broker_error("UNSUPPORTED_FOR_MESSAGE_FORMAT", _too_new(lane, magic))
+    return min(version, _LAST_FOR_MESSAGE_SETS)
+
+
+def check_brokers(lanes: Iterable[Connection], newest: int) -> None:
+    """Hold `message_format_max` to what brokers take.
+
+    Raises:
+        ConfigError: one of them takes nothing so old.
+    """
+    for lane in lanes:
+        if newest < NEWEST and _highest(lane) >= _FIRST_WITHOUT_MESSAGE_SETS:
+            raise ConfigError(_too_new(lane, newest))
+
+
+def _highest(lane: Connection) -> int:
+    return lane.versions.get(ApiKey.PRODUCE, (0, _LAST_FOR_MESSAGE_SETS + 1))[1]
+
+
+def _too_new(lane: Connection, magic: int) -> str:
+    return f"{lane.where} is Kafka 4.0 or newer and takes no records of format {magic}, only record batches (2). Leave message_format_max at 2."
+
+
+# Batches
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """What is in a batch: its payload, whose `magic` says in which format, and what that leaves out."""
+
+    payload: Buffer = field(repr=False)
+    magic: int
+    is_packed: bool  # compressed, if it is to be
+    raw_size: int
+    record_count: int
+    base_timestamp: int
+    max_timestamp: int
+
+    @classmethod
+    def of(cls, batch: Batch) -> Parcel:
+        """That of a batch."""
+        payload = batch.payload
+        if not isinstance(payload, bytes):
+            payload = bytes(payload or b"")
+        return cls(payload, batch.magic, batch.is_encoded, batch.raw_size, batch.count, batch.base_timestamp, batch.max_timestamp)
+
+
+def pack(parcel: Parcel, magic: int, codec: Compression, level: int | None) -> bytes:
+    """What goes on the wire behind `head`: compressed records, or a message set.
+
+    Raises:
+        BrokerError: its records have headers, which message sets cannot hold, or the codec is zstd, likewise.
+    """
+    if magic == NEWEST:
+        return compress(codec, unpack(parcel, codec), level)
+    try:
+        builder = MemoryRecordsBuilder(magic=magic, codec=codec, level=level)
+        for record in _records(parcel, codec):
+            builder.append(record.timestamp_ms, record.key, record.value, record.headers)
+        return builder.build()
+    except UsageError as error:
+        raise broker_error("UNSUPPORTED_FOR_MESSAGE_FORMAT", f"the broker takes no newer format: {error}") from error
+
+
+def unpack(parcel: Parcel, codec: Compression) -> bytes:
+    """The records as a batch of magic 2 has them before compression. Magic 0 kept no times: they all get the batch's first."""
+    if parcel.magic == NEWEST:
+        return decompress(codec, parcel.payload, parcel.raw_size) if parcel.is_packed else bytes(parcel.payload)
+    base = parcel.base_timestamp
+    no_headers = encode_headers(())
+    written = []
+    for index, record in enumerate(_records(parcel, codec)):
+        delta = record.timestamp_ms - base if record.timestamp_ms != NO_TIMESTAMP else 0
+        written.append(encode_record(index, delta, record.key, record.value, no_headers))
+    return b"".join(written)
+
+
+def _records(parcel: Parcel, codec: Compression) -> list[Record]:
+    """Our own bytes, read back."""
+    if parcel.magic == NEWEST:
+        raw = unpack(parcel, codec)
+        stamp = header(raw, parcel.record_count, int(Compression.NONE), parcel.base_timestamp, parcel.max_timestamp)
+        return [record for batch in read_batches(stamp + raw) for record in batch.records()]
+    limit = parcel.raw_size + _SET_OVERHEAD * parcel.record_count
+    return [record for message in read_messages(parcel.payload) for record in message.records(limit)]
+
+
+def head(batch: Batch, codec: Compression) -> bytes:
+    """What stands before the payload of an encoded batch: nothing before a message set."""
+    assert batch.payload is not None
+    if batch.magic < NEWEST:
+        return b""
+    return header(batch.payload, batch.count, int(codec), batch.base_timestamp, batch.max_timestamp)

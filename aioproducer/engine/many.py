@@ -1,0 +1,199 @@
+"""`send_many`: records in bulk, column by column, where nothing is in their way; else one at a time, by `send` itself.
+
+1. A chunk of plain records goes into its partitions' batches in one step of the loop; each partition's keep their order.
+2. Whatever is not plain (headers, a timestamp, a serializer, a large value), and whoever must wait (metadata, memory, the next turn),
+   goes one at a time: so what is queued is always the first so many records.
+3. A chunk is what one loop turn may take in; then the next turn is waited for, in the line in which every send stands.
+
+Knows nothing of brokers or answers.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import AsyncIterable, Iterable, Mapping
+from itertools import islice
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from aioproducer.engine.deliveries import Deliveries
+from aioproducer.errors import UsageError
+from aioproducer.model import Record
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from aioproducer.config import ProducerConfig
+    from aioproducer.core.accumulator import Cell, Route
+    from aioproducer.engine.hot import Delivery, Way
+    from aioproducer.engine.intake import Intake
+
+__all__ = ["Many"]
+
+_CHUNK: Final = 131_072  # bytes of records in one step: a fraction of a millisecond
+_FEWEST: Final = 32  # records in one, and in the first: nothing is known of them yet
+_MOST: Final = 2048
+_SECONDS: Final = 0.002  # that the caller's iterable may hold the loop for; then less is taken from it at a time
+_LONGEST: Final = 8192  # bytes of a key and value that go in bulk; above it a record costs little beside its bytes
+_ROOM: Final = 128  # bytes of a batch's and a record's overhead, at most
+
+
+class _Columns(NamedTuple):
+    """A chunk of plain records. None: nobody has one."""
+
+    values: Sequence[bytes]
+    keys: Sequence[bytes] | None
+    partitions: Sequence[int] | None
+
+    def after(self, at: int) -> _Columns:
+        """Those from `at` on."""
+        if not at:
+            return self
+        keys, partitions = self.keys, self.partitions
+        return _Columns(self.values[at:], None if keys is None else keys[at:], None if partitions is None else partitions[at:])
+
+    def cells(self, route: Route) -> Sequence[Cell] | None:
+        """Where each goes; none: to the sticky ones; None: some to no partition that there is."""
+        if self.partitions is not None:
+            if not 0 <= min(self.partitions) <= max(self.partitions) < len(route.cells):
+                return None
+            return [route.cells[partition] for partition in self.partitions]
+        return () if self.keys is None else list(map(route.by_key.__getitem__, self.keys))
+
+    def sizes(self) -> tuple[int, int]:
+        """Bytes of them all, and of the longest at most."""
+        used = longest = 0
+        for column in (self.values, self.keys or ()):
+            lengths = list(map(len, column))
+            used, longest = used + sum(lengths), longest + max(lengths, default=0)
+        return used, longest
+
+
+class Many:
+    """Sends many records, for one producer.
+
+    Args:
+        send: of the producer, for one record.
+    """
+
+    def __init__(
+        self, config: ProducerConfig, loop: AbstractEventLoop, way: Way, intake: Intake, send: Callable[..., Awaitable[Delivery]]
+    ) -> None:
+        self._loop = loop
+        self._way = way
+        self._intake = intake
+        self._send = send
+        self._longest = min(_LONGEST, int(config.max_request_size) - _ROOM, int(config.batch_size) - _ROOM)
+
+    async def send(self, topic: str, records: Iterable[Any] | AsyncIterable[Any]) -> Deliveries:
+        """Queue them all. What it raises carries what is queued."""
+        deliveries = Deliveries()
+        try:
+            if isinstance(records, AsyncIterable):
+                async for record in records:
+                    await self._send_one(topic, record, deliveries)
+            elif isinstance(records, Iterable) and not isinstance(records, (str, bytes, bytearray, memoryview, Mapping, Record)):
+                await self._send_chunks(topic, records, deliveries)
+            else:
+                raise UsageError(f"records are an iterable of values or of Record, not {type(records).__name__}")
+        except BaseException as error:
+            deliveries.attach(error)
+            raise
+        return deliveries
+
+    async def _send_chunks(self, topic: str, records: Iterable[Any], deliveries: Deliveries) -> None:
+        iterator = iter(records)
+        size = _FEWEST
+        while True:
+            chunk: list[Any] = []
+            trouble: Exception | None = None
+            began = self._loop.time()
+            try:
+                chunk.extend(islice(iterator, size))
+            except Exception as error:  # noqa: BLE001  (the caller's own, raised below: what came before it is sent)
+                trouble = error
+            is_slow = self._loop.time() - began > _SECONDS
+            used = await self._send_chunk(topic, chunk, deliveries)
+            if trouble is not None:
+                raise trouble
+            if len(chunk) < size:
+                return
+            if is_slow:
+                self._intake.end_turn()
+                size = max(size // 2, 1)
+            else:
+                size = min(max(_CHUNK // (used // len(chunk) + 1), _FEWEST), _MOST, size * 4)
+
+    async def _send_chunk(self, topic: str, chunk: list[Any], deliveries: Deliveries) -> int:
+        """Queue a chunk; its bytes, 0 if that is not known."""
+        columns = _columns(chunk)
+        used, longest = columns.sizes() if columns is not None else (0, 0)
+        if longest > self._longest:
+            columns = None
+        at = 0
+        while at < len(chunk):
+            if self._intake.must_pause():
+                await self._intake.next_turn()
+            if columns is not None and self._send_bulk(topic, columns.after(at), used, deliveries):
+                break
+            await self._send_one(topic, chunk[at], deliveries)
+            at += 1
+        return used
+
+    async def _send_one(self, topic: str, record: Any, deliveries: Deliveries) -> None:
+        value, key, partition, timestamp_ms, headers = record if type(record) is Record else (record, None, None, None, ())
+        delivery = await self._send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+        deliveries.add_one(delivery._result, delivery.index)  # noqa: SLF001
+
+    def _send_bulk(self, topic: str, columns: _Columns, size: int, deliveries: Deliveries) -> bool:
+        """Queue them all, or none: they would have to wait, or belong nowhere."""
+        route: Route | None = self._way.fast.get(topic) if isinstance(topic, str) else None
+        cells = columns.cells(route) if route is not None else None
+        if route is None or cells is None:
+            return False
+        numbers = {cell: number for number, cell in enumerate(dict.fromkeys(cells))}
+        if not self._intake.has_room(size, len(columns.values), max(len(numbers), 1)):
+            return False
+        if len(numbers) <= 1:
+            runs = [self._intake.append_run(route, cells[0] if cells else None, columns.keys, columns.values)]
+            deliveries.add(len(columns.values), runs)
+        else:
+            picks = list(map(numbers.__getitem__, cells))
+            deliveries.add(len(picks), self._append_groups(route, list(numbers), picks, columns), array("H", picks))
+        return True
+
+    def _append_groups(self, route: Route, cells: Sequence[Cell], picks: Sequence[int], columns: _Columns) -> list[list[Any]]:
+        """The records of each partition, in their order; its runs."""
+        places: list[list[int]] = [[] for _ in cells]
+        put = [some.append for some in places]
+        for at, number in enumerate(picks):
+            put[number](at)
+        keys = columns.keys
+        return [
+            self._intake.append_run(route, cell, None if keys is None else _some(some, keys), _some(some, columns.values))
+            for cell, some in zip(cells, places, strict=True)
+        ]
+
+
+def _some(places: Sequence[int], column: Sequence[bytes]) -> Sequence[bytes]:
+    return itemgetter(*places)(column) if len(places) > 1 else [column[places[0]]]
+
+
+def _columns(chunk: list[Any]) -> _Columns | None:
+    """The columns of plain records; None: not all of them are, or not all have the same ones."""
+    kinds = set(map(type, chunk))
+    if kinds == {bytes}:
+        return _Columns(chunk, None, None)
+    if kinds != {Record}:
+        return None
+    values, keys, partitions, timestamps, headers = zip(*chunk, strict=True)
+    if set(map(type, values)) != {bytes} or timestamps.count(None) < len(chunk) or headers.count(()) < len(chunk):
+        return None
+    columns: list[Any] = []
+    for column, kind in ((keys, bytes), (partitions, int)):
+        is_even = column.count(None) == len(chunk) if column[0] is None else set(map(type, column)) == {kind}
+        if not is_even:
+            return None
+        columns.append(None if column[0] is None else column)
+    return _Columns(values, *columns)

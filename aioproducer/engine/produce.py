@@ -1,0 +1,120 @@
+"""Produce: batches as a request, and what the answer says of each. Knows nothing of connections, or of what follows from it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from aioproducer.errors import BrokerError, ProtocolError, TransportError, broker_error
+from aioproducer.wire.schema import message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from aioproducer.core.batch import Batch
+    from aioproducer.model import Acks
+
+__all__ = [
+    "FIRST_WITH_THROTTLE",
+    "FIRST_WITH_TOPIC_IDS",
+    "FIRST_WITH_ZSTD",
+    "Asked",
+    "LeaderHint",
+    "Told",
+    "asked",
+    "hints",
+    "read",
+    "request",
+]
+
+_log = logging.getLogger(__name__)
+
+FIRST_WITH_THROTTLE: Final = 6  # that the client has to mind itself (KIP-219); before, the broker has waited already
+FIRST_WITH_ZSTD: Final = 7
+FIRST_WITH_TOPIC_IDS: Final = 13
+
+Asked: TypeAlias = "dict[tuple[str | bytes, int], Batch]"  # by topic, as that version names it, and partition
+
+
+class Told(NamedTuple):
+    """What an answer says of one batch.
+
+    Attributes:
+        error: None if it was written.
+        refused: of a refused batch, the records that are to blame, each with the broker's words for it (KIP-467).
+    """
+
+    error: BrokerError | TransportError | None = None
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    refused: Mapping[int, str | None] = {}
+
+
+class LeaderHint(NamedTuple):
+    """A partition's new leader, as a refusal told it (KIP-951); `endpoints` have the brokers' addresses."""
+
+    topic: str
+    partition: int
+    leader: int
+    epoch: int
+    endpoints: Sequence[Any]
+
+
+def asked(batches: Iterable[Batch], version: int) -> Asked:
+    """The batches by what the request calls them: metadata may change while it is in flight (SEN-06)."""
+    by_id = version >= FIRST_WITH_TOPIC_IDS
+    return {(batch.cell.route.topic_id if by_id else batch.cell.topic, batch.cell.partition): batch for batch in batches}
+
+
+def request(batches: Iterable[Batch], acks: Acks, timeout_ms: int) -> Any:
+    """One request, each batch the only one of its partition."""
+    topics: dict[str, Any] = {}
+    for batch in batches:
+        cell = batch.cell
+        topic = topics.get(cell.topic)
+        if topic is None:
+            topic = topics[cell.topic] = message("Produce.request.topics", name=cell.topic, topic_id=cell.route.topic_id, partitions=[])
+        topic.partitions.append(message("Produce.request.topics.partitions", index=cell.partition, records=(batch.header, batch.payload)))
+    return message("Produce.request", acks=int(acks), timeout_ms=timeout_ms, topics=list(topics.values()))
+
+
+def read(batches: Asked, answer: Any) -> dict[Batch, Told]:
+    """What a decoded answer says of each batch. Of what it leaves out, nobody knows; what nobody asked for is passed over (SEN-07)."""
+    told: dict[Batch, Told] = {}
+    strangers = 0
+    for place, partition in _partitions(answer):
+        batch = batches.get(place)
+        if batch is None or batch in told:
+            strangers += 1
+        elif partition.error_code:
+            told[batch] = _refusal(partition, batch.count)
+        else:
+            told[batch] = Told(None, partition.base_offset, partition.log_append_time_ms)
+    if strangers:
+        _log.warning("A broker answered for %d partitions that nothing was sent to", strangers)
+    for batch in batches.values():
+        if batch not in told:
+            told[batch] = Told(ProtocolError(f"the answer left out {batch.cell.topic}-{batch.cell.partition}"))
+    return {batch: told[batch] for batch in batches.values()}
+
+
+def _partitions(answer: Any) -> Iterator[tuple[tuple[str | bytes, int], Any]]:
+    for topic in answer.topics:
+        for partition in topic.partitions:
+            yield (topic.name or topic.topic_id, partition.index), partition
+
+
+def _refusal(partition: Any, count: int) -> Told:
+    named = {each.batch_index: each.batch_index_error_message for each in partition.record_errors if 0 <= each.batch_index < count}
+    return Told(broker_error(partition.error_code, partition.error_message), refused=named)
+
+
+def hints(batches: Asked, answer: Any) -> dict[Batch, LeaderHint]:
+    """The leaders that refusals told, of partitions that were asked for."""
+    found = {}
+    for place, partition in _partitions(answer):
+        leader = partition.current_leader
+        if partition.error_code and leader.leader_id >= 0 and leader.leader_epoch >= 0 and place in batches:
+            batch = batches[place]
+            found[batch] = LeaderHint(batch.cell.topic, place[1], leader.leader_id, leader.leader_epoch, answer.node_endpoints)
+    return found

@@ -1,0 +1,123 @@
+"""Tests of `aioproducer.core.partitioner`: the user's partitioners, in whatever shape, and the one that goes round."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aioproducer.core.partitioner import Choose, adapt, choose
+from aioproducer.errors import UsageError
+from aioproducer.interfaces import Partitioner
+from aioproducer.partitioners import RoundRobinPartitioner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+CANARY = b"CANARY-4711"
+
+
+class Last:
+    """The last partition that has a leader."""
+
+    def partition(self, topic: str, key: bytes | None, value: bytes | None, partitions: int, available: Sequence[int]) -> int:
+        assert (topic, key, value, partitions) == ("t", b"k", b"v", 4)
+        return available[-1]
+
+
+class Called:
+    """A callable object of the short kind."""
+
+    def __call__(self, key: bytes | None, partitions: int) -> int:
+        return len(key or b"") % partitions
+
+
+def last(topic: str, key: bytes | None, value: bytes | None, partitions: int, available: Sequence[int]) -> int:
+    """A function of the long kind."""
+    return Last().partition(topic, key, value, partitions, available)
+
+
+class Number:
+    """What another library takes for a number."""
+
+    def __index__(self) -> int:
+        return 2
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen"),
+    [
+        (Last(), 2),
+        (Last, 2),
+        (last, 2),
+        (Called(), 1),
+        (lambda key, partitions: partitions - len(key), 3),
+        (lambda *_arguments: 0, 0),
+        (lambda _key, _partitions: Number(), 2),
+        (lambda _key, _partitions, _more=None: 3, 3),
+    ],
+    ids=["object", "class", "function of five", "callable object", "function of two", "of any", "index", "of two and a default"],
+)
+def test_a_partitioner_may_have_any_of_these_shapes(given: Any, chosen: int) -> None:
+    """They all choose the same way."""
+    function = adapt(given)
+    assert function is not None
+    assert choose(function, "t", b"k", b"v", 4, (0, 2)) == chosen
+
+
+def test_no_partitioner() -> None:
+    """Kafka's own."""
+    assert adapt(None) is None
+
+
+class Demanding(Last):
+    """Cannot be made without arguments."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [(Demanding, "class Demanding cannot be made without arguments"), (7, "not int"), (object(), "not object")],
+    ids=["class", "number", "object"],
+)
+def test_what_is_no_partitioner(given: Any, text: str) -> None:
+    """Told when it is given, not at the first record."""
+    with pytest.raises(UsageError, match=text):
+        adapt(given)
+
+
+def raises(*_arguments: Any) -> int:
+    raise ValueError(CANARY)
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (raises, "raised ValueError for 't'"),
+        (lambda *_: 4, "chose 4 for 't', which has partitions 0 to 3"),
+        (lambda *_: -1, "chose -1"),
+        (lambda *_: None, "chose NoneType"),
+        (lambda *_: 1.0, "chose float"),
+        (lambda *_: True, "chose True"),
+        (lambda *_: CANARY, "chose bytes"),
+        (lambda *_: 10**30, "chose 1000"),
+    ],
+    ids=["raises", "too large", "negative", "none", "float", "bool", "the key", "huge"],
+)
+def test_what_must_not_be_chosen(function: Choose, text: str) -> None:
+    """Java checks only for negative ones, and leaves the record to its time-out (SND-13)."""
+    with pytest.raises(UsageError, match=text) as raised:
+        choose(function, "t", CANARY, CANARY, 4, (0, 1, 2, 3))
+    assert "CANARY" not in str(raised.value)
+
+
+def test_round_robin() -> None:
+    """Each topic in its own turn, whatever the keys, among those that have a leader; among all, if none has one."""
+    goes_round = RoundRobinPartitioner()
+    assert isinstance(goes_round, Partitioner)
+    pick: Callable[..., int] = goes_round.partition
+    assert [pick("a", b"same", None, 4, (0, 2, 3)) for _ in range(5)] == [0, 2, 3, 0, 2]
+    assert [pick("b", None, None, 2, ()) for _ in range(3)] == [0, 1, 0]
+    assert pick("a", b"same", None, 4, (0, 2, 3)) == 3

@@ -1,0 +1,140 @@
+"""What is encoded at once and what in the worker's thread, with which level; what a format cannot hold is handed back."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aioproducer.engine.encoder import Encoder
+from aioproducer.errors import BrokerError
+from aioproducer.model import Compression
+from aioproducer.records.builder import MemoryRecordsBuilder
+from aioproducer.records.compression import compress
+from aioproducer.records.ratios import CompressionRatios
+
+NOW = 1_700_000_000_000
+VALUE = b"".join(b"%d," % (number * number % 9973) for number in range(400))
+QUICK = [
+    (Compression.SNAPPY, None),
+    (Compression.GZIP, -1),
+    (Compression.GZIP, 1),
+    (Compression.GZIP, 6),
+    (Compression.LZ4, 9),
+    (Compression.ZSTD, 3),
+    (Compression.ZSTD, -50),
+]
+HARD = [(Compression.GZIP, 9), (Compression.LZ4, 8), (Compression.LZ4, 17), (Compression.ZSTD, 4), (Compression.ZSTD, 22)]
+
+
+def batch(value: bytes = VALUE, headers: Any = ()) -> Any:
+    """What the encoder knows of a drained batch."""
+    builder = MemoryRecordsBuilder()
+    builder.append(NOW, b"k", value, headers)
+    payload = builder.build()[61:]
+    return SimpleNamespace(
+        payload=payload,
+        raw_size=len(payload),
+        header=b"old",
+        magic=2,
+        is_encoded=False,
+        ended=False,
+        count=1,
+        base_timestamp=NOW,
+        max_timestamp=NOW,
+        cell=SimpleNamespace(topic="orders"),
+    )
+
+
+def made(codec: Compression, level: int | None, ratios: CompressionRatios | None = None) -> Encoder:
+    return Encoder(codec, level, ratios or CompressionRatios())
+
+
+@pytest.mark.parametrize(("codec", "level"), QUICK)
+@pytest.mark.asyncio
+async def test_a_quick_level_compresses_at_once(codec: Compression, level: int | None) -> None:
+    """Before `encode` returns; the header of before is void."""
+    one, done = batch(), []
+    raw = one.payload
+    made(codec, level).encode([one], 2, "lane", lambda: done.append(one.payload))
+    assert done == [compress(codec, raw, level)]
+    assert (one.is_encoded, one.header, one.magic) == (True, None, 2)
+
+
+@pytest.mark.parametrize(("codec", "level"), HARD)
+@pytest.mark.asyncio
+async def test_a_hard_level_compresses_in_the_thread(codec: Compression, level: int) -> None:
+    """However small the batch: such a level may need milliseconds to begin with."""
+    one, done = batch(), asyncio.Event()
+    raw = one.payload
+    encoder = made(codec, level)
+    worker = asyncio.ensure_future(encoder.run())
+    encoder.encode([one], 2, "lane", done.set)
+    assert not done.is_set()
+    assert one.payload is raw
+    await done.wait()
+    assert one.payload == compress(codec, raw, level)
+    worker.cancel()
+    await asyncio.wait([worker])
+
+
+@pytest.mark.asyncio
+async def test_what_is_encoded_already_is_left_alone() -> None:
+    """A retry sends the same bytes; without a codec there is nothing to do."""
+    for codec in (Compression.NONE, Compression.LZ4):
+        one, done = batch(), []
+        one.is_encoded = codec is not Compression.NONE
+        raw = one.payload
+        made(codec, None).encode([one], 2, "lane", lambda done=done: done.append(1))  # type: ignore[misc]
+        assert (one.payload is raw, one.header, done) == (True, b"old", [1])
+
+
+@pytest.mark.parametrize("size", [100, 200_000])
+@pytest.mark.asyncio
+async def test_what_a_format_cannot_hold_is_refused_before_the_others_go(size: int) -> None:
+    """At once and from the thread; the batch beside it is encoded."""
+    bad, good = batch(b"v" * size, [("h", b"1")]), batch(b"v" * size)
+    told: list[Any] = []
+    done = asyncio.Event()
+    encoder = made(Compression.NONE, None)
+    encoder.refuse = lambda refused, error: told.append((refused, error, done.is_set()))
+    worker = asyncio.ensure_future(encoder.run())
+    encoder.encode([bad, good], 1, "lane", done.set)
+    assert done.is_set() is (size == 100)
+    await done.wait()
+    ((refused, error, was_done),) = told
+    assert (refused, type(error), was_done) == (bad, BrokerError, False)
+    assert (good.magic, bad.magic) == (1, 2)
+    worker.cancel()
+    await asyncio.wait([worker])
+
+
+@pytest.mark.asyncio
+async def test_a_batch_that_ended_meanwhile_is_left_alone() -> None:
+    """It expired while the thread was at it: neither encoded nor refused."""
+    one = batch(b"v" * 200_000, [("h", b"1")])
+    done = asyncio.Event()
+    encoder = made(Compression.NONE, None)
+    worker = asyncio.ensure_future(encoder.run())
+    encoder.encode([one], 0, "lane", done.set)
+    one.ended, one.payload = True, None
+    await done.wait()
+    assert (one.payload, one.magic) == (None, 2)
+    worker.cancel()
+    await asyncio.wait([worker])
+
+
+@pytest.mark.asyncio
+async def test_how_far_batches_compress_is_remembered() -> None:
+    """By topic, for the next batches; and taken back when a broker finds one too large."""
+    ratios = CompressionRatios()
+    encoder = made(Compression.ZSTD, 3, ratios)
+    for _ in range(300):
+        one = batch(b"v" * 1000)
+        encoder.encode([one], 2, "lane", lambda: None)
+    assert ratios.guess("orders", Compression.ZSTD) == len(one.payload) / one.raw_size < 0.05
+    assert ratios.guess("others", Compression.ZSTD) == 1.0
+    encoder.was_too_large(one)
+    assert ratios.guess("orders", Compression.ZSTD) == 1.0

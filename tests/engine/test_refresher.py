@@ -1,0 +1,616 @@
+"""Tests of `aioproducer.engine.refresher`: when it asks, whom, and what it does with answers; the fake cluster answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import itertools
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from jumping import run, settle, until
+from nodes import Tasks, now
+from scripted import ScriptedDialer, ScriptedStream, api_versions, settings
+
+from aioproducer.core.backoff import Backoff
+from aioproducer.engine.refresher import Refresher
+from aioproducer.errors import BootstrapFailed
+from aioproducer.net.cluster import Cluster
+from aioproducer.testing import FakeCluster
+from aioproducer.wire.api import ApiKey
+from aioproducer.wire.schema import message
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from scripted import Asked
+
+    from aioproducer.core.metadata import TopicView
+
+
+class Table:
+    """A refresher, its cluster, and what it told."""
+
+    def __init__(self, dialer: Any, *addresses: str, **changes: Any) -> None:
+        self.tasks = Tasks()
+        self.told: list[TopicView] = []
+        self.needed: set[str] = set()
+        options: dict[str, Any] = {"max_age": 300.0, "request_timeout": 30.0, "recovery_time": 300.0, "auto_create": True}
+        options |= {name: changes.pop(name) for name in tuple(changes) if name in options}
+        self.cluster = Cluster(addresses, settings(dialer, **changes), self.tasks.spawn, lambda _: None)
+        self.refresher = Refresher(
+            self.cluster, Backoff(0.1, 1.0), chance=lambda: 0.5, topics=lambda: self.needed, on_topic=self.told.append, **options
+        )
+
+    def want(self, *topics: str) -> None:
+        self.needed.update(topics)
+        for topic in topics:
+            self.refresher.want(topic)
+
+    def names(self) -> list[str]:
+        return [topic.name for topic in self.told]
+
+
+@contextlib.asynccontextmanager
+async def refreshing(dialer: Any, *addresses: str, bootstraps: bool = True, **changes: Any) -> AsyncIterator[Table]:
+    """Its task runs; afterwards nothing is left."""
+    table = Table(dialer, *addresses, **changes)
+    if bootstraps:
+        await table.refresher.bootstrap(10)
+    task = asyncio.ensure_future(table.refresher.run())
+    try:
+        yield table
+    finally:
+        assert not task.done()
+        task.cancel()
+        await asyncio.wait([task])
+        table.cluster.close(now=True)
+        await table.tasks.end()
+
+
+@contextlib.asynccontextmanager
+async def with_fake(brokers: int = 1, **changes: Any) -> AsyncIterator[tuple[Table, FakeCluster]]:
+    """With a fake cluster that has the topic t."""
+    async with FakeCluster(brokers=brokers, memory=True) as fake:
+        fake.create_topic("t", partitions=2)
+        async with refreshing(fake.network, *fake.bootstrap_servers.split(","), **changes) as table:
+            yield table, fake
+        await settle()
+        fake.assert_all_fired()
+
+
+def asked(fake: FakeCluster) -> list[list[str]]:
+    """The topics of each Metadata request."""
+    return [[topic.name for topic in request.message.topics] for request in fake.requests("Metadata")]
+
+
+# Bootstrap
+
+
+def test_bootstrap_goes_on_to_the_next_address() -> None:
+    """Row 1: at once."""
+
+    async def main() -> None:
+        async with FakeCluster(memory=True) as fake:
+            began = now()
+            async with refreshing(fake.network, "dead:1", "dead:2", fake.bootstrap_servers) as table:
+                assert now() == began
+                assert table.refresher.view.cluster_id == fake.cluster_id
+            await settle()
+
+    run(main())
+
+
+def test_an_address_that_hangs_holds_up_the_next_for_a_moment_only() -> None:
+    """Row 4: a black hole, or a broker that stands still, takes ten seconds to be given up; others are asked after one."""
+
+    async def main() -> None:
+        async with FakeCluster(brokers=2, memory=True) as fake:
+            fake.hang("ApiVersions", broker=1)
+            began = now()
+            async with refreshing(fake.network, *fake.bootstrap_servers.split(","), *["dead:1"] * 3):
+                assert now() - began <= 1.01
+            await settle()
+
+    run(main())
+
+
+def test_a_failed_bootstrap_names_every_address_and_its_reason() -> None:
+    """Row 2; also those that only hang, with all addresses of a name; no task is left."""
+
+    class Names:
+        async def resolve(self, host: str) -> Sequence[str]:
+            if host == "unknown":
+                raise OSError("Name or service not known")
+            return ["10.0.0.1", "10.0.0.2"] if host == "two" else [host]
+
+        async def canonical_name(self, address: str) -> str:
+            return address
+
+    async def main() -> None:
+        async def before(dial: int) -> None:
+            match dialer.dials[dial - 1][1]:
+                case "silent":
+                    await asyncio.Event().wait()
+                case "mute":
+                    return
+            raise ConnectionRefusedError(111, "nobody listens")
+
+        dialer = ScriptedDialer(before)
+        table = Table(dialer, "unknown:1", "two:2", "silent:3", "mute:4", resolver=Names())
+        began = now()
+        with pytest.raises(BootstrapFailed) as caught:
+            await table.refresher.bootstrap(5)
+        assert now() - began == pytest.approx(5)
+        text = str(caught.value)
+        assert "unknown:1: Name or service not known;" in text
+        assert "two:2 (10.0.0.1): [Errno 111] nobody listens; two:2 (10.0.0.2): [Errno 111] nobody listens;" in text
+        assert "silent:3: no connection within 1 s yet;" in text
+        assert "mute:4 did not answer Metadata within 1.25 s." in text
+        table.cluster.close(now=True)
+        await settle()
+        assert table.tasks.alive == []
+
+    run(main())
+
+
+def test_a_bootstrap_that_is_cancelled_leaves_nothing() -> None:
+    """While it asks, or between two rounds."""
+
+    async def main() -> None:
+        for dialer in (ScriptedDialer(), ScriptedDialer(lambda _: asyncio.sleep(1000))):
+            table = Table(dialer, "mute:1")
+            task = asyncio.ensure_future(table.refresher.bootstrap(60))
+            await asyncio.sleep(1.5)
+            task.cancel()
+            await asyncio.wait([task])
+            table.cluster.close(now=True)
+            await settle()
+            assert table.tasks.alive == []
+
+    run(main())
+
+
+def test_it_needs_no_bootstrap_of_its_own() -> None:
+    """`start(wait=False)`: the task finds the brokers when they come up."""
+
+    async def main() -> None:
+        async with FakeCluster(memory=True) as fake:
+            fake.create_topic("t")
+            await fake.brokers[1].stop()
+            async with refreshing(fake.network, fake.bootstrap_servers, bootstraps=False) as table:
+                table.want("t")
+                await asyncio.sleep(30)
+                assert table.told == []
+                assert "nobody listens" in str(table.refresher.trouble)
+                await fake.brokers[1].start()
+                await asyncio.sleep(2)
+                assert table.names() == ["t"]
+                assert table.refresher.trouble is None
+            await settle()
+
+    run(main())
+
+
+def test_nobody_up_is_no_busy_loop() -> None:
+    """Also when all is old, and when new topics are wanted meanwhile."""
+
+    async def main() -> None:
+        dialer = ScriptedDialer(lambda _: _refuse())
+        async with refreshing(dialer, "dead:1", bootstraps=False, max_age=1.0) as table:
+            await asyncio.sleep(10)
+            for number in range(100):
+                table.want(f"t{number}")
+                await settle()
+            await asyncio.sleep(20)
+            assert 20 < len(dialer.dials) < 60
+
+    async def _refuse() -> None:
+        raise ConnectionRefusedError
+
+    run(main())
+
+
+# When
+
+
+def test_a_wanted_topic_is_asked_for_at_once_with_those_of_its_turn() -> None:
+    """MET-02; others are not asked for again."""
+
+    async def main() -> None:
+        async with with_fake() as (table, fake):
+            fake.create_topic("u")
+            began = now()
+            table.want("t", "u")
+            await until(lambda: len(table.told) == 2)
+            assert asked(fake) == [[], ["t", "u"]]
+            fake.create_topic("v")
+            table.want("v")
+            await until(lambda: len(table.told) == 3)
+            assert asked(fake)[2:] == [["v"]]
+            assert now() == began
+
+    run(main())
+
+
+def test_stale_topics_are_asked_for_a_pause_after_the_last_answer() -> None:
+    """MET-06: at once if that was long ago. Answers without news make the pause grow, and news make it short again."""
+
+    async def main() -> None:
+        async with with_fake(brokers=2) as (table, fake):
+            table.want("t")
+            await asyncio.sleep(10)
+            for _ in range(500):
+                table.refresher.urge(["t"])
+                await asyncio.sleep(0.01)
+            moments = [request.at for request in fake.requests("Metadata")][2:]
+            pauses = [round(later - earlier, 1) for earlier, later in itertools.pairwise(moments)]
+            assert pauses[:6] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+            fake.move_leader("t", 0, 2)
+            table.refresher.urge(["t"])
+            await asyncio.sleep(1.1)
+            count = len(asked(fake))
+            table.refresher.urge(["t"])
+            await asyncio.sleep(0.01)
+            assert len(asked(fake)) == count + 1, "the last answer had news, and is long enough ago"
+
+    run(main())
+
+
+def test_a_topic_that_nobody_needs_is_not_asked_for_again() -> None:
+    """However stale it is."""
+
+    async def main() -> None:
+        async with with_fake() as (table, fake):
+            table.refresher.urge(["t"])
+            await asyncio.sleep(10)
+            assert asked(fake) == [[]]
+
+    run(main())
+
+
+def test_all_is_asked_for_when_it_is_old() -> None:
+    """`metadata_max_age_ms`; an answer about something else makes nothing younger."""
+
+    async def main() -> None:
+        async with with_fake(max_age=100.0) as (table, fake):
+            table.want("t")
+            await asyncio.sleep(99)
+            fake.create_topic("u")
+            table.want("u")
+            await asyncio.sleep(2)
+            assert asked(fake)[:3] == [[], ["t"], ["u"]]
+            assert [sorted(names) for names in asked(fake)[3:]] == [["t", "u"]]
+            await asyncio.sleep(100)
+            assert len(asked(fake)) == 5
+
+    run(main())
+
+
+def test_many_topics_are_asked_for_in_portions() -> None:
+    """A request's encoding holds the loop as well."""
+
+    async def main() -> None:
+        async with FakeCluster(memory=True) as fake:
+            names = [f"t{number}" for number in range(2500)]
+            for name in names:
+                fake.create_topic(name)
+            async with refreshing(fake.network, fake.bootstrap_servers, max_age=100.0) as table:
+                table.want(*names)
+                await asyncio.sleep(1)
+                assert sorted(table.names()) == sorted(names)
+                assert [len(portion) for portion in asked(fake)] == [0, 1000, 1000, 500]
+                await asyncio.sleep(110)
+                assert [len(portion) for portion in asked(fake)][4:] == [1000, 1000, 500]
+            await settle()
+
+    run(main())
+
+
+# Whom
+
+
+def test_a_broker_that_throttles_is_left_alone() -> None:
+    """From Metadata v6 on (KIP-219); another one is asked."""
+
+    async def main() -> None:
+        async with with_fake(brokers=2) as (table, fake):
+            table.want("t")
+            await settle()
+            fake.throttle("Metadata", 60)
+            table.refresher.urge(["t"])
+            await asyncio.sleep(1)
+            (muted,) = (number for number in (1, 2) if table.cluster.node(number).is_muted)  # type: ignore[union-attr]
+            count = len(asked(fake))
+            for _ in range(10):
+                table.refresher.urge(["t"])
+                await asyncio.sleep(2)
+            later = fake.requests("Metadata")[count:]
+            assert {request.broker for request in later} == {3 - muted}
+
+    run(main())
+
+
+def test_an_old_broker_throttles_by_itself() -> None:
+    """Before v6 it waited before it answered."""
+
+    async def main() -> None:
+        async with FakeCluster(memory=True, versions={"Metadata": (0, 5)}) as fake:
+            fake.throttle("Metadata", 60)
+            async with refreshing(fake.network, fake.bootstrap_servers) as table:
+                assert not any(node.is_muted for node in table.cluster.bootstrap)
+            await settle()
+
+    run(main())
+
+
+@pytest.mark.parametrize("rebootstraps", [True, False], ids=["rebootstrap", "none"])
+def test_brokers_that_move_are_found_again_at_the_bootstrap_addresses(*, rebootstraps: bool) -> None:
+    """Row 27, KIP-899: all known ones are gone, and the name stands for others by now. `none` goes on asking those that it knew."""
+
+    class Names:
+        at = ""
+
+        async def resolve(self, host: str) -> Sequence[str]:
+            return [self.at if host == "boot" else host]
+
+        async def canonical_name(self, address: str) -> str:
+            return address
+
+    async def main() -> None:
+        async with FakeCluster(memory=True) as fake:
+            broker, names = fake.brokers[1], Names()
+            fake.create_topic("t")
+            names.at, port = broker.host, broker.port
+            async with refreshing(fake.network, f"boot:{port}", resolver=names, rebootstraps=rebootstraps) as table:
+                table.want("t")
+                await settle()
+                await broker.stop()
+                names.at = "moved"
+                broker._listens_on = ("moved", port)
+                broker.advertise("moved", port)
+                table.refresher.urge(["t"])
+                await asyncio.sleep(5)
+                await broker.start()
+                count = len(asked(fake))
+                await asyncio.sleep(5)
+                assert (len(asked(fake)) > count) is rebootstraps
+                assert (table.refresher.view.brokers[1].host == "moved") is rebootstraps
+            await settle()
+
+    run(main())
+
+
+@pytest.mark.parametrize("rebootstraps", [True, False], ids=["rebootstrap", "none"])
+def test_brokers_that_do_not_answer_for_long_are_forgotten(*, rebootstraps: bool) -> None:
+    """KIP-1102: connections stand and nothing comes."""
+
+    async def main() -> None:
+        async with with_fake(recovery_time=100.0, request_timeout=10.0, rebootstraps=rebootstraps) as (table, fake):
+            table.want("t")
+            await settle()
+            first = table.cluster.bootstrap
+            hang = fake.hang("Metadata")
+            table.refresher.urge(["t"])
+            await asyncio.sleep(80)
+            assert table.cluster.bootstrap == first
+            await asyncio.sleep(50)
+            assert (table.cluster.bootstrap != first) is rebootstraps
+            assert (table.cluster.node(1) is None) is rebootstraps
+            hang.release()
+            await asyncio.sleep(30)
+            assert table.cluster.node(1) is not None
+            assert table.refresher.trouble is None
+
+    run(main())
+
+
+def test_a_broker_may_ask_for_a_new_bootstrap() -> None:
+    """REBOOTSTRAP_REQUIRED: at once, and not for ever if they all say so."""
+
+    async def main() -> None:
+        async with with_fake() as (table, fake):
+            table.want("t")
+            await settle()
+            first = table.cluster.bootstrap
+            fake.rewrite("Metadata", lambda answer: setattr(answer, "error_code", 129), times=1)
+            began = now()
+            table.refresher.urge(["t"])
+            await asyncio.sleep(0.2)
+            assert table.cluster.bootstrap != first
+            assert table.refresher.trouble is None
+            assert now() - began < 0.3
+            fake.rewrite("Metadata", lambda answer: setattr(answer, "error_code", 129), times=None)
+            count = len(asked(fake))
+            table.refresher.urge(["t"])
+            await asyncio.sleep(10)
+            assert len(asked(fake)) - count < 60
+            assert "REBOOTSTRAP_REQUIRED" in str(table.refresher.trouble)
+
+    run(main())
+
+
+@pytest.mark.parametrize("size", [1, 3000], ids=["small", "decoded in steps"])
+def test_an_answer_that_does_not_decode_ends_its_connection(size: int) -> None:
+    """NET-17: whatever else would come over it cannot be trusted; the question is asked again on another one."""
+
+    async def main() -> None:
+        async with FakeCluster(memory=True) as fake:
+            fake.create_topic("t", partitions=size)
+            async with refreshing(fake.network, fake.bootstrap_servers) as table:
+                await settle()
+                fake.garbage("Metadata")
+                table.want("t")
+                await asyncio.sleep(1)
+                assert table.names() == ["t"]
+                before, after = (request.connection for request in fake.requests("Metadata")[-2:])
+                assert before != after
+            await settle()
+            fake.assert_all_fired()
+
+    run(main())
+
+
+def test_an_answer_with_an_error_changes_nothing() -> None:
+    """Metadata v13 has one for the whole."""
+
+    async def main() -> None:
+        async with with_fake() as (table, fake):
+            fake.rewrite("Metadata", lambda answer: (setattr(answer, "error_code", 31), answer.brokers.clear()), times=1)
+            table.want("t")
+            await asyncio.sleep(1)
+            assert table.names() == ["t"]
+            assert len(asked(fake)) == 3
+
+    run(main())
+
+
+def test_a_known_broker_of_another_cluster_is_not_believed() -> None:
+    """Its address is somebody else's by now: records must not go astray."""
+
+    async def main() -> None:
+        async with with_fake(brokers=2) as (table, fake):
+            fake.rewrite("Metadata", lambda answer: setattr(answer, "cluster_id", "other"), times=1)
+            table.want("t")
+            await asyncio.sleep(1)
+            assert table.names() == ["t"]
+            assert table.refresher.view.cluster_id == fake.cluster_id
+
+    run(main())
+
+
+def test_another_cluster_behind_a_bootstrap_address_is_gone_to(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever moved the name wants it so: a fail-over. All topics that are in use are asked for there, and it is logged."""
+
+    async def main() -> None:
+        async with with_fake() as (table, fake):
+            table.want("t")
+            await settle()
+            fake.cluster_id = "other"
+            table.cluster.rebootstrap()
+            fake.create_topic("u")
+            table.want("u")
+            await asyncio.sleep(1)
+            assert table.refresher.view.cluster_id == "other"
+            assert sorted(table.refresher.view.topics) == ["t", "u"]
+            assert [record.levelno for record in caplog.records] == [logging.WARNING]
+            assert "belongs to cluster 'other'" in caplog.text
+
+    run(main())
+
+
+# What
+
+
+@pytest.mark.parametrize("auto_create", [True, False])
+def test_topics_are_made_only_if_it_is_allowed(*, auto_create: bool) -> None:
+    """`allow_auto_create_topics`."""
+
+    async def main() -> None:
+        async with FakeCluster(memory=True, auto_create=True) as fake:
+            async with refreshing(fake.network, fake.bootstrap_servers, auto_create=auto_create) as table:
+                table.want("made")
+                await asyncio.sleep(1)
+                assert ("made" in [topic.name for topic in fake.topics]) is auto_create
+                assert ([topic.error is None for topic in table.told][-1]) is auto_create
+            await settle()
+
+    run(main())
+
+
+def test_a_broker_that_cannot_be_forbidden_to_make_topics() -> None:
+    """Before Metadata v4: it is not asked, and the error says what to do."""
+
+    async def main() -> None:
+        async with FakeCluster(memory=True, versions={"Metadata": (0, 3)}) as fake:
+            table = Table(fake.network, fake.bootstrap_servers, auto_create=False)
+            with pytest.raises(BootstrapFailed, match="allow_auto_create_topics must be true"):
+                await table.refresher.bootstrap(1)
+            table.cluster.close(now=True)
+            await table.tasks.end()
+            await settle()
+            assert fake.requests("Metadata") == []
+
+    run(main())
+
+
+def test_a_hint_is_followed_without_a_request() -> None:
+    """KIP-951: the view, the nodes and the topic's owner know it."""
+
+    async def main() -> None:
+        async with with_fake() as (table, fake):
+            table.want("t")
+            await settle()
+            table.told.clear()
+            endpoints = [message("Produce.response.node_endpoints", node_id=7, host="seven", port=7)]
+            assert table.refresher.hint("t", 1, 7, 5, endpoints)
+            assert [partition.leader for partition in table.told[0].partitions] == [1, 7]
+            assert table.cluster.node(7).where == "seven:7"  # type: ignore[union-attr]
+            assert not table.refresher.hint("t", 1, 1, 5)
+            assert not table.refresher.hint("other", 0, 1, 5)
+            await asyncio.sleep(10)
+            assert asked(fake) == [[], ["t"]]
+            assert len(table.told) == 1
+
+    run(main())
+
+
+def test_a_large_answer_never_holds_the_loop() -> None:
+    """Row 50: 100,000 partitions. Turns are measured by the CPU time of this thread; the collector's pauses are not ours."""
+    partition = message("Metadata.response.topics.partitions", leader_id=1, leader_epoch=1, replica_nodes=[1, 2, 3], isr_nodes=[1, 2, 3])
+    topics = [
+        message(
+            "Metadata.response.topics",
+            name=f"t{number}",
+            topic_id=number.to_bytes(16, "big"),
+            partitions=[_replaced(partition, index) for index in range(100)],
+        )
+        for number in range(1, 1001)
+    ]
+    brokers = [message("Metadata.response.brokers", node_id=1, host="one", port=1)]
+    whole = message("Metadata.response", brokers=brokers, topics=topics, cluster_id="c")
+    small = message("Metadata.response", brokers=brokers, cluster_id="c")
+
+    async def main() -> None:
+        frames: dict[int, bytes] = {}
+
+        def answer(stream: ScriptedStream, question: Asked) -> None:
+            if question.key is ApiKey.API_VERSIONS:
+                api_versions(stream, question)
+            elif not question.message.topics:
+                stream.answer(question, small)
+            else:
+                frames[0] = stream.frame(question, whole)
+                asyncio.get_running_loop().call_soon(stream.receive, frames[0])
+
+        longest = 0.0
+
+        async def heartbeat() -> None:
+            nonlocal longest
+            await asyncio.sleep(0)
+            while len(table.told) < 1000:
+                before = time.thread_time()
+                await asyncio.sleep(0)
+                if frames:
+                    longest = max(longest, time.thread_time() - before)
+
+        async with refreshing(ScriptedDialer(answers=answer), "boot:1") as table:
+            gc.disable()
+            try:
+                table.want(*(topic.name for topic in topics))
+                while not frames:
+                    await asyncio.sleep(0)
+                await heartbeat()
+            finally:
+                gc.enable()
+            assert sum(len(topic.partitions) for topic in table.told) == 100_000
+            assert longest < 0.010
+
+    asyncio.run(main())  # slices are of real time
+
+
+def _replaced(partition: Any, index: int) -> Any:
+    return type(partition)(**{name: getattr(partition, name) for name in partition.__slots__} | {"partition_index": index})

@@ -1,0 +1,271 @@
+"""What a Produce answer may say, besides yes: leaders, throttling, errors for good, partitions too few or too many (rows 22-24, 31-36, 44-46, 51)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from whole import jumping, running
+
+from aioproducer.errors import BrokerError, DeliveryError, Persisted
+from aioproducer.testing import FakeCluster
+
+if TYPE_CHECKING:
+    from aioproducer import Producer
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def failure_of(producer: Producer[Any, Any]) -> DeliveryError:
+    """The failure of one record to partition 0."""
+    with pytest.raises(DeliveryError) as raised:
+        await producer.send_and_wait("orders", b"v", partition=0)
+    return raised.value
+
+
+@jumping
+async def test_a_leader_that_the_answer_names_gets_the_records_at_once() -> None:
+    """Row 23 (KIP-951): no Metadata request, no backoff."""
+    async with FakeCluster(brokers=2, memory=True) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        async with running(cluster, retry_backoff_ms=1000) as (_, producer):
+            await asyncio.gather(*[await producer.send("orders", b"0", partition=partition) for partition in (0, 1)])
+            asked, began = len(cluster.requests("Metadata")), now()
+            for moved in (1, 2, 1, 2):
+                cluster.move_leader("orders", 0, moved)
+                await producer.send_and_wait("orders", b"v", partition=0)
+            assert now() - began < 0.5
+            await asyncio.sleep(10)
+            assert len(cluster.requests("Metadata")) == asked
+            assert cluster.violations == []
+
+
+@jumping
+async def test_without_a_named_leader_metadata_is_asked_for() -> None:
+    """Brokers before Produce 10 (LDR-03): one refresh, one backoff."""
+    async with FakeCluster(brokers=2, memory=True, versions={"Produce": (3, 9)}) as cluster:
+        cluster.create_topic("orders")
+        async with running(cluster) as (_, producer):
+            await producer.send_and_wait("orders", b"0")
+            asked = len(cluster.requests("Metadata"))
+            cluster.move_leader("orders", 0, 3 - (cluster.leader("orders", 0) or 0))
+            await producer.send_and_wait("orders", b"1")
+            assert 1 <= len(cluster.requests("Metadata")) - asked <= 3
+            assert cluster.values("orders") == [b"0", b"1"]
+
+
+@jumping
+async def test_a_named_leader_that_is_no_news_is_no_help() -> None:
+    """Row 24: an election that is known already; the normal pause, and a refresh."""
+    async with FakeCluster(brokers=2, memory=True) as cluster:
+        cluster.create_topic("orders")
+
+        def stale(answer: Any) -> None:
+            for topic in answer.topics:
+                for partition in topic.partitions:
+                    partition.current_leader.leader_id, partition.current_leader.leader_epoch = 2, 0
+
+        async with running(cluster, retry_backoff_ms=1000) as (_, producer):
+            await producer.send_and_wait("orders", b"0")
+            asked, began = len(cluster.requests("Metadata")), now()
+            cluster.fail("Produce", "NOT_LEADER_OR_FOLLOWER")
+            cluster.rewrite("Produce", stale, times=1)
+            await producer.send_and_wait("orders", b"1")
+            assert 0.8 <= now() - began <= 1.3
+            assert len(cluster.requests("Metadata")) > asked
+
+
+@jumping
+async def test_a_throttling_broker_is_left_alone_for_so_long() -> None:
+    """Row 35 (KIP-219): no request to it for 2 s, none to time out; others go on."""
+    async with FakeCluster(brokers=2, memory=True) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        leaders = {partition: cluster.leader("orders", partition) for partition in (0, 1)}
+        async with running(cluster, request_timeout_ms=1000) as (_, producer):
+            await asyncio.gather(*[await producer.send("orders", b"0", partition=partition) for partition in (0, 1)])
+            cluster.throttle("Produce", 2.0, times=1, broker=leaders[0])
+            await producer.send_and_wait("orders", b"1", partition=0)
+            began = now()
+            late = await producer.send("orders", b"2", partition=0)
+            for _ in range(5):
+                await producer.send_and_wait("orders", b"other", partition=1)
+            assert now() - began < 0.1
+            assert (await late).offset == 2
+            assert 2 <= now() - began < 2.2
+            assert len(cluster.requests("Produce")) == 2 + 1 + 5 + 1
+
+
+@pytest.mark.parametrize("version", [5, 6])
+@jumping
+async def test_a_broker_before_2_0_has_waited_itself(version: int) -> None:
+    """Below Produce 6 the time is told, and has passed already."""
+    async with FakeCluster(memory=True, versions={"Produce": (3, version)}) as cluster:
+        cluster.create_topic("orders")
+        async with running(cluster) as (_, producer):
+            cluster.throttle("Produce", 2.0, times=1)
+            await producer.send_and_wait("orders", b"0")
+            began = now()
+            await producer.send_and_wait("orders", b"1")
+            assert (now() - began >= 2) == (version >= 6)
+
+
+@pytest.mark.parametrize(
+    ("error", "persisted"),
+    [
+        ("NOT_ENOUGH_REPLICAS", Persisted.NO),
+        ("NOT_ENOUGH_REPLICAS_AFTER_APPEND", Persisted.MAYBE),
+        ("REQUEST_TIMED_OUT", Persisted.MAYBE),
+        ("KAFKA_STORAGE_ERROR", Persisted.MAYBE),
+        ("CORRUPT_MESSAGE", Persisted.NO),
+        ("UNKNOWN_TOPIC_OR_PARTITION", Persisted.NO),
+    ],
+)
+@jumping
+async def test_what_is_retried_in_vain_ends_with_its_name(error: str, persisted: Persisted) -> None:
+    """Rows 32-34, 36, 44: at delivery_timeout_ms, after some attempts, and with the truth about the log."""
+    async with running(delivery_timeout_ms=3000, request_timeout_ms=3000) as (cluster, producer):
+        cluster.fail("Produce", error, times=1000)
+        began = now()
+        failure = await failure_of(producer)
+        assert now() - began == pytest.approx(3, abs=0.01)
+        assert isinstance(failure.__cause__, BrokerError)
+        assert failure.__cause__.name == error
+        assert error in str(failure)
+        assert failure.persisted is persisted
+        assert 4 <= failure.attempts <= 10
+        cluster.faults.clear()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "INVALID_TIMESTAMP",
+        "POLICY_VIOLATION",
+        "UNSUPPORTED_FOR_MESSAGE_FORMAT",
+        "INVALID_REQUIRED_ACKS",
+        "TOPIC_AUTHORIZATION_FAILED",
+        "INVALID_RECORD",
+        999,
+    ],
+)
+@jumping
+async def test_what_is_refused_for_good_fails_at_once(error: str | int) -> None:
+    """Rows 40, 45, 46: definitely, with the broker's number; nothing else is touched."""
+    async with running() as (cluster, producer):
+        cluster.fail("Produce", error, partition=0)
+        began = now()
+        other = await producer.send("orders", b"other", partition=1)
+        failure = await failure_of(producer)
+        assert now() - began < 0.1
+        assert isinstance(failure.__cause__, BrokerError)
+        assert (failure.persisted, failure.attempts) == (Persisted.NO, 1)
+        assert error in (failure.__cause__.name, failure.__cause__.code)
+        assert f"({failure.__cause__.code})" in str(failure)
+        assert (await other).offset == 0
+
+
+@pytest.mark.parametrize("retries", [0, 1, 2])
+@jumping
+async def test_no_more_retries_than_there_may_be(retries: int) -> None:
+    """DLV-09: with none, a passing trouble is told at once."""
+    async with running(retries=retries) as (cluster, producer):
+        cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", times=3)
+        failure = await failure_of(producer)
+        assert (failure.attempts, failure.persisted) == (retries + 1, Persisted.NO)
+        cluster.faults.clear()
+
+
+@jumping
+async def test_an_answer_that_lacks_a_partition_costs_that_one_an_attempt() -> None:
+    """Row 51: the other one is done at once, and the connection stays."""
+    async with running() as (cluster, producer):
+        await producer.send_and_wait("orders", b"first", partition=0)
+
+        def omit(answer: Any) -> None:
+            for topic in answer.topics:
+                topic.partitions = [partition for partition in topic.partitions if partition.index != 1]
+
+        cluster.rewrite("Produce", omit, times=1)
+        done, left_out = [await producer.send("orders", b"%d" % partition, partition=partition) for partition in (0, 1)]
+        await done
+        assert not left_out.done()
+        assert (await left_out).offset == 1, "it was written twice: nobody knew"
+        assert len({request.connection for request in cluster.requests("Produce")}) == 1
+
+
+@jumping
+async def test_an_answer_for_what_nobody_sent_is_passed_over_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Row 51: a partition and a topic that were not in the request, and one that is told twice: the first counts."""
+    async with running() as (cluster, producer):
+
+        def add(answer: Any) -> None:
+            topic = answer.topics[0]
+            stranger, again = (type(topic.partitions[0])(), type(topic.partitions[0])())
+            for made, index, offset in ((stranger, 7, 70), (again, 0, 99)):
+                for name in type(made).__slots__:
+                    setattr(made, name, getattr(topic.partitions[0], name))
+                made.index, made.base_offset = index, offset
+            topic.partitions = [stranger, topic.partitions[0], again]
+
+        cluster.rewrite("Produce", add, times=1)
+        with caplog.at_level(logging.WARNING, "aioproducer"):
+            assert (await producer.send_and_wait("orders", b"v", partition=0)).offset == 0
+        assert "2 partitions that nothing was sent to" in caplog.text
+        assert (await producer.send_and_wait("orders", b"v", partition=0)).offset == 1
+
+
+@pytest.mark.parametrize("error", [None, "MESSAGE_TOO_LARGE", "NOT_ENOUGH_REPLICAS", "POLICY_VIOLATION"])
+@jumping
+async def test_the_late_answer_of_an_expired_batch_is_dropped(error: str | None) -> None:
+    """DLV-03, DLV-04: yes, too large, come again or no: it was told what it was told. Its bytes come back, and the next one goes."""
+    async with running(delivery_timeout_ms=1000, request_timeout_ms=1000) as (cluster, producer):
+        await producer.send_and_wait("orders", b"first", partition=0)
+        cluster.fail("Produce", "NOT_ENOUGH_REPLICAS")
+        cluster.delay("Produce", 0.5, times=1)
+        cluster.delay("Produce", 0.8, times=1)
+        if error is not None:
+            cluster.fail("Produce", error)
+        began, ended = now(), []
+        deliveries = [await producer.send("orders", b"%d" % number, partition=0) for number in range(3)]
+        for delivery in deliveries:
+            delivery.add_done_callback(lambda _delivery: ended.append(now() - began))
+        failures = await asyncio.gather(*deliveries, return_exceptions=True)
+        assert all(isinstance(failure, DeliveryError) and failure.persisted is Persisted.MAYBE for failure in failures)
+        assert "within delivery_timeout_ms=1000: it was in flight (NOT_ENOUGH_REPLICAS" in str(failures[0])
+        assert ended == pytest.approx([1, 1, 1], abs=0.01)
+        assert producer.buffer_available < producer.config.buffer_memory, "they are still on their way"
+        await asyncio.sleep(3)
+        assert producer.buffer_available == producer.config.buffer_memory
+        assert len(cluster.requests("Produce")) == 3
+        assert len(ended) == 3
+        assert (await producer.send_and_wait("orders", b"next", partition=0)).offset == (4 if error is None else 1)
+
+
+@jumping
+async def test_records_expire_wherever_they_are_and_their_callbacks_may_send_again() -> None:
+    """DLV-06, DLV-07: without a leader, with a broker that is gone, lingering; all at their time."""
+    async with FakeCluster(brokers=2, memory=True) as cluster:
+        cluster.create_topic("orders", partitions=3)
+        cluster.move_leader("orders", 0, 1)
+        cluster.move_leader("orders", 1, 2)
+        cluster.move_leader("orders", 2, None)
+        async with running(cluster, delivery_timeout_ms=2000, request_timeout_ms=1000, linger_ms=1000) as (_, producer):
+            await producer.send_and_wait("orders", b"first", partition=0)
+            await cluster.brokers[2].stop()
+            again: list[asyncio.Task[Any]] = []
+            began = now()
+            deliveries = [await producer.send("orders", b"lost", partition=partition) for partition in (1, 2)]
+            for delivery in deliveries:
+                delivery.add_done_callback(
+                    lambda _delivery: again.append(asyncio.ensure_future(producer.send_and_wait("orders", b"again", partition=0)))
+                )
+            failures = await asyncio.gather(*deliveries, return_exceptions=True)
+            assert now() - began == pytest.approx(2, abs=0.01)
+            assert all(isinstance(failure, DeliveryError) and failure.persisted is Persisted.NO for failure in failures)
+            assert "no leader is known" in str(failures[1])
+            assert sorted(metadata.offset for metadata in await asyncio.gather(*again)) == [1, 2]
+            await cluster.brokers[2].start()

@@ -1,0 +1,260 @@
+"""What brokers tell of the cluster, wrong, old or strange: rows 15-19, 24, 36-40, 47, 49 and 51 of the fault catalogue, with the whole producer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from whole import jumping, running, turns
+
+from aioproducer import Producer
+from aioproducer.errors import BrokerError, DeliveryError, MetadataTimeout, UsageError
+from aioproducer.testing import FakeCluster
+from aioproducer.wire.schema import message
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def broker(node_id: int, host: str, port: int) -> Any:
+    return message("Metadata.response.brokers", node_id=node_id, host=host, port=port)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda answer: answer.brokers.clear(),
+        lambda answer: [setattr(each, "port", 0) for each in answer.brokers],
+        lambda answer: [setattr(each, "host", "") for each in answer.brokers],
+        lambda answer: [setattr(each, "node_id", -1) for each in answer.brokers],
+        lambda answer: answer.brokers.append(broker(1, "elsewhere", 1)),
+        lambda answer: answer.brokers.append(broker(-7, "elsewhere", 1)),
+        lambda answer: answer.brokers.append(broker(9, "elsewhere", 0)),
+    ],
+    ids=["zero brokers", "port 0", "no host", "negative id", "duplicate id", "negative id beside", "port 0 beside"],
+)
+@jumping
+async def test_a_strange_list_of_brokers_is_passed_over(change: Any) -> None:
+    """Row 49: the old view stays, and records flow."""
+    async with running(metadata_max_age_ms=1000) as (cluster, producer):
+        await producer.send_and_wait("orders", b"0", partition=0)
+        node = producer._engine._cluster.node(1)
+        cluster.rewrite("Metadata", change, times=3)
+        for number in range(1, 40):
+            began = now()
+            await producer.send_and_wait("orders", b"%d" % number, partition=0)
+            assert now() - began < 0.1
+            await asyncio.sleep(0.2)
+        assert producer._engine._cluster.node(1) is node
+        assert producer._engine._refresher.view.brokers.keys() == {1}
+        assert cluster.values("orders", 0) == [b"%d" % number for number in range(40)]
+
+
+@jumping
+async def test_start_waits_for_a_broker_that_knows_the_others() -> None:
+    """Row 49: one that is starting names none."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        cluster.rewrite("Metadata", lambda answer: answer.brokers.clear(), times=3)
+        async with running(cluster) as (_, producer):
+            await producer.send_and_wait("orders", b"v")
+            assert len(cluster.requests("Metadata")) == 5
+
+
+@jumping
+async def test_a_stale_broker_names_the_old_leader() -> None:
+    """Row 24: its older epoch is seen; records do not go back and forth."""
+    async with FakeCluster(brokers=2, memory=True) as cluster:
+        cluster.create_topic("orders")
+        async with running(cluster, metadata_max_age_ms=500) as (_, producer):
+            await producer.send_and_wait("orders", b"0")
+            cluster.move_leader("orders", 0, 2)
+            await producer.send_and_wait("orders", b"1")
+
+            def forget(answer: Any) -> None:
+                for topic in answer.topics:
+                    for partition in topic.partitions:
+                        partition.leader_id, partition.leader_epoch = 1, 0
+
+            cluster.rewrite("Metadata", forget, times=None)
+            refused = len(cluster.requests("Produce"))
+            for number in range(2, 12):
+                await asyncio.sleep(0.3)
+                await producer.send_and_wait("orders", b"%d" % number)
+            later = cluster.requests("Produce")[refused:]
+            assert [request.broker for request in later] == [2] * 10
+            assert cluster.values("orders") == [b"%d" % number for number in range(12)]
+
+
+@jumping
+async def test_epochs_of_old_brokers_are_not_trusted() -> None:
+    """KAFKA-9212: before Metadata v9 a leader may come back with an epoch that looks older."""
+    async with FakeCluster(brokers=2, memory=True, versions={"Metadata": (0, 8)}) as cluster:
+        cluster.create_topic("orders")
+        cluster.topics.existing("orders").partitions[0].leader_epoch = 5
+        async with running(cluster, delivery_timeout_ms=31_000) as (_, producer):
+            await producer.send_and_wait("orders", b"0")
+            cluster.topics.existing("orders").partitions[0].leader_epoch = 1
+            cluster.move_leader("orders", 0, 2)
+            await producer.send_and_wait("orders", b"1")
+            assert cluster.values("orders") == [b"0", b"1"]
+
+
+@jumping
+async def test_a_partition_that_one_answer_leaves_out_keeps_its_records() -> None:
+    """Row 39: they go while that answer is the newest, and those that were queued."""
+    async with running(metadata_max_age_ms=500, linger_ms=300) as (cluster, producer):
+        await producer.send_and_wait("orders", b"0", partition=1)
+
+        def leave_out(answer: Any) -> None:
+            for topic in answer.topics:
+                topic.partitions = [partition for partition in topic.partitions if partition.partition_index != 1]
+
+        cluster.rewrite("Metadata", leave_out, times=2)
+        deliveries = []
+        for number in range(1, 8):
+            deliveries.append(await producer.send("orders", b"%d" % number, partition=1))
+            await asyncio.sleep(0.2)
+        await asyncio.gather(*deliveries)
+        assert cluster.values("orders", 1) == [b"%d" % number for number in range(8)]
+
+
+@jumping
+async def test_a_topic_that_no_longer_exists_fails_its_records_with_that_reason() -> None:
+    """Row 36, for ever: retried until delivery_timeout_ms, a few requests a second, and the error names it."""
+    async with running(delivery_timeout_ms=31_000) as (cluster, producer):
+        await producer.send_and_wait("orders", b"v", partition=0)
+        cluster.delete_topic("orders")
+        with pytest.raises(DeliveryError) as raised:
+            await producer.send_and_wait("orders", b"v", partition=0)
+        assert isinstance(raised.value.__cause__, BrokerError)
+        assert raised.value.__cause__.name in {"UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID"}
+        assert len(cluster.requests("Metadata")) < 80
+
+
+@pytest.mark.parametrize("name", ["n" * 250, "..", ".", "a b", "größe", "a/b"])
+@jumping
+async def test_a_name_that_no_topic_can_have_fails_at_once(name: str) -> None:
+    """Row 38: definitely, not after max_block_ms."""
+    async with running() as (_, producer):
+        began = now()
+        with pytest.raises(BrokerError) as raised:
+            await producer.send(name, b"v")
+        assert raised.value.name == "INVALID_TOPIC_EXCEPTION"
+        assert now() - began < 0.1
+
+
+@pytest.mark.parametrize("name", ["\udcff", "ok-\ud800", "n" * 32_768, "ü" * 16_384])
+@pytest.mark.parametrize("highest", [13, 1])
+@jumping
+async def test_a_name_that_no_request_can_carry_harms_nobody(name: str, highest: int) -> None:
+    """The caller's mistake, told at once; were it asked for, the question of all others would fail with it."""
+    async with FakeCluster(memory=True, versions={"Metadata": (0, highest)}) as cluster:
+        cluster.create_topic("orders")
+        async with running(cluster) as (_, producer):
+            with pytest.raises(UsageError, match="names no topic"):
+                await producer.send(name, b"v")
+            with pytest.raises(BrokerError, match="INVALID_TOPIC_EXCEPTION"):
+                await producer.send(name[:-1] if len(name) > 100 else "ü", b"v")
+            await producer.send_and_wait("orders", b"v")
+
+
+@jumping
+async def test_a_topic_that_may_not_be_used_fails_alone_and_recovers() -> None:
+    """Row 40, in Metadata: fast; others flow; granted, it goes on."""
+    async with running() as (cluster, producer):
+        cluster.create_topic("secret")
+        cluster.fail("Metadata", "TOPIC_AUTHORIZATION_FAILED", topic="secret", times=3)
+        for _ in range(3):
+            began = now()
+            with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
+                await producer.send("secret", b"v")
+            await producer.send_and_wait("orders", b"v")
+            assert now() - began < 0.1
+        await producer.send_and_wait("secret", b"v")
+        assert cluster.values("secret") == [b"v"]
+
+
+@pytest.mark.parametrize("flag", [True, False])
+@jumping
+async def test_topics_are_made_on_demand_only_if_allowed(*, flag: bool) -> None:
+    """`allow_auto_create_topics`, against a broker that would."""
+    async with (
+        FakeCluster(memory=True, auto_create=True) as cluster,
+        running(cluster, allow_auto_create_topics=flag, max_block_ms=3000) as (_, producer),
+    ):
+        if flag:
+            await producer.send_and_wait("made", b"v")
+        else:
+            with pytest.raises(MetadataTimeout, match="UNKNOWN_TOPIC_OR_PARTITION"):
+                await producer.send("made", b"v")
+        assert ("made" in [topic.name for topic in cluster.topics]) is flag
+
+
+@pytest.mark.parametrize("api", ["Metadata", "ApiVersions", "Produce"])
+@pytest.mark.parametrize("spoil", ["garbage", "truncate", "wrong_correlation_id"])
+@jumping
+async def test_answers_that_are_nonsense_cost_their_connection_only(api: str, spoil: str) -> None:
+    """Rows 15-18: whatever was asked; records go on, and the metadata of a new topic comes."""
+    async with running() as (cluster, producer):
+        await producer.send_and_wait("orders", b"0", partition=0)
+        if api == "ApiVersions":
+            cluster.disconnect_all()
+        getattr(cluster, spoil)(api)
+        cluster.create_topic("new")
+        began = now()
+        await producer.send_and_wait("new", b"v")
+        await producer.send_and_wait("orders", b"1", partition=0)
+        assert now() - began < 2
+        assert cluster.values("orders", 0)[-1] == b"1"
+
+
+class Dripping:
+    """A dialer whose connections bring one byte at a time."""
+
+    def __init__(self, network: Any) -> None:
+        self._network = network
+
+    async def dial(self, host: str, port: int, receiver: Any) -> Any:
+        def make() -> Any:
+            real = receiver()
+            whole = real.data_received
+
+            def drip(data: bytes) -> None:
+                for at in range(len(data)):
+                    whole(data[at : at + 1])
+
+            real.data_received = drip
+            return real
+
+        return await self._network.dial(host, port, make)
+
+
+@jumping
+async def test_answers_that_come_byte_by_byte_are_the_same_answers() -> None:
+    """Row 19."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        options = {**cluster.client_options, "dialer": Dripping(cluster.network)}
+        async with Producer(**options) as producer:
+            metadata = [await producer.send_and_wait("orders", b"%d" % number, partition=0) for number in range(10)]
+            assert [each.offset for each in metadata] == list(range(10))
+
+
+@jumping
+async def test_a_throttling_broker_is_asked_for_no_metadata_either() -> None:
+    """Row 35: the time that its Metadata answer told holds for records too, and costs none of them."""
+    async with running(request_timeout_ms=1000, delivery_timeout_ms=10_000) as (cluster, producer):
+        await producer.send_and_wait("orders", b"0")
+        cluster.throttle("Metadata", 3)
+        cluster.create_topic("new")
+        began = now()
+        await producer.send("new", b"v")
+        delivery = await producer.send("orders", b"1")
+        await turns(20)
+        assert not delivery.done()
+        await delivery
+        assert now() - began == pytest.approx(3, abs=0.1)
+        assert len(cluster.requests("Produce")) in {2, 3}

@@ -1,0 +1,550 @@
+"""What the face offers beside `send`: not waiting, whole batches, a start without Kafka, hooks; and what wrong use is told."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from whole import JumpingLoop, assert_nothing_left, jumping, running, turns
+
+from aioproducer import Producer, Record
+from aioproducer.errors import (
+    BrokerError,
+    BufferExhausted,
+    ConfigError,
+    DeliveryError,
+    KafkaError,
+    MetadataTimeout,
+    ProducerClosed,
+    RecordTooLarge,
+    SerializationError,
+    UsageError,
+    WouldBlock,
+)
+from aioproducer.testing import FakeCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+# send_nowait
+
+
+@jumping
+async def test_send_nowait_queues_at_once_or_says_what_it_would_wait_for() -> None:
+    """Metadata, which it asks for; memory; the next turn; a partition; those before it. Then it goes."""
+    async with running(buffer_memory=30_000, batch_size=4000) as (cluster, producer):
+        with pytest.raises(WouldBlock, match="metadata of the topic"):
+            producer.send_nowait("orders", b"0")
+        await turns(50)
+        deliveries = [producer.send_nowait("orders", b"0", partition=0)]
+        with pytest.raises(WouldBlock, match="the partition to exist"):
+            producer.send_nowait("orders", b"v", partition=7)
+        hang = cluster.hang("Produce")
+        with pytest.raises(WouldBlock, match="buffer_memory, which is used up"):
+            deliveries.extend(producer.send_nowait("orders", b"%d" % number + b"." * 900, partition=0) for number in range(1, 100))
+        waiting = asyncio.create_task(producer.send("orders", b"waits" + b"." * 900))
+        await turns(20)
+        with pytest.raises(WouldBlock, match="records before it"):
+            producer.send_nowait("orders", b"v")
+        hang.release()
+        await (await waiting)
+        assert [metadata.offset for metadata in await asyncio.gather(*deliveries)] == list(range(len(deliveries)))
+        for bad in (("orders", "text"), ("", b"v"), ("orders", bytes(2_000_000))):
+            with pytest.raises(UsageError):
+                producer.send_nowait(*bad)
+
+
+@jumping
+async def test_a_tight_loop_of_send_nowait_is_asked_to_let_the_loop_go_on() -> None:
+    """And goes on in the next turn."""
+    async with running() as (cluster, producer):
+        await producer.partitions_for("orders")
+        sent = 0
+        with pytest.raises(WouldBlock, match="the next turn of the loop"):
+            for _ in range(10_000):
+                producer.send_nowait("orders", bytes(100))
+                sent += 1
+        assert 100 < sent < 5000
+        await asyncio.sleep(0)
+        producer.send_nowait("orders", b"v")
+        await producer.flush()
+        assert len(cluster.values("orders")) == sent + 1
+
+
+# partitions_for
+
+
+@jumping
+async def test_partitions_for_waits_for_metadata_once() -> None:
+    """Then it is at once; a topic that cannot be, and one that does not come, raise as send does."""
+    async with running(max_block_ms=500, allow_auto_create_topics=False) as (cluster, producer):
+        assert await producer.partitions_for("orders") == {0, 1}
+        asked = len(cluster.requests("Metadata"))
+        assert await producer.partitions_for("orders") == {0, 1}
+        assert len(cluster.requests("Metadata")) == asked
+        with pytest.raises(MetadataTimeout) as raised:
+            await producer.partitions_for("nowhere")
+        assert "record" not in str(raised.value)
+        with pytest.raises(BrokerError, match="INVALID_TOPIC"):
+            await producer.partitions_for("a topic")
+        with pytest.raises(UsageError):
+            await producer.partitions_for("")
+        asking = asyncio.create_task(producer.partitions_for("never"))
+        await turns(3)
+        assert await producer.flush() == (0, 0, 0)
+        asking.cancel()
+
+
+# create_batch, send_batch
+
+
+@jumping
+async def test_a_batch_of_the_users_travels_as_one() -> None:
+    """Behind what its partition has, with every field of its records; until it is full."""
+    async with running(batch_size=500, linger_ms=1000) as (cluster, producer):
+        first = await producer.send("orders", b"first", partition=1)
+        batch = producer.create_batch("orders", 1)
+        count = 0
+        while batch.append(b"%d" % count, b"k", headers=[("h", b"v")], timestamp_ms=1000 + count):
+            count += 1
+        assert len(batch) == count > 10
+        last = asyncio.create_task(producer.send("orders", b"last", partition=1))
+        deliveries = await producer.send_batch(batch)
+        metadata = await deliveries
+        assert [each.offset for each in metadata] == list(range(metadata[0].offset, metadata[0].offset + count))
+        assert [each.timestamp_ms for each in metadata] == list(range(1000, 1000 + count))
+        await (await last)
+        assert (await first).offset == 0
+        log = cluster.records("orders", 1)
+        assert [record.value for record in log if record.key == b"k"] == [b"%d" % number for number in range(count)]
+        assert {record.headers for record in log if record.key == b"k"} == {(("h", b"v"),)}
+
+
+@jumping
+async def test_what_is_wrong_with_a_batch_is_said() -> None:
+    """Empty, sent, somebody else's, no partition; a bad record leaves it as it was; a large first one fits."""
+    async with running(batch_size=500) as (cluster, producer):
+        places: list[tuple[str, Any]] = [("orders", None), ("orders", -1), ("", 0), ("orders", True)]
+        for topic, partition in places:
+            with pytest.raises(UsageError):
+                producer.create_batch(topic, partition)
+        batch = producer.create_batch("orders", 0)
+        with pytest.raises(UsageError, match="empty"):
+            await producer.send_batch(batch)
+        for bad, error in (("text", SerializationError), (bytes(2_000_000), RecordTooLarge)):
+            with pytest.raises(error):
+                batch.append(bad)
+        assert batch.append(bytes(5000))
+        assert not batch.append(b"v")
+        async with running(cluster) as (_, other):
+            with pytest.raises(UsageError, match="create_batch of this producer"):
+                await other.send_batch(batch)
+        assert await (await producer.send_batch(batch)).wait() == (1, 0, 0)
+        assert "sent" in repr(batch)
+        strange: list[Any] = [batch, "batch", None]
+        for each in strange:
+            with pytest.raises(UsageError):
+                await producer.send_batch(each)
+        with pytest.raises(UsageError, match="was sent"):
+            batch.append(b"v")
+
+
+@jumping
+async def test_a_batch_waits_for_memory_and_may_be_sent_again() -> None:
+    """In line; cancelled, or out of time, it is not queued."""
+    async with running(buffer_memory=10_000, batch_size=4000, max_block_ms=500) as (cluster, producer):
+        await producer.partitions_for("orders")
+        hang = cluster.hang("Produce")
+        for _ in range(7):
+            await producer.send("orders", bytes(900), partition=0)
+        batch = producer.create_batch("orders", 1)
+        while batch.append(bytes(700)):
+            pass
+        with pytest.raises(BufferExhausted):
+            await producer.send_batch(batch)
+        sending = asyncio.create_task(producer.send_batch(batch))
+        await turns(3)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        again = asyncio.create_task(producer.send_batch(batch))
+        await turns(3)
+        hang.release()
+        assert (await (await again).wait()).acknowledged == len(batch)
+        assert len(cluster.values("orders", 1)) == len(batch)
+
+
+# start(wait=False)
+
+
+@jumping
+async def test_a_service_boots_while_kafka_is_down() -> None:
+    """Sends wait until a broker is there, at most max_block_ms; flush and stop are bounded."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        await cluster.brokers[1].stop()
+        before = asyncio.all_tasks()
+        producer = Producer(**cluster.client_options, max_block_ms=5000, close_timeout_ms=1000)
+        began = now()
+        await producer.start(wait=False)
+        assert now() == began
+        assert "running" in repr(producer)
+        with pytest.raises(MetadataTimeout, match="orders"):
+            await producer.send("orders", b"too early")
+        assert now() - began == pytest.approx(5)
+        waiting = asyncio.create_task(producer.send("orders", b"v"))
+        await turns(3)
+        assert (await producer.flush(timeout=1)).pending == 1
+        await cluster.brokers[1].start()
+        assert (await (await waiting)).offset == 0
+        await producer.stop()
+        assert_nothing_left(producer, before)
+
+
+@jumping
+async def test_it_stops_before_kafka_came() -> None:
+    """Bounded, and nothing is left; who waited is told."""
+    async with FakeCluster(memory=True) as cluster:
+        await cluster.brokers[1].stop()
+        before = asyncio.all_tasks()
+        producer = Producer(**cluster.client_options, close_timeout_ms=1000)
+        await producer.start(wait=False)
+        waiting = asyncio.create_task(producer.send("orders", b"v"))
+        await turns(5)
+        began = now()
+        await producer.stop()
+        assert now() - began <= 1.01
+        with pytest.raises(ProducerClosed):
+            await waiting
+        assert_nothing_left(producer, before)
+
+
+# Failures that nobody looks at, and a crash
+
+
+@pytest.mark.parametrize("looks", [False, True])
+@jumping
+async def test_the_hook_hears_of_failures_that_nobody_looked_at(looks: bool) -> None:
+    """Each batch with its number of records, in the loop; a hook that raises harms nothing."""
+    told: list[tuple[DeliveryError, int]] = []
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context["exception"]))
+
+    def hook(error: DeliveryError, count: int) -> None:
+        assert asyncio.get_running_loop()
+        told.append((error, count))
+        raise ZeroDivisionError
+
+    async with running(on_delivery_error=hook) as (cluster, producer):
+        await producer.partitions_for("orders")
+        cluster.fail("Produce", "INVALID_RECORD", partition=0)
+        deliveries = [await producer.send("orders", b"v", partition=0) for _ in range(3)]
+        await producer.flush()
+        if looks:
+            assert all(delivery.exception() for delivery in deliveries)
+        del deliveries
+        gc.collect()
+        await turns(2)
+        assert [(str(error.__cause__), count) for error, count in told] == ([] if looks else [("INVALID_RECORD (87)", 3)])
+        assert [type(error) for error in reported] == [ZeroDivisionError] * len(told)
+        await producer.send_and_wait("orders", b"v", partition=0)
+
+
+@pytest.mark.parametrize("where", ["turn", "answer", "node", "deadline"])
+@jumping
+async def test_a_bug_in_a_callback_of_ours_fails_the_producer(where: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Deliveries, waiting sends and later sends say why, and nothing is left: the loop alone would only log it."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        before = asyncio.all_tasks()
+        producer = Producer(**cluster.client_options, max_block_ms=1000)
+        await producer.start()
+        await producer.send_and_wait("orders", b"v")
+        hang = cluster.hang("Produce")
+        delivery = await producer.send("orders", b"v")
+        waiting = asyncio.create_task(producer.send("nowhere", b"v", partition=9))
+        await turns(5)
+        engine: Any = producer._engine
+
+        def crash(*_: object, **__: object) -> None:
+            raise ZeroDivisionError("a bug")
+
+        if where == "turn":
+            engine._intake.serve = crash
+            engine._sender.turn()
+        elif where == "answer":
+            engine._sender._end_attempt = crash
+            hang.release()
+        elif where == "node":
+            engine._sender.drain = crash
+            cluster.disconnect_all()
+        else:
+            engine._intake._overdue = crash
+        await asyncio.sleep(2)
+        for call in (delivery, waiting, producer.send("orders", b"v"), producer.flush(), producer.send_many("orders", [b"v"])):
+            with pytest.raises((DeliveryError, ProducerClosed), match="a bug") as raised:
+                await call
+            causes = []
+            error: BaseException | None = raised.value
+            while error is not None:
+                causes.append(type(error))
+                error = error.__cause__
+            assert ZeroDivisionError in causes or isinstance(raised.value, ProducerClosed)
+        assert "failed" in repr(producer)
+        assert asyncio.all_tasks() - before == set()
+        await producer.stop()
+        assert "The producer failed: ZeroDivisionError" in caplog.text
+        cluster.faults.clear()
+
+
+def test_asyncio_run_that_ends_without_stop_gives_one_resource_warning() -> None:
+    """And no other noise: no destroyed task, no traceback."""
+    script = """
+import asyncio
+from aioproducer import Producer
+from aioproducer.testing import FakeCluster
+
+async def main():
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        producer = Producer(**cluster.client_options)
+        await producer.start()
+        await producer.send_and_wait("orders", b"v")
+
+asyncio.run(main())
+"""
+    ended = subprocess.run([sys.executable, "-W", "always", "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == ""
+    assert ended.stderr.count("was never stopped: use `async with`") == 1
+    assert ended.stderr.count("Warning: ") - ended.stderr.count("ResourceWarning: Enable tracemalloc") == 1
+    assert "Traceback" not in ended.stderr
+    assert "Task" not in ended.stderr
+
+
+# Wrong use
+
+
+async def _unstarted(cluster: FakeCluster) -> Producer[Any, Any]:
+    return Producer(**cluster.client_options)
+
+
+async def _stopped(cluster: FakeCluster) -> Producer[Any, Any]:
+    async with Producer(**cluster.client_options) as producer:
+        await producer.partitions_for("orders")
+    return producer
+
+
+CALLS: dict[str, Callable[[Producer[Any, Any]], Any]] = {
+    "send": lambda producer: producer.send("orders", b"v"),
+    "send_and_wait": lambda producer: producer.send_and_wait("orders", b"v"),
+    "send_nowait": lambda producer: producer.send_nowait("orders", b"v"),
+    "send_many": lambda producer: producer.send_many("orders", [b"v"]),
+    "create_batch": lambda producer: producer.create_batch("orders", 0),
+    "send_batch": lambda producer: producer.send_batch(None),  # type: ignore[arg-type]
+    "partitions_for": lambda producer: producer.partitions_for("orders"),
+    "flush": lambda producer: producer.flush(),
+}
+
+
+async def call(name: str, producer: Producer[Any, Any]) -> Any:
+    result = CALLS[name](producer)
+    return await result if asyncio.iscoroutine(result) else result
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(("state", "text"), [(_unstarted, "was not started: use `async with"), (_stopped, "has stopped")])
+@jumping
+async def test_a_producer_that_does_not_run_says_so(state: Callable[..., Any], text: str, name: str) -> None:
+    """ProducerClosed from every call, before start and after stop."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        with pytest.raises(ProducerClosed, match=text):
+            await call(name, await state(cluster))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_producer_of_another_loop_says_so(name: str) -> None:
+    """In another loop of this thread, in another thread's, and in a forked child."""
+    first = JumpingLoop()
+
+    async def start() -> tuple[FakeCluster, Producer[Any, Any]]:
+        cluster = await FakeCluster(memory=True).__aenter__()
+        cluster.create_topic("orders")
+        producer = Producer(**cluster.client_options)
+        await producer.start()
+        await producer.send_and_wait("orders", b"v")
+        return cluster, producer
+
+    async def use() -> None:
+        with pytest.raises(ProducerClosed, match="another event loop"):
+            await call(name, producer)
+
+    async def use_as_a_child() -> None:
+        engine: Any = producer._engine
+        pid, engine._pid = engine._pid, -1
+        engine.forget_fork()
+        with pytest.raises(ProducerClosed, match="forked"):
+            await call(name, producer)
+        engine._pid = pid
+
+    try:
+        cluster, producer = first.run_until_complete(start())
+        with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+            runner.run(use())
+        thread = threading.Thread(target=lambda: asyncio.run(use()))
+        thread.start()
+        thread.join()
+        first.run_until_complete(use_as_a_child())
+        first.run_until_complete(producer.stop())
+        first.run_until_complete(cluster.__aexit__())
+        assert len(cluster.values("orders")) == 1
+    finally:
+        first.close()
+
+
+def _raises(*_: object) -> Any:
+    raise ZeroDivisionError
+
+
+async def _coroutine(*_: object) -> Any:
+    return b""
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"value_serializer": lambda value: _raises() if value == b"bad" else value}, SerializationError),
+        ({"value_serializer": lambda value: 7 if value == b"bad" else value}, SerializationError),
+        ({"value_serializer": lambda value: _coroutine() if value == b"bad" else value}, SerializationError),
+        ({"key_serializer": lambda key: _raises() if key == b"bad" else key}, SerializationError),
+        ({"partitioner": lambda key, partitions: _raises() if key == b"bad" else partitions - 1}, UsageError),
+        ({"partitioner": lambda key, partitions: "0" if key == b"bad" else partitions - 1}, UsageError),
+        ({"partitioner": lambda key, partitions: -1 if key == b"bad" else partitions - 1}, UsageError),
+        ({"partitioner": lambda key, partitions: _coroutine() if key == b"bad" else partitions - 1}, UsageError),
+    ],
+)
+@jumping
+async def test_user_code_that_fails_fails_its_record_alone(options: dict[str, Any], error: type[KafkaError]) -> None:
+    """Whoever sends it is told, never with the value; also while others wait in line with it."""
+    async with running(**options, buffer_memory=20_000, batch_size=1000) as (cluster, producer):
+        await producer.send_and_wait("orders", b"first", b"k")
+        hang = cluster.hang("Produce")
+        values = [b"%d" % number + b"." * 900 for number in range(40)]
+        sends = [asyncio.create_task(producer.send("orders", value, b"k")) for value in values]
+        await turns(3)
+        bad = asyncio.create_task(producer.send("orders", b"bad", b"bad"))
+        await turns(3)
+        hang.release()
+        with pytest.raises(error) as raised:
+            await bad
+        assert "bad" not in str(raised.value)
+        for send in sends:
+            await (await send)
+        assert len(cluster.values("orders")) == 41
+
+
+@jumping
+async def test_a_callback_that_raises_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    """They run in the order of the records, the result set before; what one raises is reported."""
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context["exception"]))
+    seen: list[int] = []
+    async with running() as (_, producer):
+
+        def look(delivery: Any) -> None:
+            seen.append(delivery.result().offset)
+            if len(seen) == 2:
+                raise ZeroDivisionError
+
+        deliveries = [await producer.send("orders", b"v", partition=0) for _ in range(5)]
+        for delivery in reversed(deliveries):
+            delivery.add_done_callback(look)
+        await producer.flush()
+        await turns(2)
+    assert seen == [0, 1, 2, 3, 4]
+    assert [type(error) for error in reported] == [ZeroDivisionError]
+    assert logging.ERROR not in [record.levelno for record in caplog.records]
+
+
+@pytest.mark.parametrize("hook", [7, _coroutine, lambda: None])
+def test_a_hook_that_cannot_be_called_is_refused(hook: Any) -> None:
+    """When the producer is made."""
+    with pytest.raises(ConfigError, match="on_delivery_error"):
+        Producer(on_delivery_error=hook)
+
+
+def test_a_record_does_not_show_its_bytes() -> None:
+    """In no text; it compares and unpacks as what it is."""
+    record = Record(b"canary", b"canary", 3, 7, [("name", b"canary")])
+    assert repr(record) == "<Record for partition 3 of 7: 1 headers>"
+    assert record == Record(value=b"canary", key=b"canary", partition=3, timestamp_ms=7, headers=[("name", b"canary")])
+
+
+# explain
+
+
+@jumping
+async def test_a_failure_explains_what_happened_to_its_batch() -> None:
+    """Each attempt with its broker and error, in order, with times; a long story is shortened; nothing of the record is in it."""
+    async with running(delivery_timeout_ms=3000, request_timeout_ms=1000, retry_backoff_ms=100) as (cluster, producer):
+        await producer.partitions_for("orders")
+        cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", partition=0, times=100)
+        with pytest.raises(DeliveryError) as raised:
+            await producer.send_and_wait("orders", b"canary", partition=0)
+        cluster.faults.clear()
+        lines = raised.value.explain().splitlines()
+        where = cluster.client_options["bootstrap_servers"]
+        assert lines[:2] == ["orders-0, a batch of 1 records:", "    +0.000 s queued"]
+        assert lines[2] == f"    +0.000 s sent to broker 1 at {where}"
+        assert lines[3].endswith("s BrokerError: NOT_ENOUGH_REPLICAS (19)")
+        assert "failed: not acknowledged within delivery_timeout_ms=3000" in lines[-1]
+        assert lines[-1].startswith("    +3.000 s")
+        assert len(lines) <= 24
+        assert "canary" not in raised.value.explain()
+
+
+@jumping
+async def test_a_batch_that_was_never_sent_explains_what_it_waited_for() -> None:
+    """A broker that cannot be reached."""
+    async with running(delivery_timeout_ms=3000, request_timeout_ms=1000) as (cluster, producer):
+        await producer.partitions_for("orders")
+        await cluster.brokers[1].stop()
+        await turns(5)
+        with pytest.raises(DeliveryError) as raised:
+            await producer.send_and_wait("orders", b"v", partition=0)
+        assert raised.value.attempts == 0
+        assert "it waited for a connection to broker-1" in raised.value.explain()
+
+
+@jumping
+async def test_the_producer_explains_what_waits() -> None:
+    """Memory, sends that wait and why, the oldest batches and what they wait for."""
+    async with running(buffer_memory=10_000, batch_size=4000) as (cluster, producer):
+        assert "not started" in Producer().explain()
+        await producer.partitions_for("orders")
+        hang = cluster.hang("Produce")
+        sends = [asyncio.create_task(producer.send("orders", b"canary" * 150, partition=0)) for _ in range(20)]
+        sends.append(asyncio.create_task(producer.send("nowhere", b"canary", partition=99)))
+        await turns(20)
+        text = producer.explain()
+        assert "of 10000 bytes free" in text
+        assert "sends wait for buffer_memory" in text
+        assert "1 sends wait for " in text
+        assert "'nowhere'" in text
+        assert "waits for the answer of broker-1" in text
+        assert "canary" not in text
+        sends.pop().cancel()
+        hang.release()
+        for send in sends:
+            await (await send)

@@ -1,0 +1,245 @@
+"""The door for other threads: order, back-pressure, cancellation, and what a thread is told when the producer is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import threading
+from collections import defaultdict
+from concurrent.futures import CancelledError, Future, wait
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+
+from aioproducer import Producer
+from aioproducer.errors import BufferExhausted, DeliveryError, MetadataTimeout, ProducerClosed, SerializationError, UsageError
+from aioproducer.testing import FakeCluster
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from aioproducer import FromThread, ThreadDelivery
+
+
+@pytest_asyncio.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with FakeCluster(memory=True) as made:
+        made.create_topic("orders", partitions=2)
+        yield made
+
+
+async def in_thread(work: Callable[[], Any]) -> Any:
+    """Run in a thread of its own, and wait for it here."""
+    done: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:  # noqa: BLE001  (handed on)
+            done.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return await asyncio.wrap_future(done)
+
+
+@pytest.mark.parametrize("memory", [10_000, 33_554_432])
+@pytest.mark.asyncio
+async def test_each_of_eight_threads_keeps_its_order(cluster: FakeCluster, memory: int) -> None:
+    """Per key, with and without memory for all of it at once; each future tells its record's place."""
+    async with Producer(**cluster.client_options, buffer_memory=memory, batch_size=2000) as producer:
+        door = producer.from_thread
+
+        def work(name: int) -> list[ThreadDelivery]:
+            return [door.send("orders", b"%d %d" % (name, number), b"%d" % name) for number in range(300)]
+
+        told = await asyncio.gather(*(in_thread(partial(work, name)) for name in range(8)))
+        for name, deliveries in enumerate(told):
+            metadata = [await asyncio.wrap_future(delivery) for delivery in deliveries]
+            assert [each.offset for each in metadata] == sorted(each.offset for each in metadata)
+            assert len({each.partition for each in metadata}) == 1
+            log = cluster.records("orders", metadata[0].partition)
+            assert [record.value for record in log if record.key == b"%d" % name] == [b"%d %d" % (name, number) for number in range(300)]
+
+
+@pytest.mark.asyncio
+async def test_what_is_wrong_with_a_record_its_future_tells(cluster: FakeCluster) -> None:
+    """UsageError and its kind, a topic that does not come, a refusal; the next record goes its way."""
+    async with Producer(**cluster.client_options, max_block_ms=200, allow_auto_create_topics=False) as producer:
+        await producer.partitions_for("orders")
+        door: FromThread[Any, Any] = producer.from_thread
+
+        def error_of(*record: Any, **options: Any) -> BaseException | None:
+            return door.send(*record, **options).exception(10)
+
+        assert isinstance(await in_thread(lambda: error_of("orders", "text")), SerializationError)
+        assert isinstance(await in_thread(lambda: error_of("orders", b"v", partition=-1)), UsageError)
+        assert isinstance(await in_thread(lambda: error_of("nowhere", b"v")), MetadataTimeout)
+        cluster.fail("Produce", "INVALID_RECORD")
+        assert isinstance(await in_thread(lambda: error_of("orders", b"v")), DeliveryError)
+        assert (await in_thread(lambda: door.send("orders", b"v").result(10))).offset == 0
+
+
+@pytest.mark.asyncio
+async def test_a_thread_waits_while_the_loop_does_not_take_its_records(cluster: FakeCluster) -> None:
+    """About a MiB is handed over; then BufferExhausted after max_block_ms. What was handed over is sent."""
+    async with Producer(**cluster.client_options, max_block_ms=50) as producer:
+        await producer.partitions_for("orders")
+        door = producer.from_thread
+        sent: list[ThreadDelivery] = []
+
+        def work() -> None:
+            while True:
+                sent.append(door.send("orders", bytes(100_000)))
+
+        done = threading.Event()
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                work()
+            except BufferExhausted as error:
+                errors.append(error)
+            finally:
+                done.set()
+
+        threading.Thread(target=run, daemon=True).start()
+        assert done.wait(10)  # the loop is held meanwhile
+        assert [type(error) for error in errors] == [BufferExhausted]
+        assert 9 <= len(sent) <= 12
+        for delivery in sent:
+            await asyncio.wrap_future(delivery)
+        assert len(cluster.values("orders")) == len(sent)
+
+
+@pytest.mark.asyncio
+async def test_cancelled_before_the_loop_took_it_a_record_is_not_sent(cluster: FakeCluster) -> None:
+    """After that it is, and cancel says so."""
+    async with Producer(**cluster.client_options) as producer:
+        await producer.partitions_for("orders")
+        door = producer.from_thread
+        handed: list[ThreadDelivery] = []
+        done = threading.Event()
+
+        def work() -> None:
+            handed.extend(door.send("orders", b"%d" % number, partition=0) for number in range(3))
+            handed[1].cancel()
+            done.set()
+
+        threading.Thread(target=work, daemon=True).start()
+        assert done.wait(10)
+        for delivery in (handed[0], handed[2]):
+            await asyncio.wrap_future(delivery)
+        assert not handed[0].cancel()
+        with pytest.raises(CancelledError):
+            handed[1].result()
+        assert cluster.values("orders") == [b"0", b"2"]
+
+
+@pytest.mark.asyncio
+async def test_the_loops_own_thread_is_sent_to_the_other_door(cluster: FakeCluster) -> None:
+    """It could wait there for itself."""
+    async with Producer(**cluster.client_options) as producer:
+        with pytest.raises(UsageError, match=r"await producer\.send"):
+            producer.from_thread.send("orders", b"v")
+
+
+@pytest.mark.asyncio
+async def test_a_stopped_producer_tells_threads(cluster: FakeCluster) -> None:
+    """What was handed over before `stop` is sent; later sends, and threads that wait for room, are told at once."""
+    with pytest.raises(ProducerClosed, match="not started"):
+        _ = Producer(**cluster.client_options).from_thread
+    async with Producer(**cluster.client_options) as producer:
+        await producer.partitions_for("orders")
+        door = producer.from_thread
+        sent: list[ThreadDelivery] = []
+        errors: list[BaseException] = []
+        full, ended = threading.Event(), threading.Event()
+
+        def work() -> None:
+            try:
+                while True:
+                    sent.append(door.send("orders", bytes(200_000)))
+                    if len(sent) == 6:
+                        full.set()
+            except ProducerClosed as error:
+                errors.append(error)
+            ended.set()
+
+        threading.Thread(target=work, daemon=True).start()
+        assert full.wait(10)
+        await producer.stop()
+        assert ended.wait(10)
+        assert len(errors) == 1
+        assert [delivery.result(0).topic for delivery in sent] == ["orders"] * len(sent)
+        assert len(cluster.values("orders")) == len(sent)
+        with pytest.raises(ProducerClosed, match="stopped"):
+            await in_thread(lambda: door.send("orders", b"v"))
+
+
+@pytest.mark.parametrize("look", ["result", "exception", "callback", None])
+@pytest.mark.asyncio
+async def test_a_failure_that_no_thread_looks_at_is_not_silent(
+    cluster: FakeCluster, look: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One warning; none if somebody looked, before it ended or after."""
+    async with Producer(**cluster.client_options) as producer:
+        await producer.partitions_for("orders")
+        door = producer.from_thread
+        cluster.fail("Produce", "INVALID_RECORD")
+
+        def work() -> None:
+            delivery = door.send("orders", b"v")
+            if look == "callback":
+                delivery.add_done_callback(lambda _done: None)
+            wait([delivery], 10)
+            if look == "result":
+                with pytest.raises(DeliveryError):
+                    delivery.result()
+            elif look == "exception":
+                assert isinstance(delivery.exception(), DeliveryError)
+
+        with caplog.at_level(logging.WARNING):
+            await in_thread(work)
+            await producer.flush()
+            gc.collect()
+        assert caplog.text.count("records failed") == (0 if look else 1)
+
+
+def test_a_loop_that_was_closed_is_told_of() -> None:
+    """ProducerClosed, not a record that nobody sends."""
+    doors: dict[str, Any] = defaultdict(lambda: None)
+
+    async def start() -> None:
+        async with FakeCluster(memory=True) as cluster:
+            producer = Producer(**cluster.client_options)
+            await producer.start()
+            doors["door"], doors["producer"] = producer.from_thread, producer
+
+    async def main() -> None:
+        await start()
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(main())
+    loop.close()
+    told: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            doors["door"].send("orders", b"v")
+        except ProducerClosed as error:
+            told.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert [str(error) for error in told] == ["the producer's loop is closed"]
+
+    def forget() -> None:
+        doors.clear()
+        gc.collect()
+
+    with pytest.warns(ResourceWarning):
+        forget()

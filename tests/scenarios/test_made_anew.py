@@ -1,0 +1,129 @@
+"""Topics that grow, or are deleted and made anew, while records are on their way (rows 37 and 39)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from whole import jumping, running
+
+from aioproducer.core.partitioner import murmur2
+from aioproducer.errors import BrokerError, DeliveryError, Persisted
+from aioproducer.testing import FakeCluster
+
+if TYPE_CHECKING:
+    from aioproducer import Producer
+
+KEYS = [b"key %d" % number for number in range(40)]
+OFTEN = {"metadata_max_age_ms": 500}
+
+
+def placed(key: bytes, partitions: int) -> int:
+    """As every client places it."""
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+async def assert_placed(producer: Producer[Any, Any], partitions: int) -> None:
+    """Each key goes where it belongs among so many."""
+    told = await asyncio.gather(*[await producer.send("orders", b"v", key) for key in KEYS])
+    assert [metadata.partition for metadata in told] == [placed(key, partitions) for key in KEYS]
+
+
+def make_anew(cluster: FakeCluster, partitions: int) -> None:
+    cluster.delete_topic("orders")
+    cluster.create_topic("orders", partitions=partitions)
+
+
+@jumping
+async def test_new_partitions_are_used_after_the_next_refresh() -> None:
+    """Keys are placed anew, none by what was remembered; records without a key come there too."""
+    async with running(**OFTEN, batch_size=200) as (cluster, producer):
+        await assert_placed(producer, 2)
+        cluster.add_partitions("orders", 5)
+        await asyncio.sleep(1)
+        await assert_placed(producer, 5)
+        told = await asyncio.gather(*[await producer.send("orders", b"." * 50) for _ in range(200)])
+        assert {metadata.partition for metadata in told} == set(range(5))
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3])
+@jumping
+async def test_a_topic_made_anew_takes_what_comes(partitions: int) -> None:
+    """Another id; the first attempt is refused, asks for metadata and goes on; offsets begin again, keys are placed anew."""
+    async with running() as (cluster, producer):
+        await assert_placed(producer, 2)
+        make_anew(cluster, partitions)
+        assert (await producer.send_and_wait("orders", b"first", partition=0)).offset == 0
+        await assert_placed(producer, partitions)
+        assert cluster.values("orders", 0)[0] == b"first"
+
+
+@jumping
+async def test_what_was_queued_goes_to_the_topic_made_anew() -> None:
+    """Records of partitions that are there again, in their order, once; it is the name that they were sent to."""
+    async with running(batch_size=200) as (cluster, producer):
+        await producer.send_and_wait("orders", b"old", partition=1)
+        cluster.brokers[1].pause()
+        deliveries = [await producer.send("orders", b"%d" % number + b"." * 50, partition=1) for number in range(20)]
+        make_anew(cluster, 2)
+        cluster.brokers[1].resume()
+        assert sorted([metadata.offset for metadata in await asyncio.gather(*deliveries)]) == list(range(20))
+        assert len(cluster.values("orders", 1)) == 20
+
+
+@jumping
+async def test_records_of_a_partition_that_is_no_more_fail_with_the_reason() -> None:
+    """Not before their time: a broker that is behind may have told of fewer partitions than there are. Others flow; the broker is not
+    asked without pause.
+    """
+    async with running(delivery_timeout_ms=5000, request_timeout_ms=3000) as (cluster, producer):
+        await asyncio.gather(*[await producer.send("orders", b"old", partition=partition) for partition in (0, 1)])
+        make_anew(cluster, 1)
+        began = asyncio.get_running_loop().time()
+        lost = [await producer.send("orders", b"lost", partition=1) for _ in range(3)]
+        await producer.send_and_wait("orders", b"v", partition=0)
+        await assert_placed(producer, 1)
+        failures = await asyncio.gather(*lost, return_exceptions=True)
+        assert asyncio.get_running_loop().time() - began == pytest.approx(5, abs=0.01)
+        for failure in failures:
+            assert isinstance(failure, DeliveryError)
+            assert failure.persisted is Persisted.NO
+            assert isinstance(failure.__cause__, BrokerError)
+            assert failure.__cause__.name == "UNKNOWN_TOPIC_OR_PARTITION"
+            assert "orders-1" in str(failure)
+        assert len(cluster.requests("Metadata")) < 30
+        assert len(cluster.requests("Produce")) < 30
+
+
+@jumping
+async def test_records_of_a_partition_that_comes_back_go_there() -> None:
+    """It was made anew with too few, and has grown since."""
+    async with running() as (cluster, producer):
+        await asyncio.gather(*[await producer.send("orders", b"old", partition=partition) for partition in (0, 1)])
+        make_anew(cluster, 1)
+        kept = [await producer.send("orders", b"%d" % number, partition=1) for number in range(3)]
+        await asyncio.sleep(2)
+        assert not any(delivery.done() for delivery in kept)
+        cluster.add_partitions("orders", 2)
+        await asyncio.gather(*kept)
+        assert cluster.values("orders", 1) == [b"0", b"1", b"2"]
+
+
+@jumping
+async def test_an_answer_on_its_way_while_the_topic_is_made_anew_still_counts() -> None:
+    """It names the topic by the id that it was asked by (SEN-06, KAFKA-19397)."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        async with running(cluster, **OFTEN) as (_, producer):
+            await producer.send_and_wait("orders", b"0")
+            hang = cluster.hang("Produce", when="after")
+            delivery = await producer.send("orders", b"1")
+            await hang.reached()
+            before = producer._engine._accumulator.routes["orders"].topic_id
+            make_anew(cluster, 1)
+            await asyncio.sleep(1)
+            assert producer._engine._accumulator.routes["orders"].topic_id != before
+            hang.release()
+            assert (await delivery).offset == 1
+            assert len(cluster.requests("Produce")) == 2

@@ -1,0 +1,399 @@
+"""Addresses, names, connections: rows 1-4, 9-11, 21, 27, 28, 47 and 48 of the fault catalogue, with the whole producer."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from whole import jumping, running, turns
+
+from aioproducer import Producer
+from aioproducer.errors import BootstrapFailed, ConnectionLost, DeliveryError, MetadataTimeout, Persisted
+from aioproducer.testing import FakeCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class Names:
+    """DNS, scripted: what each name stands for; others for themselves."""
+
+    def __init__(self, **names: Sequence[str]) -> None:
+        self.names = names
+
+    async def resolve(self, host: str) -> Sequence[str]:
+        found = self.names.get(host, [host])
+        if not found:
+            raise OSError(-2, "Name or service not known")
+        return found
+
+    async def canonical_name(self, address: str) -> str:
+        return f"canonical-{address}"
+
+
+@jumping
+async def test_one_bootstrap_address_that_refuses_costs_no_time() -> None:
+    """Row 1: the next one at once."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        began = now()
+        async with Producer(bootstrap_servers=f"gone:1,gone:2,{cluster.bootstrap_servers}", dialer=cluster.network) as producer:
+            await producer.send_and_wait("orders", b"v")
+            assert now() == began
+
+
+@pytest.mark.parametrize("wrong", [False, True], ids=["refused", "hangs"])
+@jumping
+async def test_start_says_of_every_address_why_it_failed(*, wrong: bool) -> None:
+    """Row 2: within max_block_ms, and nothing is left. Row 3: with all addresses of a name, and the resolver's own text."""
+    async with FakeCluster(brokers=2, memory=True) as cluster:
+        if wrong:
+            await cluster.brokers[1].vanish()
+        else:
+            await cluster.brokers[1].stop()
+        await cluster.brokers[2].stop()
+        before = asyncio.all_tasks()
+        names = Names(several=["10.0.0.1", "10.0.0.2"], unknown=[])
+        servers = f"{cluster.bootstrap_servers},several:1,unknown:2"
+        producer = Producer(bootstrap_servers=servers, dialer=cluster.network, resolver=names, max_block_ms=20_000)
+        began = now()
+        with pytest.raises(BootstrapFailed) as raised:
+            await producer.start()
+        assert now() - began == pytest.approx(20)
+        text = str(raised.value)
+        first = "no usable connection within" if wrong else "nobody listens"
+        for where, why in [
+            ("broker-1.memory:9092", first),
+            ("broker-2.memory:9092", "nobody listens"),
+            ("several:1 (10.0.0.1)", "nobody listens"),
+            ("several:1 (10.0.0.2)", "nobody listens"),
+            ("unknown:2", "Name or service not known"),
+        ]:
+            assert any(
+                part.startswith(where) and why in part for part in text.removeprefix("no broker could be reached within 20 s. ").split("; ")
+            )
+        assert asyncio.all_tasks() == before
+
+
+@jumping
+async def test_a_send_that_found_no_broker_to_ask_says_why() -> None:
+    """Not only that the topic was not found: all brokers are down."""
+    async with running(max_block_ms=3000) as (cluster, producer):
+        await cluster.brokers[1].stop()
+        with pytest.raises(MetadataTimeout, match=r"nobody listens on broker-1\.memory:9092") as raised:
+            await producer.send("new", b"v")
+        assert isinstance(raised.value.__cause__, ConnectionLost)
+        await cluster.brokers[1].start()
+
+
+@jumping
+async def test_every_address_of_a_name_is_tried() -> None:
+    """Row 3: the first is dead, the second a black hole, the third is the broker."""
+    async with FakeCluster(brokers=2, memory=True) as cluster:
+        cluster.create_topic("orders")
+        cluster.move_leader("orders", 0, 2)
+        await cluster.brokers[1].vanish()
+        names = Names(kafka=["10.0.0.1", "broker-1.memory", "broker-2.memory"])
+        began = now()
+        async with Producer(bootstrap_servers="kafka:9092", dialer=cluster.network, resolver=names) as producer:
+            await producer.send_and_wait("orders", b"v")
+            assert now() - began < 15, "about ten seconds for the black hole, once"
+
+
+@jumping
+async def test_a_black_hole_holds_up_no_other_broker() -> None:
+    """Row 4: its connection has ten seconds to stand, then twenty, then thirty; records to others go at once, and so does metadata."""
+    async with FakeCluster(brokers=2, memory=True) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        async with running(cluster, delivery_timeout_ms=200_000) as (_, producer):
+            dials: list[float] = []
+            network: Any = cluster.network
+            dial = network.dial
+
+            async def watch(host: str, port: int, receiver: Any) -> Any:
+                if host == "broker-1.memory":
+                    dials.append(now())
+                return await dial(host, port, receiver)
+
+            network.dial = watch
+            await cluster.brokers[1].vanish()
+            stuck = await producer.send("orders", b"1", partition=0)
+            for number in range(90):
+                began = now()
+                await producer.send_and_wait("orders", b"%d" % number, partition=1)
+                assert now() - began < 0.1
+                await asyncio.sleep(1)
+            pauses = [later - earlier for earlier, later in itertools.pairwise(dials)]
+            assert all(pause <= 37 for pause in pauses)
+            assert max(pauses) > 23
+            await cluster.brokers[1].start()
+            await stuck
+
+
+@jumping
+async def test_a_hanging_dial_for_records_holds_up_no_metadata_of_the_same_broker() -> None:
+    """A topic that is new is found meanwhile."""
+    async with running() as (cluster, producer):
+        network: Any = cluster.network
+        dial, dials = network.dial, []
+
+        async def hang_at_first(*where: Any) -> Any:
+            dials.append(now())
+            if len(dials) == 1:
+                await asyncio.Event().wait()
+            return await dial(*where)
+
+        await producer.send_and_wait("orders", b"1")
+        cluster.disconnect_all()
+        await asyncio.sleep(1)
+        network.dial = hang_at_first
+        cluster.create_topic("new")
+        delivery = await producer.send("orders", b"2")
+        await turns(10)
+        began = now()
+        await producer.send("new", b"v")
+        assert (now(), len(dials)) == (began, 2)
+        assert not delivery.done()
+        await delivery
+
+
+@jumping
+async def test_a_broker_that_closes_idle_connections_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Row 9: the next send has a new one, at once; nobody is told, and nothing is logged."""
+    async with running(connections_max_idle_ms=0) as (cluster, producer):
+        await producer.send_and_wait("orders", b"1")
+        await asyncio.sleep(600)
+        for connection in tuple(cluster.brokers[1].connections):
+            connection._transport.close()
+        await turns(10)
+        began = now()
+        await producer.send_and_wait("orders", b"2")
+        assert now() == began
+        assert [record for record in caplog.records if record.levelno > logging.INFO] == []
+
+
+@jumping
+async def test_idle_connections_are_closed_here_first() -> None:
+    """Row 10: before the broker's own ten minutes; a send in that moment goes over a new one."""
+    async with running(metadata_max_age_ms=100_000_000) as (cluster, producer):
+        await producer.send_and_wait("orders", b"1")
+        await asyncio.sleep(539)
+        assert cluster.brokers[1].connections
+        await asyncio.sleep(0.999)
+        deliveries = []
+        for number in range(20):
+            deliveries.append(await producer.send("orders", b"%d" % number))
+            await asyncio.sleep(0.0001)
+        for delivery in deliveries:
+            await delivery
+        await asyncio.sleep(600)
+        assert not cluster.brokers[1].connections
+        began = now()
+        await producer.send_and_wait("orders", b"again")
+        assert now() == began
+        assert len(cluster.values("orders")) == 22
+
+
+@jumping
+async def test_a_connection_in_use_is_never_idle() -> None:
+    """However long the broker takes to answer."""
+    async with running(connections_max_idle_ms=1000, request_timeout_ms=60_000) as (cluster, producer):
+        cluster.delay("Produce", 30, times=1)
+        await producer.send_and_wait("orders", b"v")
+        assert cluster.values("orders") == [b"v"]
+        assert len(cluster.requests("Produce")) == 1
+
+
+@jumping
+async def test_a_peer_that_vanishes_is_noticed_by_its_silence() -> None:
+    """Row 11: after request_timeout_ms; its batches go again, in order, once it is back."""
+    async with running(request_timeout_ms=5000, linger_ms=0) as (cluster, producer):
+        await producer.send_and_wait("orders", b"0", partition=0)
+        await cluster.brokers[1].vanish()
+        deliveries = []
+        for number in range(1, 5):
+            deliveries.append(await producer.send("orders", b"%d" % number, partition=0))
+            await turns(3)
+        await asyncio.sleep(20)
+        await cluster.brokers[1].start()
+        await asyncio.gather(*deliveries)
+        assert cluster.values("orders", 0) == [b"%d" % number for number in range(5)]
+
+
+@jumping
+async def test_an_advertised_address_that_is_wrong_is_in_the_error() -> None:
+    """Row 21: with the broker's number, so that its owner finds the mistake."""
+    async with running(delivery_timeout_ms=31_000) as (cluster, producer):
+        cluster.brokers[1].advertise("only-inside", 9093)
+        with pytest.raises(DeliveryError) as raised:
+            await producer.send_and_wait("orders", b"v")
+        assert "only-inside:9093" in str(raised.value)
+        assert "the address that the cluster advertises for broker 1" in str(raised.value)
+        assert raised.value.persisted is Persisted.NO
+
+
+@jumping
+async def test_all_brokers_down_and_up_again() -> None:
+    """Row 27: for 30 s; what was queued goes, in order and once, and nothing had to be done."""
+    async with FakeCluster(brokers=3, memory=True) as cluster:
+        cluster.create_topic("orders", partitions=3)
+        async with running(cluster) as (_, producer):
+            for partition in range(3):
+                await producer.send_and_wait("orders", b"0", partition=partition)
+            for broker in cluster.brokers.values():
+                await broker.stop()
+            deliveries = [await producer.send("orders", b"%d" % number, partition=number % 3) for number in range(3, 30)]
+            await asyncio.sleep(30)
+            asked = len(cluster.requests())
+            for broker in cluster.brokers.values():
+                await broker.start()
+            began = now()
+            await asyncio.gather(*deliveries)
+            assert now() - began < 3
+            assert len(cluster.requests()) - asked < 40
+            for partition in range(3):
+                assert cluster.values("orders", partition) == [
+                    b"0",
+                    *(b"%d" % number for number in range(3, 30) if number % 3 == partition),
+                ]
+
+
+@pytest.mark.parametrize("strategy", ["rebootstrap", "none"])
+@jumping
+async def test_a_cluster_that_moved_is_found_by_its_bootstrap_name(strategy: str) -> None:
+    """Row 27, KIP-899: every broker has another address. What was queued goes there; `none` waits for the old ones."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        names = Names(kafka=["broker-1.memory"])
+        options: dict[str, Any] = {"dialer": cluster.network, "resolver": names, "delivery_timeout_ms": 40_000}
+        async with Producer(bootstrap_servers="kafka:9092", metadata_recovery_strategy=strategy, **options) as producer:
+            await producer.send_and_wait("orders", b"0")
+            broker = cluster.brokers[1]
+            await broker.stop()
+            delivery = await producer.send("orders", b"1")
+            await asyncio.sleep(5)
+            broker._listens_on = ("elsewhere", 9092)
+            broker.advertise("elsewhere", 9092)
+            await broker.start()
+            names.names = {"kafka": ["elsewhere"]}
+            if strategy == "rebootstrap":
+                began = now()
+                await delivery
+                assert now() - began < 3
+            else:
+                with pytest.raises(DeliveryError):
+                    await delivery
+
+
+@jumping
+async def test_another_cluster_takes_over_behind_the_name() -> None:
+    """KIP-1102's reason: a fail-over by DNS. Its topic is another one, and its brokers have the same numbers."""
+    async with FakeCluster(memory=True) as old, FakeCluster(brokers=2, memory=True) as new:
+        for cluster in (old, new):
+            cluster.create_topic("orders", partitions=2)
+        network: Any = old.network
+        for broker in new.brokers.values():
+            host, port = broker.address
+            await broker.stop()
+            broker._listens_on = (f"new-{host}", port)
+            broker.advertise(f"new-{host}", port)
+        new.network = network
+        for broker in new.brokers.values():
+            await broker.start()
+        names = Names(kafka=["broker-1.memory"])
+        async with Producer(bootstrap_servers="kafka:9092", dialer=network, resolver=names) as producer:
+            await producer.send_and_wait("orders", b"old", partition=0)
+            await old.brokers[1].stop()
+            names.names = {"kafka": ["new-broker-1.memory"]}
+            deliveries = [await producer.send("orders", b"new", partition=partition) for partition in (0, 1)]
+            await asyncio.gather(*deliveries)
+            assert old.values("orders") == [b"old"]
+            assert new.values("orders") == [b"new", b"new"]
+            assert new.violations == []
+
+
+@jumping
+async def test_a_broker_that_is_replaced_is_followed() -> None:
+    """Row 28: the same number at another address; the old connection is closed."""
+    async with FakeCluster(brokers=2, memory=True) as cluster:
+        cluster.create_topic("orders")
+        async with running(cluster) as (_, producer):
+            await producer.send_and_wait("orders", b"1")
+            await cluster.brokers[1].relocate()
+            began = now()
+            await producer.send_and_wait("orders", b"2")
+            assert now() - began < 3
+            assert producer._engine._cluster.node(1).broker.port == cluster.brokers[1].port
+            assert cluster.requests("Produce")[-1].broker == 1
+
+
+@jumping
+async def test_a_broker_that_changes_its_number_is_followed() -> None:
+    """Row 28: another number at the same address; the next refresh says so, and the connection of the old number is closed."""
+    async with FakeCluster(brokers=2, memory=True) as cluster:
+        cluster.create_topic("orders")
+        async with running(cluster, metadata_max_age_ms=1000) as (_, producer):
+            await producer.send_and_wait("orders", b"1")
+            one, two = cluster.brokers[1], cluster.brokers[2]
+            await one.stop(silently=False)
+            await two.stop()
+            two._listens_on = one.address
+            two.advertise(*one.address)
+            await two.start()
+            cluster.move_leader("orders", 0, 2)
+            began = now()
+            await producer.send_and_wait("orders", b"2")
+            assert now() - began < 3
+            await asyncio.sleep(2)
+            await producer.send_and_wait("orders", b"3")
+            nodes = producer._engine._cluster
+            assert (nodes.node(1), nodes.node(2).is_ready) == (None, True)
+            assert cluster.values("orders") == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("highest", range(4))
+@jumping
+async def test_a_broker_that_does_not_know_our_newest_handshake(highest: int) -> None:
+    """Row 47: it says what it knows, and that is asked for; one connection, two questions."""
+    async with FakeCluster(memory=True, versions={"ApiVersions": (0, highest)}) as cluster:
+        cluster.create_topic("orders")
+        began = now()
+        async with running(cluster) as (_, producer):
+            await producer.send_and_wait("orders", b"v")
+            assert now() == began
+
+
+@jumping
+async def test_a_broker_that_closes_at_our_newest_handshake() -> None:
+    """Row 47: after three tries it is spoken to as in old times."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        cluster.fail("ApiVersions", disconnect="before", times=2)
+        began = now()
+        async with running(cluster) as (_, producer):
+            assert [request.version for request in cluster.requests("ApiVersions")][:3] == [4, 4, 0]
+            await producer.send_and_wait("orders", b"v")
+            assert now() - began < 1
+
+
+@jumping
+async def test_a_broker_that_is_downgraded_is_spoken_to_as_it_is_now() -> None:
+    """Row 48: each connection negotiates anew."""
+    async with running() as (cluster, producer):
+        await producer.send_and_wait("orders", b"1")
+        newest = cluster.requests("Produce")[-1].version
+        cluster.speak(versions={"Produce": (3, 8), "Metadata": (0, 8)})
+        cluster.disconnect_all()
+        await producer.send_and_wait("orders", b"2")
+        assert cluster.requests("Produce")[-1].version == 8 < newest
+        cluster.speak()
+        cluster.disconnect_all()
+        await producer.send_and_wait("orders", b"3")
+        assert cluster.requests("Produce")[-1].version == newest

@@ -1,0 +1,80 @@
+"""Partitioners of the user's in the whole producer (row 86; java-producer.md PAR-09, PAR-10, SND-13)."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from whole import jumping, running, turns
+
+from aioproducer import RoundRobinPartitioner
+from aioproducer.errors import UsageError
+from aioproducer.testing import FakeCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@jumping
+async def test_round_robin_goes_round_though_records_wait_for_memory() -> None:
+    """Each record takes one turn, however often it is tried; partitions without a leader are left out."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=4)
+        cluster.move_leader("orders", 2, None)
+        async with running(cluster, partitioner=RoundRobinPartitioner, buffer_memory=4000, batch_size=1000) as (_, producer):
+            deliveries = await asyncio.gather(*[producer.send("orders", b"." * 300, b"same key") for _ in range(60)])
+            partitions = [(await delivery).partition for delivery in deliveries]
+            assert partitions == [0, 1, 3] * 20
+            cluster.move_leader("orders", 2, 1)
+
+
+@jumping
+async def test_a_partitioner_sees_what_is_sent_and_who_is_there() -> None:
+    """Serialized bytes; a record with a partition is not its business."""
+    seen: list[tuple[Any, ...]] = []
+
+    def choose(topic: str, key: bytes | None, value: bytes | None, partitions: int, available: Sequence[int]) -> int:
+        seen.append((topic, key, value, partitions, tuple(available)))
+        return 1
+
+    async with running(partitioner=choose, value_serializer=str.encode) as (cluster, producer):
+        await producer.send_and_wait("orders", "v", b"k")
+        await producer.send_and_wait("orders", "elsewhere", b"k", partition=0)
+        assert seen == [("orders", b"k", b"v", 2, (0, 1))]
+        assert [cluster.values("orders", partition) for partition in (0, 1)] == [[b"elsewhere"], [b"v"]]
+
+
+@jumping
+async def test_only_the_record_fails_whose_partitioner_does() -> None:
+    """Also one that waits for its topic meanwhile: the others go on, in order."""
+
+    def choose(key: bytes | None, _partitions: int) -> int:
+        if key == b"raise":
+            raise RuntimeError("what")
+        return 7 if key == b"nonsense" else 0
+
+    async with running(partitioner=choose) as (cluster, producer):
+        cluster.delay("Metadata", 0.1, times=1)
+        keys = (b"a", b"raise", b"b", b"nonsense", b"c")
+        waiting = [asyncio.create_task(producer.send("orders", key, key)) for key in keys]
+        await turns(3)
+        assert not any(task.done() for task in waiting)
+        done = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [isinstance(outcome, UsageError) for outcome in done] == [False, True, False, True, False]
+        with pytest.raises(UsageError, match="RuntimeError"):
+            await producer.send("orders", b"v", b"raise")
+        await producer.flush()
+        assert cluster.values("orders", 0) == [b"a", b"b", b"c"]
+
+
+@jumping
+async def test_ignored_keys_stick() -> None:
+    """Records with a key go where those without go: they fill one partition's batch before the next one's."""
+    async with running(partitioner_ignore_keys=True, batch_size=1000) as (_, producer):
+        deliveries = [await producer.send("orders", b"." * 50, b"%d" % number) for number in range(200)]
+        partitions = [(await delivery).partition for delivery in deliveries]
+        changes = sum(one != other for one, other in itertools.pairwise(partitions))
+        assert set(partitions) == {0, 1}
+        assert changes < 20

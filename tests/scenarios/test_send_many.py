@@ -1,0 +1,387 @@
+"""`send_many`: order, what is queued when it ends early, back-pressure, and the sequence that it gives."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import random
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from whole import jumping, running, turns
+
+from aioproducer import Deliveries, Producer, Record
+from aioproducer.errors import BufferExhausted, DeliveryError, MetadataTimeout, ProducerClosed, SerializationError, UsageError
+from aioproducer.serializers import json_serializer
+from aioproducer.testing import FakeCluster
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+
+def numbered(count: int, size: int = 0) -> list[bytes]:
+    return [b"%d" % number + b"." * size for number in range(count)]
+
+
+async def logged(cluster: FakeCluster, deliveries: Deliveries) -> list[bytes | None]:
+    """The values at the places that the deliveries name."""
+    told = await deliveries
+    logs = {partition: {record.offset: record.value for record in cluster.records("orders", partition)} for partition in range(2)}
+    return [logs[metadata.partition][metadata.offset] for metadata in told]
+
+
+@pytest.mark.parametrize("batch_size", [200, 16_384])
+@pytest.mark.parametrize("keyed", ["no key", "keys", "partitions", "all sorts"])
+@jumping
+async def test_each_record_is_where_its_delivery_says_and_partitions_keep_their_order(keyed: str, batch_size: int) -> None:
+    """Whatever goes in bulk and whatever goes alone; over many batches, with sizes on both sides of a varint's steps."""
+    chance = random.Random(7)
+    values = [b"%05d" % number + b"." * chance.choice((0, 1, 50, 58, 59, 60, 100)) for number in range(5000)]
+    records: list[Any] = list(values)
+    if keyed == "keys":
+        records = [Record(value, b"key-%d" % chance.randrange(50)) for value in values]
+    elif keyed == "partitions":
+        records = [Record(value, partition=chance.randrange(2)) for value in values]
+    elif keyed == "all sorts":
+        odd: list[dict[str, Any]] = [{}, {"key": b"k"}, {"partition": 1}, {"headers": [("h", b"v")]}, {"timestamp_ms": 7}]
+        records = [Record(value, **chance.choice(odd)) if chance.random() < 0.9 else value for value in values]
+    async with running(batch_size=batch_size, buffer_memory=200_000) as (cluster, producer):
+        deliveries = await producer.send_many("orders", records)
+        assert len(deliveries) == 5000
+        assert await logged(cluster, deliveries) == values
+        for partition in range(2):
+            numbers = [record.value[:5] for record in cluster.records("orders", partition) if record.value is not None]
+            assert numbers == sorted(numbers)
+        for metadata, value, record in zip(await deliveries, values, records, strict=True):
+            assert metadata.serialized_value_size == len(value)
+            key = record.key if isinstance(record, Record) else None
+            assert metadata.serialized_key_size == (-1 if key is None else len(key))
+
+
+@jumping
+async def test_records_mean_the_same_in_bulk_as_alone() -> None:
+    """Bytes of the log: keys, values, headers, timestamps of a plain send and of `send_many`."""
+    told = []
+    for many in (True, False):
+        async with running() as (cluster, producer):
+            records = [Record(b"v%d" % number, b"k%d" % (number % 7)) for number in range(300)]
+            if many:
+                await producer.send_many("orders", records)
+            else:
+                for record in records:
+                    await producer.send("orders", record.value, record.key)
+            await producer.flush()
+            told.append([[(each.key, each.value, each.headers) for each in cluster.records("orders", at)] for at in range(2)])
+    assert told[0] == told[1]
+
+
+@jumping
+async def test_an_async_iterable_is_taken_from_as_fast_as_memory_allows() -> None:
+    """With brokers that do not answer it is held up; nothing is lost."""
+    taken = 0
+
+    async def source() -> AsyncIterator[bytes]:
+        nonlocal taken
+        for value in numbered(200, 900):
+            taken += 1
+            yield value
+
+    async with running(buffer_memory=20_000, batch_size=4000) as (cluster, producer):
+        await producer.partitions_for("orders")
+        hang = cluster.hang("Produce")
+        sending = asyncio.create_task(producer.send_many("orders", source()))
+        await turns(200)
+        assert 5 < taken < 25
+        assert not sending.done()
+        hang.release()
+        deliveries = await sending
+        assert await logged(cluster, deliveries) == numbered(200, 900)
+
+
+@pytest.mark.parametrize("kind", ["list", "iterator", "async iterator"])
+@jumping
+async def test_cancelled_it_tells_what_is_queued(kind: str) -> None:
+    """The first so many, which are sent; none of the others."""
+    values = numbered(300, 500)
+
+    async def source() -> AsyncIterator[bytes]:
+        for value in values:
+            yield value
+
+    records: dict[str, Any] = {"list": values, "iterator": iter(values), "async iterator": source()}
+    async with running(buffer_memory=30_000, batch_size=4000) as (cluster, producer):
+        await producer.partitions_for("orders")
+        hang = cluster.hang("Produce")
+        with pytest.raises(TimeoutError) as raised:
+            async with asyncio.timeout(1):
+                await producer.send_many("orders", records[kind])
+        queued = Deliveries.of(raised.value)
+        assert 0 < len(queued) < 300
+        hang.release()
+        assert await logged(cluster, queued) == values[: len(queued)]
+        await producer.flush()
+        assert len(cluster.values("orders")) == len(queued)
+
+
+@pytest.mark.parametrize("at", [0, 1, 31, 32, 33, 500, 2999])
+@pytest.mark.parametrize("trouble", ["the iterable raises", "a bad value", "too large"])
+@jumping
+async def test_a_failure_tells_what_is_queued(trouble: str, at: int) -> None:
+    """What the iterable raises and what a record is wrong with, as it is; all before it is sent, nothing after it."""
+    values: list[Any] = numbered(3000)
+
+    def source() -> Iterator[Any]:
+        for number, value in enumerate(values):
+            if number == at:
+                if trouble == "the iterable raises":
+                    raise ZeroDivisionError
+                yield "text" if trouble == "a bad value" else bytes(2_000_000)
+            else:
+                yield value
+
+    async with running() as (cluster, producer):
+        with pytest.raises((ZeroDivisionError, UsageError)) as raised:
+            await producer.send_many("orders", source())
+        queued = Deliveries.of(raised.value)
+        assert len(queued) == at
+        assert await logged(cluster, queued) == values[:at]
+        assert len(cluster.values("orders")) == at
+        assert f"{at} records were queued" in raised.value.__notes__[0]
+
+
+@pytest.mark.parametrize("records", [b"bytes", "text", {"a": b"b"}, Record(b"v"), 7, None])
+@jumping
+async def test_what_is_no_iterable_of_records_is_refused(records: Any) -> None:
+    """Also what could be iterated, and is one value to its writer."""
+    async with running() as (cluster, producer):
+        with pytest.raises(UsageError, match="an iterable of values or of Record, not "):
+            await producer.send_many("orders", records)
+        assert cluster.values("orders") == []
+        assert list(await producer.send_many("orders", [])) == []
+        assert await (await producer.send_many("orders", ())) == []
+
+
+@jumping
+async def test_memory_that_does_not_come_ends_it() -> None:
+    """BufferExhausted after max_block_ms, with what is queued."""
+    async with running(buffer_memory=20_000, batch_size=4000, max_block_ms=1000) as (cluster, producer):
+        await producer.partitions_for("orders")
+        hang = cluster.hang("Produce")
+        with pytest.raises(BufferExhausted) as raised:
+            await producer.send_many("orders", numbered(100, 900))
+        queued = Deliveries.of(raised.value)
+        assert 0 < len(queued) < 100
+        hang.release()
+        assert (await queued.wait()).acknowledged == len(queued)
+
+
+@jumping
+async def test_an_unknown_topic_and_a_closed_producer_end_it() -> None:
+    """As they end a send."""
+    async with running(max_block_ms=500, allow_auto_create_topics=False) as (_, producer):
+        with pytest.raises(MetadataTimeout):
+            await producer.send_many("nowhere", [b"v"])
+        topics: list[Any] = ["", 7, ["orders"]]
+        for topic in topics:
+            with pytest.raises(UsageError):
+                await producer.send_many(topic, [b"v"])
+    with pytest.raises(ProducerClosed):
+        await producer.send_many("orders", [])
+
+
+@jumping
+async def test_stop_ends_it_and_what_is_queued_is_sent() -> None:
+    """ProducerClosed; the first so many."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        async with Producer(**cluster.client_options, buffer_memory=30_000, batch_size=4000) as producer:
+            await producer.partitions_for("orders")
+            hang = cluster.hang("Produce")
+            sending = asyncio.create_task(producer.send_many("orders", numbered(300, 500)))
+            await turns(20)
+            stopping = asyncio.create_task(producer.stop())
+            await turns(2)
+            hang.release()
+            with pytest.raises(ProducerClosed) as raised:
+                await sending
+            await stopping
+            queued = Deliveries.of(raised.value)
+            assert await logged(cluster, queued) == numbered(300, 500)[: len(queued)]
+            assert len(cluster.values("orders")) == len(queued) > 0
+
+
+@jumping
+async def test_other_sends_keep_their_place() -> None:
+    """Whoever waited before it is served before it, and a heartbeat beats while it runs."""
+    async with running(batch_size=4000) as (cluster, producer):
+        await producer.partitions_for("orders")
+        beats = 0
+
+        async def beat() -> None:
+            nonlocal beats
+            while True:
+                beats += 1
+                await asyncio.sleep(0)
+
+        heart = asyncio.create_task(beat())
+        first = asyncio.create_task(producer.send("orders", b"first", partition=0))
+        many = asyncio.create_task(producer.send_many("orders", [Record(value, partition=0) for value in numbered(20_000, 50)]))
+        await turns(2)
+        late = asyncio.create_task(producer.send("orders", b"late", partition=0))
+        deliveries = await many
+        beats_meanwhile = beats
+        await deliveries
+        heart.cancel()
+        values = [record.value for record in cluster.records("orders", 0)]
+        await (await first)
+        offset = (await (await late)).offset
+        assert values[0] == b"first"
+        assert 0 < offset < 20_000
+        assert beats_meanwhile > 5
+
+
+@jumping
+async def test_a_slow_iterable_holds_the_loop_for_a_few_records_at_most() -> None:
+    """Less is taken from it at a time, and the loop goes on between."""
+    loop: Any = asyncio.get_running_loop()
+    between: list[int] = []
+    taken = 0
+
+    def source() -> Iterator[bytes]:
+        nonlocal taken
+        for value in numbered(300):
+            loop.advance(0.003)
+            taken += 1
+            yield value
+
+    async with running() as (cluster, producer):
+        await producer.send_and_wait("orders", b"first")
+
+        async def watch() -> None:
+            while True:
+                between.append(taken)
+                await asyncio.sleep(0)
+
+        watching = asyncio.create_task(watch())
+        deliveries = await producer.send_many("orders", source())
+        watching.cancel()
+        assert await logged(cluster, deliveries) == numbered(300)
+        assert max(later - earlier for earlier, later in pairwise(between) if earlier > 100) <= 8
+
+
+@jumping
+async def test_serializers_make_the_bytes() -> None:
+    """Of keys and values; one that raises ends it there."""
+    async with running(value_serializer=json_serializer) as (cluster, producer):
+        deliveries = await producer.send_many("orders", [{"id": 1}, Record({"id": 2}, b"k"), None])
+        assert await logged(cluster, deliveries) == [b'{"id":1}', b'{"id":2}', None]
+        with pytest.raises(SerializationError) as raised:
+            await producer.send_many("orders", [1, 2, object(), 4])
+        assert len(Deliveries.of(raised.value)) == 2
+
+
+@jumping
+async def test_failures_are_told_in_order_and_raised_by_the_first() -> None:
+    """Of a partition that refuses; `wait` counts, `failures` names, `await` raises."""
+    async with running() as (cluster, producer):
+        await producer.partitions_for("orders")
+        cluster.fail("Produce", "INVALID_RECORD", partition=1)
+        deliveries = await producer.send_many("orders", [Record(b"%d" % number, partition=number % 2) for number in range(10)])
+        assert not deliveries.done()
+        assert deliveries.summary() == (0, 0, 10)
+        assert await deliveries.wait() == (5, 5, 0)
+        assert deliveries.done()
+        assert [index for index, _ in deliveries.failures()] == [1, 3, 5, 7, 9]
+        with pytest.raises(DeliveryError, match="orders-1"):
+            await deliveries
+        assert repr(deliveries) == "<Deliveries of 10 records: 5 acknowledged, 5 failed, 0 pending>"
+        assert [delivery.exception() is None for delivery in deliveries] == [True, False] * 5
+
+
+@pytest.mark.parametrize("looks", [True, False])
+@jumping
+async def test_failures_that_nobody_looks_at_are_not_silent(looks: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """One warning with their number; none for who waited."""
+    async with running() as (cluster, producer):
+        await producer.partitions_for("orders")
+        cluster.fail("Produce", "INVALID_RECORD")
+        with caplog.at_level(logging.WARNING):
+            deliveries = await producer.send_many("orders", numbered(10))
+            if looks:
+                await deliveries.wait()
+            await producer.flush()
+            del deliveries
+            gc.collect()
+        assert caplog.text.count("10 records failed") == (0 if looks else 1)
+
+
+@jumping
+async def test_it_is_a_sequence() -> None:
+    """Length, index from both ends, slices, iteration, membership of asyncio's helpers."""
+    async with running() as (cluster, producer):
+        values = numbered(3000)
+        deliveries = await producer.send_many("orders", [Record(value, b"%d" % (at % 97)) for at, value in enumerate(values)])
+        metadata = await deliveries
+        assert len(metadata) == len(deliveries) == 3000
+        assert [deliveries[at].result() for at in range(0, 3000, 37)] == metadata[::37]
+        assert [deliveries[at].result() for at in (-1, -3000)] == [metadata[-1], metadata[0]]
+        assert [delivery.result() for delivery in deliveries[10:20:3]] == metadata[10:20:3]
+        assert [delivery.result() for delivery in reversed(deliveries)] == metadata[::-1]
+        assert await asyncio.gather(*deliveries) == metadata
+        assert await asyncio.wait_for(deliveries, 1) == metadata
+        for at in (3000, -3001):
+            with pytest.raises(IndexError):
+                deliveries[at]
+        assert len(cluster.values("orders")) == 3000
+
+
+@jumping
+async def test_who_stops_waiting_for_all_stops_nothing_else() -> None:
+    """The records are sent, and others that wait for them notice nothing."""
+    async with running() as (cluster, producer):
+        await producer.partitions_for("orders")
+        hang = cluster.hang("Produce")
+        deliveries = await producer.send_many("orders", numbered(50))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await deliveries
+        other = asyncio.create_task(deliveries.wait())
+        hang.release()
+        assert await other == (50, 0, 0)
+
+
+@jumping
+async def test_records_of_a_batch_that_was_split_are_found_again() -> None:
+    """While they are on their way, and after."""
+    async with running() as (cluster, producer):
+        await producer.partitions_for("orders")
+        cluster.fail("Produce", "MESSAGE_TOO_LARGE", partition=0)
+        records = [Record(value, partition=0) for value in numbered(40, 50)]
+        deliveries = await producer.send_many("orders", records)
+        assert await logged(cluster, deliveries) == [record.value for record in records]
+        assert (await deliveries.wait()).acknowledged == 40
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+@jumping
+async def test_records_of_others_in_the_same_batch_are_not_taken_for_these(is_async: bool) -> None:
+    """They may come between; each delivery is still its own record's."""
+    async with running() as (cluster, producer):
+        await producer.partitions_for("orders")
+        records = [Record(b"%d" % number, partition=0, headers=[("h", b"v")]) for number in range(100)]
+
+        async def source() -> AsyncIterator[Record[Any, bytes]]:
+            for record in records:
+                await producer.send("orders", b"other", partition=0)
+                yield record
+
+        def plain() -> Iterator[Record[Any, bytes]]:
+            for record in records:
+                producer.send_nowait("orders", b"other", partition=0)
+                yield record
+
+        deliveries = await producer.send_many("orders", source() if is_async else plain())
+        assert await logged(cluster, deliveries) == [record.value for record in records]
+        assert len(cluster.values("orders", 0)) == 200
