@@ -90,13 +90,25 @@ def floors(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def bench(session: nox.Session) -> None:
-    """Ours and aiokafka on one real Kafka. Behind `--`: its arguments, or `heartbeat` or `stall` and theirs."""
+    """Ours and aiokafka on one real Kafka. Behind `--`: its arguments, or `heartbeat`, `stall` or `knobs` and theirs."""
     need_java(session)
     words = session.posargs
-    if words and words[0] in {"heartbeat", "stall"}:
+    if words and words[0] in {"heartbeat", "stall", "knobs"}:
         run(session, "python", "-m", f"tests.benchmarks.{words[0]}", *words[1:])
     else:
         run(session, "python", "-m", "tests.benchmarks", *words)
+
+
+@nox.session(venv_backend="none")
+def mutants(session: nox.Session) -> None:
+    """Small wrong changes of records, core and the pool: each must make a test fail. Names behind `--`: only these."""
+    run(session, "python", "-m", "tests.mutants", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def docs(session: nox.Session) -> None:
+    """Write the pages that are made of code."""
+    run(session, "python", "docs/reference/make_config.py")
 
 
 @nox.session(reuse_venv=True)

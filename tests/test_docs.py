@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import re
+import runpy
 import textwrap
 
 import pytest
@@ -40,6 +41,20 @@ async def test_the_example_of_the_fake_cluster_runs() -> None:
     shown = names["shown"]
     assert callable(shown)
     await shown()
+
+
+def test_the_reference_of_options_is_up_to_date() -> None:
+    """docs/reference/config.md is what its maker makes of the table of options now: `python docs/reference/make_config.py`."""
+    made = runpy.run_path(str(ROOT / "docs/reference/make_config.py"))
+    assert (ROOT / "docs/reference/config.md").read_text(encoding="utf-8") == made["page"]()
+
+
+def test_the_readme_names_every_example() -> None:
+    """And each is named in a test that runs it."""
+    examples = {path.stem for path in (ROOT / "examples").glob("*.py")}
+    assert set(re.findall(r"`examples/(\w+)\.py`", (ROOT / "README.md").read_text())) == examples
+    tests = "".join(path.read_text() for path in (ROOT / "tests").glob("test_examples*.py"))
+    assert [name for name in examples if name not in tests] == []
 
 
 def test_the_readmes_commands_are_sessions() -> None:

@@ -20,6 +20,7 @@ TREE = {
     "SendTimeout": "KafkaError",
     "BufferExhausted": "SendTimeout",
     "MetadataTimeout": "SendTimeout",
+    "WouldBlock": "KafkaError",
     "BrokerError": "KafkaError",
     "TransportError": "KafkaError",
     "ConnectionLost": "TransportError",
@@ -63,6 +64,7 @@ def test_a_wrong_value_is_a_value_error() -> None:
     """As elsewhere in Python; what cannot become bytes is a TypeError."""
     assert issubclass(errors.ConfigError, ValueError)
     assert issubclass(errors.SerializationError, TypeError)
+    assert issubclass(errors.WouldBlock, BlockingIOError)
 
 
 # Kafka's codes
@@ -138,12 +140,21 @@ def failed(persisted: Persisted = Persisted.MAYBE, attempts: int = 2) -> Deliver
 def test_each_look_at_a_failure_has_its_own_error() -> None:
     """One instance would collect the traceback of everybody who looked."""
     error = failed()
+    error.history = ("queued", "failed")
     error.__cause__ = ConnectionLost("gone")
     twin = error.again()
     assert twin is not error
     assert vars(twin) == vars(error)
     assert str(twin) == str(error)
     assert twin.__cause__ is error.__cause__
+
+
+def test_a_delivery_error_explains_itself() -> None:
+    """By the history of its batch; without one, by what it says."""
+    error = failed()
+    assert error.explain() == str(error)
+    error.history = ("queued", "failed")
+    assert error.explain() == "queued\nfailed"
 
 
 @pytest.mark.parametrize(

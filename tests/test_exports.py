@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import pathlib
+import subprocess
+import sys
 from types import ModuleType
 
 import pytest
@@ -35,9 +38,35 @@ def undocumented(name: str, thing: object) -> list[str]:
 
 def test_the_front_door_shows_what_it_names() -> None:
     """Nothing can be taken from `aioproducer` by accident: what it shows is sorted in `__all__`, or is one of its modules."""
+    assert [name for name in aioproducer.__all__ if not hasattr(aioproducer, name)] == []
     shown = {name for name, thing in vars(aioproducer).items() if not name.startswith("_") and not isinstance(thing, ModuleType)}
     assert shown == set(aioproducer.__all__)
     assert aioproducer.__all__ == sorted(aioproducer.__all__)
+    assert set(aioproducer.__all__) <= set(dir(aioproducer))
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        aioproducer.Nothing  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.parametrize("module", ["aioproducer", "aioproducer.testing"])
+def test_type_checkers_see_what_is_there(module: str) -> None:
+    """What a lazy package shows to type checkers is, name for name, what it gives when it runs, from the same module."""
+    package = importlib.import_module(module)
+    assert package.__file__ is not None
+    tree = ast.parse(pathlib.Path(package.__file__).read_text())
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("aioproducer.")]
+    declared = {alias.name: node.module for node in imports for alias in node.names}
+    assert declared.keys() == set(package.__all__)
+    for name, home in declared.items():
+        assert home is not None
+        assert getattr(package, name) is getattr(importlib.import_module(home), name)
+
+
+def test_the_front_door_imports_nothing_before_it_is_asked() -> None:
+    """Whoever has the package installed runs its front door in each run of pytest."""
+    code = (
+        "import sys, aioproducer; print([name for name in sys.modules if name.startswith(('aioproducer.', 'anyio', 'asyncio', 'crc32c'))])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 
 def test_the_version_is_the_distributions() -> None:

@@ -9,7 +9,8 @@ import pathlib
 import sys
 from typing import TYPE_CHECKING
 
-from aioproducer.testing.kafka_server import KafkaServer, free_ports
+from aioproducer.testing.kafka_node import free_ports
+from aioproducer.testing.kafka_server import KafkaServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -61,7 +62,7 @@ class _TwoDoors(KafkaServer):
         self.far_port = 0
 
     def _settings(self) -> dict[str, object]:
-        self.far_port, _ = free_ports()  # asked for again whenever ports were taken
+        (self.far_port,) = free_ports(1)  # asked for again whenever ports were taken
         settings = super()._settings()
         more = {
             "listeners": f"FAR://{HOST}:{self.far_port}",

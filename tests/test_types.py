@@ -1,0 +1,54 @@
+"""What type checkers see of the face: `assert_type` is checked by mypy, which reads this file; run, it is the first snippet of many users."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, assert_type
+
+import pytest
+
+from aioproducer import Deliveries, Delivery, FlushSummary, FromThread, Producer, ProducerConfig, ReadyBatch, Record, RecordMetadata
+from aioproducer.testing import FakeCluster
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+@pytest.mark.asyncio
+async def test_the_face_has_types() -> None:
+    """Of what goes in, of what comes back, and of what is awaited."""
+
+    async def source() -> AsyncIterator[dict[str, int]]:
+        yield {"a": 3}
+
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        options: dict[str, Any] = {
+            **cluster.client_options,
+            "key_serializer": str.encode,
+            "value_serializer": lambda value: repr(value).encode(),
+        }
+        producer: Producer[str, dict[str, int]] = Producer(**options)
+        async with producer as entered:
+            assert_type(entered, Producer[str, dict[str, int]])
+            assert_type(producer.config, ProducerConfig)
+            delivery = await producer.send("orders", {"a": 1}, "key")
+            assert_type(delivery, Delivery)
+            assert_type(await delivery, RecordMetadata)
+            assert_type(await producer.send_and_wait("orders", {"a": 1}), RecordMetadata)
+            assert_type(producer.send_nowait("orders", {"a": 1}), Delivery)
+            deliveries = await producer.send_many("orders", [{"a": 1}, None, Record({"a": 2}, "key")])
+            assert_type(deliveries, Deliveries)
+            assert_type(await deliveries, list[RecordMetadata])
+            assert_type(await (await producer.send_many("orders", source())).wait(), FlushSummary)
+            assert_type(deliveries[0], Delivery)
+            assert_type(deliveries[:1], list[Delivery])
+            batch = producer.create_batch("orders", 0)
+            assert_type(batch, ReadyBatch)
+            assert_type(batch.append({"a": 1}, "key"), bool)
+            assert_type(await producer.send_batch(batch), Deliveries)
+            assert_type(await producer.partitions_for("orders"), set[int])
+            assert_type(producer.from_thread, FromThread[str, dict[str, int]])
+            assert_type(await producer.flush(), FlushSummary)
+            assert_type(producer.buffer_available, int)
+            assert_type(producer.explain(), str)
+        assert len(cluster.values("orders")) == 8
