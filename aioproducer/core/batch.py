@@ -86,7 +86,6 @@ class Batch:
 
     Attributes:
         number: its place among the batches of its partition; those that it was split into have longer ones of the same beginning.
-        root: the batch that it was once split from, else itself; all that stand for one batch share its deadline.
         parts: of a root, what stands for it now.
         attempts: how often its records were sent; `spared` of those ended in a split, which is no failure that counts as a retry.
         open: takes records while the state is OPEN, then None (an `engine.hot.OpenBatch`).
@@ -105,6 +104,7 @@ class Batch:
     """
 
     __slots__ = (
+        "_root",
         "attempts",
         "base_timestamp",
         "cell",
@@ -128,7 +128,6 @@ class Batch:
         "payload",
         "raw_size",
         "result",
-        "root",
         "settled",
         "spared",
         "state",
@@ -143,7 +142,7 @@ class Batch:
         self.result = result
         self.credit = credit
         self.expires_at = expires_at
-        self.root = self
+        self._root: Batch | None = None  # no circle: batches must not wait for the collector
         self.parts: dict[Batch, None] | None = None
         self.state = State.OPEN
         self.attempts = self.spared = 0
@@ -164,7 +163,7 @@ class Batch:
         """A smaller batch of some of its records: as old as it, closed, not sent yet, though perhaps written by an earlier attempt."""
         part = Batch(self.cell, (*self.number, number), None, result, credit=0, expires_at=self.expires_at)
         part.move(Event.CLOSE)
-        part.root = self.root
+        part._root = self.root
         part.count = len(piece.indexes)
         part.payload, part.base_timestamp, part.max_timestamp = piece[1:]
         part.raw_size = len(piece.payload)
@@ -183,9 +182,14 @@ class Batch:
         return self.state >= State.DONE
 
     @property
+    def root(self) -> Batch:
+        """The batch that it was once split from, else itself; all that stand for one batch share its deadline."""
+        return self if self._root is None else self._root
+
+    @property
     def is_part(self) -> bool:
         """Whether it was cut from another one."""
-        return self.root is not self
+        return self._root is not None
 
     def __repr__(self) -> str:
         number = ".".join(map(str, self.number))

@@ -113,8 +113,10 @@ def hints(batches: Asked, answer: Any) -> dict[Batch, LeaderHint]:
     """The leaders that refusals told, of partitions that were asked for."""
     found = {}
     for place, partition in _partitions(answer):
+        if not partition.error_code:
+            continue
         leader = partition.current_leader
-        if partition.error_code and leader.leader_id >= 0 and leader.leader_epoch >= 0 and place in batches:
+        if leader.leader_id >= 0 and leader.leader_epoch >= 0 and place in batches:
             batch = batches[place]
             found[batch] = LeaderHint(batch.cell.topic, place[1], leader.leader_id, leader.leader_epoch, answer.node_endpoints)
     return found

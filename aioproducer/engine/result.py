@@ -129,7 +129,7 @@ class BatchResult:
         self._timestamps: Sequence[int] | None = None
         self._unseen: Unseen | None = None
         self._late: list[Any] | None = None
-        self._moved: list[tuple[BatchResult, int]] = []  # where each record is since a split
+        self._moved: Sequence[tuple[BatchResult, int]] = ()  # where each record is since a split
         self._places: dict[Delivery, list[int]] | None = None  # of callbacks; made when the first is taken back
         self._placed = self._gone = 0
         self._context: Context | None = None
@@ -213,7 +213,7 @@ class BatchResult:
         self._value_sizes = _numbers(values, self.count)
         self._timestamps = None
         if self.timestamp_type is _CREATE_TIME and runs != [0, 0]:
-            self._timestamps = [self.base_timestamp + delta for delta in _deltas(runs, self.count)]
+            self._timestamps = _spread(runs, self.count, self.base_timestamp)
         self.kept = None
         if self.base_offset >= 0:
             self.outcome = DONE
@@ -240,7 +240,7 @@ class BatchResult:
         Callbacks move at once. Tasks that await a record are woken as if the batch had ended, and go on waiting where it is now.
         """
         assert self.kept is not None
-        deltas = _deltas(self.kept[2], self.count)
+        deltas = _spread(self.kept[2], self.count, 0)
         parts = [self._part(group, self.kept, deltas) for group in groups]
         moved = {index: (part, at) for part, group in zip(parts, groups, strict=True) for at, index in enumerate(group)}
         self._moved = [moved[index] for index in range(self.count)]
@@ -371,10 +371,10 @@ def _some(lengths: list[bytes] | bytes, group: Sequence[int]) -> list[bytes] | b
     return lengths if isinstance(lengths, bytes) else compact([lengths[index] for index in group])
 
 
-def _deltas(runs: Sequence[int], count: int) -> list[int]:
-    """Of each record, from runs of one timestamp."""
+def _spread(runs: Sequence[int], count: int, base: int) -> list[int]:
+    """`base` and its delta for each record, from runs of one timestamp."""
     ends = [*runs[2::2], count]
-    return [delta for first, delta, end in zip(runs[0::2], runs[1::2], ends, strict=True) for delta in repeat(delta, end - first)]
+    return [time for first, delta, end in zip(runs[0::2], runs[1::2], ends, strict=True) for time in repeat(base + delta, end - first)]
 
 
 def _numbers(lengths: list[bytes] | bytes, count: int) -> Sequence[int]:
