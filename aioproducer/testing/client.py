@@ -60,7 +60,7 @@ class WireClient:
             connection.close()
         self._connections.clear()
 
-    async def ask(self, key: ApiKey, *, node: int | None = None, version: int | None = None, **fields: object) -> Any:
+    async def ask(self, key: ApiKey, /, *, node: int | None = None, version: int | None = None, **fields: object) -> Any:
         """The decoded answer to one request.
 
         Args:

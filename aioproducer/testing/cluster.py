@@ -87,6 +87,7 @@ class FakeCluster(Trouble):
             self.brokers[node_id] = FakeBroker(self, node_id, self.versions)
         self.topics = Topics(self.brokers.keys(), verify=verify_records)
         self.groups = Groups()
+        self.coordinators: dict[str, int] = {}  # of groups that `move_coordinator` moved
         self.cluster_id = f"fake-cluster-{next(_cluster_numbers)}"
         self.auto_create = auto_create
         self.default_partitions = default_partitions
@@ -189,6 +190,11 @@ class FakeCluster(Trouble):
         moved = self.topics.existing(topic).partitions[partition]
         moved.leader = to
         moved.leader_epoch += 1
+
+    def move_coordinator(self, key: str, to: int) -> None:
+        """Let another broker coordinate a group; the old one answers NOT_COORDINATOR from now on."""
+        self._broker(to)
+        self.coordinators[key] = to
 
     def leader(self, topic: str, partition: int) -> int | None:
         """Who leads a partition, by number."""

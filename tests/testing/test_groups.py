@@ -466,6 +466,25 @@ def test_others_than_the_coordinator_refuse(run_jumping: Run) -> None:
     run_jumping(main())
 
 
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_coordinator_that_moved(run_jumping: Run, version: int) -> None:
+    """The old one refuses, FindCoordinator tells the new one, and the group goes on there; other groups stay."""
+
+    async def main() -> None:
+        async with Stage(brokers=2) as stage:
+            consumer = stage.consumer()
+            await consumer.enter()
+            await consumer.client.metadata()
+            stage.cluster.move_coordinator(GROUP, to=2)
+            assert await consumer.heartbeat(node=1) == "NOT_COORDINATOR"
+            assert await consumer.heartbeat(node=2) == ""
+            for group, node in ((GROUP, 2), ("others", 1)):
+                found = await consumer.client.ask(ApiKey.FIND_COORDINATOR, version=version, key=group, coordinator_keys=[group])
+                assert (found.node_id if version < 4 else found.coordinators[0].node_id) == node
+
+    run_jumping(main())
+
+
 @pytest.mark.parametrize("question", ["JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch"])
 def test_scripted_errors(run_jumping: Run, question: str) -> None:
     """Each request of a group can be made to fail."""

@@ -17,8 +17,11 @@ __all__ = ["WHOLE", "coordinated", "coordinator"]
 WHOLE = Target()  # what a request about a group is about, for the scope of faults
 
 
-def coordinator(cluster: FakeCluster) -> FakeBroker | None:
-    """The first broker that is known coordinates everything."""
+def coordinator(cluster: FakeCluster, key: str) -> FakeBroker | None:
+    """Where it was moved to, while that broker is known; else the first broker that is."""
+    moved = cluster.brokers.get(cluster.coordinators.get(key, -1))
+    if moved is not None and moved.is_known:
+        return moved
     return next((broker for broker in cluster.brokers.values() if broker.is_known), None)
 
 
@@ -33,6 +36,6 @@ def coordinated(call: Call, group_id: str, *, may_be_nameless: bool = False) -> 
         raise broker_error(code)
     if not group_id and not may_be_nameless:
         raise broker_error("INVALID_GROUP_ID", "the group's id is empty")
-    if call.broker is not coordinator(call.cluster):
+    if call.broker is not coordinator(call.cluster, group_id):
         raise broker_error("NOT_COORDINATOR", f"broker {call.broker.node_id} does not coordinate this group")
     return call.cluster.groups[group_id]

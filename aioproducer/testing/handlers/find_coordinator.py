@@ -1,4 +1,4 @@
-"""FindCoordinator 0-6: the first broker that is known coordinates everything. Deviation: there are no transactions behind it."""
+"""FindCoordinator 0-6: the first broker that is known, or where `move_coordinator` put it. Deviation: there are no transactions behind it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,19 @@ _MESSAGE: Final = "FindCoordinator.response"
 
 
 def _answer(call: Call) -> None:
-    found_at = coordinator(call.cluster)
-    code = call.code(WHOLE) or (0 if found_at else _NOT_AVAILABLE)
-    node = {"error_code": code, "node_id": -1, "host": "", "port": -1}
-    if found_at and not code:
-        node |= {"node_id": found_at.node_id, "host": found_at.host, "port": found_at.port}
+    code = call.code(WHOLE)
     if call.version < _SEVERAL:
-        call.reply(message(_MESSAGE, **node))
+        call.reply(message(_MESSAGE, **_node(call, call.request.key, code)))
     else:
-        found = [message(f"{_MESSAGE}.coordinators", key=key, **node) for key in call.request.coordinator_keys]
+        found = [message(f"{_MESSAGE}.coordinators", key=key, **_node(call, key, code)) for key in call.request.coordinator_keys]
         call.reply(message(_MESSAGE, coordinators=found))
+
+
+def _node(call: Call, key: str, code: int) -> dict[str, object]:
+    found = coordinator(call.cluster, key)
+    if code or found is None:
+        return {"error_code": code or _NOT_AVAILABLE, "node_id": -1, "host": "", "port": -1}
+    return {"error_code": 0, "node_id": found.node_id, "host": found.host, "port": found.port}
 
 
 HANDLER: Final = Handler(ApiKey.FIND_COORDINATOR, (0, 6), lambda _cluster, _request: (WHOLE,), _answer)
