@@ -188,12 +188,16 @@ def _addresses(name: str, value: Any) -> tuple[str, ...]:
     if len(addresses) < len(named):
         _log.warning("%s has an address twice: it is used once", name)
     for address in addresses:
-        host, _, port = address.rpartition(":")
-        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+        if not _is_address(address):
             raise ConfigError(f"{name}: {address!r} is not host:port")
     if not addresses:
         raise ConfigError(f"{name} is empty: name at least one broker as host:port")
     return addresses
+
+
+def _is_address(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isascii() and port.isdigit() and 0 < int(port) < 65_536
 
 
 FLAG: Final = Kind("true or false", _flag)

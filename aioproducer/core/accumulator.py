@@ -63,22 +63,22 @@ class Accumulator:
         if route is not None and route.topic_id == NO_ID:
             route.topic_id = topic.topic_id
         if route is None or len(route.cells) != len(topic.partitions) or topic.topic_id not in (route.topic_id, NO_ID):
-            route = self._reroute(topic, route)
+            route = self._reroute(topic, route or Route(topic.name, topic.topic_id))
         leaders = topic.partitions
         for cell in (*route.cells, *route.gone):
             self._lead(cell, *leaders[cell.partition % len(leaders)])
         route.elected()
         return route
 
-    def _reroute(self, topic: TopicView, before: Route | None) -> Route:
+    def _reroute(self, topic: TopicView, before: Route) -> Route:
         """A route with nothing of the old one's placement; partitions that were there before keep their batches.
 
         What waits for a partition that is no more is still tried until its time is over, at a broker that will say so: a broker that is
         behind may tell of the old topic once more.
         """
-        topic_id = topic.topic_id if before is None or topic.topic_id != NO_ID else before.topic_id
+        topic_id = topic.topic_id if topic.topic_id != NO_ID else before.topic_id
         route = Route(topic.name, topic_id)
-        known = {cell.partition: cell for cell in (*before.cells, *before.gone)} if before is not None else {}
+        known = {cell.partition: cell for cell in (*before.cells, *before.gone)}
         for index in range(len(topic.partitions)):
             route.cells.append(known.pop(index) if index in known else Cell(route, index, NOBODY, self._full))
         for cell in known.values():
@@ -87,7 +87,7 @@ class Accumulator:
                 route.gone.append(cell)
         for cell in (*route.cells, *route.gone):
             cell.route = route
-            if before is not None and topic_id != before.topic_id:
+            if topic_id != before.topic_id:
                 cell.epoch = NO_EPOCH  # elections are counted anew
         self.routes[topic.name] = route
         return route

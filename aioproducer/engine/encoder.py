@@ -73,8 +73,7 @@ class Encoder:
 
     def encode(self, batches: Sequence[Batch], magic: int, lane: object, done: Callable[[], None]) -> None:
         """Encode for `magic`, then call `done`: before it returns, or from the worker's task, behind what came before on that lane."""
-        is_compressed = self._codec is not Compression.NONE
-        due = [batch for batch in batches if batch.magic != magic or (is_compressed and not batch.is_encoded)]
+        due = [batch for batch in batches if self._is_due(batch, magic)]
         at_once = self._at_once if magic == NEWEST else min(self._at_once, _AT_ONCE[Compression.NONE])
         if lane not in self._lanes and sum(batch.raw_size for batch in due) <= at_once:
             if due:
@@ -84,6 +83,10 @@ class Encoder:
         self._lanes[lane] = self._lanes.get(lane, 0) + 1
         self._jobs.append(_Job([Parcel.of(batch) for batch in due], magic, due, lane, done))
         self._wake.set()
+
+    def _is_due(self, batch: Batch, magic: int) -> bool:
+        """Whether its payload is not yet what a broker of that format should get."""
+        return batch.magic != magic or (not batch.is_encoded and self._codec is not Compression.NONE)
 
     async def run(self) -> None:
         """The worker's task."""

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from aioproducer.core.accumulator import Accumulator
 from aioproducer.core.backoff import Backoff
 from aioproducer.engine.alarm import Alarm
+from aioproducer.engine.appender import Appender
+from aioproducer.engine.checks import Checks
 from aioproducer.engine.completions import Completions
 from aioproducer.engine.encoder import Encoder
 from aioproducer.engine.formats import check_brokers, level_of
@@ -21,6 +23,7 @@ from aioproducer.engine.guard import GuardedLoop
 from aioproducer.engine.hot import FULL, Delivery, Way, here
 from aioproducer.engine.intake import Intake
 from aioproducer.engine.many import Many
+from aioproducer.engine.parking import Parking
 from aioproducer.engine.pool import BufferPool
 from aioproducer.engine.refresher import Refresher
 from aioproducer.engine.result import Home
@@ -88,22 +91,24 @@ class Engine:
         )
         self._sender = Sender(config, self._guard, way, self._accumulator, self.pool, self._completions, self._encoder, backoff, chance)
         way.tick = self._tick
-        self._intake = Intake(
-            config,
+        checks = Checks(config)
+        self._appender = Appender(config, self.loop, way, self._accumulator, self.pool, self._home, ratios=ratios, chance=chance)
+        self._parking = Parking(
             self.loop,
             way,
             self._accumulator,
             self.pool,
-            self._home,
+            self._appender,
+            max_block_ms=config.max_block_ms,
+            is_plain=self._appender.is_kafkas and not checks.serializes,
             want=self._want,
             trouble=lambda: self._refresher.trouble,
             turn=self._sender.turn,
-            ratios=ratios,
-            chance=chance,
             alarm=partial(Alarm, self._guard, is_patient=True),
         )
+        self._intake = Intake(checks, self._parking, self.pool, self._home, self._appender.limit)
         self.from_thread: FromThread[Any, Any] = FromThread(self.loop, self._accept, config.max_block_ms / 1000)
-        way.make_room = self._intake.make_room
+        way.make_room = self._appender.make_room
         settings = NetSettings(
             client_id=config.client_id,
             software_version=version,
@@ -135,13 +140,13 @@ class Engine:
             recovery_time=self._config.metadata_recovery_rebootstrap_trigger_ms / 1000,
             auto_create=self._config.allow_auto_create_topics,
             chance=chance,
-            topics=lambda: (*self._accumulator.routes, *self._intake.waited_for()),
-            on_topic=self._intake.on_topic,
+            topics=lambda: (*self._accumulator.routes, *self._parking.waited_for()),
+            on_topic=self._parking.on_topic,
         )
-        self._sender.connect(self._intake, self._cluster, self._refresher.urge, self._refresher.hint)
+        self._sender.connect(self._appender, self._parking, self._cluster, self._refresher.urge, self._refresher.hint)
 
     def _on_close(self, batch: Batch) -> None:
-        self._intake.settle(batch)
+        self._appender.settle(batch)
 
     def _want(self, topic: str) -> None:
         self._refresher.want(topic)
@@ -198,7 +203,7 @@ class Engine:
     async def send_many(self, topic: str, records: Any, send: Callable[..., Awaitable[Delivery]]) -> Deliveries:
         """All of them, in bulk where that can be; `send` is the producer's."""
         self.check()
-        return await Many(self._config, self.loop, self._way, self._intake, send).send(topic, records)
+        return await Many(self._config, self.loop, self._way, self._appender, self._parking, send).send(topic, records)
 
     async def partitions(self, topic: str) -> int:
         """How many a topic has, waiting for its metadata."""
@@ -223,7 +228,7 @@ class Engine:
 
     def explain(self) -> list[str]:
         """What waits, and for what, a line each."""
-        lines = [f"buffer_memory: {self.pool.available} of {self.pool.size} bytes free", *self._intake.explain(), *self._sender.explain()]
+        lines = [f"buffer_memory: {self.pool.available} of {self.pool.size} bytes free", *self._parking.explain(), *self._sender.explain()]
         if self.failure is not None:
             lines.insert(0, f"failed: {self.failure!r}")
         elif self._refresher.trouble is not None:
@@ -243,7 +248,7 @@ class Engine:
 
     async def flush(self, timeout: float | None) -> FlushSummary:
         """Send everything now, and wait until what was queued or parked has ended, at most `timeout` seconds."""
-        marks = self._intake.mark()
+        marks = self._parking.mark()
         flush = None
         done = asyncio.Event()
         try:
@@ -261,14 +266,14 @@ class Engine:
         if flush is None:
             flush = self._sender.start_flush(done.set)
             self._sender.stop_flush(flush)
-            return FlushSummary(0, 0, flush.pending + self._intake.waiting)
+            return FlushSummary(0, 0, flush.pending + self._parking.waiting)
         return FlushSummary(flush.acknowledged, flush.failed, flush.pending)
 
     async def stop(self, timeout: float) -> FlushSummary | None:
         """Flush, bounded, then end. Cancellation: what is left fails at once; the tasks end all the same."""
         self.from_thread.shut(lambda: ProducerClosed("the producer has stopped"))
         self.is_open = False
-        self._intake.shut()
+        self._parking.shut()
         summary = None
         until = self.loop.time() + timeout
         try:
@@ -302,7 +307,7 @@ class Engine:
         self.is_open = False
         ends: tuple[Callable[[], None], ...] = (
             lambda: self.from_thread.shut(lambda: ProducerClosed(str(cause))),
-            lambda: self._intake.close(lambda: ProducerClosed(str(cause))),
+            lambda: self._parking.close(lambda: ProducerClosed(str(cause))),
             lambda: self._sender.fail_all(cause),
             lambda: self._cluster.close(now=not self._is_flushed),
         )
@@ -357,7 +362,7 @@ class Engine:
     @property
     def waiting(self) -> int:
         """Records that wait for memory or metadata."""
-        return self._intake.waiting
+        return self._parking.waiting
 
 
 def _after_fork() -> None:

@@ -175,10 +175,18 @@ def _columns(fixed: int, keys: Sequence[bytes] | None, values: Sequence[bytes], 
     value_sizes = list(map(len, values))
     key_sizes = list(map(len, keys)) if keys is not None else None
     if value_sizes.count(value_sizes[0]) == len(value_sizes) and (key_sizes is None or key_sizes.count(key_sizes[0]) == len(key_sizes)):
-        body = fixed + FIELD[value_sizes[0]] + (FIELD[key_sizes[0]] if key_sizes is not None else 1)
-        count = min(room // FIELD[body], len(values))
-        key_length = VARINT[key_sizes[0]] if key_sizes is not None else NULL
-        return count, count * FIELD[body], [VARINT[body]] * count, [key_length] * count, [VARINT[value_sizes[0]]] * count
+        key_size = key_sizes[0] if key_sizes is not None else -1
+        return _even_columns(fixed + field_size(key_size) + FIELD[value_sizes[0]], key_size, value_sizes[0], len(values), room)
+    return _uneven_columns(fixed, key_sizes, value_sizes, room)
+
+
+def _even_columns(body: int, key_size: int, value_size: int, most: int, room: int) -> tuple[int, int, Any, Any, Any]:
+    """Of records that are all of one size."""
+    count = min(room // FIELD[body], most)
+    return count, count * FIELD[body], [VARINT[body]] * count, [varint(key_size)] * count, [VARINT[value_size]] * count
+
+
+def _uneven_columns(fixed: int, key_sizes: Sequence[int] | None, value_sizes: Sequence[int], room: int) -> tuple[int, int, Any, Any, Any]:
     if key_sizes is None:
         bodies = [fixed + 1 + FIELD[size] for size in value_sizes]
     else:

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.accumulator import Cell, Route
+    from aioproducer.engine.appender import Appender
     from aioproducer.engine.hot import Delivery, Way
-    from aioproducer.engine.intake import Intake
+    from aioproducer.engine.parking import Parking
 
 __all__ = ["Many"]
 
@@ -78,11 +79,18 @@ class Many:
     """
 
     def __init__(
-        self, config: ProducerConfig, loop: AbstractEventLoop, way: Way, intake: Intake, send: Callable[..., Awaitable[Delivery]]
+        self,
+        config: ProducerConfig,
+        loop: AbstractEventLoop,
+        way: Way,
+        appender: Appender,
+        parking: Parking,
+        send: Callable[..., Awaitable[Delivery]],
     ) -> None:
         self._loop = loop
         self._way = way
-        self._intake = intake
+        self._appender = appender
+        self._parking = parking
         self._send = send
         self._longest = min(_LONGEST, int(config.max_request_size) - _ROOM, int(config.batch_size) - _ROOM)
 
@@ -120,7 +128,7 @@ class Many:
             if len(chunk) < size:
                 return
             if is_slow:
-                self._intake.end_turn()
+                self._appender.end_turn()
                 size = max(size // 2, 1)
             else:
                 size = min(max(_CHUNK // (used // len(chunk) + 1), _FEWEST), _MOST, size * 4)
@@ -133,8 +141,8 @@ class Many:
             columns = None
         at = 0
         while at < len(chunk):
-            if self._intake.must_pause():
-                await self._intake.next_turn()
+            if self._appender.must_pause():
+                await self._parking.next_turn()
             if columns is not None and self._send_bulk(topic, columns.after(at), used, deliveries):
                 break
             await self._send_one(topic, chunk[at], deliveries)
@@ -153,10 +161,10 @@ class Many:
         if route is None or cells is None:
             return False
         numbers = {cell: number for number, cell in enumerate(dict.fromkeys(cells))}
-        if not self._intake.has_room(size, len(columns.values), max(len(numbers), 1)):
+        if not self._appender.has_room(size, len(columns.values), max(len(numbers), 1)):
             return False
         if len(numbers) <= 1:
-            runs = [self._intake.append_run(route, cells[0] if cells else None, columns.keys, columns.values)]
+            runs = [self._appender.append_run(route, cells[0] if cells else None, columns.keys, columns.values)]
             deliveries.add(len(columns.values), runs)
         else:
             picks = list(map(numbers.__getitem__, cells))
@@ -171,7 +179,7 @@ class Many:
             put[number](at)
         keys = columns.keys
         return [
-            self._intake.append_run(route, cell, None if keys is None else _some(some, keys), _some(some, columns.values))
+            self._appender.append_run(route, cell, None if keys is None else _some(some, keys), _some(some, columns.values))
             for cell, some in zip(cells, places, strict=True)
         ]
 

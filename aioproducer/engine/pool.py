@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.engine.waiter import Waiter
 
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from aioproducer.engine.hot import Delivery
     from aioproducer.engine.ready import ReadyBatch
 
-__all__ = ["BufferPool", "Line", "Parked"]
+__all__ = ["BATCH_OVERHEAD", "NO_HEADERS", "BufferPool", "Line", "Parked"]
+
+BATCH_OVERHEAD: Final = 1024  # bytes of a batch's objects, beside its records
+NO_HEADERS: Final = b"\0"  # encoded
 
 
 class BufferPool:
@@ -92,7 +95,7 @@ class Parked:
         key: bytes | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: bytes = b"\0",
+        headers: bytes = NO_HEADERS,
         size: int = 0,
         asks: bool = False,
         whole: ReadyBatch | None = None,

@@ -5,7 +5,7 @@
 2. An answer frees its slot first, then ends its batches, then drains again; who waits is woken last.
 3. A batch's bytes stay counted until the connection is done with them, also when its records have failed long before.
 
-The rules are in `core`, the bytes in `produce`; this is the shell that has the loop. Knows nothing of how records come in, but for `intake`.
+The rules are in `core`, the bytes in `produce`; this is the shell that has the loop. Knows nothing of how records come in, but for `appender` and `parking`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from aioproducer.engine.alarm import Alarm
 from aioproducer.engine.explain import backlog, story, waits_for
 from aioproducer.engine.flush import Flush
 from aioproducer.engine.formats import Parcel, head, magic_of, produce_version, unpack
-from aioproducer.engine.intake import BATCH_OVERHEAD
+from aioproducer.engine.pool import BATCH_OVERHEAD
 from aioproducer.engine.produce import Told
 from aioproducer.errors import (
     BrokerError,
@@ -49,11 +49,12 @@ if TYPE_CHECKING:
     from aioproducer.core.backoff import Backoff
     from aioproducer.core.batch import Batch
     from aioproducer.core.splitting import Piece
+    from aioproducer.engine.appender import Appender
     from aioproducer.engine.completions import Completions
     from aioproducer.engine.encoder import Encoder
     from aioproducer.engine.guard import GuardedLoop
     from aioproducer.engine.hot import Way
-    from aioproducer.engine.intake import Intake
+    from aioproducer.engine.parking import Parking
     from aioproducer.engine.pool import BufferPool
     from aioproducer.engine.produce import Asked
     from aioproducer.net.cluster import Cluster
@@ -102,13 +103,15 @@ class Sender:
 
     def connect(
         self,
-        intake: Intake,
+        appender: Appender,
+        parking: Parking,
         cluster: Cluster,
         urge: Callable[[Iterable[str]], None],
         hint: Callable[..., object] = lambda *_hint: False,
     ) -> None:
         """Name the parts that it works with; `urge` asks for fresh metadata, `hint` takes a leader that an answer named, a `LeaderHint`'s fields."""
-        self._intake = intake
+        self._appender = appender
+        self._parking = parking
         self._cluster = cluster
         self._urge = urge
         self._hint = hint
@@ -130,10 +133,10 @@ class Sender:
     def _on_turn(self) -> None:
         self._is_turn_due = False
         self._way.turn_ms = 0
-        self._burst = self._burst + 1 if self._intake.is_bursting else 0
-        self._intake.new_turn()
+        self._burst = self._burst + 1 if self._parking.is_bursting else 0
+        self._appender.new_turn()
         self._drain_all()
-        self._intake.serve()
+        self._parking.serve()
         self._waking.check()
         self._expiry.check()
 
@@ -200,7 +203,7 @@ class Sender:
         for batch in live:
             self._seal(batch)
             batch.history.append((now, place))
-        if self._intake.has_line:  # what compression saved is free
+        if self._parking.has_line:  # what compression saved is free
             self.turn()
         body = codec("Produce.request", version).encode(produce.request(live, self._acks, int(self._config.request_timeout_ms)))
         if self._acks is Acks.NONE:
@@ -223,7 +226,7 @@ class Sender:
         assert batch.payload is not None
         if batch.header is None:
             batch.header = head(batch, self._codec)
-            self._intake.shrink(batch, len(batch.payload) + BATCH_OVERHEAD)
+            self._appender.shrink(batch, len(batch.payload) + BATCH_OVERHEAD)
         batch.move(Event.SEND)
         batch.attempts += 1
         batch.on_wire = True
@@ -268,7 +271,7 @@ class Sender:
     def _go_on(self, node: Node, batches: Iterable[Batch]) -> None:
         self.drain(node)
         node_id = node.broker.node_id
-        if self._intake.has_line or any(batch.cell.leader != node_id for batch in batches):  # what waited for these may go elsewhere
+        if self._parking.has_line or any(batch.cell.leader != node_id for batch in batches):  # what waited for these may go elsewhere
             self.turn()
         self._waking.check()
         self._completions.run()

@@ -76,9 +76,14 @@ class Cluster:
             if node_id not in self._nodes:
                 self._nodes[node_id] = Node(broker, self._settings, self._settings.resolver.resolve, self._spawn, self._on_change)
         if self._nodes:
-            for node in self._bootstrap:
-                if node.control.connection is not None and not node.control.connection.in_flight:
-                    node.control.connection.close()
+            self._leave_bootstrap()
+
+    def _leave_bootstrap(self) -> None:
+        """Brokers are known: what stands to the bootstrap addresses is not needed any more, but for an answer that is still to come."""
+        for node in self._bootstrap:
+            connection = node.control.connection
+            if connection is not None and not connection.in_flight:
+                connection.close()
 
     def candidates(self) -> list[Node]:
         """Whom to ask for metadata, the best first (NET-22); those that equal each other take turns.

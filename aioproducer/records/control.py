@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.errors import ProtocolError, UsageError
 
@@ -54,20 +54,24 @@ def control_record(record: Record) -> ControlRecord:
     Raises:
         ProtocolError: its key or value is too short, or has a version that cannot be.
     """
-    if record.key is None or len(record.key) < _KEY.size:
-        raise _wrong(record, f"its key has {len(record.key or b'')} bytes, not {_KEY.size}")
-    version, kind = _KEY.unpack_from(record.key)
+    version, kind = _unpacked(record, "its key", record.key, _KEY)
     if version < 0:
         raise _wrong(record, f"version {version}")
     if kind not in _ENDS:
         known = ControlType(kind) if kind in ControlType.__members__.values() else kind
         return ControlRecord(record.offset, record.timestamp_ms, version, known)
-    if record.value is None or len(record.value) < _MARKER.size:
-        raise _wrong(record, f"the value of a transaction's end has {len(record.value or b'')} bytes, not {_MARKER.size}")
-    marker_version, epoch = _MARKER.unpack_from(record.value)
+    marker_version, epoch = _unpacked(record, "the value of a transaction's end", record.value, _MARKER)
     if marker_version < 0:
         raise _wrong(record, f"a transaction's end of version {marker_version}")
     return ControlRecord(record.offset, record.timestamp_ms, version, ControlType(kind), marker_version, epoch)
+
+
+def _unpacked(record: Record, name: str, data: bytes | None, shape: struct.Struct) -> tuple[Any, ...]:
+    """What a key or value begins with."""
+    data = data or b""
+    if len(data) < shape.size:
+        raise _wrong(record, f"{name} has {len(data)} bytes, not {shape.size}")
+    return shape.unpack_from(data)
 
 
 def end_marker(kind: ControlType, coordinator_epoch: int) -> tuple[bytes, bytes]:

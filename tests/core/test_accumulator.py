@@ -546,6 +546,7 @@ def test_a_topic_id_stays_known() -> None:
     assert rules.install(topic(1, topic_id=b"sixteen bytes id")) is before
     assert rules.install(topic(1, topic_id=b"sixteen bytes id")).topic_id == b"sixteen bytes id"
     assert rules.install(topic(1)).topic_id == b"sixteen bytes id"
+    assert rules.install(topic(1, 1)).topic_id == b"sixteen bytes id"  # as a broker that knows no ids tells of a new partition
     assert rules.install(topic(1, topic_id=b"another topic id")).topic_id == b"another topic id"
 
 

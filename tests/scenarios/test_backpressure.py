@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from whole import jumping, running, turns
 
-from aioproducer.engine import intake
+from aioproducer.engine import appender
 from aioproducer.errors import BufferExhausted, RecordTooLarge
 from aioproducer.testing import FakeCluster
 
@@ -63,14 +63,14 @@ async def test_who_waits_for_memory_does_not_keep_the_loop_busy() -> None:
         hang = cluster.hang("Produce")
         waiting = await fill(producer)
         tried = 0
-        serve = producer._engine._intake.serve
+        serve = producer._engine._parking.serve
 
         def count() -> None:
             nonlocal tried
             tried += 1
             serve()
 
-        producer._engine._intake.serve = count
+        producer._engine._parking.serve = count
         before = time.process_time()
         await asyncio.sleep(20)
         assert tried < 50
@@ -167,7 +167,7 @@ async def test_a_send_cancelled_in_the_turn_in_which_memory_comes_back_is_queued
 @jumping
 async def test_a_send_that_pauses_for_fairness_is_cancelled_without_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tight loop of sends parks for a turn; cancelled there, its record is nowhere and the next ones are."""
-    monkeypatch.setattr(intake, "_TURN", 100)
+    monkeypatch.setattr(appender, "_TURN", 100)
     async with running() as (cluster, producer):
 
         async def burst() -> int:

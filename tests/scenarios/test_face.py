@@ -281,7 +281,7 @@ async def test_a_bug_in_a_callback_of_ours_fails_the_producer(where: str, caplog
             raise ZeroDivisionError("a bug")
 
         if where == "turn":
-            engine._intake.serve = crash
+            engine._parking.serve = crash
             engine._sender.turn()
         elif where == "answer":
             engine._sender._end_attempt = crash
@@ -290,7 +290,7 @@ async def test_a_bug_in_a_callback_of_ours_fails_the_producer(where: str, caplog
             engine._sender.drain = crash
             cluster.disconnect_all()
         else:
-            engine._intake._overdue = crash
+            engine._parking._overdue = crash
         await asyncio.sleep(2)
         for call in (delivery, waiting, producer.send("orders", b"v"), producer.flush(), producer.send_many("orders", [b"v"])):
             with pytest.raises((DeliveryError, ProducerClosed), match="a bug") as raised:

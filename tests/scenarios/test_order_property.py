@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from whole import JumpingLoop, running, turns
 
-from aioproducer.engine import intake
+from aioproducer.engine import appender
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
@@ -183,5 +183,5 @@ def check(cluster: FakeCluster, calls: list[Call]) -> None:
 def test_records_are_logged_in_call_order_whatever_their_sends_waited_for(history: History) -> None:
     """Metadata, memory, fairness and cancellations at once: call order is log order, and a cancelled wait leaves no trace."""
     with pytest.MonkeyPatch.context() as patch, asyncio.Runner(loop_factory=JumpingLoop) as runner:
-        patch.setattr(intake, "_TURN", history.turn)
+        patch.setattr(appender, "_TURN", history.turn)
         runner.run(asyncio.wait_for(play(history), 3000))

@@ -1,0 +1,298 @@
+"""Where a record goes, and how it gets into a batch: its partition, the batch's memory, the bytes that one loop turn takes in.
+
+1. Memory is taken by need: the first record's, then steps. What a batch cannot get closes it, and the record waits.
+2. A bounded number of bytes is taken in one loop turn; then who sends without pause waits for the next one, before its append: a tight
+   loop of sends starves nobody.
+
+Knows nothing of who waits, or of where records come from: no memory is an answer here (None, False), and nothing is waited for.
+"""
+
+from __future__ import annotations
+
+import time
+from asyncio import current_task
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from aioproducer.core import partitioner
+from aioproducer.engine.hot import Delivery, OpenBatch, Way, make_delivery
+from aioproducer.engine.pool import BATCH_OVERHEAD, NO_HEADERS
+from aioproducer.engine.result import BatchResult, Home
+from aioproducer.model import Compression
+from aioproducer.records.record_batch import OVERHEAD
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Task
+    from collections.abc import Callable, Sequence
+
+    from aioproducer.config import ProducerConfig
+    from aioproducer.core.accumulator import Accumulator, Cell, Route
+    from aioproducer.core.batch import Batch
+    from aioproducer.engine.deliveries import Run
+    from aioproducer.engine.pool import BufferPool, Parked
+    from aioproducer.records.ratios import CompressionRatios
+
+__all__ = ["Appender"]
+
+_RECORD_OVERHEAD: Final = 130  # bytes of an unjoined record: eight list slots and two bytes objects
+_STEP: Final = 4096  # bytes by which a batch's room grows: 16 KiB up front would let 2,048 quiet partitions hold 32 MiB
+_TURN: Final = 65_536  # bytes taken in one loop turn before the next send waits for the next: below a millisecond of appending
+_MOST_OVERHEAD: Final = 24  # of a small plain record
+
+
+class Appender:
+    """Appends records to the batches of their partitions.
+
+    Args:
+        way: tells the turn's time.
+        pool: `buffer_memory`.
+        ratios: how far topics compress: a batch takes what should become `batch_size`.
+        chance: a random number in [0, 1).
+
+    Attributes:
+        limit: bytes of records in a batch of `batch_size`.
+        is_kafkas: keys decide as Kafka's own partitioner has it.
+        spent: bytes taken in this loop turn.
+        serving_ms: the time of those who waited and are served now, 0 while nobody is: one of its own for each costs a microsecond.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        loop: AbstractEventLoop,
+        way: Way,
+        accumulator: Accumulator,
+        pool: BufferPool,
+        home: Home,
+        *,
+        ratios: CompressionRatios,
+        chance: Callable[[], float],
+    ) -> None:
+        self.spent = 0
+        self.serving_ms = 0
+        self._taker: Task[Any] | None = None
+        self._loop = loop
+        self._way = way
+        self._accumulator = accumulator
+        self._pool = pool
+        self._home = home
+        self._chance = chance
+        self.limit = max(config.batch_size - OVERHEAD, 1)
+        self._most = max(self.limit, config.max_request_size - OVERHEAD)
+        self._codec = cast("Compression", config.compression_type)
+        self._ratios = ratios
+        self._first = min(_STEP, self.limit, config.buffer_memory - BATCH_OVERHEAD)  # a batch's first room, unless a record needs more
+        self._partitioner = partitioner.adapt(config.partitioner)
+        self._ignores_keys = config.partitioner_ignore_keys
+        self.is_kafkas = self._partitioner is None and not self._ignores_keys
+
+    # The turn
+
+    def new_turn(self) -> None:
+        """A loop turn begins."""
+        self.spent = 0
+        self._taker = None
+
+    def end_turn(self) -> None:
+        """This turn took enough in, whatever its bytes: this task goes on in the next one."""
+        self.spent = max(self.spent, _TURN + 1)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether this turn took enough in."""
+        return self.spent > _TURN
+
+    def must_pause(self) -> bool:
+        """Whether this turn took enough in, and the task at hand took its part of it in one go.
+
+        A task that sends once and then waits lets the loop go on by itself: were it parked too, a crowd of those would stay parked.
+        """
+        task, self._taker = self._taker, current_task(self._loop)
+        return self.spent > _TURN and task is self._taker
+
+    # One record
+
+    def place(self, record: Parked, route: Route) -> Delivery | None:
+        """Append to the partition it belongs to; None: no memory, or no such partition yet."""
+        if record.whole is not None:
+            return None if self.is_missing(record, route) else self._add_whole(route.cells[record.whole.partition], record)
+        if record.partition is not None:
+            return None if self.is_missing(record, route) else self._append(route.cells[record.partition], record)
+        if self._partitioner is not None:
+            return self._append(route.cells[self._ask_partitioner(record, route, self._partitioner)], record)
+        key = record.key
+        if key is None or self._ignores_keys:
+            return self._append_sticky(route, record)
+        return self._append(route.by_key[key], record)
+
+    @staticmethod
+    def is_missing(record: Parked, route: Route) -> bool:
+        """Whether it names a partition that the topic does not have."""
+        return record.partition is not None and record.partition >= len(route.cells)
+
+    @staticmethod
+    def _ask_partitioner(record: Parked, route: Route, choose: partitioner.Choose) -> int:
+        """Once for each record and route, however often memory is short: who counts them would count wrong."""
+        if record.chosen is None or record.chosen[0] is not route:
+            chosen = partitioner.choose(choose, route.topic, record.key, record.value, len(route.cells), route.available)
+            record.chosen = route, chosen
+        return record.chosen[1]
+
+    def _append_sticky(self, route: Route, record: Parked) -> Delivery | None:
+        """To the topic's sticky partition while its batch has room, else to another's (KIP-480)."""
+        cell = route.sticky
+        if cell is not None and cell.current is not None:
+            delivery = self._append_open(cell, record)
+            if delivery is not None:
+                return delivery
+            self._accumulator.close(cell)
+        return self._append(self._sticky(route), record)
+
+    def _sticky(self, route: Route) -> Cell:
+        """Where records without a key go on: the sticky partition while it has a batch, else another."""
+        cell = route.sticky
+        if cell is not None and cell.current is not None:
+            return cell
+        led = [other for other in route.cells if other.leader >= 0] or route.cells
+        others = [other for other in led if other is not cell] or led
+        route.sticky = others[int(self._chance() * len(others))]
+        return route.sticky
+
+    def _append(self, cell: Cell, record: Parked) -> Delivery | None:
+        if cell.current is not None:
+            delivery = self._append_open(cell, record)
+            if delivery is not None:
+                return delivery
+            self._accumulator.close(cell)  # before its sender waits: who comes between must not go ahead of it
+        return self._open(cell, record)
+
+    def _append_open(self, cell: Cell, record: Parked) -> Delivery | None:
+        batch, now_ms = cell.current, self._timestamp(record)
+        assert batch is not None
+        assert batch.open is not None
+        delivery: Delivery | None = None
+        if record.headers is NO_HEADERS:  # mostly a plain record, which is half the work
+            delivery = batch.open.append(now_ms, record.key, record.value)
+        if delivery is None:
+            delivery = batch.open.append_record(now_ms, record.key, record.value, record.headers)
+        if delivery is None and self._grow(batch, record.size):
+            delivery = batch.open.append_record(now_ms, record.key, record.value, record.headers)
+        return delivery
+
+    def _open(self, cell: Cell, record: Parked) -> Delivery | None:
+        now_ms = self._timestamp(record)
+        batch = self._new_batch(cell, now_ms, max(record.size, self._first))
+        if batch is None:
+            return None
+        assert batch.open is not None
+        delivery: Delivery | None = batch.open.append_record(now_ms, record.key, record.value, record.headers)
+        assert delivery is not None
+        return delivery
+
+    def _timestamp(self, record: Parked) -> int:
+        if record.timestamp_ms is not None:
+            return record.timestamp_ms
+        # not `tick`: it calls for another turn, and a record that waits for memory would be tried in each, as fast as the loop turns
+        return self._way.turn_ms or self.serving_ms or int(time.time() * 1000)
+
+    def _add_whole(self, cell: Cell, record: Parked) -> Delivery | None:
+        """A batch that the user filled goes behind what its partition has."""
+        whole = record.whole
+        assert whole is not None
+        if not self._pool.try_take(record.size):
+            return None
+        self.spent += record.size
+        self._accumulator.close(cell)
+        self._accumulator.open(cell, whole.records, whole.result, credit=record.size, now=self._loop.time())
+        self._accumulator.close(cell)
+        return make_delivery(whole.result, 0)
+
+    # The fast way, and many at once
+
+    def make_room(self, cell: Cell, key: bytes | None, value: bytes | None) -> bool:
+        """Room for a small plain record on the fast way: more for the open batch, or the next batch. False: the slow way."""
+        if (type(key) is not bytes and key is not None) or type(value) is not bytes or self.must_pause():
+            return False
+        size = _MOST_OVERHEAD + (len(key) if key is not None else 0) + len(value)
+        if size > self._first or (key is None and cell.current is None):  # without a key the next batch is another partition's
+            return False
+        if cell.current is not None:
+            if self._grow(cell.current, size):
+                return True
+            if key is None:
+                return False
+            self._accumulator.close(cell)
+        return self._new_batch(cell, self._way.turn_ms, self._first) is not None
+
+    def append_run(self, route: Route, cell: Cell | None, keys: Sequence[bytes] | None, values: Sequence[bytes]) -> list[Run]:
+        """Plain records to one partition, or without one to the sticky ones, at once: who calls has seen that `has_room`."""
+        now_ms = self._way.turn_ms or self._way.tick()
+        runs: list[Run] = []
+        at = 0
+        while at < len(values):
+            target = self._sticky(route) if cell is None else cell
+            size = _MOST_OVERHEAD + len(values[at]) + (len(keys[at]) if keys is not None else 0)
+            batch = target.current or self._new_batch(
+                target, now_ms, min(self.limit, max(self._first, size * (len(values) - at))), force=True
+            )
+            assert batch is not None
+            assert batch.open is not None
+            first = batch.open.count
+            count = batch.open.append_many(now_ms, keys, values, at)
+            if count:
+                runs.append([batch.result, first, count])
+                at += count
+            elif not self._grow(batch, size):
+                self._accumulator.close(target)
+        return runs
+
+    def has_room(self, size: int, records: int, partitions: int) -> bool:
+        """Whether there is memory for so many records, of so many bytes, in so many partitions, whatever batches are open."""
+        batches = partitions + size // self.limit + 1
+        return self._pool.available >= size + records * (_MOST_OVERHEAD + _RECORD_OVERHEAD) + batches * (self._first + BATCH_OVERHEAD)
+
+    # Room
+
+    def _new_batch(self, cell: Cell, now_ms: int, room: int, *, force: bool = False) -> Batch | None:
+        credit = room + BATCH_OVERHEAD
+        if force:
+            self._pool.take(credit)
+        elif not self._pool.try_take(credit):
+            return None
+        self.spent += credit
+        result = BatchResult(self._home, cell.topic, cell.partition, now_ms)
+        return self._accumulator.open(cell, OpenBatch(result, now_ms, room), result, credit=credit, now=self._loop.time())
+
+    def _grow(self, batch: Batch, size: int) -> bool:
+        """More room for an open batch, up to `batch_size`; False: it is full, or memory is short."""
+        assert batch.open is not None
+        left = self._room(batch.cell.topic) - batch.open.granted
+        if size > left:
+            return False
+        step = min(max(size, _STEP, batch.open.granted), left)
+        if not self._pool.try_take(step):
+            return False
+        overhead = (batch.open.count - batch.settled) * _RECORD_OVERHEAD
+        self._pool.take(overhead)
+        batch.settled = batch.open.count
+        batch.credit += step + overhead
+        self.spent += step + overhead
+        batch.open.grow(step)
+        return True
+
+    def _room(self, topic: str) -> int:
+        """Bytes of records that a batch takes before compression."""
+        return self.limit if self._codec is Compression.NONE else min(self._ratios.room(topic, self._codec, self.limit), self._most)
+
+    def settle(self, batch: Batch) -> None:
+        """A batch closed: what it took beyond its bytes goes back."""
+        assert batch.payload is not None
+        self.shrink(batch, len(batch.payload) + BATCH_OVERHEAD)
+
+    def shrink(self, batch: Batch, credit: int) -> None:
+        """A batch needs no more than `credit` bytes from now on; more, if an older broker's format made it grow."""
+        if batch.credit > credit:
+            self._pool.release(batch.credit - credit)
+            batch.credit = credit
+        elif batch.magic < 2:
+            self._pool.take(credit - batch.credit)
+            batch.credit = credit

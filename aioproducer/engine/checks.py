@@ -1,0 +1,91 @@
+"""What the caller gave, checked and made bytes: topic, partition, time, headers, and key and value through their serializers.
+
+A mistake of the caller's is raised here, before anything is asked for, taken or queued; it never shows what was sent. Knows nothing
+of the cluster, of what memory is free, or of who waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.engine.pool import BATCH_OVERHEAD, NO_HEADERS, Parked
+from aioproducer.errors import RecordTooLarge, UsageError
+from aioproducer.records.record_batch import OVERHEAD, encode_headers, size_limit
+from aioproducer.serializers import adapt, serialize
+
+if TYPE_CHECKING:
+    from aioproducer.config import ProducerConfig
+
+__all__ = ["Checks", "check_partition", "check_topic"]
+
+_MAX_TIMESTAMP: Final = 2**63 - 1
+_MAX_NAME: Final = 2**15 - 1  # bytes of a topic's name that a request can carry
+
+
+def check_topic(topic: object) -> None:
+    """Raise UsageError unless it can name a topic."""
+    if not isinstance(topic, str) or not topic:
+        raise UsageError(f"a topic is a non-empty string, not {type(topic).__name__ if not isinstance(topic, str) else repr(topic)}")
+    if not topic.isascii() or len(topic) > _MAX_NAME:  # brokers allow less; what no request can carry would spoil that of the others
+        size = len(topic.encode(errors="surrogatepass"))
+        if size > _MAX_NAME or any("\ud800" <= character <= "\udfff" for character in topic):
+            raise UsageError(f"{topic[:20]!r}... names no topic: up to 249 of a-z A-Z 0-9 . _ - do")
+
+
+def check_partition(topic: str, partition: object) -> None:
+    """Raise UsageError unless it can number a partition, or is None."""
+    if partition is not None and (not isinstance(partition, int) or isinstance(partition, bool) or partition < 0):
+        raise UsageError(f"partition={_shown(partition)} for {topic!r}: it is a number from 0 on, or None")
+
+
+def _shown(number: object) -> object:
+    """What stands where a number belongs: not the thing itself, which may be a key or a value in the wrong place."""
+    return number if isinstance(number, (int, float)) else type(number).__name__
+
+
+class Checks:
+    """Checks the records of one producer.
+
+    Attributes:
+        serializes: keys or values go through a serializer.
+    """
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self._config = config
+        self._serialize_key = adapt(config.key_serializer)
+        self._serialize_value = adapt(config.value_serializer)
+        self.serializes = self._serialize_key is not None or self._serialize_value is not None
+
+    def record(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Parked:
+        """The record, ready to be appended.
+
+        Raises:
+            UsageError: a mistake, or what a serializer raised.
+            RecordTooLarge: more than `max_request_size` or `buffer_memory`.
+        """
+        check_topic(topic)
+        check_partition(topic, partition)
+        if timestamp_ms is not None and (not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms <= _MAX_TIMESTAMP):
+            raise UsageError(f"timestamp_ms={_shown(timestamp_ms)} for {topic!r}: it is whole milliseconds since 1970, or None")
+        key = serialize("key", self._serialize_key, topic, headers, key)
+        value = serialize("value", self._serialize_value, topic, headers, value)
+        if headers and self._config.message_format_max < 2:
+            raise UsageError(
+                f"headers need record format 2, and message_format_max={self._config.message_format_max}. Raise it, or send none."
+            )
+        encoded = encode_headers(headers) if headers else NO_HEADERS
+        size = size_limit(key, value, encoded)
+        self._check_size(topic, size)
+        return Parked(topic, value=value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=encoded, size=size - OVERHEAD)
+
+    def _check_size(self, topic: str, size: int) -> None:
+        config = self._config
+        if size > config.max_request_size:
+            raise RecordTooLarge(
+                f"a record for {topic!r} takes {size} bytes, more than max_request_size={config.max_request_size}. "
+                "Raise it (and the topic's max.message.bytes), or send less."
+            )
+        if size + BATCH_OVERHEAD > config.buffer_memory:
+            raise RecordTooLarge(
+                f"a record for {topic!r} takes {size} bytes, more than buffer_memory={config.buffer_memory} holds. Raise it."
+            )

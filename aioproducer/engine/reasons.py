@@ -1,0 +1,79 @@
+"""What a record waits for, in words: for who asks, for who would not wait, and for who waited too long. Knows nothing of how it waits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.errors import BufferExhausted, MetadataTimeout, WouldBlock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aioproducer.core.accumulator import Route
+    from aioproducer.engine.pool import BufferPool, Parked
+    from aioproducer.errors import KafkaError
+
+__all__ = [
+    "FOR_MEMORY",
+    "FOR_METADATA",
+    "FOR_OTHERS",
+    "FOR_PARTITION",
+    "FOR_TOPIC",
+    "FOR_TURN",
+    "late_memory",
+    "late_metadata",
+    "told",
+    "would_block",
+]
+
+FOR_TOPIC: Final = "metadata of the topic"
+FOR_PARTITION: Final = "the partition to exist"
+FOR_METADATA: Final = (FOR_TOPIC, FOR_PARTITION)
+FOR_MEMORY: Final = "buffer_memory"
+FOR_OTHERS: Final = "records before it"
+FOR_TURN: Final = "the next turn of the loop"
+_ADVICE: Final = {
+    FOR_TOPIC: ", which is asked for now: `await producer.partitions_for(...)` first",
+    FOR_PARTITION: ", which is asked for now",
+    FOR_MEMORY: ", which is used up: send less, or raise it",
+    FOR_OTHERS: ", which wait for memory or for the next turn of the loop",
+    FOR_TURN: ": this one took its part. Let the loop go on, say by `await asyncio.sleep(0)`",
+}
+_MOST: Final = 20  # reasons that are told of
+
+
+def would_block(topic: str, reason: str) -> WouldBlock:
+    """For who would not wait."""
+    return WouldBlock(f"a record for {topic!r} would wait for {reason}{_ADVICE[reason]}. It was not queued.")
+
+
+def late_metadata(record: Parked, route: Route | None, max_block_ms: float, trouble: KafkaError | None) -> MetadataTimeout:
+    """For who waited for a topic or a partition, as long as `max_block_ms`; `trouble`: why nobody named it, if that is known."""
+    what = f"{record.topic!r} was not found in the cluster's metadata"
+    if route is not None:
+        what = f"{record.topic!r} has {len(route.cells)} partitions, and partition {record.partition} did not come"
+    why = f" ({trouble})" if trouble else ""
+    end = "." if record.asks else ". The record was not queued."
+    error = MetadataTimeout(f"{what} within max_block_ms={max_block_ms:g}{why}{end}")
+    error.__cause__ = trouble
+    return error
+
+
+def late_memory(record: Parked, pool: BufferPool, max_block_ms: float) -> BufferExhausted:
+    """For who waited for memory, as long as `max_block_ms`."""
+    return BufferExhausted(
+        f"no memory for {record.size} bytes within max_block_ms={max_block_ms:g}: "
+        f"{pool.available} of {pool.size} bytes of buffer_memory are free. "
+        "The record was not queued. Brokers are slower than the sends: send less, or raise buffer_memory."
+    )
+
+
+def told(records: Iterable[Parked]) -> list[str]:
+    """What they wait for, and how many for each, a line each; marks are no records."""
+    reasons = Counter(
+        f"{record.reason} {record.topic!r}" if record.reason in FOR_METADATA else record.reason or FOR_TURN
+        for record in records
+        if record.topic is not None
+    )
+    return [f"  {number} sends wait for {reason}" for reason, number in reasons.most_common(_MOST)]

@@ -1,0 +1,38 @@
+"""What a record waits for, in words."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer.engine.pool import Parked
+from aioproducer.engine.reasons import FOR_MEMORY, FOR_PARTITION, FOR_TOPIC, told
+
+SECRET = b"a value that nobody may read"
+
+
+def parked(topic: str | None, reason: str) -> Parked:
+    record = Parked(topic, value=SECRET, key=SECRET)
+    record.park(asyncio.get_running_loop(), 0, reason, 0.0)
+    return record
+
+
+@pytest.mark.asyncio
+async def test_reasons_are_counted_the_commonest_first() -> None:
+    """By topic where that is what is waited for; who waits for nothing else waits for its turn; marks are not counted."""
+    records = [parked("late", FOR_TOPIC), *(parked(name, FOR_MEMORY) for name in ("a", "b", "c")), parked("a", ""), parked("b", "")]
+    assert told([*records, parked(None, ""), parked("late", FOR_TOPIC), parked("late", FOR_TOPIC), parked("late", FOR_TOPIC)]) == [
+        "  4 sends wait for metadata of the topic 'late'",
+        "  3 sends wait for buffer_memory",
+        "  2 sends wait for the next turn of the loop",
+    ]
+
+
+@pytest.mark.asyncio
+async def test_only_the_commonest_reasons_are_told() -> None:
+    """Thousands of topics would be thousands of lines."""
+    records = [parked(f"topic{number}", FOR_PARTITION) for number in range(50) for _ in range(number + 1)]
+    lines = told(records)
+    assert lines[0] == "  50 sends wait for the partition to exist 'topic49'"
+    assert len(lines) == 20
