@@ -22,6 +22,8 @@ nox.options.sessions = ["lint", "types", "floors", "unit"]
 ROOT = pathlib.Path(__file__).parent
 SHARED = ROOT / ".nox" / "shared"
 OLDEST_PYTHON = (3, 11)
+WITHOUT_JAVA = ("-m", "not integration and not spark", "--ignore=tests/spark", "--ignore=tests/test_examples.py")
+LOOPS = {"debug": {"PYTHONASYNCIODEBUG": "1"}, "eager": {"AIOPRODUCER_TEST_LOOP": "eager"}, "uvloop": {"AIOPRODUCER_TEST_LOOP": "uvloop"}}
 
 
 # Sessions
@@ -51,6 +53,24 @@ def unit(session: nox.Session) -> None:
     # not by pytest-cov: pytest loads our plugin, and with it most of the package, before that begins to measure
     run(session, "coverage", "run", *chosen)
     run(session, "coverage", "report")
+
+
+@nox.session(python=["3.12", "3.13"], reuse_venv=True, name="pythons")
+def pythons(session: nox.Session) -> None:
+    """The unit tests on newer Pythons, each in an environment of its own and skipped where it is not installed; also with eager tasks."""
+    session.install("-e", ".[unit]")
+    session.run("python", "-m", "pytest", *WITHOUT_JAVA, *session.posargs)
+    session.run("python", "-m", "pytest", *WITHOUT_JAVA, *session.posargs, env=LOOPS["eager"])
+
+
+@nox.session(venv_backend="none")
+def loops(session: nox.Session) -> None:
+    """The unit tests with asyncio's debug mode, with eager tasks (from Python 3.12 on) and on uvloop."""
+    for name, env in LOOPS.items():
+        if name == "eager" and sys.version_info < (3, 12):
+            session.log("Eager tasks came with Python 3.12: `nox -s pythons` runs them there")
+        else:
+            session.run(str(shared(session) / "python"), "-m", "pytest", *WITHOUT_JAVA, *session.posargs, external=True, env=env)
 
 
 @nox.session(venv_backend="none")
@@ -90,10 +110,10 @@ def floors(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def bench(session: nox.Session) -> None:
-    """Ours and aiokafka on one real Kafka. Behind `--`: its arguments, or `heartbeat`, `stall` or `knobs` and theirs."""
+    """Ours and aiokafka on one real Kafka. Behind `--`: its arguments, or `heartbeat`, `stall`, `knobs` or `many` and theirs."""
     need_java(session)
     words = session.posargs
-    if words and words[0] in {"heartbeat", "stall", "knobs"}:
+    if words and words[0] in {"heartbeat", "stall", "knobs", "many"}:
         run(session, "python", "-m", f"tests.benchmarks.{words[0]}", *words[1:])
     else:
         run(session, "python", "-m", "tests.benchmarks", *words)

