@@ -65,6 +65,11 @@ class Connection:
         on_lost: called once, after every pending request has failed.
         on_writable: called when a full write buffer has room again.
         max_idle: seconds without a request after which it is closed; 0: never (`connections_max_idle_ms`).
+
+    Attributes:
+        versions: the broker's (lowest, highest) by request number.
+        features: its cluster's finalized features, each with its highest level (KIP-584).
+        features_epoch: how old that view of them is, newer ones are higher; -1: the broker does not say.
     """
 
     def __init__(
@@ -78,6 +83,8 @@ class Connection:
     ) -> None:
         self.where = where
         self.versions: Mapping[int, tuple[int, int]] = {}
+        self.features: Mapping[str, int] = {}
+        self.features_epoch = -1
         self.is_paused = False
         self.is_lost = False
         self._client_id = client_id

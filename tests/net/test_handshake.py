@@ -96,6 +96,16 @@ def test_a_range_without_a_version_is_none() -> None:
     assert connection.versions == {3: (2, 2)}
 
 
+def test_finalized_features_are_kept() -> None:
+    """With their highest level and their age; a broker that tells none leaves both as they were (NET-08)."""
+    feature = message("ApiVersions.response.finalized_features", name="transaction.version", max_version_level=2, min_version_level=1)
+    answer = message("ApiVersions.response", finalized_features=[feature], finalized_features_epoch=77)
+    connection, _ = shake((answer, NEWEST))
+    assert (connection.features, connection.features_epoch) == ({"transaction.version": 2}, 77)
+    connection, _ = shake((versions((0, 3, 9)), NEWEST))
+    assert (connection.features, connection.features_epoch) == ({}, -1)
+
+
 @pytest.mark.parametrize("body", [b"", b"\0", b"\0\0", b"\0\x23", b"\0\0\xff\xff\xff\xff\xff", b"HTTP/1.1 400"], ids=str)
 def test_an_answer_that_is_none(body: bytes) -> None:
     """Bytes that are not Kafka's end the handshake, never the task that does it."""

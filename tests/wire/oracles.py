@@ -34,6 +34,11 @@ _SHORTER_NAMES: Final = {  # ours are the same in every message
     "topic_data": "topics",
     "partition_data": "partitions",
     "partition_responses": "partitions",
+    "results_by_transaction": "transactions",
+    "results_by_topic_v3_and_below": "topics",
+    "topic_results": "topics",
+    "results_by_partition": "partitions",
+    "partition_error_code": "error_code",
 }
 
 
@@ -60,6 +65,7 @@ def our_name(name: str, message_name: str) -> str:
     """What we call a field that Kafka calls so."""
     if message_name == "Produce.response" and name == "responses":
         return "topics"
+    name = name.removeprefix("v3_and_below_")
     return _SHORTER_NAMES.get(name, name)
 
 

@@ -27,7 +27,17 @@ def _definition(name: str) -> dict[str, Any]:
     path = f"kafka/protocol/schemas/resources/{name.replace('.', '').replace('request', 'Request').replace('response', 'Response')}.json"
     text = importlib.metadata.distribution("kafka-python").locate_file(path).read_text()
     definition: dict[str, Any] = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+    common = {struct["name"]: struct["fields"] for struct in definition.get("commonStructs", [])}
+    _fill_in(definition["fields"], common)
     return definition
+
+
+def _fill_in(entries: list[dict[str, Any]], common: dict[str, list[dict[str, Any]]]) -> None:
+    """Give each structure that a definition states once, for several places, its fields in each of them."""
+    for entry in entries:
+        if (kind := entry["type"].removeprefix("[]")) in common:
+            entry["fields"] = common[kind]
+        _fill_in(entry.get("fields", []), common)
 
 
 def _span(text: str | None, within: range) -> set[int]:
@@ -48,7 +58,9 @@ def _definition_default(entry: dict[str, Any], *, is_array: bool, is_always_null
     implicit: dict[str, object] = {"string": "", "bool": False, "bytes": b"", "uuid": ZERO_ID}
     if default is None:
         return implicit.get(entry["type"], 0 if entry["type"].startswith("int") else None)
-    return {"true": True, "false": False, "": ""}.get(default) if entry["type"] in {"bool", "string"} else int(str(default), 0)
+    return (
+        {"true": True, "false": False, False: False, "": ""}.get(default) if entry["type"] in {"bool", "string"} else int(str(default), 0)
+    )
 
 
 def _kinds(entry: dict[str, Any]) -> tuple[str, bool]:

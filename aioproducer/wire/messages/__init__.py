@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from aioproducer.wire.messages import admin, cluster, fetch, groups, produce
+from aioproducer.wire.messages import admin, cluster, fetch, groups, produce, transactions
 from aioproducer.wire.spec import parse
 
 __all__ = ["SPECS"]
 
-SPECS: Final = parse("".join(family.TEXT for family in (produce, cluster, fetch, groups, admin)))
+SPECS: Final = parse("".join(family.TEXT for family in (produce, transactions, cluster, fetch, groups, admin)))

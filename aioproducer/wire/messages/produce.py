@@ -1,4 +1,4 @@
-"""Produce and what a producer asks beside it. Knows nothing of how it becomes bytes."""
+"""Produce. Knows nothing of how it becomes bytes."""
 
 from __future__ import annotations
 
@@ -40,14 +40,4 @@ Produce.response 0-13 flexible 9
     host str
     port i32
     rack str?
-InitProducerId.request 0-5 flexible 2
-  transactional_id str?
-  transaction_timeout_ms i32
-  producer_id i64 3+ =-1
-  producer_epoch i16 3+ =-1
-InitProducerId.response 0-5 flexible 2
-  throttle_time_ms i32
-  error_code i16
-  producer_id i64 =-1
-  producer_epoch i16
 """
