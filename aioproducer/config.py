@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer.errors import ConfigError
 from aioproducer.model import Acks, Compression
 from aioproducer.option_names import options_of, say_unknown
-from aioproducer.options import ACKS, ADDRESSES, COMPRESSION, FLAG, Yielding, function, number, option, text, words
+from aioproducer.options import ACKS, ADDRESSES, COMPRESSION, FLAG, MAYBE_FLAG, Yielding, function, number, option, text, words
 from aioproducer.partitioners import RoundRobinPartitioner
 from aioproducer.serializers import string_serializer
 
@@ -36,6 +36,9 @@ _SERIALIZERS: Final = {
     "org.apache.kafka.common.serialization.ByteBufferSerializer": None,
 }
 _PARTITIONERS: Final = {"org.apache.kafka.clients.producer.RoundRobinPartitioner": RoundRobinPartitioner}
+_BY_DEFAULT: Final = True
+_WINDOW: Final = 5  # batches of a partition that brokers remember of a producer
+_WITH_NUMBERS: Final = 2  # the first record format that has sequence numbers
 # a first pause or time, and the longest that it grows to: where both were written, the first is not above the other
 _PAIRS: Final = (
     ("retry_backoff_ms", "retry_backoff_max_ms"),
@@ -71,6 +74,15 @@ class ProducerConfig:
     client_id: str = option("aioproducer", text(_SHORT), "the name that brokers log and meter")
     acks: Acks | int | str = option(
         "all", ACKS, "replicas that must have a record before its broker answers", librdkafka=("request.required.acks",)
+    )
+    enable_idempotence: bool | None = option(
+        None, MAYBE_FLAG, "whether records are in the log once and in order, whatever is sent again; None: yes, unless acks or retries forbid it"
+    )
+    transactional_id: str | None = option(
+        None, text(_SHORT, shortest=1, none=True), "the name under which transactions are begun, and earlier producers of that name ended"
+    )
+    transaction_timeout_ms: float = option(
+        60_000, _ms(1, _INT), "after which the coordinator aborts a transaction that is still open"
     )
     compression_type: Compression | str = option("none", COMPRESSION, "codec of record batches", librdkafka=("compression.codec",))
     compression_gzip_level: int = option(-1, number(1, 9, none=(-1,)), "1 is fast, 9 is small; -1: the library's own")
@@ -185,7 +197,38 @@ class ProducerConfig:
             object.__setattr__(self, name, Yielding(value))
             _log.warning("%s is %g, as %s. Give both to choose it.", name, value, why)
 
+    @property
+    def is_idempotent(self) -> bool:
+        """Whether batches are numbered: what `enable_idempotence` says, else whether the other options allow it."""
+        if self.enable_idempotence is not None:
+            return self.enable_idempotence
+        return (_BY_DEFAULT or self.transactional_id is not None) and not self._against_idempotence()
+
+    def _against_idempotence(self) -> str:
+        """The option that idempotence cannot go with; empty: none."""
+        if self.acks is not Acks.ALL:
+            return f"acks={self.acks}"
+        if not self.retries:
+            return "retries=0"
+        return f"message_format_max={self.message_format_max}" if self.message_format_max < _WITH_NUMBERS else ""
+
+    def _check_numbers(self) -> None:
+        """CFG-07, CFG-08."""
+        against = self._against_idempotence()
+        if self.transactional_id is not None and not self.is_idempotent:
+            conflict = against or "enable_idempotence=False"
+            raise ConfigError(f"transactions need idempotence, and {conflict} forbids it. Leave {conflict.partition('=')[0]} out.")
+        if self.enable_idempotence and against:
+            raise ConfigError(f"enable_idempotence needs acks=all, retries and record format 2, and {against}. Leave that out, or turn it off.")
+        most = self.max_in_flight_requests_per_connection
+        if self.is_idempotent and most > _WINDOW:
+            raise ConfigError(
+                f"max_in_flight_requests_per_connection={most}: with idempotence it is at most {_WINDOW}, as brokers remember so many. "
+                "Lower it, or give enable_idempotence=False."
+            )
+
     def _check_conflicts(self) -> None:
+        self._check_numbers()
         if self.delivery_timeout_ms < self.linger_ms + self.request_timeout_ms:
             raise ConfigError(
                 f"delivery_timeout_ms={self.delivery_timeout_ms:g} is below linger_ms + request_timeout_ms = "

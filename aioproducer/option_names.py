@@ -49,10 +49,8 @@ NOT_HERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         f"security (TLS, SASL) {_LATER}",
         ("security.*", "ssl.*", "ssl_*", "https.ca.*", "sasl.*", "enable.ssl.*", "enable.sasl.*", "*oauth*"),
     ),
-    (
-        f"idempotence, and with it transactions, {_LATER}",
-        ("enable.idempotence", "transactional.id", "transaction.*", "enable.gapless.guarantee"),
-    ),
+    ("two-phase commit (KIP-939) is in no released Kafka; leave it out", ("transaction.two.phase.commit.enable",)),
+    ("with enable_idempotence a record that is lost fails, and those after it are sent: leave it out", ("enable.gapless.guarantee",)),
     (f"forgetting topics (KIP-526) {_LATER}", ("metadata.max.idle.ms", "metadata.evict.ms")),
     (f"the circuit breaker (KIP-693) {_LATER}", ("*circuit.break*",)),
     (f"the adaptive partitioner (KIP-794) {_LATER}", ("partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms")),

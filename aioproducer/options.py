@@ -13,7 +13,7 @@ from aioproducer.model import Acks, Compression
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["ACKS", "ADDRESSES", "COMPRESSION", "FLAG", "Kind", "Option", "Yielding", "function", "number", "option", "text", "words"]
+__all__ = ["ACKS", "ADDRESSES", "COMPRESSION", "FLAG", "MAYBE_FLAG", "Kind", "Option", "Yielding", "function", "number", "option", "text", "words"]
 
 _log = logging.getLogger(__name__)
 _ACKS: Final = {"all": Acks.ALL, "-1": Acks.ALL, "0": Acks.NONE, "1": Acks.LEADER}
@@ -139,10 +139,12 @@ def function(classes: Mapping[str, Any] | None = None, shape: Callable[[Any], bo
     return Kind("callable" + "".join(f", `{one.rpartition('.')[2]}`" for one in known), read)
 
 
-def text(longest: int) -> Kind:
-    """A string of so many bytes in UTF-8."""
+def text(longest: int, *, shortest: int = 0, none: bool = False) -> Kind:
+    """A string of so many bytes in UTF-8; or None, if that may be."""
 
-    def read(name: str, value: Any) -> str:
+    def read(name: str, value: Any) -> str | None:
+        if value is None and none:
+            return None
         if not isinstance(value, str):
             raise ConfigError(f"{name} must be a string, not {type(value).__name__}")
         try:
@@ -151,9 +153,11 @@ def text(longest: int) -> Kind:
             raise ConfigError(f"{name} has characters that UTF-8 does not") from None
         if size > longest:
             raise ConfigError(f"{name} takes {size} bytes: it is at most {longest}")
+        if size < shortest:
+            raise ConfigError(f"{name} is empty: give it a name" + (", or leave it out" if none else ""))
         return value
 
-    return Kind(f"text, at most {longest} bytes", read)
+    return Kind(f"text, at most {longest} bytes" + (", or None" if none else ""), read)
 
 
 def _flag(name: str, value: Any) -> bool:
@@ -200,7 +204,12 @@ def _is_address(text: str) -> bool:
     return bool(host) and port.isascii() and port.isdigit() and 0 < int(port) < 65_536
 
 
+def _maybe_flag(name: str, value: Any) -> bool | None:
+    return None if value is None else _flag(name, value)
+
+
 FLAG: Final = Kind("true or false", _flag)
+MAYBE_FLAG: Final = Kind("true, false or None", _maybe_flag)
 ACKS: Final = Kind("all, 1 or 0", _acks)
 COMPRESSION: Final = Kind(", ".join(codec.name.lower() for codec in Compression), _compression)
 ADDRESSES: Final = Kind("host:port, comma-separated or a sequence", _addresses)

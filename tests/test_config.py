@@ -45,6 +45,8 @@ JAVAS_DEFAULTS = {
     "allow_auto_create_topics": True,
     "acks": Acks.ALL,
     "compression_type": Compression.NONE,
+    "transactional_id": None,
+    "transaction_timeout_ms": 60_000,
 }
 RANGES = [
     (name, option.kind.low, option.kind.high, not name.endswith("_ms")) for name, option in OPTIONS.items() if option.kind.low is not None
@@ -284,6 +286,38 @@ def test_a_request_time_that_kafka_cannot_be_told() -> None:
         config(request_timeout_ms=2**31, delivery_timeout_ms=2**40)
 
 
+# Idempotence
+
+
+@pytest.mark.parametrize(
+    ("options", "is_idempotent"),
+    [
+        ({}, True),
+        ({"acks": "all", "retries": 5}, True),
+        ({"acks": 1}, False),
+        ({"acks": 0}, False),
+        ({"retries": 0}, False),
+        ({"message_format_max": 1}, False),
+        ({"enable_idempotence": False}, False),
+        ({"enable_idempotence": "true"}, True),
+        ({"transactional_id": "t"}, True),
+    ],
+    ids=str,
+)
+def test_idempotence_is_on_unless_something_was_set_against_it(options: dict[str, Any], *, is_idempotent: bool) -> None:
+    """CFG-07; what the user wrote stays as written."""
+    made = config(**options)
+    assert made.is_idempotent is is_idempotent
+    assert made.enable_idempotence is {"true": True}.get(options.get("enable_idempotence"), options.get("enable_idempotence"))
+
+
+@pytest.mark.parametrize("given", ["", b"t", 5])
+def test_what_is_no_transactional_id(given: Any) -> None:
+    """CFG-08: an empty name would be everybody's."""
+    with pytest.raises(ConfigError, match=r"transactional_id (is empty|must be a string)"):
+        config(transactional_id=given)
+
+
 # Conflicts and functions
 
 
@@ -294,6 +328,14 @@ def test_a_request_time_that_kafka_cannot_be_told() -> None:
         ({"delivery_timeout_ms": 29_999}, "is below"),
         ({"buffer_memory": 16_384}, "buffer_memory=16384 holds no batch of batch_size=16384"),
         ({"buffer_memory": 100, "batch_size": 40}, "holds no batch"),
+        ({"enable_idempotence": True, "acks": 1}, "enable_idempotence needs acks=all, .* and acks=1"),
+        ({"enable_idempotence": True, "acks": 0}, "and acks=0"),
+        ({"enable_idempotence": True, "retries": 0}, "and retries=0"),
+        ({"enable_idempotence": True, "message_format_max": 1}, "and message_format_max=1"),
+        ({"enable_idempotence": True, "max_in_flight_requests_per_connection": 6}, "=6: with idempotence it is at most 5"),
+        ({"transactional_id": "t", "enable_idempotence": False}, "transactions need idempotence, and enable_idempotence=False forbids"),
+        ({"transactional_id": "t", "acks": 1}, "and acks=1 forbids it. Leave acks out"),
+        ({"transactional_id": "t", "max_in_flight_requests_per_connection": 6}, "at most 5"),
     ],
 )
 def test_options_that_cannot_be_together(options: dict[str, Any], text: str) -> None:

@@ -118,7 +118,7 @@ def test_what_is_not_here_says_why(why: str, patterns: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("enable.idempotence", "is for a later version"),
+        ("transaction.two.phase.commit.enable", "KIP-939"),
         ("ssl.truststore.location", "security .* is for a later version"),
         ("ssl.provider", "the JVM's"),
         ("security.providers", "the JVM's"),

@@ -64,9 +64,7 @@ async def test_a_ported_program_writes_the_same() -> None:
     assert [value for *_, value, _ in log] == [b"placed", b"step 0", b"step 1", b"step 2"]
 
 
-@pytest.mark.parametrize(
-    "option", ["max_batch_size", "enable_idempotence", "security_protocol", "transactional_id", "ssl_context", "api_version", "loop"]
-)
+@pytest.mark.parametrize("option", ["max_batch_size", "security_protocol", "ssl_context", "api_version", "loop"])
 def test_an_option_of_aiokafkas(option: str) -> None:
     """What was not renamed is refused, with what to write in its place or why there is nothing."""
     assert option in aiokafka.AIOKafkaProducer.__init__.__code__.co_varnames

@@ -6,7 +6,8 @@
 4. A partition's batches in flight are all on one connection (KAFKA-18905). After a failure one goes at a time, until one that went alone
    succeeds: those that were in flight beside the failed one prove nothing. What was cut from a batch that was too large may be too
    large again: it always goes alone.
-5. A partition that may not be drained is passed over; it never stops the others (where Java breaks off, ACC-09).
+5. With idempotence, a batch is numbered when it is first drained (`core.sequence`), and nothing is drained before the producer has an id.
+6. A partition that may not be drained is passed over; it never stops the others (where Java breaks off, ACC-09).
 
 Knows nothing of loops, memory, or how a record becomes bytes: an open batch is an `interfaces.OpenBatch`.
 """
@@ -15,18 +16,23 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict, deque
-from itertools import count
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 from aioproducer.core.batch import NO_EPOCH, Batch, Event, State
 from aioproducer.core.metadata import NO_ID
+from aioproducer.core.outcome import fate
 from aioproducer.core.routes import NOBODY, Cell, Route
+from aioproducer.core.sequence import NO_IDENTITY, Identity, Numbering
+from aioproducer.core.steps import STRIDE, whole
+from aioproducer.errors import Persisted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from aioproducer.core.metadata import TopicView
     from aioproducer.core.splitting import Piece
+    from aioproducer.core.steps import Steps
 
 __all__ = ["NOBODY", "Accumulator", "Cell", "Route"]
 
@@ -39,6 +45,12 @@ class Accumulator:
         linger: seconds that a partial batch waits.
         lifetime: seconds from a batch's making to its end (`delivery_timeout_ms`).
         on_close: told of each batch that takes no more records; its credit can be settled.
+
+    Attributes:
+        granted: who we are to brokers; NO_IDENTITY while that is asked for, None without idempotence.
+        is_transactional: batches belong to transactions, and epochs to their coordinator.
+        on_open: told of each batch that is opened.
+        on_identity_lost: called when the producer needs another id; `identify` gives it.
     """
 
     def __init__(self, full: Any, *, linger: float, lifetime: float, on_close: Callable[[Batch], None]) -> None:
@@ -54,50 +66,98 @@ class Accumulator:
         self._backing_off: list[tuple[float, int, Cell]] = []
         self._pauses = count()
         self._number = 0
+        self.granted: Identity | None = None
+        self.is_transactional = False
+        self.on_open: Callable[[Batch], object] | None = None
+        self.on_identity_lost: Callable[[], object] = lambda: None
 
     # Topics
 
     def install(self, topic: TopicView) -> Route:
-        """Take over what is known of a topic. New leaders change its route; another id, or number of partitions, makes a new one."""
-        route = self.routes.get(topic.name)
-        if route is not None and route.topic_id == NO_ID:
-            route.topic_id = topic.topic_id
-        if route is None or len(route.cells) != len(topic.partitions) or topic.topic_id not in (route.topic_id, NO_ID):
-            route = self._reroute(topic, route or Route(topic.name, topic.topic_id))
-        leaders = topic.partitions
-        for cell in (*route.cells, *route.gone):
-            self._lead(cell, *leaders[cell.partition % len(leaders)])
-        route.elected()
+        """`installing` and `retiring`, at once."""
+        route = whole(self.installing(topic))
+        whole(self.retiring(topic))
         return route
 
-    def _reroute(self, topic: TopicView, before: Route) -> Route:
-        """A route with nothing of the old one's placement; partitions that were there before keep their batches.
+    def installing(self, topic: TopicView) -> Steps[Route]:
+        """Take over what is known of a topic. New leaders change its route; another id, or number of partitions, makes a new one.
 
-        What waits for a partition that is no more is still tried until its time is over, at a broker that will say so: a broker that is
-        behind may tell of the old topic once more.
+        A new route takes the old one's place in the last step, whole. `retiring` is to follow; until then nobody else may install the topic.
         """
-        topic_id = topic.topic_id if topic.topic_id != NO_ID else before.topic_id
-        route = Route(topic.name, topic_id)
-        known = {cell.partition: cell for cell in (*before.cells, *before.gone)}
-        for index in range(len(topic.partitions)):
-            route.cells.append(known.pop(index) if index in known else Cell(route, index, NOBODY, self._full))
-        for cell in known.values():
-            self.close(cell)
-            if cell.closed or cell.in_flight:
-                route.gone.append(cell)
-        for cell in (*route.cells, *route.gone):
-            cell.route = route
-            if topic_id != before.topic_id:
-                cell.epoch = NO_EPOCH  # elections are counted anew
+        before = self.routes.get(topic.name) or Route(topic.name, topic.topic_id)
+        route = before
+        if before.topic_id == NO_ID:
+            before.topic_id = topic.topic_id
+        if len(before.cells) != len(topic.partitions) or topic.topic_id not in (before.topic_id, NO_ID):
+            route = yield from self._rerouting(topic, before)
+        led: list[int] = []
+        for cell, (leader, epoch) in zip(route.cells, topic.partitions, strict=True):
+            self._lead(cell, leader, epoch)
+            if leader >= 0:
+                led.append(cell.partition)
+            if not (cell.partition + 1) % STRIDE:
+                yield
+        route.elected(led)
         self.routes[topic.name] = route
         return route
+
+    def _rerouting(self, topic: TopicView, before: Route) -> Steps[Route]:
+        """A route with nothing of the old one's placement; partitions that were there before keep their batches."""
+        is_anew = topic.topic_id not in (before.topic_id, NO_ID)
+        if is_anew:
+            before.topic_id = topic.topic_id  # for all partitions at once: a request has one id for a topic
+        route = Route(topic.name, before.topic_id)
+        gone = {cell.partition: cell for cell in before.gone}
+        for index in range(len(topic.partitions)):
+            cell = before.cells[index] if index < len(before.cells) else gone.pop(index, None)
+            route.cells.append(cell or Cell(route, index, NOBODY, self._full))
+            if not (index + 1) % STRIDE:
+                yield
+        route.gone = before.cells[len(route.cells) :]
+        route.gone += gone.values()
+        for number, cell in enumerate(chain(route.cells, route.gone), 1):
+            cell.route = route
+            if is_anew:
+                cell.epoch = NO_EPOCH  # elections are counted anew
+                if cell.numbers is not None:
+                    cell.numbers.restart()
+                    self._look_at(cell, cell.numbers)
+            if not number % STRIDE:
+                yield
+        return route
+
+    def retiring(self, topic: TopicView) -> Steps[None]:
+        """After `installing`: partitions that the topic has no more are let go of when their last batch has ended.
+
+        What waits for one is still tried until its time is over, at a broker that will say so: a broker that is behind may tell of the
+        old topic once more.
+        """
+        route, leaders = self.routes[topic.name], topic.partitions
+        gone, route.gone = route.gone, []
+        while gone:
+            cell = gone.pop()
+            self.close(cell)
+            if cell.closed or cell.in_flight:
+                self._lead(cell, *leaders[cell.partition % len(leaders)])
+                route.gone.append(cell)
+            if gone and not len(gone) % STRIDE:
+                yield
+
+    def elect(self, topic: TopicView, partition: int) -> None:
+        """`install` for one partition, of a topic that has the id and the partitions that are known."""
+        route = self.routes.get(topic.name)
+        if route is not None and partition < len(route.cells):
+            cell, (leader, epoch) = route.cells[partition], topic.partitions[partition]
+            if (cell.leader >= 0) != (leader >= 0):
+                route.elected()
+            self._lead(cell, leader, epoch)
 
     def _lead(self, cell: Cell, leader: int, epoch: int) -> None:
         """Another leader, or a later election: what backs off from the last one need not any more (LDR-02)."""
         if leader == cell.leader and epoch <= cell.epoch:
             return
         self._unready(cell)
-        cell.one_at_a_time |= cell.in_flight > 0 and leader != cell.leader
+        cell.one_at_a_time |= leader != cell.leader and (cell.in_flight > 0 or cell.numbers is not None)
         cell.leader = leader
         if epoch > cell.epoch:
             if cell.epoch != NO_EPOCH and leader >= 0:
@@ -116,6 +176,8 @@ class Accumulator:
         self._roots[batch] = None
         if self._linger:  # also an eager one: it may lose its place in the ready queue before it goes, and memory be no longer short
             self._lingering.append((now + self._linger, batch))
+        if self.on_open is not None:
+            self.on_open(batch)
         self._offer(cell)
         return batch
 
@@ -146,7 +208,14 @@ class Accumulator:
     def _may_go(self, cell: Cell) -> bool:
         if not cell.closed and (cell.current is None or (self._linger and not self.eager)):
             return False
-        return not cell.retry_at and not (cell.one_at_a_time and cell.in_flight)
+        if cell.retry_at or cell.is_held or (cell.one_at_a_time and cell.in_flight):
+            return False
+        return self.granted is None or self._is_admitted(cell, self.granted)
+
+    def _is_admitted(self, cell: Cell, granted: Identity) -> bool:
+        if cell.numbers is None:
+            return granted != NO_IDENTITY
+        return cell.numbers.admits(granted, cell.closed[0] if cell.closed else None, cell.in_flight)
 
     def _offer(self, cell: Cell) -> None:
         if self._may_go(cell):
@@ -211,8 +280,8 @@ class Accumulator:
         for _ in range(len(ready or ())):
             assert ready is not None
             cell, _ = ready.popitem(last=False)
-            if cell.in_flight and cell.lane is not lane:
-                continue  # offered again when those in flight elsewhere have ended
+            if (cell.in_flight and cell.lane is not lane) or (self.granted is not None and not self._may_go(cell)):
+                continue  # offered again when those in flight elsewhere have ended, or what it waits for
             if full_only and not cell.closed:
                 ready[cell] = None
                 continue
@@ -226,6 +295,8 @@ class Accumulator:
                 ready.move_to_end(cell, last=False)
                 break
             size += len(batch.payload)
+            if self.granted is not None:
+                self._number_batch(batch, self.granted)
             cell.closed.popleft()
             cell.in_flight += 1
             cell.lane = lane
@@ -236,6 +307,30 @@ class Accumulator:
             batches.append(batch)
             self._offer(cell)
         return batches
+
+    def _number_batch(self, batch: Batch, granted: Identity) -> None:
+        cell = batch.cell
+        if cell.numbers is None:
+            cell.numbers = Numbering(renews=not self.is_transactional)
+        # until the first of an epoch is acknowledged, its broker would take any number for the first
+        cell.one_at_a_time |= cell.numbers.number(batch, granted)
+
+    def identify(self, identity: Identity | None) -> None:
+        """Who the producer is from now on; None: nobody. Partitions go on under what they have until all of that has ended."""
+        self.granted = identity
+        for batch in self.incomplete:
+            self._offer(batch.cell)
+
+    def lose_identity(self) -> None:
+        """Another id is needed: no new batch is drained until `identify`."""
+        if self.granted not in (None, NO_IDENTITY):
+            self.granted = NO_IDENTITY
+            self.on_identity_lost()
+
+    def release(self, cell: Cell) -> None:
+        """Let a held partition be drained."""
+        cell.is_held = False
+        self._offer(cell)
 
     def landed(self, batch: Batch) -> None:
         """A drained batch is no longer in flight, whatever became of it."""
@@ -269,6 +364,8 @@ class Accumulator:
         root, cell = batch.root, batch.cell
         batch.move(Event.SPLIT)
         parts = [batch.part(number, piece, result) for number, (piece, result) in enumerate(pieces)]
+        if cell.numbers is not None:
+            cell.numbers.split(batch, parts)
         others = (part for part in root.parts or () if part is not batch)
         root.parts = dict.fromkeys(sorted((*others, *parts), key=lambda part: part.number))
         self._put_back(cell, parts)
@@ -290,16 +387,45 @@ class Accumulator:
         if batch.state is State.OPEN:
             self.close(batch.cell)
         cell = batch.cell
+        fails = fate(batch) is not Persisted.NO if event is Event.FAIL else None
         if batch.state is State.READY:
             cell.closed.remove(batch)
-            if not self._may_go(cell):
-                self._unready(cell)
         batch.move(event)
+        if cell.numbers is not None:
+            self._end_number(cell, cell.numbers, batch, may_be_written=fails)
+        if not self._may_go(cell):
+            self._unready(cell)
         root = batch.root
         if root.parts is not None:
             root.parts.pop(batch)
         if not root.parts:
             del self._roots[root]
+
+    def _end_number(self, cell: Cell, numbers: Numbering, batch: Batch, *, may_be_written: bool | None) -> None:
+        if may_be_written is None:
+            numbers.acknowledged(batch)
+        else:
+            numbers.failed(batch, may_be_written=may_be_written)
+        self._look_at(cell, numbers)
+
+    def acknowledged_late(self, batch: Batch) -> None:
+        """The answer to one that has ended: it is in the log."""
+        if batch.cell.numbers is not None:
+            batch.cell.numbers.acknowledged(batch)
+            self._look_at(batch.cell, batch.cell.numbers)
+
+    def renumber(self, batch: Batch) -> None:
+        """Its broker will not take its number; it gets another one when all before it have ended."""
+        numbers = batch.cell.numbers
+        if numbers is not None:
+            numbers.lose(batch)
+            self._look_at(batch.cell, numbers)
+
+    def _look_at(self, cell: Cell, numbers: Numbering) -> None:
+        """Its numbers have changed: it may go, or the whole producer needs another id for it."""
+        if self.granted is not None and numbers.needs_identity(self.granted):
+            self.lose_identity()
+        self._offer(cell)
 
     @property
     def incomplete(self) -> Iterator[Batch]:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any, Final
 
+from aioproducer.core.sequence import NO_IDENTITY, UNNUMBERED
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -97,6 +99,7 @@ class Batch:
         is_encoded: the payload is compressed, if it is to be.
         raw_size: bytes of the payload before that.
         magic: the format that the payload is in: 2, or after encoding for an older broker 1 or 0.
+        identity, sequence: of an idempotent producer: under which id and epoch its first record has which number; -1: none yet.
         is_alone: drained while its partition sent one at a time: its success ends that.
         epoch: of the leader that it was last drained to.
         error: what its last attempt ended with.
@@ -116,6 +119,7 @@ class Batch:
         "header",
         "held",
         "history",
+        "identity",
         "is_alone",
         "is_encoded",
         "magic",
@@ -128,6 +132,7 @@ class Batch:
         "payload",
         "raw_size",
         "result",
+        "sequence",
         "settled",
         "spared",
         "state",
@@ -156,6 +161,8 @@ class Batch:
         self.payload: Buffer | None = None
         self.header: bytes | None = None
         self.magic = 2
+        self.identity = NO_IDENTITY
+        self.sequence = UNNUMBERED
         self.may_be_written = False
         self.on_wire = self.held = self.is_encoded = self.is_alone = False
 

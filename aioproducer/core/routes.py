@@ -5,6 +5,7 @@ What is remembered of keys is bounded, and is forgotten with its route. Knows no
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioproducer.core.batch import Batch
+    from aioproducer.core.sequence import Numbering
 
 __all__ = ["NOBODY", "Cell", "Placement", "Route"]
 
@@ -30,6 +32,8 @@ class Cell:
         open: takes records; the `full` sentinel when there is no open batch, so that the fast way asks nothing.
         lane: the connection that its batches in flight are on; opaque here.
         epoch: of the leader's election, -1 where brokers do not tell.
+        numbers: of an idempotent producer's batches; None until the first is drained.
+        is_held: nothing is drained until it is released (its transaction does not have it yet).
         one_at_a_time: after a failure or a change of leader, until a batch that went alone succeeds.
     """
 
@@ -38,8 +42,10 @@ class Cell:
         "current",
         "epoch",
         "in_flight",
+        "is_held",
         "lane",
         "leader",
+        "numbers",
         "one_at_a_time",
         "open",
         "partition",
@@ -59,6 +65,8 @@ class Cell:
         self.closed: deque[Batch] = deque()
         self.in_flight = 0
         self.lane: object = None
+        self.numbers: Numbering | None = None
+        self.is_held = False
         self.one_at_a_time = False
         self.retry_at = 0.0
 
@@ -125,6 +133,18 @@ class Route:
             self._available = tuple(cell.partition for cell in self.cells if cell.leader >= 0)
         return self._available
 
-    def elected(self) -> None:
-        """Leaders have changed."""
-        self._available = None
+    def elected(self, available: Sequence[int] | None = None) -> None:
+        """Other partitions than before have a leader; which, if that is known."""
+        self._available = None if available is None else tuple(available)
+
+    def another(self, chance: float) -> Cell:
+        """A partition for records without a key: one with a leader if there is any, another than the sticky one if there is any.
+
+        Args:
+            chance: a random number in [0, 1).
+        """
+        sticky, led = self.sticky, self.available or range(len(self.cells))
+        at = bisect_left(led, sticky.partition) if sticky is not None and len(led) > 1 else len(led)
+        is_among = sticky is not None and at < len(led) and led[at] == sticky.partition
+        nth = int(chance * (len(led) - is_among))
+        return self.cells[led[nth + (is_among and nth >= at)]]

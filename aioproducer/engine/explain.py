@@ -10,11 +10,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.core.batch import State
+from aioproducer.core.sequence import NO_IDENTITY, WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from aioproducer.core.batch import Batch
+    from aioproducer.core.sequence import Identity
     from aioproducer.net.cluster import Cluster
 
 __all__ = ["backlog", "story", "waits_for"]
@@ -39,9 +41,10 @@ def _line(seconds: float, what: str) -> str:
     return f"  {seconds:+8.3f} s {what}"
 
 
-def waits_for(batch: Batch, cluster: Cluster) -> str:
-    """What a batch that has not ended waits for, now."""
+def waits_for(batch: Batch, cluster: Cluster, granted: Identity | None = None) -> str:
+    """What a batch that has not ended waits for, now; `granted` is the producer's id."""
     cell = batch.cell
+    numbers = cell.numbers
     node = cluster.node(cell.leader)
     where = node.where if node is not None else "its broker"
     trouble = f" ({node.last_error})" if node is not None and node.last_error is not None else ""
@@ -51,6 +54,10 @@ def waits_for(batch: Batch, cluster: Cluster) -> str:
         (node is None, "a leader of its partition"),
         (cell.retry_at, "the end of a pause after a failure (retry_backoff_ms)"),
         (cell.in_flight and cell.one_at_a_time, "the batch before it: after a failure one goes at a time"),
+        (cell.is_held, "its transaction's coordinator, which is to learn of the partition"),
+        (granted == NO_IDENTITY, "a producer id"),
+        (numbers is not None and (numbers.lost >= 0 or numbers.gap >= 0), "the batches before it: then its partition begins a new epoch"),
+        (numbers is not None and len(numbers.outstanding) >= WINDOW, f"one of the {WINDOW} batches before it: brokers remember no more"),
         (node is not None and node.is_muted, f"{where}, which throttles"),
         (node is not None and node.produce.connection is None, f"a connection to {where}{trouble}"),
         (batch.state is State.OPEN, "more records (linger_ms), or the next turn of the loop"),
@@ -59,7 +66,7 @@ def waits_for(batch: Batch, cluster: Cluster) -> str:
     return next((reason for applies, reason in reasons if applies), full)
 
 
-def backlog(batches: Iterable[Batch], cluster: Cluster, now: float, lifetime: float) -> Iterator[str]:
+def backlog(batches: Iterable[Batch], cluster: Cluster, now: float, lifetime: float, granted: Identity | None = None) -> Iterator[str]:
     """What the oldest batches wait for, a line each."""
     remaining = iter(batches)
     for batch in islice(remaining, _MOST):
@@ -67,7 +74,7 @@ def backlog(batches: Iterable[Batch], cluster: Cluster, now: float, lifetime: fl
         records = batch.open.count if batch.open is not None else batch.count
         sent = f", sent {batch.attempts} times" if batch.attempts else ""
         error = f", last {type(batch.error).__name__}: {batch.error}" if batch.error is not None else ""
-        waits = waits_for(batch, cluster)
+        waits = waits_for(batch, cluster, granted)
         yield f"  {batch.cell.topic}-{batch.cell.partition}: {records} records, {age:.3f} s old{sent}{error}; waits for {waits}"
     if more := sum(1 for _ in remaining):
         yield f"  and {more} batches more"

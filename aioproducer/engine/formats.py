@@ -10,13 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
+from aioproducer.core.sequence import on_wire
 from aioproducer.errors import ConfigError, UsageError, broker_error
 from aioproducer.model import Compression
 from aioproducer.records.builder import NO_TIMESTAMP, MemoryRecordsBuilder
 from aioproducer.records.compression import compress, decompress
 from aioproducer.records.message_set_reader import read_messages
 from aioproducer.records.reader import read_batches
-from aioproducer.records.record_batch import encode_headers, encode_record, header
+from aioproducer.records.record_batch import TRANSACTIONAL, encode_headers, encode_record, header
 from aioproducer.wire.api import ApiKey
 
 if TYPE_CHECKING:
@@ -156,9 +157,13 @@ def _records(parcel: Parcel, codec: Compression) -> list[Record]:
     return [record for message in read_messages(parcel.payload) for record in message.records(limit)]
 
 
-def head(batch: Batch, codec: Compression) -> bytes:
-    """What stands before the payload of an encoded batch: nothing before a message set."""
+def head(batch: Batch, codec: Compression, *, is_transactional: bool = False) -> bytes:
+    """What stands before the payload of an encoded batch, with its number if it has one: nothing before a message set, which has none."""
     assert batch.payload is not None
     if batch.magic < NEWEST:
         return b""
-    return header(batch.payload, batch.count, int(codec), batch.base_timestamp, batch.max_timestamp)
+    attributes = int(codec) | (TRANSACTIONAL if is_transactional else 0)
+    if batch.sequence < 0:
+        return header(batch.payload, batch.count, attributes, batch.base_timestamp, batch.max_timestamp)
+    numbers = (*batch.identity, on_wire(batch.sequence))
+    return header(batch.payload, batch.count, attributes, batch.base_timestamp, batch.max_timestamp, *numbers)

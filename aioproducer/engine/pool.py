@@ -131,10 +131,9 @@ class Parked:
 
     async def wait(self) -> None:
         """Wait in the line that it was put into; raises the error it was given. Cancelled: it is out of the line at once."""
-        waiter = self.waiter
-        assert waiter is not None
         try:
-            await waiter
+            if self.waiter is not None:  # else it was served before anybody waited: a flush awaits the lines one after another
+                await self.waiter
         finally:
             self.waiter = self.value = self.key = self.whole = (
                 None  # what was cancelled may stand in the line for a while: without its bytes

@@ -41,6 +41,7 @@ class Told(NamedTuple):
 
     Attributes:
         error: None if it was written.
+        base_offset: of the batch. With an error it shows that the append came first.
         refused: of a refused batch, the records that are to blame, each with the broker's words for it (KIP-467).
     """
 
@@ -66,7 +67,7 @@ def asked(batches: Iterable[Batch], version: int) -> Asked:
     return {(batch.cell.route.topic_id if by_id else batch.cell.topic, batch.cell.partition): batch for batch in batches}
 
 
-def request(batches: Iterable[Batch], acks: Acks, timeout_ms: int) -> Any:
+def request(batches: Iterable[Batch], acks: Acks, timeout_ms: int, transactional_id: str | None = None) -> Any:
     """One request, each batch the only one of its partition."""
     topics: dict[str, Any] = {}
     for batch in batches:
@@ -75,7 +76,9 @@ def request(batches: Iterable[Batch], acks: Acks, timeout_ms: int) -> Any:
         if topic is None:
             topic = topics[cell.topic] = message("Produce.request.topics", name=cell.topic, topic_id=cell.route.topic_id, partitions=[])
         topic.partitions.append(message("Produce.request.topics.partitions", index=cell.partition, records=(batch.header, batch.payload)))
-    return message("Produce.request", acks=int(acks), timeout_ms=timeout_ms, topics=list(topics.values()))
+    return message(
+        "Produce.request", transactional_id=transactional_id, acks=int(acks), timeout_ms=timeout_ms, topics=list(topics.values())
+    )
 
 
 def read(batches: Asked, answer: Any) -> dict[Batch, Told]:
@@ -106,7 +109,7 @@ def _partitions(answer: Any) -> Iterator[tuple[tuple[str | bytes, int], Any]]:
 
 def _refusal(partition: Any, count: int) -> Told:
     named = {each.batch_index: each.batch_index_error_message for each in partition.record_errors if 0 <= each.batch_index < count}
-    return Told(broker_error(partition.error_code, partition.error_message), refused=named)
+    return Told(broker_error(partition.error_code, partition.error_message), partition.base_offset, refused=named)
 
 
 def hints(batches: Asked, answer: Any) -> dict[Batch, LeaderHint]:

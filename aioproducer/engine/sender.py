@@ -10,45 +10,40 @@ The rules are in `core`, the bytes in `produce`; this is the shell that has the 
 
 from __future__ import annotations
 
-import time
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from aioproducer.core.batch import Event
 from aioproducer.core.metadata import NO_ID
-from aioproducer.core.outcome import TOO_LARGE, Action, fate, judge
-from aioproducer.core.splitting import in_halves, without
 from aioproducer.engine import produce
 from aioproducer.engine.alarm import Alarm
-from aioproducer.engine.explain import backlog, story, waits_for
+from aioproducer.engine.ends import Ends
+from aioproducer.engine.explain import backlog
 from aioproducer.engine.flush import Flush
-from aioproducer.engine.formats import Parcel, head, magic_of, produce_version, unpack
+from aioproducer.engine.formats import NEWEST, head, magic_of, produce_version
 from aioproducer.engine.pool import BATCH_OVERHEAD
 from aioproducer.engine.produce import Told
 from aioproducer.errors import (
-    BrokerError,
     ConnectionLost,
-    DeliveryError,
     KafkaError,
     ProtocolError,
-    RecordTooLarge,
     TransportError,
     broker_error,
 )
 from aioproducer.model import Acks, Compression
 from aioproducer.net.connection import Answer
-from aioproducer.records.record_batch import OVERHEAD
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.accumulator import Accumulator
     from aioproducer.core.backoff import Backoff
     from aioproducer.core.batch import Batch
-    from aioproducer.core.splitting import Piece
+    from aioproducer.core.sequence import Identity
     from aioproducer.engine.appender import Appender
     from aioproducer.engine.completions import Completions
     from aioproducer.engine.encoder import Encoder
@@ -63,11 +58,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Sender"]
 
+_log = logging.getLogger(__name__)
 _BURST_TURNS: Final = 8  # of a burst after which partial batches go too: a few ms; until then they fill instead
 
 
 class Sender:
-    """Sends what the accumulator holds; `connect` gives it the parts that need it first."""
+    """Sends what the accumulator holds; `connect` gives it the parts that need it first.
+
+    Attributes:
+        newest_produce: the newest version of Produce that may be used; None: any. Transactions of the first kind end at 11.
+        ends: what becomes of batches after an attempt.
+    """
+
+    newest_produce: int | None = None
 
     def __init__(
         self,
@@ -85,19 +88,16 @@ class Sender:
         self._loop = loop
         self._way = way
         self._accumulator = accumulator
-        self._pool = pool
         self._completions = completions
         self._encoder = encoder
-        encoder.refuse = self._fail
-        self._backoff = backoff
-        self._chance = chance
+        self.ends = Ends(config, loop, accumulator, pool, completions, encoder, backoff, chance)
         self._acks = cast("Acks", config.acks)
         self._codec = cast("Compression", config.compression_type)
+        self._transactional_id = config.transactional_id
         self._request_timeout = config.request_timeout_ms / 1000
         self._burst = 0  # loop turns that the burst of sends at hand has lasted
         self._is_turn_due = False
         self._is_closed = False
-        self._flushes: list[Flush] = []
         self._waking = Alarm(loop, accumulator.next_wake, self._on_wake)
         self._expiry = Alarm(loop, accumulator.next_expiry, self._on_expiry, is_patient=True)
 
@@ -112,7 +112,7 @@ class Sender:
         """Name the parts that it works with; `urge` asks for fresh metadata, `hint` takes a leader that an answer named, a `LeaderHint`'s fields."""
         self._appender = appender
         self._parking = parking
-        self._cluster = cluster
+        self._cluster = self.ends.cluster = cluster
         self._urge = urge
         self._hint = hint
 
@@ -120,7 +120,7 @@ class Sender:
 
     def tick(self) -> int:
         """The first send of a loop turn: the turn's time in ms, and a drain at its end."""
-        now_ms = self._way.turn_ms = int(time.time() * 1000)
+        now_ms = self._way.turn_ms = self._appender.now_ms()
         self.turn()
         return now_ms
 
@@ -181,39 +181,50 @@ class Sender:
         live = [batch for batch in batches if not batch.ended]
         for batch in batches:
             if batch.ended:  # expired while it was compressed; it was never on the wire
-                self._let_go(batch)
+                self.ends.let_go(batch)
         if not live or not lane.is_usable:
-            node.slots.release()
-            for batch in live:
-                self._accumulator.landed(batch)
-                self._accumulator.requeue(batch, 0.0)
-            self.turn()
+            self._take_back(node, live, lambda batch: self._accumulator.requeue(batch, 0.0))
             return
         try:
             version = self._version(lane, live)
-        except KafkaError as error:
-            node.slots.release()
             for batch in live:
-                self._accumulator.landed(batch)
-                self._fail(batch, error)
-            self.turn()
+                self._seal(batch)
+        except KafkaError as error:
+            self._take_back(node, live, partial(self.ends.fail, cause=error))
             return
         now = self._loop.time()
         place = f"broker {node.broker.node_id} at {lane.where}"
         for batch in live:
-            self._seal(batch)
+            batch.move(Event.SEND)
+            batch.attempts += 1
+            batch.on_wire = True
             batch.history.append((now, place))
         if self._parking.has_line:  # what compression saved is free
             self.turn()
-        body = codec("Produce.request", version).encode(produce.request(live, self._acks, int(self._config.request_timeout_ms)))
+        body = codec("Produce.request", version).encode(
+            produce.request(live, self._acks, int(self._config.request_timeout_ms), self._transactional_id)
+        )
         if self._acks is Acks.NONE:
             lane.send_unanswered(ApiKey.PRODUCE, version, body, self._loop.guarded(partial(self._on_written, node, live)))
         else:
             asked = produce.asked(live, version)
             lane.send(ApiKey.PRODUCE, version, body, self._loop.guarded(partial(self._on_answer, node, lane, asked)), self._request_timeout)
 
+    def _take_back(self, node: Node, batches: Iterable[Batch], end: Callable[[Batch], object]) -> None:
+        """A request is not written after all."""
+        node.slots.release()
+        for batch in batches:
+            self._accumulator.landed(batch)
+            end(batch)
+        self.turn()
+
     def _version(self, lane: Connection, batches: Sequence[Batch]) -> int:
-        version = produce_version(lane, batches[0].magic)
+        magic = batches[0].magic
+        if magic < NEWEST and self._accumulator.granted is not None:
+            self._go_without_numbers(lane)
+        version = produce_version(lane, magic)
+        if self.newest_produce is not None:
+            version = min(version, self.newest_produce)
         if version >= produce.FIRST_WITH_TOPIC_IDS and any(batch.cell.route.topic_id == NO_ID for batch in batches):
             version = produce.FIRST_WITH_TOPIC_IDS - 1
         if self._codec is Compression.ZSTD and version < produce.FIRST_WITH_ZSTD:
@@ -222,14 +233,18 @@ class Sender:
             )
         return version
 
+    def _go_without_numbers(self, lane: Connection) -> None:
+        """A leader is older than those who gave us an id: a default gives way to it, what a user asked for does not."""
+        if self._config.enable_idempotence or self._transactional_id is not None:
+            raise broker_error("UNSUPPORTED_FOR_MESSAGE_FORMAT", f"{lane.where} is older than Kafka 0.11 and knows no idempotence")
+        _log.warning("%s is older than Kafka 0.11: from now on records may be there twice", lane.where)
+        self.identify(None)
+
     def _seal(self, batch: Batch) -> None:
         assert batch.payload is not None
         if batch.header is None:
-            batch.header = head(batch, self._codec)
+            batch.header = head(batch, self._codec, is_transactional=self._transactional_id is not None)
             self._appender.shrink(batch, len(batch.payload) + BATCH_OVERHEAD)
-        batch.move(Event.SEND)
-        batch.attempts += 1
-        batch.on_wire = True
 
     # Answers
 
@@ -246,7 +261,7 @@ class Sender:
         except ProtocolError as malformed:
             error = malformed
         told = told or {batch: Told(error) for batch in asked.values()}
-        stale = {batch.cell.topic for batch, outcome in told.items() if self._end_attempt(batch, outcome) and batch not in led}
+        stale = {batch.cell.topic for batch, outcome in told.items() if self.ends.end_attempt(batch, outcome) and batch not in led}
         if stale:
             self._urge(stale)
         if isinstance(answer, Answer) and error is not None:
@@ -265,7 +280,7 @@ class Sender:
         """acks=0: a request is done when it is handed to a transport that is not full."""
         node.slots.release()
         for batch in batches:
-            self._end_attempt(batch, Told(error if isinstance(error, TransportError) else None))
+            self.ends.end_attempt(batch, Told(error if isinstance(error, TransportError) else None))
         self._go_on(node, batches)
 
     def _go_on(self, node: Node, batches: Iterable[Batch]) -> None:
@@ -276,115 +291,13 @@ class Sender:
         self._waking.check()
         self._completions.run()
 
-    def _end_attempt(self, batch: Batch, told: Told) -> bool:
-        """One attempt is over; True: metadata is stale."""
-        self._let_go(batch)
-        if batch.ended:  # it expired, and was told so: a late answer changes nothing (DLV-04)
-            return False
-        error = batch.error = told.error
-        if error is not None:
-            batch.history.append((self._loop.time(), error))
-        if error is None:
-            batch.result.complete(told.base_offset, told.log_append_time_ms)
-            self._accumulator.end(batch, Event.ACKNOWLEDGE)
-            self._accumulator.succeeded(batch)
-            self._finish(batch)
-            return False
-        verdict = judge(error, records=batch.count, named=len(told.refused))
-        batch.may_be_written |= verdict.uncertain
-        now = self._loop.time()
-        failures = batch.attempts - batch.spared
-        if verdict.action is Action.FAIL or now >= batch.expires_at or (verdict.action is Action.RETRY and failures > self._config.retries):
-            self._fail(batch, self._too_large(batch, error) or error)
-        elif verdict.action is Action.RETRY:
-            self._accumulator.requeue(batch, now + self._backoff.after(failures, self._chance()))
-        elif verdict.action is Action.SPLIT:
-            self._encoder.was_too_large(batch)
-            self._split(batch, in_halves(self._raw(batch), batch.base_timestamp, self._config.batch_size))
-        else:
-            self._exclude(batch, error, told.refused)
-        return verdict.refresh
-
-    # Splitting
-
-    def _raw(self, batch: Batch) -> bytes:
-        """The payload as it was before compression."""
-        return unpack(Parcel.of(batch), self._codec)
-
-    def _split(self, batch: Batch, pieces: Sequence[Piece]) -> list[Batch]:
-        """Smaller batches go in its place; who waits for its records waits for those."""
-        results = batch.result.split([piece.indexes for piece in pieces])
-        parts = self._accumulator.split(batch, list(zip(pieces, results, strict=True)))
-        self._pool.release(batch.credit)
-        batch.credit = 0
-        for part in parts:
-            part.credit = part.raw_size + BATCH_OVERHEAD
-            self._pool.take(part.credit)
-        batch.payload = batch.header = None
-        self._completions.add(batch.result)
-        for flush in self._flushes:
-            flush.split(batch, parts)
-        return parts
-
-    def _exclude(self, batch: Batch, error: BrokerError | TransportError, refused: Mapping[int, str | None]) -> None:
-        """The records that the broker named fail, each with its words; the others are sent again without them."""
-        assert isinstance(error, BrokerError)
-        parts = self._split(batch, without(self._raw(batch), batch.base_timestamp, refused))
-        for part, index in zip(parts, sorted(refused), strict=False):
-            self._fail(part, BrokerError(error.error, refused[index] or error.message))
-
-    def _too_large(self, batch: Batch, error: BrokerError | TransportError) -> RecordTooLarge | None:
-        """What a single record has met that its broker finds too large."""
-        if batch.count > 1 or not isinstance(error, BrokerError) or error.name not in TOO_LARGE:
-            return None
-        sent = OVERHEAD + len(batch.payload or b"")
-        cause = RecordTooLarge(
-            f"a record of {batch.raw_size} bytes, {sent} as it was sent, is more than the broker takes ({error}). "
-            f"Raise max.message.bytes of {batch.cell.topic!r}, compress, or send less."
-        )
-        cause.__cause__ = error
-        return cause
-
-    def _let_go(self, batch: Batch) -> None:
-        """The connection is done with the bytes of a batch."""
-        batch.on_wire = False
-        self._accumulator.landed(batch)
-        if batch.ended:
-            self._pool.release(batch.credit)
-            batch.credit = 0
-
-    # Ends
-
-    def _fail(self, batch: Batch, cause: KafkaError, reason: str | None = None) -> None:
-        cell = batch.cell
-        error = DeliveryError(
-            reason or str(cause), topic=cell.topic, partition=cell.partition, persisted=fate(batch), attempts=batch.attempts
-        )
-        error.__cause__ = cause
-        end = f"failed: {error.reason}" + ("" if batch.on_wire else f"; it waited for {waits_for(batch, self._cluster)}")
-        error.history = story(batch, self._loop.time(), self._config.delivery_timeout_ms / 1000, end)
-        self._accumulator.end(batch, Event.FAIL)
-        batch.result.fail(error)
-        self._finish(batch)
-
-    def _finish(self, batch: Batch) -> None:
-        """A batch ended: its payload and, unless a connection holds them, its bytes are free; who waits for it is woken."""
-        batch.payload = batch.header = None
-        if not batch.held:
-            self._pool.release(batch.credit)
-            batch.credit = 0
-        self._completions.add(batch.result)
-        for flush in tuple(self._flushes):
-            if flush.ended(batch):
-                self._flushes.remove(flush)
-
     def _on_expiry(self, now: float) -> None:
         for batch in self._accumulator.expired(now):
             node = self._cluster.node(batch.cell.leader)
             cause = batch.error or (node and node.last_error) or ConnectionLost("no acknowledgement")
             where = "no leader is known" if batch.cell.leader < 0 else f"it was {batch.state}"
             timeout = f"delivery_timeout_ms={self._config.delivery_timeout_ms:g}"
-            self._fail(batch, cause, f"not acknowledged within {timeout}: {where} ({cause})")
+            self.ends.fail(batch, cause, f"not acknowledged within {timeout}: {where} ({cause})")
         self.turn()
 
     def fail_all(self, cause: KafkaError) -> None:
@@ -393,26 +306,32 @@ class Sender:
         self._waking.stop()
         self._expiry.stop()
         for batch in list(self._accumulator.incomplete):
-            self._fail(batch, cause)
+            self.ends.fail(batch, cause)
+
+    def identify(self, identity: Identity | None) -> None:
+        """Who the producer is to brokers; None: nobody, as they know no producer ids."""
+        self._accumulator.identify(identity)
+        self.turn()
+
+    def drop_unsent(self, cause: KafkaError) -> None:
+        """There is no producer id, or a transaction is given up: what has no number yet was never sent, and fails (IDM-02, TXN-06)."""
+        for batch in [batch for batch in self._accumulator.incomplete if batch.sequence < 0]:
+            self.ends.fail(batch, cause)
 
     def explain(self) -> list[str]:
         """What the oldest batches wait for."""
-        return list(backlog(self._accumulator.incomplete, self._cluster, self._loop.time(), self._config.delivery_timeout_ms / 1000))
-
-    # Flush
+        lifetime = self._config.delivery_timeout_ms / 1000
+        return list(backlog(self._accumulator.incomplete, self._cluster, self._loop.time(), lifetime, self._accumulator.granted))
 
     def start_flush(self, wake: Callable[[], None]) -> Flush:
         """Let every batch go now and watch those that are not ended; `wake` is called when the last one is."""
         self._accumulator.hurry()
         for cell in self._accumulator.open_cells():
             self._accumulator.close(cell)
-        flush = Flush(self._accumulator.incomplete, wake)
-        if flush.pending:
-            self._flushes.append(flush)
+        flush = self.ends.watch(Flush(self._accumulator.incomplete, wake))
         self._drain_all()
         return flush
 
     def stop_flush(self, flush: Flush) -> None:
         """Nobody waits for it any more."""
-        if flush in self._flushes:
-            self._flushes.remove(flush)
+        self.ends.unwatch(flush)

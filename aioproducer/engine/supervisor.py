@@ -25,7 +25,7 @@ class Supervisor:
         self._group: asyncio.TaskGroup | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
-        self._children: set[asyncio.Task[None]] = set()
+        self._children: dict[asyncio.Task[None], None] = {}  # in the order of their start, which a set would not keep
         self._is_stopping = False
         self._cancelled_from_outside = False
 
@@ -41,13 +41,17 @@ class Supervisor:
         if self._group is None or self._is_stopping:
             coroutine.close()
             return
-        task = self._group.create_task(coroutine, name=f"aioproducer {name}", context=Context())
+        try:
+            task = self._group.create_task(coroutine, name=f"aioproducer {name}", context=Context())
+        except RuntimeError:  # the group ends, as when all tasks are cancelled from outside
+            coroutine.close()
+            return
         _keep_quiet(task)
-        self._children.add(task)
+        self._children[task] = None
         task.add_done_callback(self._on_child_done)
 
     def _on_child_done(self, task: asyncio.Task[None]) -> None:
-        self._children.discard(task)
+        self._children.pop(task, None)
         if task.cancelled() and not self._is_stopping:
             self._cancelled_from_outside = True
             self._stopping.set()

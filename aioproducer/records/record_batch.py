@@ -26,6 +26,7 @@ __all__ = [
     "OVERHEAD",
     "PARTS",
     "TABLE",
+    "TRANSACTIONAL",
     "VARINT",
     "encode_headers",
     "encode_record",
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 OVERHEAD: Final = 61  # bytes of a batch's header
+TRANSACTIONAL: Final = 0x10  # a bit of a batch's attributes
 PARTS: Final = 8  # list entries of one record
 TABLE: Final = 32_768  # lengths and indices below it have a ready-made varint
 _MAX_RECORD_OVERHEAD: Final = 21  # Java's DefaultRecord.MAX_RECORD_OVERHEAD

@@ -19,7 +19,7 @@ from rich.console import Console
 from tests.benchmarks import report
 from tests.benchmarks.broker import Broker, real_broker
 from tests.benchmarks.client import Measure
-from tests.benchmarks.clients import CLIENTS
+from tests.benchmarks.clients import CLIENTS, OURS, PEER
 from tests.benchmarks.workloads import PARTITIONS, WORKLOADS
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description="Ours and aiokafka on one real Kafka.")
     parser.add_argument("--rounds", type=int, default=7, help="each round runs every client on every workload (default: %(default)s)")
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS), metavar="NAME", help=", ".join(WORKLOADS))
-    parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=list(CLIENTS), metavar="NAME", help=", ".join(CLIENTS))
+    parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=[OURS, PEER], metavar="NAME", help=", ".join(CLIENTS))
     parser.add_argument("--records", type=int, help="of each run, instead of the workload's own number")
     parser.add_argument("--json", type=pathlib.Path, metavar="PATH", help="write everything measured there")
     return parser.parse_args(words)

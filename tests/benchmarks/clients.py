@@ -1,8 +1,9 @@
-"""The two clients, told the same: acks=all, linger 0, batches of 16,384 bytes, no compression, no idempotence. Knows no workload."""
+"""The clients, told the same: acks=all, linger 0, batches of 16,384 bytes, no compression, idempotence; ours also without it. Knows no workload."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
@@ -11,11 +12,12 @@ if TYPE_CHECKING:
 
     from tests.benchmarks.workloads import Client
 
-OURS, PEER = "aioproducer", "aiokafka"
+OURS, PEER, PLAIN = "aioproducer", "aiokafka", "plain"
+"""Ours, the one that it is held against, and ours without idempotence."""
 
 
 @contextlib.asynccontextmanager
-async def aioproducer(bootstrap_servers: str) -> AsyncGenerator[Client]:
+async def aioproducer(bootstrap_servers: str, *, enable_idempotence: bool = True) -> AsyncGenerator[Client]:
     """Ours, started and stopped."""
     from aioproducer import Producer
 
@@ -25,6 +27,7 @@ async def aioproducer(bootstrap_servers: str) -> AsyncGenerator[Client]:
         linger_ms=0,
         batch_size=16_384,
         compression_type="none",
+        enable_idempotence=enable_idempotence,
     )
     async with producer:
         yield cast("Client", producer)
@@ -41,10 +44,14 @@ async def aiokafka(bootstrap_servers: str) -> AsyncGenerator[Client]:
         linger_ms=0,
         max_batch_size=16_384,
         compression_type=None,
-        enable_idempotence=False,
+        enable_idempotence=True,
     )
     async with producer:
         yield cast("Client", producer)
 
 
-CLIENTS: Mapping[str, Callable[[str], AbstractAsyncContextManager[Client]]] = {OURS: aioproducer, PEER: aiokafka}
+CLIENTS: Mapping[str, Callable[[str], AbstractAsyncContextManager[Client]]] = {
+    OURS: aioproducer,
+    PEER: aiokafka,
+    PLAIN: functools.partial(aioproducer, enable_idempotence=False),
+}

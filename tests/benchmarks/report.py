@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from tests.benchmarks.clients import OURS, PEER
+from tests.benchmarks.clients import OURS, PEER, PLAIN
 from tests.benchmarks.workloads import WORKLOADS
 
 if TYPE_CHECKING:
@@ -32,11 +32,12 @@ Rounds = dict[str, dict[str, "list[Measure]"]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bar:
-    """What a workload's ratio (ours over the peer's) must be: `at_most` or at least `ratio`."""
+    """What a workload's ratio (ours over another client's) must be: `at_most` or at least `ratio`."""
 
     figure: str
     ratio: float
     at_most: bool = True
+    other: str = PEER
 
     def is_met(self, ratio: float) -> bool:
         return ratio <= self.ratio if self.at_most else ratio >= self.ratio
@@ -45,16 +46,16 @@ class Bar:
         return max(ratios) if self.at_most else min(ratios)
 
     def __str__(self) -> str:
-        return f"{self.figure} {'<=' if self.at_most else '>='} {_ratio(self.ratio)}"
+        return f"{self.figure} {'<=' if self.at_most else '>='} {_ratio(self.ratio)} of {self.other}"
 
 
-BARS: Mapping[str, Bar] = {
-    "stream_keys": Bar("cpu_us", 1 / 4),
-    "stream_unique": Bar("cpu_us", 1 / 3),
-    "gather": Bar("cpu_us", 1 / 3),
-    "single": Bar("p50_ms", 1.0),
-    "herd": Bar("rate", 5.0, at_most=False),
-    "rtt20": Bar("rate", 4.0, at_most=False),
+BARS: Mapping[str, Sequence[Bar]] = {
+    "stream_keys": (Bar("cpu_us", 1 / 4), Bar("cpu_us", 1.1, other=PLAIN)),
+    "stream_unique": (Bar("cpu_us", 1 / 3),),
+    "gather": (Bar("cpu_us", 1 / 3),),
+    "single": (Bar("p50_ms", 1.0),),
+    "herd": (Bar("rate", 5.0, at_most=False),),
+    "rtt20": (Bar("rate", 4.0, at_most=False),),
 }
 FIGURES: Mapping[str, Callable[[Measure], float]] = {
     name: operator.attrgetter(name) for name in ("cpu_us", "rate", "seconds", "p50_ms", "p99_ms", "peak_mib", "growth_mib")
@@ -83,14 +84,14 @@ class Verdict:
 
 
 def verdicts(rounds: Rounds) -> list[Verdict]:
-    """One for each workload that both clients ran."""
+    """One for each bar of a workload that both its clients ran."""
     found = []
     for workload, by_client in rounds.items():
-        if by_client.get(OURS) and by_client.get(PEER):
-            bar = BARS[workload]
-            figure = FIGURES[bar.figure]
-            pairs = zip(by_client[OURS], by_client[PEER], strict=True)
-            found.append(Verdict(workload=workload, bar=bar, ratios=[figure(ours) / figure(theirs) for ours, theirs in pairs]))
+        for bar in BARS[workload]:
+            if by_client.get(OURS) and by_client.get(bar.other):
+                figure = FIGURES[bar.figure]
+                pairs = zip(by_client[OURS], by_client[bar.other], strict=True)
+                found.append(Verdict(workload=workload, bar=bar, ratios=[figure(ours) / figure(theirs) for ours, theirs in pairs]))
     return found
 
 
@@ -126,7 +127,7 @@ def _medians(measures: Sequence[Measure]) -> list[str]:
 
 def verdicts_table(found: Sequence[Verdict]) -> Table:
     """The bars: met or not met."""
-    table = Table(title=f"{OURS} / {PEER}, paired by round")
+    table = Table(title=f"{OURS} / the other, paired by round")
     for heading in ("workload", "bar", "median", "worst", "rounds", ""):
         table.add_column(heading)
     for verdict in found:

@@ -73,3 +73,26 @@ async def test_a_crash_is_told_once_when_the_others_are_gone(how: str) -> None:
     assert isinstance(error, ZeroDivisionError if how == "crash" else asyncio.CancelledError)
     await supervisor.ended()
     assert asyncio.all_tasks() == before
+
+
+@pytest.mark.asyncio
+async def test_what_is_spawned_while_all_tasks_are_cancelled_from_outside_is_dropped() -> None:
+    """As when `asyncio.run` ends: the end of one task begins another one, which has no group any more. No warning is left."""
+    told = asyncio.get_running_loop().create_future()
+    supervisor = Supervisor(told.set_result)
+    await supervisor.start()
+
+    async def begins_another() -> None:
+        try:
+            await for_ever()
+        finally:
+            supervisor.spawn(for_ever(), "late")
+
+    supervisor.spawn(begins_another(), "early")
+    await asyncio.sleep(0)
+    mine = asyncio.current_task()
+    for task in asyncio.all_tasks() - {mine}:
+        task.cancel()
+    assert isinstance(await told, asyncio.CancelledError)
+    await supervisor.ended()
+    assert asyncio.all_tasks() == {mine}

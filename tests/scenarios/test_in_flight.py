@@ -15,7 +15,7 @@ from aioproducer.testing import FakeCluster
 if TYPE_CHECKING:
     from aioproducer import Producer
 
-ONE_EACH = {"batch_size": 100}  # a batch for each record
+ONE_EACH = {"batch_size": 100, "enable_idempotence": False}  # a batch for each record
 
 
 async def send_all(producer: Producer[Any, Any], count: int) -> None:
@@ -86,7 +86,7 @@ TROUBLE = st.lists(
 async def play(trouble: list[str], batch_size: int) -> None:
     async with FakeCluster(brokers=2, memory=True, verify_records=True) as cluster:
         cluster.create_topic("orders", partitions=2)
-        async with running(cluster, max_in_flight_requests_per_connection=1, batch_size=batch_size) as (_, producer):
+        async with running(cluster, max_in_flight_requests_per_connection=1, batch_size=batch_size, enable_idempotence=False) as (_, producer):
             deliveries = []
             for number in range(120):
                 deliveries.append(await producer.send("orders", b"%d" % number + b"." * 60, partition=0))

@@ -257,3 +257,24 @@ async def test_a_large_answer_is_decoded_in_slices() -> None:
         cluster.create_topic("orders", partitions=4000)
         async with Producer(**cluster.client_options) as producer:
             assert (await producer.send_and_wait("orders", b"v", partition=3999)).partition == 3999
+
+
+@jumping
+async def test_a_flush_awaits_the_records_of_two_topics_that_come_one_before_the_other() -> None:
+    """The line that it awaits second is served first."""
+    async with running() as (cluster, producer):
+        hang = cluster.hang("Metadata", topic="late")
+        cluster.create_topic("late")
+        cluster.create_topic("early")
+        sends = [asyncio.ensure_future(producer.send("late", b"a"))]
+        await hang.reached()
+        sends.append(asyncio.ensure_future(producer.send("early", b"b")))
+        await asyncio.sleep(0)
+        flush = asyncio.ensure_future(producer.flush())
+        await asyncio.sleep(0.01)
+        hang.release()
+        summary = await flush
+        assert (summary.failed, summary.pending) == (0, 0)
+        await asyncio.gather(*await asyncio.gather(*sends))
+        assert cluster.values("late") == [b"a"]
+        assert cluster.values("early") == [b"b"]

@@ -1,0 +1,207 @@
+"""What becomes of a batch when an attempt ends: acknowledged, sent again, numbered anew, split, or failed. `core.outcome` decides it.
+
+A batch's bytes stay counted until the connection is done with them, also when its records have failed long before. Knows nothing of
+requests, or of when the next attempt is due.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from aioproducer.core.attempt import AGAIN, failures, go_again, over
+from aioproducer.core.batch import Event
+from aioproducer.core.outcome import TOO_LARGE, Action, fate
+from aioproducer.core.splitting import in_halves, without
+from aioproducer.engine.explain import story, waits_for
+from aioproducer.engine.formats import Parcel, unpack
+from aioproducer.engine.pool import BATCH_OVERHEAD
+from aioproducer.errors import BrokerError, DeliveryError, RecordTooLarge
+from aioproducer.records.record_batch import OVERHEAD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from aioproducer.config import ProducerConfig
+    from aioproducer.core.accumulator import Accumulator
+    from aioproducer.core.backoff import Backoff
+    from aioproducer.core.batch import Batch
+    from aioproducer.core.splitting import Piece
+    from aioproducer.engine.completions import Completions
+    from aioproducer.engine.encoder import Encoder
+    from aioproducer.engine.flush import Flush
+    from aioproducer.engine.guard import GuardedLoop
+    from aioproducer.engine.pool import BufferPool
+    from aioproducer.engine.produce import Told
+    from aioproducer.errors import KafkaError, TransportError
+    from aioproducer.model import Compression
+    from aioproducer.net.cluster import Cluster
+
+__all__ = ["Ends"]
+
+
+class Ends:
+    """Ends attempts and batches.
+
+    Attributes:
+        cluster: whose brokers the batches wait for, to be said in errors; set before the first batch.
+        on_failure: told of each batch that fails, and of its error, before those who wait for it are.
+    """
+
+    cluster: Cluster
+    on_failure: Callable[[Batch, DeliveryError], object] | None = None
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        loop: GuardedLoop,
+        accumulator: Accumulator,
+        pool: BufferPool,
+        completions: Completions,
+        encoder: Encoder,
+        backoff: Backoff,
+        chance: Callable[[], float],
+    ) -> None:
+        self._config = config
+        self._loop = loop
+        self._accumulator = accumulator
+        self._pool = pool
+        self._completions = completions
+        self._encoder = encoder
+        encoder.refuse = self.fail
+        self._backoff = backoff
+        self._chance = chance
+        self._codec = cast("Compression", config.compression_type)
+        self._is_transactional = config.transactional_id is not None
+        self._flushes: list[Flush] = []
+
+    def watch(self, flush: Flush) -> Flush:
+        """Tell a flush of the ends that it waits for."""
+        if flush.pending:
+            self._flushes.append(flush)
+        return flush
+
+    def unwatch(self, flush: Flush) -> None:
+        """It waits no more."""
+        if flush in self._flushes:
+            self._flushes.remove(flush)
+
+    # Attempts
+
+    def end_attempt(self, batch: Batch, told: Told) -> bool:
+        """One attempt is over; True: metadata is stale."""
+        self.let_go(batch)
+        error = told.error
+        if batch.ended:  # it expired, and was told so: a late answer changes nothing for those who sent it (DLV-03, DLV-04)
+            if error is None:
+                self._accumulator.acknowledged_late(batch)
+            return False
+        now = self._loop.time()
+        if error is not None:
+            batch.history.append((now, error))
+        verdict = over(
+            batch,
+            error,
+            now=now,
+            retries=self._config.retries,
+            transactional=self._is_transactional,
+            named=len(told.refused),
+            appended=told.base_offset >= 0,
+        )
+        self._carry_out(verdict.action, batch, told)
+        return verdict.refresh
+
+    def _carry_out(self, action: Action, batch: Batch, told: Told) -> None:
+        error = told.error
+        if action is Action.COMPLETE:
+            batch.result.complete(told.base_offset, told.log_append_time_ms)
+            self._accumulator.end(batch, Event.ACKNOWLEDGE)
+            self._accumulator.succeeded(batch)
+            self._finish(batch)
+            return
+        assert error is not None
+        if action is Action.FAIL:
+            self.fail(batch, self._too_large(batch, error) or error)
+        elif action in AGAIN:
+            pause = 0.0 if action is Action.AWAIT else self._backoff.after(failures(batch), self._chance())
+            go_again(self._accumulator, batch, action, self._loop.time() + pause if pause else 0.0)
+        elif action is Action.SPLIT:
+            self._encoder.was_too_large(batch)
+            self._split(batch, in_halves(self._raw(batch), batch.base_timestamp, self._config.batch_size))
+        else:
+            self._exclude(batch, error, told.refused)
+
+    # Splitting
+
+    def _raw(self, batch: Batch) -> bytes:
+        """The payload as it was before compression."""
+        return unpack(Parcel.of(batch), self._codec)
+
+    def _split(self, batch: Batch, pieces: Sequence[Piece]) -> list[Batch]:
+        """Smaller batches go in its place; who waits for its records waits for those."""
+        results = batch.result.split([piece.indexes for piece in pieces])
+        parts = self._accumulator.split(batch, list(zip(pieces, results, strict=True)))
+        self._pool.release(batch.credit)
+        batch.credit = 0
+        for part in parts:
+            part.credit = part.raw_size + BATCH_OVERHEAD
+            self._pool.take(part.credit)
+        batch.payload = batch.header = None
+        self._completions.add(batch.result)
+        for flush in self._flushes:
+            flush.split(batch, parts)
+        return parts
+
+    def _exclude(self, batch: Batch, error: BrokerError | TransportError, refused: Mapping[int, str | None]) -> None:
+        """The records that the broker named fail, each with its words; the others are sent again without them."""
+        assert isinstance(error, BrokerError)
+        parts = self._split(batch, without(self._raw(batch), batch.base_timestamp, refused))
+        for part, index in zip(parts, sorted(refused), strict=False):
+            self.fail(part, BrokerError(error.error, refused[index] or error.message))
+
+    def _too_large(self, batch: Batch, error: BrokerError | TransportError) -> RecordTooLarge | None:
+        """What a single record has met that its broker finds too large."""
+        if batch.count > 1 or not isinstance(error, BrokerError) or error.name not in TOO_LARGE:
+            return None
+        sent = OVERHEAD + len(batch.payload or b"")
+        cause = RecordTooLarge(
+            f"a record of {batch.raw_size} bytes, {sent} as it was sent, is more than the broker takes ({error}). "
+            f"Raise max.message.bytes of {batch.cell.topic!r}, compress, or send less."
+        )
+        cause.__cause__ = error
+        return cause
+
+    def let_go(self, batch: Batch) -> None:
+        """The connection is done with the bytes of a batch."""
+        batch.on_wire = False
+        self._accumulator.landed(batch)
+        if batch.ended:
+            self._pool.release(batch.credit)
+            batch.credit = 0
+
+    # Ends
+
+    def fail(self, batch: Batch, cause: KafkaError, reason: str | None = None) -> None:
+        """End a batch whose records were not acknowledged; `reason` is what the error says, else the cause does."""
+        cell = batch.cell
+        error = DeliveryError(
+            reason or str(cause), topic=cell.topic, partition=cell.partition, persisted=fate(batch), attempts=batch.attempts
+        )
+        error.__cause__ = cause
+        end = f"failed: {error.reason}" + ("" if batch.on_wire else f"; it waited for {waits_for(batch, self.cluster, self._accumulator.granted)}")
+        error.history = story(batch, self._loop.time(), self._config.delivery_timeout_ms / 1000, end)
+        self._accumulator.end(batch, Event.FAIL)
+        if self.on_failure is not None:
+            self.on_failure(batch, error)
+        batch.result.fail(error)
+        self._finish(batch)
+
+    def _finish(self, batch: Batch) -> None:
+        """A batch ended: its payload and, unless a connection holds them, its bytes are free; who waits for it is woken."""
+        batch.payload = batch.header = None
+        if not batch.held:
+            self._pool.release(batch.credit)
+            batch.credit = 0
+        self._completions.add(batch.result)
+        for flush in tuple(self._flushes):
+            if flush.ended(batch):
+                self._flushes.remove(flush)

@@ -1,0 +1,160 @@
+"""The producer id of an idempotent producer: asked of any broker, held until it is used up, and asked for again (KIP-98).
+
+Records are taken meanwhile, and none is sent (IDM-01). Where brokers give none at all, every record that waits fails with the reason,
+and the next record asks again: what a user was not allowed may be granted. Knows nothing of numbers; those are `core.sequence`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.core.sequence import Identity
+from aioproducer.errors import BootstrapFailed, BrokerError, ConnectionLost, KafkaError, ProtocolError, TransportError, broker_error
+from aioproducer.wire.api import ApiKey
+from aioproducer.wire.schema import message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproducer.core.accumulator import Accumulator
+    from aioproducer.core.backoff import Backoff
+    from aioproducer.net.cluster import Cluster
+    from aioproducer.net.node import Node
+
+__all__ = ["ProducerIds"]
+
+_log = logging.getLogger(__name__)
+_PATIENCE: Final = 3.0  # seconds for a connection, where others may be had
+_NO_LIMIT: Final = 2**31 - 1  # the transaction timeout of who has none
+_ADVICE: Final = {
+    "CLUSTER_AUTHORIZATION_FAILED": "Grant it IdempotentWrite on the cluster (Kafka 2.8: Write on any topic is enough), "
+    "or give enable_idempotence=False",
+}
+
+
+class ProducerIds:
+    """Asks for producer ids; `run` is its task.
+
+    Args:
+        may_go_without: brokers that know no producer ids are sent batches without numbers: idempotence is on by default only.
+        fail: ends every record that waits, with the reason.
+
+    Attributes:
+        trouble: why there is no id; None: there is one, or nobody has said no.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        accumulator: Accumulator,
+        backoff: Backoff,
+        *,
+        request_timeout: float,
+        may_go_without: bool,
+        chance: Callable[[], float],
+        identify: Callable[[Identity | None], object],
+        fail: Callable[[KafkaError], object],
+    ) -> None:
+        self.trouble: KafkaError | None = None
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._backoff = backoff
+        self._request_timeout = request_timeout
+        self._may_go_without = may_go_without
+        self._chance = chance
+        self._identify = identify
+        self._fail = fail
+        self._failures = 0
+        self._is_needed = asyncio.Event()
+        self._is_needed.set()
+        self._is_told = asyncio.Event()
+        accumulator.on_identity_lost = self._is_needed.set
+
+    async def first(self, timeout: float) -> None:
+        """Until brokers have given an id or said that they will not, at most `timeout` seconds; one that is late is still waited for by `run`.
+
+        Raises:
+            BootstrapFailed: they will not.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                await self._is_told.wait()
+        except TimeoutError:
+            return
+        if self.trouble is not None and not _is_passing(self.trouble):
+            raise BootstrapFailed(str(self.trouble)) from self.trouble
+
+    async def run(self) -> None:
+        """The task."""
+        while True:
+            await self._is_needed.wait()
+            try:
+                identity = await self._ask()
+            except KafkaError as error:
+                await self._on_trouble(error)
+            else:
+                self.trouble, self._failures = None, 0
+                self._is_needed.clear()
+                self._accumulator.on_open = None
+                self._identify(identity)
+                self._is_told.set()
+
+    async def _ask(self) -> Identity | None:
+        """An id, or None where there are none and need not be."""
+        trouble: KafkaError = ConnectionLost("no broker can be asked")
+        tried: set[Node] = set()
+        while (node := next((node for node in self._cluster.candidates() if node not in tried), None)) is not None:
+            tried.add(node)
+            try:
+                return await self._ask_node(node)
+            except TransportError as error:
+                trouble = error
+        raise trouble
+
+    async def _ask_node(self, node: Node) -> Identity | None:
+        connection = await node.control.connected(_PATIENCE)
+        if ApiKey.INIT_PRODUCER_ID not in connection.versions:
+            self._go_without(connection.where)
+            return None
+        answer = await node.call(ApiKey.INIT_PRODUCER_ID, _request, timeout=self._request_timeout, patience=_PATIENCE)
+        try:
+            decoded = answer.decode()
+        except ProtocolError as error:
+            node.control.distrust(error)
+            raise
+        if decoded.error_code:
+            raise _explained(broker_error(decoded.error_code))
+        return Identity(decoded.producer_id, decoded.producer_epoch)
+
+    def _go_without(self, where: str) -> None:
+        if not self._may_go_without:
+            raise broker_error(
+                "UNSUPPORTED_VERSION", f"{where} is older than Kafka 0.11 and gives no producer ids: set enable_idempotence=False"
+            )
+        _log.warning("%s is older than Kafka 0.11: records may be there twice. Set enable_idempotence=False if that is meant.", where)
+
+    async def _on_trouble(self, error: KafkaError) -> None:
+        self.trouble = error
+        self._failures += 1
+        self._is_told.set()
+        if not _is_passing(error):
+            self._fail(error)
+            self._is_needed.clear()
+            self._accumulator.on_open = lambda _batch: self._is_needed.set()
+        await asyncio.sleep(self._backoff.after(self._failures, self._chance()))
+
+
+def _request(_version: int) -> Any:
+    return message("InitProducerId.request", transactional_id=None, transaction_timeout_ms=_NO_LIMIT, producer_id=-1, producer_epoch=-1)
+
+
+def _is_passing(error: KafkaError) -> bool:
+    """Whether the same question may be answered later."""
+    return isinstance(error, TransportError) or (isinstance(error, BrokerError) and error.retriable)
+
+
+def _explained(error: BrokerError) -> BrokerError:
+    advice = _ADVICE.get(error.name)
+    return error if advice is None else broker_error(error.name, f"the producer may get no producer id. {advice}")

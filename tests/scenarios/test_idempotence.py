@@ -1,0 +1,385 @@
+"""Idempotence, the whole producer: what was acknowledged is in the log once, in call order, whatever was sent again (rows 7, 33, 41, 52-63)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from whole import JumpingLoop, jumping, running
+
+from aioproducer import BootstrapFailed, BrokerError, DeliveryError, Persisted, Producer
+from aioproducer.core.sequence import LAST_EPOCH
+from aioproducer.testing import FakeCluster
+
+if TYPE_CHECKING:
+    from aioproducer.core.sequence import Numbering
+
+ON = {"enable_idempotence": True}
+ONE_EACH = {"batch_size": 100, **ON}  # a batch for each record
+
+
+def numbered(number: int) -> bytes:
+    return b"%d" % number + b"." * 60
+
+
+async def send_all(producer: Producer[Any, Any], count: int, first: int = 0) -> list[Any]:
+    """So many batches to partition 0."""
+    return [await producer.send("orders", numbered(number), partition=0) for number in range(first, first + count)]
+
+
+def logged(cluster: FakeCluster) -> list[int]:
+    """The numbers of partition 0, in their order there."""
+    return [int(value.split(b".")[0]) for value in cluster.values("orders", 0) if value is not None]
+
+
+def epochs(cluster: FakeCluster) -> list[int]:
+    """The epochs of partition 0's batches, each once in a row."""
+    seen: list[int] = []
+    for batch in cluster.log("orders", 0).batches():
+        if seen[-1:] != [batch.producer_epoch]:
+            seen.append(batch.producer_epoch)
+    return seen
+
+
+def numbers_of(producer: Producer[Any, Any]) -> Numbering:
+    numbers = producer._engine._accumulator.routes["orders"].cells[0].numbers
+    assert numbers is not None
+    return numbers
+
+
+async def ends(deliveries: list[Any]) -> list[Any]:
+    return await asyncio.gather(*deliveries, return_exceptions=True)
+
+
+REFUSALS = ["NOT_ENOUGH_REPLICAS", "NOT_LEADER_OR_FOLLOWER", "CORRUPT_MESSAGE", "UNKNOWN_TOPIC_OR_PARTITION", "KAFKA_STORAGE_ERROR"]
+
+
+@pytest.mark.parametrize("error", REFUSALS)
+@jumping
+async def test_five_in_flight_keep_their_order_when_the_first_is_refused(error: str) -> None:
+    """The hazard of `test_in_flight` is gone: those behind it were out of order for the broker (rows 53, 57)."""
+    async with running(**ONE_EACH) as (cluster, producer):
+        await producer.send_and_wait("orders", numbered(0), partition=0)
+        cluster.delay("Produce", 0.01)
+        cluster.fail("Produce", error)
+        await asyncio.gather(*await send_all(producer, 20, 1))
+        assert logged(cluster) == list(range(21))
+        assert epochs(cluster) == [0]
+        cluster.faults.clear()
+
+
+@jumping
+async def test_an_answer_that_was_lost_costs_no_second_record() -> None:
+    """Row 7: what was appended and not answered is sent again, known again, and gets its own offset."""
+    async with running(**ONE_EACH) as (cluster, producer):
+        await producer.send_and_wait("orders", numbered(0), partition=0)
+        cluster.delay("Produce", 0.01)
+        cluster.fail("Produce", disconnect="after", times=3)
+        told = await asyncio.gather(*await send_all(producer, 20, 1))
+        assert logged(cluster) == list(range(21))
+        assert [one.offset for one in told] == list(range(1, 21))
+        cluster.faults.clear()
+
+
+@jumping
+async def test_too_few_replicas_after_the_append_costs_no_second_record() -> None:
+    """Row 33."""
+    async with running(**ONE_EACH) as (cluster, producer):
+        cluster.fail("Produce", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", times=4)
+        told = await asyncio.gather(*await send_all(producer, 9))
+        assert logged(cluster) == [one.offset for one in told] == list(range(9))
+
+
+TROUBLE = st.lists(
+    st.sampled_from(
+        [*REFUSALS, "REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "MESSAGE_TOO_LARGE", "before", "after", "lost", "move", "ok"]
+    ),
+    max_size=14,
+)
+
+
+def script(cluster: FakeCluster, trouble: str) -> None:
+    match trouble:
+        case "ok":
+            pass
+        case "before" | "after":
+            cluster.fail("Produce", disconnect=trouble)
+        case "lost":
+            cluster.drop_reply("Produce")
+        case "move":
+            cluster.move_leader("orders", 0, 3 - (cluster.leader("orders", 0) or 1))
+        case error:
+            cluster.fail("Produce", error)
+
+
+async def play(trouble: list[str], batch_size: int) -> None:
+    async with FakeCluster(brokers=2, memory=True, verify_records=True) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        async with running(cluster, batch_size=batch_size, request_timeout_ms=2000, **ON) as (_, producer):
+            deliveries = []
+            for number in range(120):
+                deliveries.append(await producer.send("orders", numbered(number), partition=0))
+                if number % 8 == 7 and trouble:
+                    script(cluster, trouble.pop())
+                    await asyncio.sleep(0.01)
+            outcomes = await ends(deliveries)
+            cluster.faults.clear()
+        log = logged(cluster)
+        assert log == sorted(set(log)), "in call order, once"
+        failed = {number: outcome for number, outcome in enumerate(outcomes) if isinstance(outcome, Exception)}
+        assert len(failed) <= 14, "only single records that were said to be too large"
+        assert all(outcome.persisted is Persisted.MAYBE for number, outcome in failed.items() if number in log)
+        assert [outcome.offset for outcome in outcomes if outcome not in failed.values()] == [
+            place for place, number in enumerate(log) if number not in failed
+        ]
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(trouble=TROUBLE, batch_size=st.sampled_from([100, 700, 16_384]))
+def test_five_in_flight_never_reorder_nor_repeat(trouble: list[str], batch_size: int) -> None:
+    """Refusals, lost answers, lost connections, cut batches and elections in any order (rows 53, 57, 58)."""
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        runner.run(asyncio.wait_for(play(list(trouble), batch_size), 3000))
+
+
+# What ends and is not acknowledged
+
+
+@jumping
+async def test_what_expired_in_flight_is_followed_by_a_new_epoch() -> None:
+    """Row 59, DLV-05 exceeded: on its first attempt too. The straggler would be refused if it came later."""
+    async with running(delivery_timeout_ms=2000, request_timeout_ms=1500, **ONE_EACH) as (cluster, producer):
+        await producer.send_and_wait("orders", numbered(0), partition=0)
+        cluster.drop_reply("Produce", times=2)
+        [lost] = await ends(await send_all(producer, 1, 1))
+        assert isinstance(lost, DeliveryError)
+        assert lost.persisted is Persisted.MAYBE
+        cluster.faults.clear()
+        await asyncio.gather(*await send_all(producer, 6, 2))
+        assert logged(cluster) == list(range(8)), "it was written, and is there once"
+        assert epochs(cluster) == [0, 1]
+
+
+@jumping
+async def test_what_expired_unsent_costs_no_number() -> None:
+    """Row 60: certain, and what comes later goes on under the same epoch."""
+    async with running(delivery_timeout_ms=2000, request_timeout_ms=1500, **ONE_EACH) as (cluster, producer):
+        await producer.send_and_wait("orders", numbered(0), partition=0)
+        cluster.move_leader("orders", 0, None)
+        cluster.fail("Produce", "NOT_LEADER_OR_FOLLOWER")
+        [lost, also] = await ends(await send_all(producer, 2, 1))
+        assert (lost.persisted, also.persisted) == (Persisted.NO, Persisted.NO)
+        cluster.move_leader("orders", 0, 1)
+        await asyncio.gather(*await send_all(producer, 6, 3))
+        assert logged(cluster) == [0, *range(3, 9)]
+        assert epochs(cluster) == [0]
+
+
+@jumping
+async def test_a_late_acknowledgement_spares_the_new_epoch() -> None:
+    """The record expired while its answer was on its way; that it came tells that no number is missing."""
+    async with running(delivery_timeout_ms=2000, request_timeout_ms=2000, **ONE_EACH) as (cluster, producer):
+        await producer.send_and_wait("orders", numbered(0), partition=0)
+        hang = cluster.hang("Produce", when="after", times=1)
+        [delivery] = await send_all(producer, 1, 1)
+        await hang.reached()
+        await asyncio.sleep(1.5)
+        late = await send_all(producer, 3, 2)
+        [lost] = await ends([delivery])
+        assert lost.persisted is Persisted.MAYBE
+        hang.release()
+        await asyncio.gather(*late)
+        assert logged(cluster) == list(range(5))
+
+
+@jumping
+async def test_a_record_that_is_refused_for_good_leaves_no_gap() -> None:
+    """IDM-08: with others in flight behind it. They are numbered anew, and none is twice or out of order."""
+    async with running(**ONE_EACH) as (cluster, producer):
+        await producer.send_and_wait("orders", numbered(0), partition=0)
+        cluster.delay("Produce", 0.01)
+        cluster.fail("Produce", "INVALID_RECORD")
+        first, *others = await ends(await send_all(producer, 12, 1))
+        assert first.persisted is Persisted.NO
+        assert [one.offset for one in others] == list(range(1, 12))
+        assert logged(cluster) == [0, *range(2, 13)]
+        assert epochs(cluster) == [0, 1]
+        cluster.faults.clear()
+
+
+@jumping
+async def test_a_refused_record_alone_costs_no_epoch() -> None:
+    """Its number was not used, and nobody has a later one."""
+    async with running(**ONE_EACH) as (cluster, producer):
+        await producer.send_and_wait("orders", numbered(0), partition=0)
+        cluster.fail("Produce", "INVALID_RECORD")
+        await ends(await send_all(producer, 1, 1))
+        await asyncio.gather(*await send_all(producer, 3, 2))
+        assert logged(cluster) == [0, 2, 3, 4]
+        assert epochs(cluster) == [0]
+
+
+@jumping
+async def test_records_that_are_named_fail_and_the_others_keep_their_places() -> None:
+    """KIP-467 with five in flight: the rest of the batch goes where it was, ahead of what was in flight behind it (row 43)."""
+    async with running(batch_size=700, **ON) as (cluster, producer):
+        await producer.send_and_wait("orders", numbered(0), partition=0)
+        cluster.delay("Produce", 0.01)
+        cluster.fail("Produce", "INVALID_RECORD", record_errors={1: "no", 3: "nor this"})
+        outcomes = await ends(await send_all(producer, 60, 1))
+        failed = [number for number, outcome in enumerate(outcomes, 1) if isinstance(outcome, Exception)]
+        assert len(failed) == 2
+        assert logged(cluster) == [number for number in range(61) if number not in failed]
+        cluster.faults.clear()
+
+
+# What brokers say of numbers
+
+
+@jumping
+async def test_a_duplicate_whose_place_is_forgotten_is_written() -> None:
+    """Row 52."""
+    async with running(**ONE_EACH) as (cluster, producer):
+        cluster.fail("Produce", "DUPLICATE_SEQUENCE_NUMBER")
+        metadata = await producer.send_and_wait("orders", numbered(0), partition=0)
+        assert metadata.offset == -1
+        assert cluster.values("orders", 0) == []
+
+
+@jumping
+async def test_a_broker_that_forgot_gets_a_new_epoch() -> None:
+    """Rows 54, 55: what it says is a gap is none of ours; what was refused so is not there, and nothing is lost silently."""
+    async with running(**ONE_EACH) as (cluster, producer):
+        await producer.send_and_wait("orders", numbered(0), partition=0)
+        for error in ("OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID"):
+            cluster.fail("Produce", error)
+            await asyncio.gather(*await send_all(producer, 3, len(logged(cluster))))
+        assert logged(cluster) == list(range(7))
+        assert epochs(cluster) == [0, 1, 2]
+
+
+@jumping
+async def test_what_may_be_there_is_not_sent_under_another_number() -> None:
+    """It may be that the broker forgot it (KAFKA-9199): failing with `maybe` is better than a record twice."""
+    async with running(**ONE_EACH) as (cluster, producer):
+        await producer.send_and_wait("orders", numbered(0), partition=0)
+        cluster.fail("Produce", disconnect="after")
+        cluster.fail("Produce", "OUT_OF_ORDER_SEQUENCE_NUMBER")
+        [lost] = await ends(await send_all(producer, 1, 1))
+        assert lost.persisted is Persisted.MAYBE
+        await asyncio.gather(*await send_all(producer, 3, 2))
+        assert logged(cluster) == list(range(5))
+
+
+@pytest.mark.parametrize("error", ["INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_PRODUCER_ID_MAPPING"])
+@jumping
+async def test_a_fenced_id_is_replaced(error: str) -> None:
+    """Row 56: nobody shares an idempotent producer's id; it takes another one."""
+    async with running(**ONE_EACH) as (cluster, producer):
+        await producer.send_and_wait("orders", numbered(0), partition=0)
+        cluster.delay("Produce", 0.01)
+        cluster.fail("Produce", error)
+        await asyncio.gather(*await send_all(producer, 9, 1))
+        assert logged(cluster) == list(range(10))
+        assert len({batch.producer_id for batch in cluster.log("orders", 0).batches()}) == 2
+        cluster.faults.clear()
+
+
+@jumping
+async def test_epochs_that_are_used_up_ask_for_another_id() -> None:
+    """Row 61, IDM-07; other partitions go on meanwhile."""
+    async with running(**ONE_EACH) as (cluster, producer):
+        await producer.send_and_wait("orders", numbered(0), partition=0)
+        numbers = numbers_of(producer)
+        numbers.identity = numbers.identity._replace(epoch=LAST_EPOCH - 1)
+        for error in ("OUT_OF_ORDER_SEQUENCE_NUMBER", "OUT_OF_ORDER_SEQUENCE_NUMBER"):
+            cluster.fail("Produce", error)
+            await asyncio.gather(*await send_all(producer, 3, len(logged(cluster))))
+        assert logged(cluster) == list(range(7))
+        ids = [(batch.producer_id, batch.producer_epoch) for batch in cluster.log("orders", 0).batches()]
+        first = ids[0][0]
+        assert list(dict.fromkeys(ids)) == [(first, 0), (first, LAST_EPOCH), (first + 1, 0)]
+
+
+@jumping
+async def test_numbers_wrap() -> None:
+    """Row 61: after 2147483647 comes 0, also in the middle of a batch and while some are in flight."""
+    async with running(**ONE_EACH) as (cluster, producer):
+        numbers = None
+        cluster.log("orders", 0)  # its broker knows nothing of us, and takes any first number
+        await producer.send_and_wait("orders", numbered(0), partition=1)
+        cell = producer._engine._accumulator.routes["orders"].cells[0]
+        await producer.send_and_wait("orders", numbered(0), partition=0)
+        cluster.forget_producers("orders", 0)
+        numbers = cell.numbers
+        assert numbers is not None
+        numbers.next = 2**31 - 3
+        numbers.acked = 2**31 - 4
+        cluster.fail("Produce", disconnect="after", times=2)
+        await asyncio.gather(*await send_all(producer, 9, 1))
+        assert logged(cluster) == list(range(10))
+        assert [batch.base_sequence for batch in cluster.log("orders", 0).batches()][1:] == [*range(2**31 - 3, 2**31), *range(6)]
+
+
+# The id
+
+
+@pytest.mark.parametrize("trouble", ["COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR", "REQUEST_TIMED_OUT", "before", "after"])
+@jumping
+async def test_records_wait_for_an_id_that_is_late(trouble: str) -> None:
+    """Row 62, IDM-01: they are taken meanwhile."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        if trouble in {"before", "after"}:
+            cluster.fail("InitProducerId", disconnect=trouble, times=3)
+        else:
+            cluster.fail("InitProducerId", trouble, times=3)
+        async with running(cluster, **ON) as (_, producer):
+            await asyncio.gather(*await send_all(producer, 5))
+        assert logged(cluster) == list(range(5))
+
+
+@jumping
+async def test_a_producer_that_may_have_no_id_does_not_start() -> None:
+    """Row 41: with what to do."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.fail("InitProducerId", "CLUSTER_AUTHORIZATION_FAILED", times=None)
+        producer = Producer(**cluster.client_options, **ON)
+        with pytest.raises(BootstrapFailed, match=r"IdempotentWrite.*enable_idempotence=False"):
+            await producer.start()
+        await producer.stop()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@jumping
+async def test_records_fail_while_there_may_be_no_id_and_go_when_there_may() -> None:
+    """IDM-02: the next record asks again, after a pause."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        cluster.fail("InitProducerId", "CLUSTER_AUTHORIZATION_FAILED", times=2)
+        producer = Producer(**cluster.client_options, **ON)
+        await producer.start(wait=False)
+        outcomes = []
+        for number in range(6):
+            outcomes += await ends(await send_all(producer, 1, number))
+        await producer.stop()
+        failed = [number for number, one in enumerate(outcomes) if isinstance(one, DeliveryError)]
+        assert failed == list(range(len(failed)))
+        assert 1 <= len(failed) <= 3
+        assert all(isinstance(outcomes[number].__cause__, BrokerError) for number in failed)
+        assert outcomes[0].persisted is Persisted.NO
+        assert logged(cluster) == list(range(len(failed), 6))
+
+
+@jumping
+async def test_a_topic_made_anew_begins_anew() -> None:
+    """Row 37: the numbers of the old log are not those of the new one."""
+    async with running(**ONE_EACH) as (cluster, producer):
+        await asyncio.gather(*await send_all(producer, 5))
+        cluster.delete_topic("orders")
+        cluster.create_topic("orders", partitions=2)
+        await asyncio.gather(*await send_all(producer, 5, 5))
+        assert logged(cluster) == list(range(5, 10))
