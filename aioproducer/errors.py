@@ -5,7 +5,8 @@
     │   ├── ConfigError
     │   ├── SerializationError
     │   ├── RecordTooLarge
-    │   └── ProducerClosed
+    │   ├── ProducerClosed
+    │   └── TransactionMisuse a call that the transaction's state does not allow
     ├── WouldBlock            `send_nowait` would have to wait; the record was not queued
     ├── SendTimeout           `send` waited `max_block_ms`; the record was not queued
     │   ├── BufferExhausted
@@ -16,6 +17,14 @@
     │   ├── RequestTimedOut
     │   └── ProtocolError     bytes that are not Kafka's
     ├── BootstrapFailed       `start` reached no broker
+    ├── TransactionError      `hint` says what to do (KIP-1050's classes, below)
+    │   ├── TransactionTimeout    the call took longer than `max_block_ms` and goes on: call it again
+    │   ├── TransactionAbortable  abort, then begin anew
+    │   │   └── CommitFailed      the consumer group went on without this member
+    │   ├── TransactionAborted    why the records of an aborted transaction fail
+    │   └── TransactionFatal      only a new producer helps
+    │       ├── ProducerFenced    another one has its transactional_id
+    │       └── TransactionExpired  the coordinator ended a transaction that took too long
     └── DeliveryError         a queued record that was not acknowledged: `persisted`, `attempts`
 
 Facts are attributes, text is built from them; keys and values never appear in it.
@@ -31,6 +40,7 @@ __all__ = [
     "BootstrapFailed",
     "BrokerError",
     "BufferExhausted",
+    "CommitFailed",
     "ConfigError",
     "ConnectionLost",
     "DeliveryError",
@@ -39,11 +49,19 @@ __all__ = [
     "MetadataTimeout",
     "Persisted",
     "ProducerClosed",
+    "ProducerFenced",
     "ProtocolError",
     "RecordTooLarge",
     "RequestTimedOut",
     "SendTimeout",
     "SerializationError",
+    "TransactionAbortable",
+    "TransactionAborted",
+    "TransactionError",
+    "TransactionExpired",
+    "TransactionFatal",
+    "TransactionMisuse",
+    "TransactionTimeout",
     "TransportError",
     "UsageError",
     "WouldBlock",
@@ -75,6 +93,10 @@ class ProducerClosed(UsageError):
     """The producer was not started, is stopping, has stopped, or belongs to another loop or process."""
 
 
+class TransactionMisuse(UsageError):
+    """A call, or a send, that the state of the transaction does not allow; the state is as it was."""
+
+
 class WouldBlock(KafkaError, BlockingIOError):
     """`send_nowait` would have to wait: for metadata, for memory, or for the next turn of the loop. The record is not queued."""
 
@@ -95,6 +117,88 @@ class BootstrapFailed(KafkaError):
     """`start` reached no broker; each address and its reason is in the text."""
 
 
+class Persisted(enum.StrEnum):
+    """Whether a failed record may be in the log (librdkafka's message persistence status)."""
+
+    NO = "no"
+    MAYBE = "maybe"
+    YES = "yes"
+
+
+class TransactionError(KafkaError):
+    """Something went wrong with a transaction; the kind says how badly, `hint` what to do.
+
+    Attributes:
+        reason: what happened.
+        hint: what helps.
+        persisted: of a commit: `no` = it was not carried out, and will not be; `maybe` = it was sent, and its answer was lost.
+    """
+
+    hint = "Abort the transaction."
+    persisted = Persisted.NO
+
+    def __init__(self, reason: str, hint: str | None = None) -> None:
+        super().__init__(reason, hint)
+        self.reason = reason
+        self.hint = type(self).hint if hint is None else hint
+
+    def __str__(self) -> str:
+        return f"{self.reason}. {self.hint}"
+
+    def again(self) -> TransactionError:
+        """An equal error: each call that fails by it raises its own, or one instance would collect every traceback."""
+        twin = type(self)(self.reason, self.hint)
+        twin.__cause__ = self.__cause__
+        twin.persisted = self.persisted
+        return twin
+
+
+class TransactionTimeout(TransactionError, TimeoutError):
+    """A call waited for `max_block_ms`. What it does goes on."""
+
+    hint = "It goes on: call it again to wait for its end, or stop the producer."
+    persisted = Persisted.MAYBE
+
+
+class TransactionAbortable(TransactionError):
+    """This transaction cannot be committed any more; the producer is well (Kafka's TransactionAbortableException)."""
+
+    hint = "Call abort_transaction(); then begin anew and send its records again."
+
+
+class CommitFailed(TransactionAbortable):
+    """The consumer group does not take these offsets: it went on without this member (Kafka's CommitFailedException)."""
+
+    hint = (
+        "Call abort_transaction(), and let the consumer join its group again: others may have its partitions by now. "
+        "Give send_offsets_to_transaction the group metadata of the same moment as the offsets."
+    )
+
+
+class TransactionAborted(TransactionError):
+    """The transaction of a record was aborted before the record was sent."""
+
+    hint = "Send it again in the next transaction."
+
+
+class TransactionFatal(TransactionError):
+    """This producer can do no more (Kafka's ApplicationRecoverableException): it raises this until it is stopped."""
+
+    hint = "Stop this producer and start a new one; what was open is aborted by that."
+
+
+class ProducerFenced(TransactionFatal):
+    """A newer producer has this one's transactional_id; what this one had open is aborted."""
+
+    hint = "Stop this producer. If it was to be the only one, find out who else uses its transactional_id."
+
+
+class TransactionExpired(TransactionFatal):
+    """The coordinator aborted a transaction that took longer than `transaction_timeout_ms`, and fenced this producer."""
+
+    hint = "Stop this producer and start a new one; make transactions shorter, or raise transaction_timeout_ms."
+
+
 class TransportError(KafkaError):
     """A request without an answer."""
 
@@ -109,14 +213,6 @@ class RequestTimedOut(TransportError, TimeoutError):
 
 class ProtocolError(TransportError):
     """Bytes that Kafka's protocol does not allow there."""
-
-
-class Persisted(enum.StrEnum):
-    """Whether a failed record may be in the log (librdkafka's message persistence status)."""
-
-    NO = "no"
-    MAYBE = "maybe"
-    YES = "yes"
 
 
 class DeliveryError(KafkaError):
@@ -252,10 +348,14 @@ _TABLE: Final = (
     (47, "INVALID_PRODUCER_EPOCH", _NO),
     (48, "INVALID_TXN_STATE", _NO),
     (49, "INVALID_PRODUCER_ID_MAPPING", _NO),
+    (50, "INVALID_TRANSACTION_TIMEOUT", _NO),
     (51, "CONCURRENT_TRANSACTIONS", _RETRY),
+    (52, "TRANSACTION_COORDINATOR_FENCED", _NO),
     (53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", _NO),
+    (55, "OPERATION_NOT_ATTEMPTED", _NO),
     (56, "KAFKA_STORAGE_ERROR", _REFRESH),
     (59, "UNKNOWN_PRODUCER_ID", _NO),
+    (69, "GROUP_ID_NOT_FOUND", _NO),
     (72, "LISTENER_NOT_FOUND", _REFRESH),
     (74, "FENCED_LEADER_EPOCH", _REFRESH),
     (75, "UNKNOWN_LEADER_EPOCH", _RETRY),
@@ -267,6 +367,7 @@ _TABLE: Final = (
     (90, "PRODUCER_FENCED", _NO),
     (100, "UNKNOWN_TOPIC_ID", _REFRESH),
     (103, "INCONSISTENT_TOPIC_ID", _REFRESH),
+    (113, "STALE_MEMBER_EPOCH", _NO),
     (120, "TRANSACTION_ABORTABLE", _NO),
     (129, "REBOOTSTRAP_REQUIRED", _NO),
 )

@@ -9,9 +9,11 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 __all__ = [
     "Acks",
     "Compression",
+    "ConsumerGroupMetadata",
     "FlushSummary",
     "Header",
     "Headers",
+    "OffsetAndMetadata",
     "Record",
     "RecordMetadata",
     "TimestampType",
@@ -54,6 +56,27 @@ class TopicPartition(NamedTuple):
 
     topic: str
     partition: int
+
+
+class OffsetAndMetadata(NamedTuple):
+    """An offset to commit: of the next record to read, with a note, and the epoch of the leader that the last one was read from."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class ConsumerGroupMetadata(NamedTuple):
+    """Who commits offsets in a transaction (Java's `ConsumerGroupMetadata`).
+
+    With the generation and member id of a consumer its group refuses the offsets of one that it has gone on without (KIP-447); with the
+    group id alone nobody is refused.
+    """
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
 
 
 class Record(NamedTuple, Generic[K, V]):

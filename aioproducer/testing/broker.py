@@ -51,7 +51,7 @@ class FakeBroker:
         self.is_running = False
         self.is_paused = False
         self.is_known = True
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}
         self.versions = versions
         self.loop: asyncio.AbstractEventLoop
         self._is_empty = asyncio.Event()
@@ -186,12 +186,12 @@ class FakeBroker:
 
     def remember(self, connection: Connection) -> None:
         """A client connected."""
-        self.connections.add(connection)
+        self.connections[connection] = None
         self._is_empty.clear()
 
     def forget(self, connection: Connection) -> None:
         """A connection is gone."""
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         if not self.connections:
             self._is_empty.set()
 

@@ -71,6 +71,7 @@ class Call:
         self._task: asyncio.Task[None] | None = None
         self._cleanups: list[Callable[[], None]] = []
         self._is_dropped = False
+        self._when_answered: list[Callable[[], None]] = []
 
     def begin(self) -> None:
         """Meet what was scripted, and answer."""
@@ -97,6 +98,10 @@ class Call:
     def code(self, target: Target) -> int:
         """The scripted error of a target; 0: none."""
         return self.verdict.code(target)
+
+    def when_answered(self, do: Callable[[], None]) -> None:
+        """Call `do` when the answer leaves; never if the connection is lost before."""
+        self._when_answered.append(do)
 
     def wait(self, seconds: float, then: Callable[[], None], cleanup: Callable[[], None]) -> None:
         """Call `then` after a while; `cleanup` when the call is answered or its connection is lost, whichever comes first."""
@@ -178,6 +183,8 @@ class Call:
         self.broker.loop.call_exception_handler({"message": f"a test's handler of {self.api} raised", "exception": error})
 
     def _send(self, response: Any) -> None:
+        for do in self._when_answered:
+            do()
         if response is None:
             self.connection.finish()
             return

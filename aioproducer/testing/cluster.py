@@ -16,16 +16,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
 
 from aioproducer.testing.broker import FakeBroker
 from aioproducer.testing.groups import Groups
 from aioproducer.testing.handlers import HANDLERS
-from aioproducer.testing.handlers.handler import Handler
 from aioproducer.testing.journal import Journal, Request, Violation
 from aioproducer.testing.memory import MemoryNetwork
 from aioproducer.testing.releases import NEWEST, ranges
 from aioproducer.testing.topics import Topics
+from aioproducer.testing.transactions import Transactions
 from aioproducer.testing.trouble import Trouble
 from aioproducer.wire.api import CLIENT_VERSIONS, NAMES, ApiKey
 
@@ -33,13 +33,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from aioproducer.records.reader import Record
-    from aioproducer.testing.call import Call
+    from aioproducer.testing.handlers.handler import Handler
     from aioproducer.testing.log import PartitionLog
     from aioproducer.testing.trouble import H
     from aioproducer.wire.frame import RequestHeader
 
-__all__ = ["FakeCluster", "Request", "Violation"]
+__all__ = ["FakeCluster", "Isolation", "Request", "Violation"]
 
+Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 _KEYS: Final = {name: key for key, name in NAMES.items()}
 _cluster_numbers: Final = itertools.count(1)
 
@@ -58,11 +59,13 @@ class FakeCluster(Trouble):
         auto_create: whether Metadata makes topics that it is asked for, as `auto.create.topics.enable` does.
         default_partitions: how many partitions such topics have.
         verify_records: decode every record when it is appended, and answer INVALID_RECORD if it does not decode.
+        transaction_version: the finalized level of `transaction.version`, 0 to 2; brokers before 4.0 do not have it.
         wall_clock: seconds since the epoch, for LogAppendTime.
 
     Attributes:
         brokers: `FakeBroker` by number: `stop`, `start`, `pause`, `resume`, `vanish`, `retire`, `relocate`, `renumber`, `advertise`.
         violations: what clients sent that no broker takes.
+        transactions: by transactional id, their state; `transactions.ids.next` is the next producer id.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class FakeCluster(Trouble):
         auto_create: bool = False,
         default_partitions: int = 1,
         verify_records: bool = False,
+        transaction_version: int = 2,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         if brokers < 1:
@@ -87,7 +91,10 @@ class FakeCluster(Trouble):
             self.brokers[node_id] = FakeBroker(self, node_id, self.versions)
         self.topics = Topics(self.brokers.keys(), verify=verify_records)
         self.groups = Groups()
-        self.coordinators: dict[str, int] = {}  # of groups that `move_coordinator` moved
+        self.transactions = Transactions(self.topics, self.groups, self.now_ms)
+        self.features_epoch = 0
+        self.transaction_version = transaction_version
+        self.coordinators: dict[str, int] = {}  # of groups and transactional ids that `move_coordinator` moved
         self.cluster_id = f"fake-cluster-{next(_cluster_numbers)}"
         self.auto_create = auto_create
         self.default_partitions = default_partitions
@@ -114,6 +121,7 @@ class FakeCluster(Trouble):
             await broker.close()
         self._journal.close()
         self.groups.close()
+        self.transactions.close()
 
     # --- where it is
 
@@ -192,7 +200,7 @@ class FakeCluster(Trouble):
         moved.leader_epoch += 1
 
     def move_coordinator(self, key: str, to: int) -> None:
-        """Let another broker coordinate a group; the old one answers NOT_COORDINATOR from now on."""
+        """Let another broker coordinate a group or a transactional id; the old one answers NOT_COORDINATOR from now on."""
         self._broker(to)
         self.coordinators[key] = to
 
@@ -200,24 +208,58 @@ class FakeCluster(Trouble):
         """Who leads a partition, by number."""
         return self.topics.existing(topic).partitions[partition].leader
 
+    # --- transactions
+
+    @property
+    def transaction_version(self) -> int:
+        """The finalized level of `transaction.version`; brokers tell another one in the answers to ApiVersions that follow."""
+        return self.transactions.version
+
+    @transaction_version.setter
+    def transaction_version(self, level: int) -> None:
+        if level not in range(3):
+            raise ValueError(f"transaction.version is 0, 1 or 2, not {level}")
+        self.transactions.version = level
+        self.features_epoch += 1
+
+    @property
+    def marker_delay(self) -> float:
+        """Seconds from a transaction's end to its markers, in which it answers CONCURRENT_TRANSACTIONS; at first 0."""
+        return self.transactions.marker_delay
+
+    @marker_delay.setter
+    def marker_delay(self, seconds: float) -> None:
+        self.transactions.marker_delay = seconds
+
+    def forget_producers(self, topic: str, partition: int | None = None) -> None:
+        """Let partitions know no producer any more, as after retention; open transactions stay."""
+        for part in self.topics.existing(topic).partitions:
+            if partition in {None, part.index}:
+                part.log.producers.forget()
+
     # --- what is in it
 
     def log(self, topic: str, partition: int) -> PartitionLog:
         """A partition's log: its batches as they stand, offsets, records."""
         return self.topics.existing(topic).partitions[partition].log
 
-    def records(self, topic: str, partition: int | None = None) -> list[Record]:
+    def records(self, topic: str, partition: int | None = None, *, isolation: Isolation = "read_uncommitted") -> list[Record]:
         """Decoded records in the order of their offsets; of all partitions, one after another.
+
+        Args:
+            topic: where.
+            partition: likewise; None: in all.
+            isolation: all that producers wrote, or as a consumer's `isolation.level`, what is of no transaction or of a committed one.
 
         Raises:
             ProtocolError: a batch whose records are not what its header says: a client's bug.
         """
         logs = [part.log for part in self.topics.existing(topic).partitions] if partition is None else [self.log(topic, partition)]
-        return [record for log in logs for record in log.records()]
+        return [record for log in logs for record in log.records(only_committed=isolation == "read_committed")]
 
-    def values(self, topic: str, partition: int | None = None) -> list[bytes | None]:
+    def values(self, topic: str, partition: int | None = None, *, isolation: Isolation = "read_uncommitted") -> list[bytes | None]:
         """The values of `records`."""
-        return [record.value for record in self.records(topic, partition)]
+        return [record.value for record in self.records(topic, partition, isolation=isolation)]
 
     def end_offsets(self, topic: str) -> dict[int, int]:
         """The next offset of each partition."""
@@ -256,7 +298,7 @@ class FakeCluster(Trouble):
     def on(
         self, api: str, *, keep: bool = True, broker: int | None = None, topic: str | None = None, partition: int | None = None
     ) -> Callable[[H], H]:
-        """As `Trouble.on`; what the fake does not answer by itself is advertised from now on."""
+        """As `Trouble.on`; what the release does not speak is advertised from now on."""
         register = super().on(api, keep=keep, broker=broker, topic=topic, partition=partition)
         for node in self.brokers.values():
             node.versions = {_KEYS[api]: CLIENT_VERSIONS[_KEYS[api]], **node.versions}
@@ -266,8 +308,7 @@ class FakeCluster(Trouble):
 
     def handler(self, key: int) -> Handler:
         """Who answers a request that is advertised."""
-        api = ApiKey(key)
-        return HANDLERS.get(api) or Handler(api, CLIENT_VERSIONS[api], lambda _cluster, _request: (), _unanswered)
+        return HANDLERS[ApiKey(key)]
 
     def now_ms(self) -> int:
         """The wall clock, in milliseconds."""
@@ -287,10 +328,6 @@ class FakeCluster(Trouble):
 
     def _now(self) -> float:
         return self._loop.time() if self._loop else 0.0
-
-
-def _unanswered(call: Call) -> None:
-    call.connection.violate(f"nothing is scripted that answers {call.api}")
 
 
 def _check_api(api: str) -> None:

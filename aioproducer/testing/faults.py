@@ -156,6 +156,11 @@ class Faults:
         rule.appends = known.name in _AFTER_APPEND
         return self.add(rule)
 
+    @property
+    def newest(self) -> Rule:
+        """The rule that was made last."""
+        return self._rules[-1]
+
     def unfired(self) -> list[Rule]:
         """Rules that wait for requests; of those without a count, the ones that fell on none."""
         return [rule for rule in self._rules if (rule.times or 0) > 0 or rule.fired == 0]

@@ -18,6 +18,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.errors import broker_error
+from aioproducer.testing.offsets import Committed, Pending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -70,14 +71,6 @@ class Synced(NamedTuple):
     assignment: bytes = b""
 
 
-class Committed(NamedTuple):
-    """What a group committed of a partition."""
-
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
-
-
 @dataclass(slots=True, eq=False)
 class Member:
     """One member; `joining` and `syncing` take the answers that it waits for."""
@@ -114,6 +107,7 @@ class Group:
     Attributes:
         generation: of its members, grows with each rebalance.
         offsets: committed, by topic id and partition.
+        pending: what transactions will commit.
     """
 
     def __init__(self) -> None:
@@ -121,6 +115,7 @@ class Group:
         self.generation = 0
         self.members: dict[str, Member] = {}
         self.offsets: dict[tuple[bytes, int], Committed] = {}
+        self.pending = Pending()
         self._protocol_type: str | None = None
         self._protocol: str | None = None
         self._leader = ""
@@ -203,6 +198,21 @@ class Group:
         if self.state is State.COMPLETING_REBALANCE:
             raise broker_error("REBALANCE_IN_PROGRESS")
         self._hear(member)
+
+    def check_transactional_commit(self, member_id: str, instance_id: str | None, generation: int) -> None:
+        """Likewise within a transaction, where who names no member may commit beside members (Kafka's ClassicGroup.validateOffsetCommit)."""
+        if generation >= 0 and not (self.generation or self.members or self.offsets):
+            raise broker_error("ILLEGAL_GENERATION", "there was no such group")
+        if generation >= 0 or member_id or instance_id is not None:
+            self.check_commit(member_id, instance_id, generation)
+        elif self.state is State.COMPLETING_REBALANCE:
+            raise broker_error("REBALANCE_IN_PROGRESS")
+
+    def end_transaction(self, producer_id: int, *, is_abort: bool) -> None:
+        """What a transaction commits is committed, or forgotten."""
+        offsets = self.pending.take(producer_id)
+        if not is_abort:
+            self.offsets.update(offsets)
 
     # --- who asks
 

@@ -32,6 +32,7 @@ from aioproducer.testing.proxy import FaultProxy
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
     from types import TracebackType
     from typing import Self
 
@@ -225,6 +226,13 @@ class KafkaCluster:
             self.resume(node)
         await _all(self.start(number) for number, node in self._nodes.items() if not node.is_running)
         await _all(self._until_alive(number, list(self._nodes)) for number in self._nodes)
+
+    def data(self, node: int) -> Path:
+        """The folder of a node's logs, for Kafka's own tools; it goes with the cluster. KafkaServerFailed: the cluster was not started."""
+        folder = self._node(node).folder
+        if folder is None:
+            raise KafkaServerFailed("the cluster was not started")
+        return folder / "data"
 
     # --- topics
 

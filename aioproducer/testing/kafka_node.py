@@ -132,10 +132,13 @@ class KafkaNode:
                 (self.folder / name).write_text(text, encoding="utf-8")
         return self.folder
 
-    async def format(self, tools: Tools, cluster_id: str, settings: Mapping[str, object]) -> None:
+    async def format(
+        self, tools: Tools, cluster_id: str, settings: Mapping[str, object], features: Mapping[str, int] | None = None
+    ) -> None:
         """Prepare its folder: once, as nothing there depends on ports. KafkaServerFailed: Kafka's tool refuses."""
         self.configure(settings)
-        await self._spawn(tools, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", "server.properties")
+        wanted = [word for name, level in (features or {}).items() for word in ("--feature", f"{name}={level}")]
+        await self._spawn(tools, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", "server.properties", *wanted)
         assert self._process is not None
         if await self._process.wait():
             raise KafkaServerFailed(f"Kafka {self.version} could not prepare its folder\n{self.log_tail()}")

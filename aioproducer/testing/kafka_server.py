@@ -51,6 +51,7 @@ class KafkaServer:
     Args:
         version: of Kafka, such as "4.3.1" or, for old message formats, "3.9.2"; its jars are fetched once (see `aioproducer.jars`).
         properties: added to `server.properties`, over what is there.
+        features: their levels in the beginning, such as {"transaction.version": 1}; the others as the release has them.
         heap: of its Java, in Java's words.
         jvm_options: added to Java's command line.
         start_timeout: seconds for starting, without fetching jars.
@@ -65,12 +66,14 @@ class KafkaServer:
         version: str = jars.KAFKA_VERSION,
         properties: Mapping[str, object] | None = None,
         *,
+        features: Mapping[str, int] | None = None,
         heap: str = "256m",
         jvm_options: Sequence[str] = (),
         start_timeout: float = 60.0,
     ) -> None:
         self._version = version
         self._properties = dict(properties or {})
+        self._features = dict(features or {})
         self._start_timeout = start_timeout
         self._cluster_id = new_cluster_id()
         self._node = KafkaNode(version, heap=heap, jvm_options=jvm_options)
@@ -111,7 +114,7 @@ class KafkaServer:
         try:
             async with asyncio.timeout(self._start_timeout):
                 self._choose_ports()
-                await self._node.format(tools, self._cluster_id, self._settings())
+                await self._node.format(tools, self._cluster_id, self._settings(), self._features)
                 await self._launch(tools)
         except TimeoutError as error:
             failure = KafkaServerFailed(f"Kafka {self._version} was not ready within {self._start_timeout} s\n{self.log_tail()}")
@@ -171,6 +174,34 @@ class KafkaServer:
         """The offset after the last record of each partition. Errors as `create_topic`."""
         async with WireClient(self.bootstrap_servers, timeout=30.0) as client:
             return await client.end_offsets(topic)
+
+    async def set_feature(self, name: str, level: int) -> None:
+        """Change the level of a feature, as `kafka-features.sh upgrade` does.
+
+        Raises:
+            KafkaServerFailed: Kafka's tool refuses, or took longer than `start_timeout`.
+
+        Cancellation: it may or may not be changed.
+        """
+        tools = await fetched(self._version)
+        arguments = ("--bootstrap-server", self.bootstrap_servers, "upgrade", "--feature", f"{name}={level}")
+        process = await asyncio.create_subprocess_exec(
+            *(str(tools.java), "-cp", f"{tools.library}/*", "org.apache.kafka.tools.FeatureCommand", *arguments),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        try:
+            async with asyncio.timeout(self._start_timeout):
+                said, _ = await process.communicate()
+        except TimeoutError as error:
+            raise KafkaServerFailed(f"Kafka's tool did not set {name} to {level} within {self._start_timeout} s") from error
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode:
+            raise KafkaServerFailed(f"Kafka's tool did not set {name} to {level}: {said.decode(errors='replace')}")
 
     def log_tail(self, lines: int = 25) -> str:
         """The last lines that the node, or the tools that prepared it, wrote."""

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from crc32c import crc32c
 
 from aioproducer.errors import ProtocolError, broker_error
-from aioproducer.model import Compression, TimestampType
-from aioproducer.records.message_set import LOG_APPEND_TIME, message, wrapper
+from aioproducer.model import TimestampType
 from aioproducer.records.message_set_reader import Message, read_messages
 from aioproducer.records.reader import RecordBatch, read_batches
+from aioproducer.testing.producers import Producers
+from aioproducer.testing.stamps import marker, with_append_time, with_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,19 +33,12 @@ if TYPE_CHECKING:
 __all__ = ["Appended", "PartitionLog", "Stamped", "message_set", "only_batch"]
 
 _STAMP: Final = struct.Struct(">qii")  # base offset, length, leader epoch
-_ATTRIBUTES: Final = struct.Struct(">h")
-_TIMESTAMP: Final = struct.Struct(">q")
-_CRC: Final = struct.Struct(">I")
 _MAGIC_AT: Final = 16
-_CRC_AT: Final = 17
 _CRC_END: Final = 21
-_MAX_TIMESTAMP_AT: Final = 35
-_LOG_APPEND_TIME: Final = 0x08
-_OFFSET: Final = struct.Struct(">q")
 
 
 class Appended(NamedTuple):
-    """Where a batch went. `log_append_time_ms` is -1 where the producer's timestamps stand."""
+    """Where a batch went. `log_append_time_ms` is -1 where the producer's timestamps stand, but of a duplicate its highest timestamp."""
 
     base_offset: int
     log_append_time_ms: int
@@ -124,52 +118,99 @@ class PartitionLog:
         max_message_bytes: the largest batch that is taken, in bytes with its header.
         stamps_time: whether the broker stamps records (`message.timestamp.type=LogAppendTime`).
         verify: decode every record on append instead of when someone looks.
+
+    Attributes:
+        producers: what is known of who wrote.
     """
 
     def __init__(self, *, max_message_bytes: int, stamps_time: bool = False, verify: bool = False) -> None:
         self.start_offset = 0
         self.end_offset = 0
+        self.producers = Producers()
         self.watchers: set[Callable[[], None]] = set()
         """Called after each append."""
+        self.replicated = 0
+        """The offset before which all replicas have everything: acknowledged with acks=all. See `truncate`."""
         self._max_message_bytes = max_message_bytes
         self._stamps_time = stamps_time
         self._verify = verify
         self._stored: list[_Stored] = []
         self._base_offsets: list[int] = []
 
-    def append(self, sent: RecordBatch | Sequence[Message], *, leader_epoch: int, now_ms: int) -> Appended:
+    def append(self, sent: RecordBatch | Sequence[Message], *, leader_epoch: int, now_ms: int, is_verified: bool = False) -> Appended:
         """Check a batch, or the messages of a set, and store it, or store nothing.
+
+        Args:
+            sent: the batch or set.
+            leader_epoch: of the partition.
+            now_ms: the broker's time.
+            is_verified: the coordinator of the batch's transaction knows that the partition is in it.
 
         Raises:
             BrokerError: what a broker answers to such a batch or set.
         """
         base_offset = self.end_offset
         if isinstance(sent, RecordBatch):
+            self._check(sent)
+            if sent.producer_id >= 0:
+                wrote = self.producers.duplicate(sent)
+                if wrote is not None:
+                    return Appended(wrote.base_offset, wrote.max_timestamp)
+                self.producers.check(sent, is_verified=is_verified)
             self._append_batch(sent, leader_epoch, now_ms)
             is_stamped = self._stamps_time
         else:
             self._append_messages(sent, now_ms)
             is_stamped = self._stamps_time and sent[0].magic > 0
-        for watcher in tuple(self.watchers):
-            watcher()
+        self._tell()
         return Appended(base_offset, now_ms if is_stamped else -1)
 
+    def end_transaction(
+        self, producer_id: int, epoch: int, *, is_abort: bool, coordinator_epoch: int, leader_epoch: int, now_ms: int
+    ) -> None:
+        """Append the marker of a transaction's end."""
+        base_offset = self.end_offset
+        raw = marker(
+            producer_id,
+            epoch,
+            is_abort=is_abort,
+            coordinator_epoch=coordinator_epoch,
+            base_offset=base_offset,
+            leader_epoch=leader_epoch,
+            now_ms=now_ms,
+        )
+        self._store(_Stored(raw[:_MAGIC_AT], raw[_MAGIC_AT:], base_offset, base_offset, now_ms))
+        self.producers.end(producer_id, epoch, base_offset, is_abort=is_abort)
+        self.replicate(self.end_offset)  # a coordinator writes with acks=all
+        self._tell()
+
+    @property
+    def last_stable_offset(self) -> int:
+        """What is below it is of transactions that have ended, or of none."""
+        first_unstable = self.producers.first_unstable
+        return self.end_offset if first_unstable is None else first_unstable
+
+    def _tell(self) -> None:
+        for watcher in tuple(self.watchers):
+            watcher()
+
     def _append_batch(self, batch: RecordBatch, leader_epoch: int, now_ms: int) -> None:
-        self._check(batch)
         base_offset = self.end_offset
         body: Buffer = batch.raw[_MAGIC_AT:]
         max_timestamp = batch.max_timestamp
         if self._stamps_time:
-            body, max_timestamp = _with_append_time(batch, now_ms), now_ms
+            body, max_timestamp = with_append_time(batch, now_ms), now_ms
         stamp = _STAMP.pack(base_offset, batch.length, leader_epoch)
         self._store(_Stored(stamp, body, base_offset, base_offset + batch.count - 1, max_timestamp))
+        if batch.producer_id >= 0:
+            self.producers.add(batch, base_offset, max_timestamp)
 
     def _append_messages(self, messages: Sequence[Message], now_ms: int) -> None:
         checked = [(sent, self._check_message(sent)) for sent in messages]
         for sent, records in checked:
             last_offset = self.end_offset + len(records) - 1
             timestamp = now_ms if self._stamps_time and sent.magic else sent.timestamp_ms
-            raw = _stamped_message(sent, records, self.end_offset, now_ms if self._stamps_time else None)
+            raw = with_offsets(sent, records, self.end_offset, now_ms if self._stamps_time else None)
             self._store(_Stored(bytes(raw[:_MAGIC_AT]), raw[_MAGIC_AT:], self.end_offset, last_offset, timestamp, is_message=True))
 
     def _store(self, stored: _Stored) -> None:
@@ -190,7 +231,9 @@ class PartitionLog:
             raise broker_error("CORRUPT_MESSAGE", str(error)) from error
 
     def _check(self, batch: RecordBatch) -> None:
-        """In the order of Kafka's UnifiedLog and LogValidator: size, CRC, then what the header says."""
+        """In the order of Kafka's UnifiedLog and LogValidator: base offset, size, CRC, then what the header says."""
+        if batch.base_offset:
+            raise broker_error("INVALID_RECORD", f"a batch's base offset should be 0, but it is {batch.base_offset}")
         if batch.size_in_bytes > self._max_message_bytes:
             raise broker_error(
                 "MESSAGE_TOO_LARGE",
@@ -199,24 +242,46 @@ class PartitionLog:
         crc = crc32c(batch.raw[_CRC_END:])
         if crc != batch.crc:
             raise broker_error("CORRUPT_MESSAGE", f"the batch's CRC-32C is {crc:#010x}, its header says {batch.crc:#010x}")
-        if batch.count < 1 or batch.count != batch.last_offset_delta + 1:
-            raise broker_error("INVALID_RECORD", f"a count of {batch.count} with a last offset delta of {batch.last_offset_delta}")
-        if batch.is_control:
-            raise broker_error("INVALID_RECORD", "clients may not write control records")
-        if batch.producer_id >= 0 or batch.is_transactional:
-            raise broker_error(
-                "INVALID_RECORD", "this fake offers no producer ids (it does not advertise InitProducerId), the batch has one"
-            )
-        if batch.timestamp_type is TimestampType.LOG_APPEND_TIME and not self._stamps_time:
-            raise broker_error("INVALID_TIMESTAMP", "a producer may not set the timestamp type to LogAppendTime")
+        self._check_header(batch)
         if self._verify:
             try:
                 batch.check()
             except ProtocolError as error:
                 raise broker_error("INVALID_RECORD", str(error)) from error
 
-    def read(self, offset: int, max_bytes: int) -> list[Buffer]:
+    def _check_header(self, batch: RecordBatch) -> None:
+        if batch.count < 1 or batch.count != batch.last_offset_delta + 1:
+            raise broker_error("INVALID_RECORD", f"a count of {batch.count} with a last offset delta of {batch.last_offset_delta}")
+        if batch.is_control:
+            raise broker_error("INVALID_RECORD", "clients may not write control records")
+        if batch.producer_id >= 0 and batch.base_sequence < 0:
+            raise broker_error("INVALID_RECORD", f"Invalid sequence number {batch.base_sequence} in record batch with producerId")
+        if batch.producer_id < 0 and batch.is_transactional:
+            raise broker_error("INVALID_RECORD", "a transactional batch without a producer id")
+        if batch.timestamp_type is TimestampType.LOG_APPEND_TIME and not self._stamps_time:
+            raise broker_error("INVALID_TIMESTAMP", "a producer may not set the timestamp type to LogAppendTime")
+
+    def replicate(self, offset: int) -> None:
+        """All replicas have everything before `offset`."""
+        self.replicated = max(self.replicated, offset)
+
+    def truncate(self, offset: int) -> int:
+        """Lose the batches from `offset` on, as an unclean end of a leader does with what no follower has; how many records those were."""
+        before = self.end_offset
+        while self._stored and self._stored[-1].last_offset >= offset:
+            self._stored.pop()
+            self._base_offsets.pop()
+        self.end_offset = self._stored[-1].last_offset + 1 if self._stored else self.start_offset
+        self.producers = Producers.of(self.batches())
+        return before - self.end_offset
+
+    def read(self, offset: int, max_bytes: int, *, below: int | None = None) -> list[Buffer]:
         """Whole batches from the one that has `offset` on, about `max_bytes` of them, at least one if there is one.
+
+        Args:
+            offset: where to begin.
+            max_bytes: how much.
+            below: where to end, for readers of what is stable only; None: at the end.
 
         Raises:
             BrokerError: OFFSET_OUT_OF_RANGE.
@@ -224,12 +289,13 @@ class PartitionLog:
         if not self.start_offset <= offset <= self.end_offset:
             raise broker_error("OFFSET_OUT_OF_RANGE", f"{offset} is not in {self.start_offset} to {self.end_offset}")
         chunks: list[Buffer] = []
-        if offset == self.end_offset:
+        end = self.end_offset if below is None else below
+        if offset >= end:
             return chunks
         room = max_bytes
         for index in range(bisect_right(self._base_offsets, offset) - 1, len(self._stored)):
             stored = self._stored[index]
-            if chunks and stored.size > room:
+            if stored.base_offset >= end or (chunks and stored.size > room):
                 break
             chunks += (stored.stamp, stored.body)
             room -= stored.size
@@ -243,13 +309,22 @@ class PartitionLog:
         """The messages of magic 0 and 1, as they were stamped; wrappers are not unwrapped."""
         return [stored.message() for stored in self._stored if stored.is_message]
 
-    def records(self) -> list[Record]:
-        """Every record.
+    def records(self, *, only_committed: bool = False) -> list[Record]:
+        """Every record, but for transactions' markers; or those that a reader with `isolation.level=read_committed` is given.
 
         Raises:
             ProtocolError: records that do not agree with their batch's header: a client's bug that the header check let pass.
         """
-        return [record for stored in self._stored for record in stored.check()]
+        return [record for stored in self._stored if self._is_shown(stored, only_committed=only_committed) for record in stored.check()]
+
+    def _is_shown(self, stored: _Stored, *, only_committed: bool) -> bool:
+        if stored.is_message:
+            return True
+        batch = stored.batch()
+        if batch.is_control or not only_committed:
+            return not batch.is_control
+        aborted = self.producers.aborted_within(stored.base_offset, stored.last_offset + 1) if batch.is_transactional else ()
+        return stored.last_offset < self.last_stable_offset and all(one.producer_id != batch.producer_id for one in aborted)
 
     def first_since(self, timestamp_ms: int) -> Stamped | None:
         """The first record that is not older than `timestamp_ms`."""
@@ -265,32 +340,3 @@ class PartitionLog:
         if not self._stored:
             return None
         return self.first_since(max(stored.max_timestamp for stored in self._stored))
-
-
-def _with_append_time(batch: RecordBatch, now_ms: int) -> bytearray:
-    """A batch from its magic on, with the broker's time and the CRC made anew (Kafka's DefaultRecordBatch.setMaxTimestamp)."""
-    raw = bytearray(batch.raw)
-    _ATTRIBUTES.pack_into(raw, _CRC_END, batch.attributes | _LOG_APPEND_TIME)
-    _TIMESTAMP.pack_into(raw, _MAX_TIMESTAMP_AT, now_ms)
-    _CRC.pack_into(raw, _CRC_AT, crc32c(memoryview(raw)[_CRC_END:]))
-    del raw[:_MAGIC_AT]
-    return raw
-
-
-def _stamped_message(sent: Message, records: Sequence[Record], base_offset: int, append_time_ms: int | None) -> Buffer:
-    """A message with the offset that it has in the log, and the broker's time if it has one (Kafka's LogValidator)."""
-    last_offset = base_offset + len(records) - 1
-    stamps = append_time_ms is not None and sent.magic > 0
-    timestamp, attributes = (append_time_ms or 0, LOG_APPEND_TIME) if stamps else (sent.timestamp_ms, 0)
-    if sent.compression is Compression.NONE:
-        if not stamps:
-            return _OFFSET.pack(last_offset) + bytes(sent.raw[_OFFSET.size :])
-        [record] = records
-        return message(sent.magic, last_offset, timestamp, record.key, record.value, attributes)
-    if sent.magic and not stamps and [record.offset - records[0].offset for record in records] == list(range(len(records))):
-        return _OFFSET.pack(last_offset) + bytes(sent.raw[_OFFSET.size :])
-    first = 0 if sent.magic else base_offset
-    inner = b"".join(
-        message(sent.magic, first + number, record.timestamp_ms, record.key, record.value) for number, record in enumerate(records)
-    )
-    return wrapper(sent.magic, sent.compression, inner, last_offset, timestamp, attributes=attributes)

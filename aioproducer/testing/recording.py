@@ -27,6 +27,7 @@ from aioproducer.config import ProducerConfig
 from aioproducer.errors import (
     BrokerError,
     DeliveryError,
+    KafkaError,
     MetadataTimeout,
     Persisted,
     ProducerClosed,
@@ -38,6 +39,7 @@ from aioproducer.model import Acks, FlushSummary, Headers, Record, RecordMetadat
 from aioproducer.records.record_batch import encode_headers, size_limit
 from aioproducer.serializers import adapt, serialize
 from aioproducer.testing.recorded import RecordedBatch, RecordedDeliveries, RecordedDelivery, RecordedFromThread, RecordedSend
+from aioproducer.testing.recorded_transactions import TRANSACTION_METHODS, RecordedTransactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,10 +57,10 @@ else:
     V = TypeVar("V")
 
 _MAX_TIMESTAMP: Final = 2**63 - 1
-_METHODS: Final = ("start", "send", "send_nowait", "send_many", "send_batch", "partitions_for", "flush", "stop")
+_METHODS: Final = ("start", "send", "send_nowait", "send_many", "send_batch", "partitions_for", "flush", "stop", *TRANSACTION_METHODS)
 
 
-class RecordingProducer(Generic[K, V]):
+class RecordingProducer(RecordedTransactions, Generic[K, V]):
     """Stands in for a `Producer` in unit tests of code that sends.
 
     Args:
@@ -69,8 +71,9 @@ class RecordingProducer(Generic[K, V]):
         seams: what else a `Producer` takes (`dialer`, `resolver`), without effect; and options.
 
     Attributes:
-        history: what was sent, as `RecordedSend`, in call order, acknowledged or not.
+        history: what was sent, as `RecordedSend`, in call order, acknowledged or not; of transactions those that were committed.
         config: the options.
+        uncommitted, offsets, commits and more: of `RecordedTransactions`.
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class RecordingProducer(Generic[K, V]):
         resolver: object = None,  # noqa: ARG002
         **options: Any,
     ) -> None:
+        super().__init__()
         self.config = ProducerConfig.of(config, options)
         self.history: list[RecordedSend] = []
         self._serialize_key = adapt(self.config.key_serializer)
@@ -134,11 +138,13 @@ class RecordingProducer(Generic[K, V]):
         delivery = self._pending.popleft()
         if isinstance(cause, DeliveryError):
             delivery.settle(cause)
+            self._on_failed(cause)
             return True
         reason = str(cause) if isinstance(cause, BrokerError) else f"{type(cause).__name__}: {cause}"
         failure = DeliveryError(reason, delivery.sent.topic, delivery.sent.partition, persisted, 1)
         failure.__cause__ = cause
         delivery.settle(failure)
+        self._on_failed(failure)
         return True
 
     def raise_on(self, method: str, error: BaseException | None, *, times: int | None = None) -> None:
@@ -250,6 +256,7 @@ class RecordingProducer(Generic[K, V]):
         """Record what a batch holds. UsageError: it is empty or was sent before."""
         self._raise("send_batch")
         self._check()
+        self._check_send()
         if batch.is_sent or not len(batch):
             raise UsageError(f"{batch!r} {'was sent' if batch.is_sent else 'is empty'}; it is sent once, with records in it")
         batch.is_sent = True
@@ -281,9 +288,11 @@ class RecordingProducer(Generic[K, V]):
         return FlushSummary(done, 0, 0)
 
     async def stop(self) -> None:
-        """Acknowledge what is pending; nothing is taken from now on. Safe twice, and before `start`."""
+        """Abort an open transaction, acknowledge what is pending; nothing is taken from now on. Safe twice, and before `start`."""
         self._raise("stop")
         if self._state == "running":
+            if self.in_transaction:
+                await self.abort_transaction()
             while self.complete_next():
                 pass
             self._state = "stopped"
@@ -339,17 +348,27 @@ class RecordingProducer(Generic[K, V]):
 
     def _take(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> RecordedDelivery:
         self._check()
-        return self._record(self._checked(topic, value, key, partition, timestamp_ms, headers)[0])
+        self._check_send()
+        try:
+            return self._record(self._checked(topic, value, key, partition, timestamp_ms, headers)[0])
+        except KafkaError as error:
+            self._on_refused(topic, error)
+            raise
 
     def _record(self, sent: RecordedSend) -> RecordedDelivery:
         assert self._loop is not None
         delivery = RecordedDelivery(self._loop, sent, self._tell)
-        self.history.append(sent)
+        (self.uncommitted if self.in_transaction else self.history).append(sent)
         self._pending.append(delivery)
         if self._auto_complete and not self._is_completing:
             self._is_completing = True
             self._loop.call_soon(self._complete)
         return delivery
+
+    def _take_pending(self) -> list[RecordedDelivery]:
+        pending = list(self._pending)
+        self._pending.clear()
+        return pending
 
     def _tell(self, error: DeliveryError) -> None:
         """A record failed and nobody looked."""

@@ -121,8 +121,8 @@ class Trouble:
         """A decorator: let a function of the request and its `Context`, plain or a coroutine, answer.
 
         It returns an answer (`context.answer(...)`), `context.PASS` for the usual one, or `context.DISCONNECT`. What it raises
-        resets the connection, and is raised again by `assert_all_fired`. A request that the fake does not answer by itself can be
-        scripted too, if `wire` knows it; it is advertised from then on.
+        resets the connection, and is raised again by `assert_all_fired`. A request that the cluster's release does not speak can be
+        scripted too; it is advertised from then on.
 
         Args:
             api: the request, by Kafka's name.

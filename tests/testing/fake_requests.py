@@ -21,14 +21,21 @@ TIME = 1_700_000_000_000
 
 
 def batch(
-    *values: bytes | None, count: int | None = None, last_delta: int | None = None, attributes: int = 0, producer_id: int = -1
+    *values: bytes | None,
+    count: int | None = None,
+    last_delta: int | None = None,
+    attributes: int = 0,
+    producer_id: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
+    time: int = TIME,
 ) -> bytes:
-    """A sound batch, but for what is given; record n has timestamp TIME + n."""
+    """A sound batch, but for what is given; record n has timestamp `time` + n."""
     payload = b"".join(record(index, value) for index, value in enumerate(values))
     count = len(values) if count is None else count
     last_delta = count - 1 if last_delta is None else last_delta
-    end = TIME + len(values) - 1
-    tail = HEADER.pack(attributes, last_delta, TIME, end, producer_id, -1, -1, count) + payload
+    end = time + len(values) - 1
+    tail = HEADER.pack(attributes, last_delta, time, end, producer_id, epoch, sequence, count) + payload
     return struct.pack(">qiibI", 0, 9 + len(tail), -1, 2, crc32c(tail)) + tail
 
 

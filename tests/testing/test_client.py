@@ -50,7 +50,7 @@ async def test_version_is_the_highest_common_or_the_one_that_is_asked_for() -> N
 
 async def test_no_common_version() -> None:
     """A request that a broker does not know fails here, and is not sent."""
-    async with FakeCluster(memory=True) as cluster, connect(cluster) as client:
+    async with FakeCluster(memory=True, version="0.10.2") as cluster, connect(cluster) as client:
         with pytest.raises(ProtocolError, match="the broker speaks InitProducerId in no version"):
             await client.ask(ApiKey.INIT_PRODUCER_ID)
 

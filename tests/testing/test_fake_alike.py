@@ -10,9 +10,12 @@ import pytest
 from group_members import Consumer, fetched, named, offsets_of
 from test_admin import NOT_GROWN, NOT_MADE, growth, new_topic, resource
 from test_strictness import REFUSED
+from transaction_stories import STORIES as TRANSACTION_STORIES
+from transaction_stories import timed_out, zombies
+from transactional import Hand
 
 from aioproducer.errors import broker_error
-from aioproducer.testing import FakeCluster
+from aioproducer.testing import FakeCluster, KafkaServer
 from aioproducer.testing.client import WireClient
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
 
 ELSEWHERE = "it takes a second broker, or a leader that moved"
-NO_TRANSACTIONS = "the fake offers neither producer ids nor transactions, and says so"
 DIFFERENT = {  # of what is refused
     "a wrong leader": ELSEWHERE,
     "a fetch from another leader": ELSEWHERE,
@@ -35,7 +37,7 @@ DIFFERENT = {  # of what is refused
     "an epoch's end from another leader": ELSEWHERE,
     "an epoch's end with a stale epoch": ELSEWHERE,
     "a commit to who does not coordinate": ELSEWHERE,
-    "a transaction that nobody began": NO_TRANSACTIONS,
+    "a transaction at who does not coordinate": ELSEWHERE,
     "no records": "Kafka 4.3 never answers null records",
     "a batch cut off": "Kafka looks at whole batches only, and finds none: INVALID_RECORD",
     "a batch that says it is longer": "likewise",
@@ -60,13 +62,14 @@ class World:
         return made
 
     async def ready(self) -> None:
-        """Until groups are coordinated."""
+        """Until groups and transactions are coordinated."""
         await self.client.create_topic(self.name, 2, {"max.message.bytes": 1000})
         asking = self.consumer("ready")
         async with asyncio.timeout(30):
             while await asking.heartbeat(member_id="nobody") != "UNKNOWN_MEMBER_ID":
                 await self.client.ask(ApiKey.FIND_COORDINATOR, coordinator_keys=["any"])
                 await asyncio.sleep(0.05)
+        assert not await Hand(self.client, self.name, "ready").init()
 
     def close(self) -> None:
         for consumer in self._consumers:
@@ -213,7 +216,7 @@ def _renamed(topic: Any, names: dict[str, str]) -> Any:
     return type(topic)(**{**fields, "name": names.get(topic.name, topic.name)})
 
 
-STORIES = (joining, refused_members, rebalancing, fencing, offsets, administration)
+STORIES = (joining, refused_members, rebalancing, fencing, offsets, administration, *TRANSACTION_STORIES)
 
 
 async def told(servers: str, story: Callable[[World], AsyncIterator[object]]) -> list[object]:
@@ -230,6 +233,16 @@ async def test_both_tell_the_same_story(kafka_server: ServerThread, story: Calla
     """Chapter by chapter."""
     async with FakeCluster() as cluster:
         assert await told(cluster.bootstrap_servers, story) == await told(kafka_server.bootstrap_servers, story)
+
+
+async def test_both_change_the_version_of_transactions_in_mid_life() -> None:
+    """What the level of `transaction.version` decides, at 1 and then at 2."""
+    async with KafkaServer(features={"transaction.version": 1}) as kafka, FakeCluster(transaction_version=1) as cluster:
+        for story in (zombies, timed_out):
+            assert await told(cluster.bootstrap_servers, story) == await told(kafka.bootstrap_servers, story)
+        cluster.transaction_version = 2
+        await kafka.set_feature("transaction.version", 2)
+        assert await told(cluster.bootstrap_servers, zombies) == await told(kafka.bootstrap_servers, zombies)
 
 
 async def test_both_refuse_the_same(kafka_server: ServerThread) -> None:

@@ -12,6 +12,7 @@ from aioproducer.errors import ConnectionLost
 from aioproducer.model import Compression
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.client import WireClient
+from aioproducer.testing.handlers import HANDLERS
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 
@@ -148,10 +149,14 @@ async def test_acks_0_is_not_answered(cluster: FakeCluster, kafka: WireClient) -
 
 
 async def test_refusals_of_a_whole_request(cluster: FakeCluster, kafka: WireClient) -> None:
-    """Acks that are none, a transaction that nobody began."""
+    """Acks that are none."""
     assert (await produce(kafka, batch(b"a"), acks=2)).error_code == 21
-    assert (await produce(kafka, batch(b"a"), transactional_id="tx")).error_code == 48
     assert cluster.values("orders") == []
+
+
+async def test_every_request_that_we_know_is_answered() -> None:
+    """Scripted or not."""
+    assert HANDLERS.keys() == set(ApiKey)
 
 
 async def test_a_partition_twice_in_a_request_is_a_violation(cluster: FakeCluster, kafka: WireClient) -> None:

@@ -119,14 +119,15 @@ async def test_a_handler_that_raises_is_told_twice(cluster: FakeCluster, asynchr
         cluster.assert_all_fired()
 
 
-async def test_a_request_that_the_fake_lacks_can_be_scripted() -> None:
-    """It is advertised then; unscripted it is a violation, as it is for a broker that lacks it."""
-    async with FakeCluster(memory=True) as cluster, client(cluster) as kafka:
-        cluster.on("InitProducerId", keep=False)(lambda request, context: context.answer(producer_id=7))
-        assert (await kafka.ask(ApiKey.INIT_PRODUCER_ID, transactional_id=None, transaction_timeout_ms=1)).producer_id == 7
-        with pytest.raises(ConnectionLost):
+async def test_a_request_that_its_release_lacks_can_be_scripted() -> None:
+    """It is advertised then."""
+    async with FakeCluster(memory=True, version="0.10.2") as cluster, client(cluster) as kafka:
+        with pytest.raises(ProtocolError, match="in no version"):
             await kafka.ask(ApiKey.INIT_PRODUCER_ID, transactional_id=None, transaction_timeout_ms=1)
-        assert "nothing is scripted" in cluster.violations[0].what
+    async with FakeCluster(memory=True, version="0.10.2") as cluster:
+        cluster.on("InitProducerId")(lambda request, context: context.answer(producer_id=7))
+        async with client(cluster) as kafka:
+            assert (await kafka.ask(ApiKey.INIT_PRODUCER_ID, transactional_id=None, transaction_timeout_ms=1)).producer_id == 7
 
 
 @pytest.mark.parametrize("keep", [2, 6, 20])

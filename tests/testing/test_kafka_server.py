@@ -68,6 +68,24 @@ def test_other_clients_write_and_read(kafka_server: ServerThread) -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.asyncio
+async def test_features_have_the_levels_that_are_asked_for() -> None:
+    """In the beginning and later; a level that there is not is refused in the tool's words."""
+
+    async def level(kafka: KafkaServer) -> int:
+        async with WireClient(kafka.bootstrap_servers) as client:
+            told = await client.ask(ApiKey.API_VERSIONS, version=4, client_software_name="test", client_software_version="1")
+            return next(feature.max_version_level for feature in told.finalized_features if feature.name == "transaction.version")
+
+    async with KafkaServer(features={"transaction.version": 1}) as kafka:
+        assert await level(kafka) == 1
+        await kafka.set_feature("transaction.version", 2)
+        assert await level(kafka) == 2
+        with pytest.raises(KafkaServerFailed, match=r"(?s)transaction\.version to 7.*only supports versions 0-2"):
+            await kafka.set_feature("transaction.version", 7)
+
+
+@pytest.mark.integration
 def test_refusals_are_the_brokers_words(kafka_server: ServerThread) -> None:
     """A topic that exists, an option that does not, a topic that is not there: each is the broker's error, at once."""
     kafka_server.create_topic("once")

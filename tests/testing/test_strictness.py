@@ -82,6 +82,10 @@ def asked(key: ApiKey, **fields: Any) -> Ask:
     return lambda kafka: kafka.ask(key, **{"node": 1, **fields})
 
 
+def began(**fields: Any) -> Ask:
+    return asked(ApiKey.INIT_PRODUCER_ID, **{"transactional_id": "tx", "transaction_timeout_ms": 9000, **fields})
+
+
 REFUSED: dict[str, tuple[Ask, str | int]] = {
     # record batches
     "a bad CRC": (produced(changed(17, bytes(4))), "CORRUPT_MESSAGE"),
@@ -96,7 +100,17 @@ REFUSED: dict[str, tuple[Ask, str | int]] = {
     "two batches": (produced(GOOD + GOOD), "INVALID_RECORD"),
     "an unknown magic": (produced(changed(16, b"\x03")), "INVALID_RECORD"),
     "control records": (produced(batch(b"a", attributes=CONTROL)), "INVALID_RECORD"),
-    "a transaction that nobody began": (produced(batch(b"a", attributes=TRANSACTIONAL)), "INVALID_RECORD"),
+    "a transaction without its id": (
+        produced(batch(b"a", attributes=TRANSACTIONAL, producer_id=7, epoch=0, sequence=0)),
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    ),
+    "a transaction of nobody": (produced(batch(b"a", attributes=TRANSACTIONAL)), "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
+    "a transaction that nobody began": (
+        produced(batch(b"a", attributes=TRANSACTIONAL, producer_id=7, epoch=0, sequence=0), version=12, transactional_id="nobody"),
+        "INVALID_PRODUCER_ID_MAPPING",
+    ),
+    "a base offset": (produced(changed(0, struct.pack(">q", 5))), "INVALID_RECORD"),
+    "a producer without sequences": (produced(batch(b"a", producer_id=7, epoch=0)), "INVALID_RECORD"),
     "LogAppendTime of a client": (produced(batch(b"a", attributes=APPEND_TIME)), "INVALID_TIMESTAMP"),
     "zstd before version 7": (produced(batch(b"a", attributes=ZSTD), version=6), "UNSUPPORTED_COMPRESSION_TYPE"),
     "a batch too large": (produced(batch(b"x" * 2000)), "MESSAGE_TOO_LARGE"),
@@ -124,11 +138,22 @@ REFUSED: dict[str, tuple[Ask, str | int]] = {
     "a commit of a stranger": (committed(generation_id_or_member_epoch=5, member_id="m", group_id="other"), "UNKNOWN_MEMBER_ID"),
     "a commit to who does not coordinate": (committed(node=2), "NOT_COORDINATOR"),
     "a heartbeat of a stranger": (asked(ApiKey.HEARTBEAT, group_id="g", member_id="m"), "UNKNOWN_MEMBER_ID"),
+    # transactions
+    "a producer id without an epoch": (asked(ApiKey.INIT_PRODUCER_ID, transaction_timeout_ms=1, producer_id=5), "INVALID_REQUEST"),
+    "a nameless transactional id": (began(transactional_id=""), "INVALID_REQUEST"),
+    "a time-out of a transaction that is too long": (began(transaction_timeout_ms=900_001), "INVALID_TRANSACTION_TIMEOUT"),
+    "a transaction without time": (began(transaction_timeout_ms=0), "INVALID_TRANSACTION_TIMEOUT"),
+    "a transaction of a stranger that ends": (asked(ApiKey.END_TXN, transactional_id="nobody"), "INVALID_PRODUCER_ID_MAPPING"),
+    "a stranger's group in a transaction": (
+        asked(ApiKey.ADD_OFFSETS_TO_TXN, transactional_id="nobody", group_id="g"),
+        "INVALID_PRODUCER_ID_MAPPING",
+    ),
+    "a transaction at who does not coordinate": (began(node=2), "NOT_COORDINATOR"),
     "a member of no group": (asked(ApiKey.JOIN_GROUP, group_id="", session_timeout_ms=6000), "INVALID_GROUP_ID"),
 }
 
 HUNG_UP_ON: dict[str, tuple[Ask, str]] = {
-    "an unknown version": (asked(ApiKey.INIT_PRODUCER_ID, version=0), "request 22 in version 0"),
+    "what brokers ask each other": (asked(ApiKey.ADD_PARTITIONS_TO_TXN, version=4), "is for brokers"),
     "a version that Kafka gave up": (asked(ApiKey.PRODUCE, version=2, topics=[]), "request 0 in version 2"),
     "a version to come": (asked(ApiKey.METADATA, version=13, topics=[]), "request 3 in version 13"),
     "a partition twice": (

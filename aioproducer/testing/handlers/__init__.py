@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aioproducer.testing.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     api_versions,
     create_partitions,
     create_topics,
     delete_topics,
     describe_configs,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
+    init_producer_id,
     join_group,
     leave_group,
     list_offsets,
@@ -22,21 +26,32 @@ from aioproducer.testing.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aioproducer.testing.handlers.handler import Handler
+    from aioproducer.wire.api import ApiKey
 
 __all__ = ["HANDLERS"]
 
-HANDLERS: Final = {
+HANDLERS: Final[Mapping[ApiKey, Handler]] = {
     module.HANDLER.key: module.HANDLER
     for module in (
+        add_offsets_to_txn,
+        add_partitions_to_txn,
         api_versions,
         create_partitions,
         create_topics,
         delete_topics,
         describe_configs,
+        end_txn,
         fetch,
         find_coordinator,
         heartbeat,
+        init_producer_id,
         join_group,
         leave_group,
         list_offsets,
@@ -46,5 +61,6 @@ HANDLERS: Final = {
         offset_for_leader_epoch,
         produce,
         sync_group,
+        txn_offset_commit,
     )
 }

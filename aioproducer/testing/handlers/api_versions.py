@@ -1,12 +1,13 @@
 """ApiVersions 0-4: what a broker speaks. An unsupported version is answered in version 0 with the range of ApiVersions alone (KIP-511).
 
-Deviation: no features.
+As in Kafka: a broker that speaks EndTxn 5 has the feature `transaction.version`, which is not told while its level is 0; what it
+supports is told from version 4 on, as older clients do not take a lowest level of 0 (KAFKA-17011). Deviation: no other feature.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import broker_error
 from aioproducer.testing.faults import Target
@@ -22,9 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = ["HANDLER", "unsupported"]
 
+_MESSAGE: Final = "ApiVersions.response"
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")  # ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN
 _FIRST_WITH_SOFTWARE: Final = 3
 _TARGET: Final = Target()
+_FEATURE: Final = "transaction.version"
+_FEATURE_LEVELS: Final = (0, 2)
+_WITH_EPOCHS: Final = 5  # EndTxn
+_WITH_LOWEST_0: Final = 4
 
 
 def unsupported(lowest: int, highest: int) -> Sequence[Buffer]:
@@ -47,7 +53,25 @@ def _answer(call: Call) -> None:
         message("ApiVersions.response.api_keys", api_key=key, min_version=lowest, max_version=highest)
         for key, (lowest, highest) in sorted(call.broker.versions.items())
     ]
-    call.reply(message("ApiVersions.response", error_code=code, api_keys=[] if code else ranges))
+    answer = message("ApiVersions.response", error_code=code, api_keys=[] if code else ranges)
+    if not code:
+        _tell_features(call, answer)
+    call.reply(answer)
+
+
+def _tell_features(call: Call, answer: Any) -> None:
+    """Which levels of transactions there are, and which is in use (KIP-584)."""
+    _, highest = call.broker.versions.get(ApiKey.END_TXN, (0, -1))
+    if highest < _WITH_EPOCHS:
+        return
+    low, high = _FEATURE_LEVELS
+    if call.version >= _WITH_LOWEST_0:
+        answer.supported_features = [message(f"{_MESSAGE}.supported_features", name=_FEATURE, min_version=low, max_version=high)]
+    level = call.cluster.transaction_version
+    answer.finalized_features_epoch = call.cluster.features_epoch
+    if level:
+        finalized = message(f"{_MESSAGE}.finalized_features", name=_FEATURE, max_version_level=level, min_version_level=level)
+        answer.finalized_features = [finalized]
 
 
 HANDLER: Final = Handler(ApiKey.API_VERSIONS, (0, 4), lambda _cluster, _request: (_TARGET,), _answer)

@@ -2,8 +2,9 @@
 
 As in Kafka: with less than `min_bytes` to give, and no error, it waits up to `max_wait_ms` for more; the first batch is given
 whatever its size; from version 12 on, NOT_LEADER_OR_FOLLOWER names the leader.
-Deviation: no fetch sessions (clients are told session 0, and go on with full fetches); high watermark, last stable offset and end
-of the log are the same; there is one log for all replicas, and only the leader gives it.
+With `isolation_level` 1 (read_committed) it gives what is below the last stable offset, and tells which of its transactions were aborted.
+Deviation: no fetch sessions (clients are told session 0, and go on with full fetches); high watermark and end of the log are the same;
+there is one log for all replicas, and only the leader gives it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["HANDLER"]
 
 _BY_ID: Final = 13
+_READ_COMMITTED: Final = 1
 _NOT_LEADER: Final = broker_error("NOT_LEADER_OR_FOLLOWER").code
 _NO_SESSION: Final = broker_error(70).code  # FETCH_SESSION_ID_NOT_FOUND
 _MESSAGE: Final = "Fetch.response"
@@ -97,11 +99,19 @@ def _partition(call: Call, place: Place, asked: Any, room: int) -> Any:
     try:
         partition = places.led(place, call.broker, by_id=call.version >= _BY_ID, epoch=asked.current_leader_epoch)
         log = partition.log
-        answer.high_watermark = answer.last_stable_offset = log.end_offset
+        answer.high_watermark = log.end_offset
+        answer.last_stable_offset = log.last_stable_offset
         answer.log_start_offset = log.start_offset
         answer.aborted_transactions = ()
+        is_committed = call.request.isolation_level == _READ_COMMITTED
         if room > 0:
-            answer.records = log.read(asked.fetch_offset, min(room, asked.partition_max_bytes))
+            below = log.last_stable_offset if is_committed else None
+            answer.records = log.read(asked.fetch_offset, min(room, asked.partition_max_bytes), below=below)
+        if is_committed and answer.records:
+            answer.aborted_transactions = [
+                message(f"{_MESSAGE}.responses.partitions.aborted_transactions", producer_id=one.producer_id, first_offset=one.first_offset)
+                for one in log.producers.aborted_within(asked.fetch_offset, log.last_stable_offset)
+            ]
     except BrokerError as error:
         answer.error_code = error.code
         if error.code == _NOT_LEADER:

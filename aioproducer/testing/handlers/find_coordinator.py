@@ -1,4 +1,4 @@
-"""FindCoordinator 0-6: the first broker that is known, or where `move_coordinator` put it. Deviation: there are no transactions behind it."""
+"""FindCoordinator 0-6, of groups and transactional ids: the first broker that is known, or where `move_coordinator` put it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """ListOffsets 1-9: the first and next offset, the first at or after a time, the one with the highest time (KIP-734).
 
+With `isolation_level` 1 (read_committed) the next offset is the last stable one, and nothing behind it is found.
 Deviation: nothing is in tiered storage, so the local log's first offset is the log's, and the last tiered one is -1.
 """
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["HANDLER"]
 
 _LATEST: Final = -1
+_READ_COMMITTED: Final = 1
 _EARLIEST: Final = frozenset({-2, -4})
 _NEWEST: Final = -3
 _NO_ID: Final = bytes(16)
@@ -57,21 +59,22 @@ def _partition(call: Call, name: str, asked: Any) -> Any:
         answer.error_code = error.code
         return answer
     answer.leader_epoch = partition.leader_epoch
-    answer.timestamp, answer.offset = _stamped(partition.log, asked.timestamp)
+    end = partition.log.last_stable_offset if call.request.isolation_level == _READ_COMMITTED else partition.log.end_offset
+    answer.timestamp, answer.offset = _stamped(partition.log, asked.timestamp, end)
     return answer
 
 
-def _stamped(log: PartitionLog, timestamp_ms: int) -> Stamped:
+def _stamped(log: PartitionLog, timestamp_ms: int, end: int) -> Stamped:
     found: Stamped | None = None
     if timestamp_ms == _LATEST:
-        found = Stamped(-1, log.end_offset)
-    elif timestamp_ms in _EARLIEST:
-        found = Stamped(-1, log.start_offset)
-    elif timestamp_ms == _NEWEST:
+        return Stamped(-1, end)
+    if timestamp_ms in _EARLIEST:
+        return Stamped(-1, log.start_offset)
+    if timestamp_ms == _NEWEST:
         found = log.newest()
     elif timestamp_ms >= 0:
         found = log.first_since(timestamp_ms)
-    return found or Stamped(-1, -1)
+    return found if found is not None and found.offset < end else Stamped(-1, -1)
 
 
 HANDLER: Final = Handler(ApiKey.LIST_OFFSETS, (1, 9), _targets, _answer)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import BrokerError, broker_error
-from aioproducer.testing.groups import Committed
 from aioproducer.testing.handlers import places
 from aioproducer.testing.handlers.coordinators import coordinated
 from aioproducer.testing.handlers.handler import Handler
+from aioproducer.testing.offsets import Committed
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 

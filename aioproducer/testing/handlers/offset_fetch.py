@@ -1,7 +1,8 @@
 """OffsetFetch 1-10: what groups committed; one group, from version 8 on several.
 
-As in Kafka: -1 where nothing is committed; null asks for all partitions that have an offset; from version 10 on, topics come by id.
-Deviation: no transactions, so that every offset is stable; who asks as a member is not checked.
+As in Kafka: -1 where nothing is committed; null asks for all partitions that have an offset; from version 10 on, topics come by id;
+who wants stable offsets (`require_stable`) gets UNSTABLE_OFFSET_COMMIT while a transaction that commits one has not ended.
+Deviation: who asks as a member is not checked.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import BrokerError, broker_error
-from aioproducer.testing.groups import Committed
 from aioproducer.testing.handlers.coordinators import WHOLE, coordinated
 from aioproducer.testing.handlers.handler import Handler
+from aioproducer.testing.offsets import Committed
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 
@@ -27,6 +28,7 @@ __all__ = ["HANDLER"]
 _SEVERAL: Final = 8
 _BY_ID: Final = 10
 _NOTHING: Final = Committed(-1)
+_UNSTABLE: Final = broker_error(88).code  # UNSTABLE_OFFSET_COMMIT
 _MESSAGE: Final = "OffsetFetch.response"
 
 
@@ -50,29 +52,34 @@ def _group(call: Call, group_id: str, asked: Any, path: str) -> tuple[int, list[
     except BrokerError as error:
         return error.code, []
     if asked is None:
-        return 0, [_topic(group, topic, topic.name, topic.topic_id, indexes, path) for topic, indexes in _all(call, group)]
+        return 0, [_topic(call, group, topic, topic.name, topic.topic_id, indexes, path) for topic, indexes in _all(call, group)]
     topics = []
     for wanted in asked:
         if call.version >= _BY_ID:
             topic = call.cluster.topics.identified(wanted.topic_id)
-            topics.append(_topic(group, topic, "", wanted.topic_id, wanted.partition_indexes, path))
+            topics.append(_topic(call, group, topic, "", wanted.topic_id, wanted.partition_indexes, path))
         else:
-            topics.append(_topic(group, call.cluster.topics.named(wanted.name), wanted.name, bytes(16), wanted.partition_indexes, path))
+            topic = call.cluster.topics.named(wanted.name)
+            topics.append(_topic(call, group, topic, wanted.name, bytes(16), wanted.partition_indexes, path))
     return 0, topics
 
 
 def _all(call: Call, group: Group) -> Iterator[tuple[Topic, list[int]]]:
     for topic in call.cluster.topics:
-        indexes = [index for topic_id, index in group.offsets if topic_id == topic.topic_id]
+        pending = group.pending if call.request.require_stable else ()
+        indexes = {index for topic_id, index in (*group.offsets, *pending) if topic_id == topic.topic_id}
         if indexes:
             yield topic, sorted(indexes)
 
 
-def _topic(group: Group, topic: Topic | None, name: str, topic_id: bytes, indexes: Any, path: str) -> Any:
-    code = broker_error("UNKNOWN_TOPIC_ID").code if topic is None and not name else 0
+def _topic(call: Call, group: Group, topic: Topic | None, name: str, topic_id: bytes, indexes: Any, path: str) -> Any:
+    unknown = broker_error("UNKNOWN_TOPIC_ID").code if topic is None and not name else 0
     partitions = []
     for index in indexes:
-        found = _NOTHING if topic is None else group.offsets.get((topic.topic_id, index), _NOTHING)
+        place = (b"" if topic is None else topic.topic_id, index)
+        is_unstable = call.request.require_stable and place in group.pending
+        code = _UNSTABLE if is_unstable else unknown
+        found = _NOTHING if is_unstable else group.offsets.get(place, _NOTHING)
         partitions.append(
             message(
                 f"{path}.topics.partitions",

@@ -1,26 +1,33 @@
 """Produce 0-13: one batch a partition, or before version 3 a message set, checked and appended.
 
 As in Kafka: acks=0 has no answer, and a failed one closes the connection; a partition's error stops no other; from version 10 on,
-NOT_LEADER_OR_FOLLOWER names the leader (KIP-951); from 13 on, topics come by id.
-Deviation: neither producer ids nor transactions are offered, and a batch that has one is refused as INVALID_RECORD; the same
-partition twice in one request closes the connection; acks=all asks no replica.
+NOT_LEADER_OR_FOLLOWER names the leader (KIP-951); from 13 on, topics come by id. What comes first of a transaction is verified with its
+coordinator, and up to version 11 has to be added there before (AddPartitionsToTxn); from 12 on it adds itself (KIP-890).
+Deviation: the same partition twice in one request closes the connection; acks=all asks no replica; CONCURRENT_TRANSACTIONS is answered
+at once, where Kafka tries for 100 ms by itself; transactions are verified whatever the release, where Kafka did not before 3.6.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import BrokerError, broker_error
 from aioproducer.model import Compression
+from aioproducer.records.record_batch import TRANSACTIONAL
 from aioproducer.testing.handlers import places
+from aioproducer.testing.handlers.coordinators import verified
 from aioproducer.testing.handlers.handler import Handler
 from aioproducer.testing.log import message_set, only_batch
+from aioproducer.testing.transactions import Holder
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from aioproducer.interfaces import Buffer
+    from aioproducer.records.reader import RecordBatch
     from aioproducer.testing.broker import Call
     from aioproducer.testing.cluster import FakeCluster
     from aioproducer.testing.faults import Rule, Target
@@ -29,9 +36,15 @@ if TYPE_CHECKING:
 
 __all__ = ["HANDLER"]
 
+_ALL: Final = -1
 _BY_ID: Final = 13
 _FIRST_WITH_BATCHES: Final = 3
 _WITH_ZSTD: Final = 7
+_MAGIC: Final = 2
+_MAGIC_AT: Final = 16
+_ATTRIBUTES_AT: Final = 22  # their lower byte
+_WITH_ABORTABLE: Final = 11
+_ADDS: Final = 12
 _NOT_LEADER: Final = broker_error("NOT_LEADER_OR_FOLLOWER").code
 _MESSAGE: Final = "Produce.response"
 _NO_ID: Final = bytes(16)
@@ -73,9 +86,15 @@ def _refusal(request: Any) -> BrokerError | None:
     """Why nothing of a request is taken, if nothing is."""
     if request.acks not in {-1, 0, 1}:
         return broker_error("INVALID_REQUIRED_ACKS", f"acks is -1, 0 or 1, not {request.acks}")
-    if request.transactional_id is not None:
-        return broker_error("INVALID_TXN_STATE", "this fake offers no transactions")
+    sent = (partition.records or b"" for topic in request.topics for partition in topic.partitions)
+    if request.transactional_id is None and any(map(_is_transactional, sent)):
+        return broker_error("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "transactional records without a transactional id")
     return None
+
+
+def _is_transactional(records: Buffer) -> bool:
+    """Whether the first batch belongs to a transaction, by its bytes alone: nothing is checked yet."""
+    return len(records) > _ATTRIBUTES_AT and records[_MAGIC_AT] == _MAGIC and bool(records[_ATTRIBUTES_AT] & TRANSACTIONAL)
 
 
 def _partition(call: Call, place: Place, asked: Any, refusal: BrokerError | None) -> Any:
@@ -93,6 +112,9 @@ def _partition(call: Call, place: Place, asked: Any, refusal: BrokerError | None
         answer.error_message = error.message
     if rule is not None and not answer.error_code:
         _script(answer, rule, place)
+    if not answer.error_code and call.request.acks == _ALL and place.partition is not None:
+        log = place.partition.log
+        call.when_answered(partial(log.replicate, log.end_offset))
     if answer.error_code == _NOT_LEADER and rule is None:  # versions below 10 have no field for it
         places.name_leader(answer, place.partition)
     return answer
@@ -121,7 +143,27 @@ def _append(call: Call, place: Place, records: Any) -> Appended:
     batch = only_batch(records)
     if batch.compression is Compression.ZSTD and call.version < _WITH_ZSTD:
         raise broker_error("UNSUPPORTED_COMPRESSION_TYPE", f"Produce requests with version {call.version} are not allowed to use ZStandard")
-    return partition.log.append(batch, leader_epoch=partition.leader_epoch, now_ms=call.cluster.now_ms())
+    is_verified = batch.is_transactional and call.request.transactional_id is not None and _verify(call, place, batch)
+    return partition.log.append(batch, leader_epoch=partition.leader_epoch, now_ms=call.cluster.now_ms(), is_verified=is_verified)
+
+
+def _verify(call: Call, place: Place, batch: RecordBatch) -> bool:
+    """Whether the transaction's coordinator was asked, and knows that the partition is in it (Kafka's ReplicaManager.handleProduceAppend)."""
+    if place.topic is None or place.partition is None or batch.producer_id < 0:
+        return False
+    adds = call.version >= _ADDS
+    if not place.partition.log.producers.must_verify(batch, bumps_epochs=adds):
+        return False
+    holder = Holder(batch.producer_id, batch.producer_epoch)
+    touched = (place.topic.topic_id, place.partition.index)
+    try:
+        verified(call.cluster, call.request.transactional_id, holder, touched, adds=adds, knows_abortable=call.version >= _WITH_ABORTABLE)
+    except BrokerError as error:
+        if error.name == "COORDINATOR_NOT_AVAILABLE" or (error.name == "CONCURRENT_TRANSACTIONS" and not adds):
+            told = f"Unable to verify the partition has been added to the transaction. Underlying error: {error.name}"
+            raise broker_error("NOT_ENOUGH_REPLICAS", told) from error
+        raise
+    return True
 
 
 HANDLER: Final = Handler(ApiKey.PRODUCE, (0, 13), _targets, _answer)

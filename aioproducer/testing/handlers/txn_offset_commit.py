@@ -1,0 +1,96 @@
+"""TxnOffsetCommit 0-5: offsets that a transaction commits with its records, at the group's coordinator; they are seen once it has ended.
+
+As in Kafka: who names a member is checked as in OffsetCommit; a partition that is not there is refused alone. Up to version 4 the group
+has to be in the transaction (AddOffsetsToTxn), from version 5 on it is put there (KIP-890).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.errors import BrokerError, broker_error
+from aioproducer.testing.handlers import places
+from aioproducer.testing.handlers.coordinators import coordinated, verified
+from aioproducer.testing.handlers.handler import Handler
+from aioproducer.testing.offsets import Committed
+from aioproducer.testing.transactions import Holder
+from aioproducer.wire.api import ApiKey
+from aioproducer.wire.schema import message
+
+if TYPE_CHECKING:
+    from aioproducer.testing.broker import Call
+    from aioproducer.testing.cluster import FakeCluster
+    from aioproducer.testing.faults import Target
+    from aioproducer.testing.groups import Group
+
+__all__ = ["HANDLER"]
+
+_ADDS: Final = 5
+_WITH_ABORTABLE: Final = 4
+_LONGEST_METADATA: Final = 4096  # Kafka's offset.metadata.max.bytes
+_MESSAGE: Final = "TxnOffsetCommit.response"
+_NO_ID: Final = bytes(16)
+
+
+def _targets(cluster: FakeCluster, request: Any) -> list[Target]:
+    return [
+        places.find(cluster, topic.name, _NO_ID, asked.partition_index, by_id=False).target
+        for topic in request.topics
+        for asked in topic.partitions
+    ]
+
+
+def _answer(call: Call) -> None:
+    group: Group | None = None
+    code = 0
+    try:
+        group = _group(call)
+    except BrokerError as error:
+        code = error.code
+    topics = []
+    for topic in call.request.topics:
+        answers = [
+            message(
+                f"{_MESSAGE}.topics.partitions", partition_index=asked.partition_index, error_code=_keep(call, group, code, topic, asked)
+            )
+            for asked in topic.partitions
+        ]
+        topics.append(message(f"{_MESSAGE}.topics", name=topic.name, partitions=answers))
+    call.reply(message(_MESSAGE, topics=topics))
+
+
+def _group(call: Call) -> Group:
+    """The group, if its offsets may be committed in the request's transaction."""
+    request = call.request
+    group = coordinated(call, request.group_id)
+    holder = Holder(request.producer_id, request.producer_epoch)
+    verified(
+        call.cluster,
+        request.transactional_id,
+        holder,
+        request.group_id,
+        adds=call.version >= _ADDS,
+        knows_abortable=call.version >= _WITH_ABORTABLE,
+    )
+    group.check_transactional_commit(request.member_id, request.group_instance_id, request.generation_id)
+    return group
+
+
+def _keep(call: Call, group: Group | None, code: int, topic: Any, asked: Any) -> int:
+    """Keep one partition's offset until the transaction ends; an error's number instead."""
+    place = places.find(call.cluster, topic.name, _NO_ID, asked.partition_index, by_id=False)
+    scripted = call.code(place.target)
+    if scripted:
+        return scripted
+    if place.topic is None or place.partition is None:
+        return broker_error("UNKNOWN_TOPIC_OR_PARTITION").code
+    if code or group is None:
+        return code
+    if len((asked.committed_metadata or "").encode()) > _LONGEST_METADATA:
+        return broker_error("OFFSET_METADATA_TOO_LARGE").code
+    kept = Committed(asked.committed_offset, asked.committed_leader_epoch, asked.committed_metadata or "")
+    group.pending.add(call.request.producer_id, (place.topic.topic_id, asked.partition_index), kept)
+    return 0
+
+
+HANDLER: Final = Handler(ApiKey.TXN_OFFSET_COMMIT, (0, 5), _targets, _answer)

@@ -1,0 +1,202 @@
+"""The transactions of a `RecordingProducer`: what a transaction's records and offsets are until it is committed, and no longer.
+
+As Java's `MockProducer`: `history` has what was committed, `uncommitted` what is open; an abort drops it. Calls out of place are refused
+as by `Producer`. Knows nothing of coordinators, epochs or time: `fence` and `raise_on` say what would go wrong.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.errors import (
+    DeliveryError,
+    KafkaError,
+    Persisted,
+    ProducerFenced,
+    RecordTooLarge,
+    SendTimeout,
+    TransactionAbortable,
+    TransactionAborted,
+    TransactionError,
+    TransactionMisuse,
+    UsageError,
+)
+from aioproducer.offsets import read_group, read_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from types import TracebackType
+
+    from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata
+    from aioproducer.testing.recorded import RecordedDelivery, RecordedSend
+
+__all__ = ["TRANSACTION_METHODS", "RecordedScope", "RecordedTransactions"]
+
+TRANSACTION_METHODS: Final = ("begin_transaction", "commit_transaction", "abort_transaction", "send_offsets_to_transaction")
+_READY: Final = "has no transaction open: call begin_transaction()"
+_OPEN: Final = "has a transaction open"
+_FAILED: Final = "has a transaction that can only be aborted: call abort_transaction()"
+_MISSING: Final = (RecordTooLarge, SendTimeout)
+
+
+class RecordedTransactions:
+    """What a recording producer has of transactions.
+
+    Attributes:
+        history: what was committed, or sent without transactions.
+        uncommitted: what the open transaction has sent.
+        offsets: what was committed by `send_offsets_to_transaction`: group and offsets, in the order of the calls.
+        uncommitted_offsets: those of the open transaction.
+        commits, aborts: how many transactions ended so.
+    """
+
+    config: Any  # a ProducerConfig
+    history: list[RecordedSend]
+    flush: Callable[[], Awaitable[object]]
+
+    def __init__(self) -> None:
+        self.uncommitted: list[RecordedSend] = []
+        self.offsets: list[tuple[ConsumerGroupMetadata, dict[tuple[str, int], OffsetAndMetadata]]] = []
+        self.uncommitted_offsets: list[tuple[ConsumerGroupMetadata, dict[tuple[str, int], OffsetAndMetadata]]] = []
+        self.commits = self.aborts = 0
+        self._transaction = _READY
+        self._transaction_error: TransactionError | None = None
+
+    # --- what the test does
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether one is open."""
+        return self._transaction != _READY
+
+    def fence(self) -> None:
+        """A newer producer has its transactional_id from now on: whatever it calls raises ProducerFenced, what is open is dropped."""
+        self._transaction_error = ProducerFenced("another producer has this transactional_id")
+        self._drop()
+
+    # --- the face
+
+    def transaction(self) -> RecordedScope:
+        """`async with producer.transaction():` the end of the body commits, whatever leaves it aborts."""
+        self._check_transactional()
+        return RecordedScope(self)
+
+    async def begin_transaction(self) -> None:
+        """Open a transaction. TransactionMisuse: one is open."""
+        self._enter("begin_transaction", _READY)
+        self._transaction = _OPEN
+
+    async def commit_transaction(self) -> None:
+        """Acknowledge what is pending; then what the transaction sent is in `history`. TransactionAbortable: a record of it failed."""
+        self._enter("commit_transaction", _OPEN)
+        await self.flush()
+        self._refuse("commit_transaction()", (_OPEN,))
+        self.history += self.uncommitted
+        self.offsets += self.uncommitted_offsets
+        self.commits += 1
+        self._close()
+
+    async def abort_transaction(self) -> None:
+        """What the transaction sent is forgotten; what of it is pending fails."""
+        self._enter("abort_transaction", _OPEN, _FAILED)
+        self._transaction_error = None
+        self._drop()
+        self.aborts += 1
+
+    async def send_offsets_to_transaction(self, offsets: Any, group: Any) -> None:
+        """They are in `offsets` once the transaction is committed. UsageError: these are no offsets, or no group."""
+        self._raise("send_offsets_to_transaction")
+        self._check_transactional()
+        read = read_group(group), read_offsets(offsets)
+        self._refuse("send_offsets_to_transaction()", (_OPEN,))
+        if read[1]:
+            self.uncommitted_offsets.append(read)
+
+    # --- how
+
+    def _raise(self, method: str) -> None:
+        raise NotImplementedError
+
+    def _check(self) -> None:
+        raise NotImplementedError
+
+    def _take_pending(self) -> list[RecordedDelivery]:
+        raise NotImplementedError
+
+    def _check_transactional(self) -> None:
+        self._check()
+        if self.config.transactional_id is None:
+            raise UsageError("transactions need a name that outlives this producer: give it transactional_id")
+
+    def _enter(self, method: str, *states: str) -> None:
+        self._raise(method)
+        self._check_transactional()
+        self._refuse(f"{method}()", states)
+
+    def _refuse(self, call: str, states: tuple[str, ...]) -> None:
+        error = self._transaction_error
+        if error is not None and (isinstance(error, ProducerFenced) or (self._transaction not in states and _OPEN in states)):
+            raise error.again()
+        if self._transaction not in states:
+            raise TransactionMisuse(f"{call} has no place here: the producer {self._transaction}")
+
+    def _check_send(self) -> None:
+        if self.config.transactional_id is not None:
+            self._refuse("send()", (_OPEN,))
+
+    def _on_refused(self, topic: Any, error: KafkaError) -> None:
+        """A record was refused: it is missing in the open transaction."""
+        if isinstance(error, _MISSING):
+            self._spoil(error, repr(topic))
+
+    def _on_failed(self, error: DeliveryError) -> None:
+        self._spoil(error.__cause__ or error, f"{error.topic}-{error.partition}")
+
+    def _spoil(self, cause: BaseException, where: str) -> None:
+        if self._transaction == _OPEN:
+            self._transaction = _FAILED
+            self._transaction_error = TransactionAbortable(f"a record of the transaction was not sent for {where}: {cause}")
+            self._transaction_error.__cause__ = cause
+
+    def _drop(self) -> None:
+        aborted = TransactionAborted("the transaction was aborted")
+        self._close()
+        for delivery in self._take_pending():
+            failure = DeliveryError(str(aborted), delivery.sent.topic, delivery.sent.partition, Persisted.NO, 0)
+            failure.__cause__ = aborted
+            delivery.settle(failure)
+
+    def _close(self) -> None:
+        self._transaction = _READY
+        self.uncommitted = []
+        self.uncommitted_offsets = []
+
+
+class RecordedScope:
+    """One transaction, for `async with`."""
+
+    def __init__(self, producer: RecordedTransactions) -> None:
+        self._producer = producer
+        self._ended = 0
+
+    async def __aenter__(self) -> None:
+        await self._producer.begin_transaction()
+        self._ended = self._count()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._count() != self._ended or not self._producer.in_transaction:
+            if error is None and self._count() == self._ended:
+                await self._producer.commit_transaction()  # says why it is open no more
+            return
+        if error is not None:
+            await self._producer.abort_transaction()
+            return
+        try:
+            await self._producer.commit_transaction()
+        except BaseException:
+            if self._producer.in_transaction:
+                await self._producer.abort_transaction()
+            raise
+
+    def _count(self) -> int:
+        return self._producer.commits + self._producer.aborts

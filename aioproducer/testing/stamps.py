@@ -1,0 +1,76 @@
+"""What a broker writes into what it appends: offsets, its own time, the markers that end transactions.
+
+Record batches keep their bytes, but for LogAppendTime; of message sets (magic 0 and 1) a wrapper may be made anew. Knows no log.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+from crc32c import crc32c
+
+from aioproducer.model import Compression
+from aioproducer.records.control import ControlType, end_marker
+from aioproducer.records.message_set import LOG_APPEND_TIME, message, wrapper
+from aioproducer.records.record_batch import TRANSACTIONAL, encode_record, header
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioproducer.interfaces import Buffer
+    from aioproducer.records.message_set_reader import Message
+    from aioproducer.records.reader import Record, RecordBatch
+
+__all__ = ["marker", "with_append_time", "with_offsets"]
+
+_ATTRIBUTES: Final = struct.Struct(">h")
+_TIMESTAMP: Final = struct.Struct(">q")
+_CRC: Final = struct.Struct(">I")
+_OFFSET: Final = struct.Struct(">q")
+_MAGIC_AT: Final = 16
+_CRC_AT: Final = 17
+_CRC_END: Final = 21
+_MAX_TIMESTAMP_AT: Final = 35
+_LOG_APPEND_TIME: Final = 0x08
+_CONTROL: Final = 0x20
+
+
+def marker(
+    producer_id: int, epoch: int, *, is_abort: bool, coordinator_epoch: int, base_offset: int, leader_epoch: int, now_ms: int
+) -> bytes:
+    """A whole control batch that ends a transaction (Kafka's MemoryRecords.withEndTransactionMarker)."""
+    key, value = end_marker(ControlType.ABORT if is_abort else ControlType.COMMIT, coordinator_epoch)
+    payload = encode_record(0, 0, key, value, b"\0")
+    attributes = TRANSACTIONAL | _CONTROL
+    head = header(payload, 1, attributes, now_ms, now_ms, producer_id, epoch, base_offset=base_offset, leader_epoch=leader_epoch)
+    return head + payload
+
+
+def with_append_time(batch: RecordBatch, now_ms: int) -> bytearray:
+    """A batch from its magic on, with the broker's time and the CRC made anew (Kafka's DefaultRecordBatch.setMaxTimestamp)."""
+    raw = bytearray(batch.raw)
+    _ATTRIBUTES.pack_into(raw, _CRC_END, batch.attributes | _LOG_APPEND_TIME)
+    _TIMESTAMP.pack_into(raw, _MAX_TIMESTAMP_AT, now_ms)
+    _CRC.pack_into(raw, _CRC_AT, crc32c(memoryview(raw)[_CRC_END:]))
+    del raw[:_MAGIC_AT]
+    return raw
+
+
+def with_offsets(sent: Message, records: Sequence[Record], base_offset: int, append_time_ms: int | None) -> Buffer:
+    """A message with the offset that it has in the log, and the broker's time if it has one (Kafka's LogValidator)."""
+    last_offset = base_offset + len(records) - 1
+    stamps = append_time_ms is not None and sent.magic > 0
+    timestamp, attributes = (append_time_ms or 0, LOG_APPEND_TIME) if stamps else (sent.timestamp_ms, 0)
+    if sent.compression is Compression.NONE:
+        if not stamps:
+            return _OFFSET.pack(last_offset) + bytes(sent.raw[_OFFSET.size :])
+        [record] = records
+        return message(sent.magic, last_offset, timestamp, record.key, record.value, attributes)
+    if sent.magic and not stamps and [record.offset - records[0].offset for record in records] == list(range(len(records))):
+        return _OFFSET.pack(last_offset) + bytes(sent.raw[_OFFSET.size :])
+    first = 0 if sent.magic else base_offset
+    inner = b"".join(
+        message(sent.magic, first + number, record.timestamp_ms, record.key, record.value) for number, record in enumerate(records)
+    )
+    return wrapper(sent.magic, sent.compression, inner, last_offset, timestamp, attributes=attributes)

@@ -1,0 +1,459 @@
+"""Tests of `aioproducer.testing.transactions` and the requests about it, in time that jumps; test_fake_alike compares them with Kafka's."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from group_members import Consumer, fetched, named
+from transactional import Hand
+
+from aioproducer.errors import ConnectionLost
+from aioproducer.records.control import ControlType, control_record
+from aioproducer.testing import FakeCluster, run_jumping
+from aioproducer.testing.client import WireClient
+from aioproducer.testing.transactions import State
+from aioproducer.wire.api import ApiKey
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+WRONG_MEMBERS: dict[str, dict[str, object]] = {
+    "UNKNOWN_MEMBER_ID": {"member_id": "stranger", "group_instance_id": None},
+    "UNKNOWN_MEMBER_ID: of another instance": {"group_instance_id": "other"},
+    "FENCED_INSTANCE_ID": {"member_id": "stranger"},
+    "ILLEGAL_GENERATION": {"generation_id": 7},
+}
+STALE = "INVALID_PRODUCER_EPOCH"
+FENCED = "PRODUCER_FENCED"
+BUSY = "CONCURRENT_TRANSACTIONS"
+
+
+def play(story: Callable[[FakeCluster, Hand], Awaitable[None]], version: int = 2, release: str = "4.3", brokers: int = 1) -> None:
+    """Let a producer with the transactional id tx, which has not asked who it is, act on the topic orders with two partitions."""
+
+    async def main() -> None:
+        async with FakeCluster(brokers, memory=True, verify_records=True, version=release, transaction_version=version) as cluster:
+            cluster.create_topic("orders", 2)
+            async with WireClient(cluster.bootstrap_servers, dialer=cluster.network, timeout=1000) as client:
+                await story(cluster, Hand(client, "orders", "tx", version))
+            assert cluster.violations == []
+
+    run_jumping(main())
+
+
+# Who may write
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_second_producer_fences_the_first(version: int) -> None:
+    """It is told to wait while the first one's transaction is aborted; each of the two steps raises the epoch."""
+
+    async def story(cluster: FakeCluster, first: Hand) -> None:
+        second = Hand(first.client, "orders", "tx", version)
+        await first.init()
+        await first.add(0)
+        await first.write(b"a")
+        cluster.marker_delay = 0.5
+        assert [await second.init(retries=False) for _ in range(2)] == [BUSY, BUSY]
+        assert (cluster.transactions["tx"].state, cluster.log("orders", 0).last_stable_offset) == (State.PREPARE_ABORT, 0)
+        assert not await second.init()
+        assert (second.producer_id, second.epoch) == (first.producer_id, first.epoch + 2)
+        assert (cluster.values("orders"), cluster.values("orders", isolation="read_committed")) == ([b"a"], [])
+        assert [(await first.write(b"b", partition=partition))[0] for partition in range(2)] == [STALE, STALE]
+        assert (await first.add(0), await first.add_offsets("g")) == ({0: FENCED}, FENCED)
+        assert [(await first.end(commit=commit))[0] for commit in (True, False)] == [FENCED, FENCED]
+        assert await first.commit_offsets("g", {0: 1}) == {0: STALE}
+        await second.add(0)
+        assert (await second.write(b"c"))[0] == (await second.end(commit=True))[0] == ""
+
+    play(story, version)
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_old_requests_are_told_of_epochs(version: int) -> None:
+    """INVALID_PRODUCER_EPOCH, until the request knows PRODUCER_FENCED."""
+
+    async def story(_: FakeCluster, hand: Hand) -> None:
+        await hand.init()
+        await hand.init()
+        if version >= 3:  # before, it does not name who asks
+            stale = await hand.init(version=version, named=(hand.producer_id, 9))
+            assert stale == (FENCED if version >= 4 else STALE)
+        known = FENCED if version >= 2 else STALE
+        if version <= 4:
+            assert await hand.add_offsets("g", version=version, producer_epoch=0) == known
+        if version <= 3:
+            assert await hand.add(0, version=version, producer_epoch=0) == {0: known}
+        assert (await hand.end(commit=True, version=version, producer_epoch=0))[0] == known
+
+    play(story)
+
+
+def test_who_asks_without_a_name_leaves_no_epoch_to_ask_with() -> None:
+    """Only who named the last epoch may name it again, for an answer that was lost (KIP-360)."""
+
+    async def story(_cluster: FakeCluster, hand: Hand) -> None:
+        await hand.init()
+        first = (hand.producer_id, hand.epoch)
+        for _ in range(2):
+            assert (await hand.init(named=first), hand.epoch) == ("", 1)
+        await hand.init()
+        assert await hand.init(named=(hand.producer_id, 1)) == FENCED
+
+    play(story)
+
+
+def test_epochs_end() -> None:
+    """After 32766 there is another producer id; who asks again is told the same again."""
+
+    async def story(cluster: FakeCluster, hand: Hand) -> None:
+        await hand.init()
+        cluster.transactions["tx"].epoch = 32_765
+        await hand.init()
+        old = hand.producer_id, hand.epoch
+        assert old == (0, 32_766)
+        for _ in range(2):
+            assert not await hand.init(named=old)
+            assert (hand.producer_id, hand.epoch) == (1, 0)
+        assert await hand.init(named=(old[0], 32_765)) == FENCED
+        cluster.transactions["tx"].epoch = 32_766
+        assert await hand.init(named=(1, 5)) == "UNKNOWN_SERVER_ERROR"
+        assert not await hand.init()
+        assert (hand.producer_id, hand.epoch) == (2, 0)
+
+    play(story)
+
+
+@pytest.mark.parametrize("delay", [0, 1])
+def test_epochs_end_with_a_transaction(delay: float) -> None:
+    """Of version 2: the answer names the next producer id, and again to who asks again; the marker has the epoch that nobody gets."""
+
+    async def story(cluster: FakeCluster, hand: Hand) -> None:
+        await hand.init()
+        cluster.transactions["tx"].epoch = hand.epoch = 32_766
+        await hand.write(b"a")
+        cluster.marker_delay = delay
+        who = {"producer_id": hand.producer_id, "producer_epoch": hand.epoch}
+        assert await hand.end(commit=True) == ("", False, -32_766)
+        assert (hand.producer_id, hand.epoch) == (1, 0)
+        assert await hand.end(commit=True, **who) == ("", False, -32_766)
+        assert (await hand.end(commit=False, **who))[0] == "INVALID_TXN_STATE"
+        assert [batch.producer_epoch for batch in cluster.log("orders", 0).batches()] == [32_766, 32_767]
+        assert (await hand.write(b"b"))[0] == (await hand.end(commit=True))[0] == ""
+        await asyncio.sleep(delay)
+        assert cluster.values("orders", isolation="read_committed") == [b"a", b"b"]
+
+    play(story)
+
+
+def test_the_last_epoch_is_fenced_too() -> None:
+    """Of version 1: its owner cannot have the one after it, so the next producer has another id."""
+
+    async def story(cluster: FakeCluster, hand: Hand) -> None:
+        await hand.init()
+        cluster.transactions["tx"].epoch = hand.epoch = 32_766
+        await hand.add(0)
+        await hand.write(b"a")
+        second = Hand(hand.client, "orders", "tx", 1)
+        assert await second.init(retries=False) == BUSY
+        assert cluster.transactions["tx"].epoch == 32_767
+        assert not await second.init()
+        assert (second.producer_id, second.epoch) == (1, 0)
+        assert (await hand.write(b"b"))[0] == STALE
+
+    play(story, version=1)
+
+
+# How it ends
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_old_transaction_is_aborted(version: int) -> None:
+    """By the time-out that its producer named. The producer is fenced; in version 2 it may still abort, and go on, as Kafka has it."""
+
+    async def story(cluster: FakeCluster, hand: Hand) -> None:
+        await hand.init(transaction_timeout_ms=7000)
+        await hand.add(0)
+        await hand.write(b"a")
+        await asyncio.sleep(6.9)
+        assert cluster.transactions["tx"].state is State.ONGOING
+        await asyncio.sleep(0.2)
+        assert cluster.transactions["tx"].state is State.COMPLETE_ABORT
+        assert (await hand.write(b"b"))[0] == STALE
+        assert (await hand.end(commit=True))[0] == (FENCED if version == 1 else "INVALID_TXN_STATE")
+        assert cluster.values("orders", isolation="read_committed") == []
+        assert (await hand.end(commit=False)) == ((FENCED, True, 0) if version == 1 else ("", True, 1))
+        await hand.init()
+        assert hand.epoch == 2
+
+    play(story, version)
+
+
+def test_a_transaction_that_has_ended_is_not_aborted() -> None:
+    """Though its markers take longer than its time-out."""
+
+    async def story(cluster: FakeCluster, hand: Hand) -> None:
+        await hand.init(transaction_timeout_ms=1000)
+        await hand.write(b"a")
+        cluster.marker_delay = 5
+        await hand.end(commit=True)
+        await asyncio.sleep(10)
+        assert (cluster.transactions["tx"].state, cluster.transactions["tx"].epoch) == (State.COMPLETE_COMMIT, hand.epoch)
+        assert cluster.values("orders", isolation="read_committed") == [b"a"]
+
+    play(story)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_all_wait_for_markers(version: int) -> None:
+    """What is asked meanwhile is CONCURRENT_TRANSACTIONS, but for the other verdict."""
+
+    async def story(cluster: FakeCluster, hand: Hand) -> None:
+        await hand.init()
+        await hand.add(0)
+        await hand.write(b"a")
+        cluster.marker_delay = 5
+        before = {"producer_epoch": hand.epoch}
+        await hand.end(commit=True)
+        now = {"retries": False}
+        assert await hand.add(1, **now) == {1: BUSY}
+        assert await hand.add_offsets("g", **now) == await hand.init(**now) == BUSY
+        assert await hand.commit_offsets("g", {0: 1}, **now) == {0: BUSY}
+        assert (await hand.write(b"b", partition=1, **now))[0] == (BUSY if version > 1 else "NOT_ENOUGH_REPLICAS")
+        assert [(await hand.end(commit=commit, **before, **now))[0] for commit in (True, False)] == [BUSY, "INVALID_TXN_STATE"]
+        if version > 1:
+            assert (await hand.end(commit=True, **now))[0] == FENCED
+        assert cluster.values("orders", isolation="read_committed") == []
+        await asyncio.sleep(5)
+        assert cluster.values("orders", isolation="read_committed") == [b"a"]
+        assert (await hand.end(commit=True, **before))[0] == ""
+        assert await hand.add(1) == {1: ""}
+
+    play(story, version)
+
+
+def test_a_marker_says_how_it_ended() -> None:
+    """In a control batch that takes an offset, in each partition, and in no view of records."""
+
+    async def story(cluster: FakeCluster, hand: Hand) -> None:
+        await hand.init()
+        for commit in (True, False):
+            await hand.write(b"a")
+            await hand.end(commit=commit)
+        batches = cluster.log("orders", 0).batches()
+        kinds = [control_record(batch.records()[0]).type for batch in batches if batch.is_control]
+        assert kinds == [ControlType.COMMIT, ControlType.ABORT]
+        assert [batch.base_offset for batch in batches] == [0, 1, 2, 3]
+        assert [record.offset for record in cluster.records("orders", 0)] == [0, 2]
+        assert [record.offset for record in cluster.records("orders", 0, isolation="read_committed")] == [0]
+        await hand.write(b"b", partition=1)
+        await hand.end(commit=True)
+        assert cluster.end_offsets("orders") == {0: 4, 1: 2}
+        assert cluster.log("orders", 1).replicated == 2
+
+    play(story)
+
+
+def test_a_topic_may_be_gone_by_the_end() -> None:
+    """It gets no marker; the others do."""
+
+    async def story(cluster: FakeCluster, hand: Hand) -> None:
+        cluster.create_topic("gone")
+        await hand.init()
+        await hand.write(b"a", name="gone")
+        await hand.write(b"b", sequence=0)
+        cluster.delete_topic("gone")
+        assert (await hand.end(commit=True))[0] == ""
+        assert cluster.values("orders", isolation="read_committed") == [b"b"]
+
+    play(story)
+
+
+def test_no_timer_outlives_the_cluster() -> None:
+    """Neither of a transaction that is under way nor of markers to come."""
+
+    async def main() -> FakeCluster:
+        async with FakeCluster(memory=True) as cluster:
+            cluster.create_topic("orders", 2)
+            cluster.marker_delay = 100
+            async with WireClient(cluster.bootstrap_servers, dialer=cluster.network) as client:
+                for name in ("open", "ending"):
+                    hand = Hand(client, "orders", name)
+                    await hand.init()
+                    await hand.write(b"a")
+                await hand.end(commit=True)
+            assert all(cluster.transactions[name].timer for name in ("open", "ending"))
+        return cluster
+
+    cluster = run_jumping(main())
+    assert not any(cluster.transactions[name].timer for name in ("open", "ending"))
+
+
+# Where it is coordinated
+
+
+def test_a_coordinator_moves_with_its_state() -> None:
+    """The old one says that it is none; brokers that do not reach it cannot verify."""
+
+    async def story(cluster: FakeCluster, hand: Hand) -> None:
+        cluster.move_leader("orders", 1, to=1)
+        await hand.client.metadata()
+        await hand.init()
+        assert "tx" in cluster.transactions
+        await hand.write(b"a")
+        cluster.move_coordinator("tx", to=2)
+        found = await hand.client.ask(ApiKey.FIND_COORDINATOR, key_type=1, coordinator_keys=["tx"])
+        assert found.coordinators[0].node_id == 2
+        fields: dict[str, Any] = {"transactional_id": "tx", "producer_id": hand.producer_id, "producer_epoch": hand.epoch}
+        for key, more in (
+            (ApiKey.END_TXN, {"committed": True}),
+            (ApiKey.ADD_OFFSETS_TO_TXN, {"group_id": "g"}),
+            (ApiKey.INIT_PRODUCER_ID, {"transaction_timeout_ms": 9000}),
+        ):
+            assert named((await hand.client.ask(key, node=1, **fields, **more)).error_code) == "NOT_COORDINATOR"
+        assert (await hand.write(b"b"))[0] == ""
+        await cluster.brokers[2].stop(silently=True)
+        assert (await hand.write(b"c", partition=1))[0] == "NOT_ENOUGH_REPLICAS"
+        await cluster.brokers[2].start()
+        assert (await hand.write(b"c", partition=1))[0] == ""
+        assert not (await hand.client.ask(ApiKey.END_TXN, node=2, committed=True, **fields)).error_code
+
+    play(story, brokers=2)
+
+
+# What a group commits with it
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("commit", [True, False])
+def test_offsets_are_committed_with_it(version: int, *, commit: bool) -> None:
+    """Not before, and not if it is aborted; in version 1 the group has to be in the transaction."""
+
+    async def story(cluster: FakeCluster, hand: Hand) -> None:
+        await hand.init()
+        if version == 1:
+            assert await hand.commit_offsets("g", {0: 5}) == {0: "TRANSACTION_ABORTABLE"}
+            assert await hand.commit_offsets("g", {0: 5}, version=3) == {0: "INVALID_TXN_STATE"}
+            await hand.add_offsets("g")
+        assert await hand.commit_offsets("g", {0: 5, 1: 6}) == {0: "", 1: ""}
+        assert cluster.committed("g") == {}
+        await hand.end(commit=commit)
+        assert cluster.committed("g") == ({("orders", 0): 5, ("orders", 1): 6} if commit else {})
+
+    play(story, version)
+
+
+def test_who_wants_stable_offsets_waits() -> None:
+    """Until the transaction that commits one has ended; others are told what is there."""
+
+    async def story(cluster: FakeCluster, hand: Hand) -> None:
+        reader = Consumer(cluster.bootstrap_servers, cluster.network, group="g")
+
+        async def seen(topics: dict[str, list[int]] | None, *, stable: bool) -> dict[int, tuple[int, int]]:
+            answer = await fetched(reader, 8, topics=topics, require_stable=stable)
+            return {part.partition_index: (part.committed_offset, part.error_code) for one in answer.topics for part in one.partitions}
+
+        await hand.init()
+        await hand.commit_offsets("g", {0: 5})
+        unstable = {0: (-1, 88)}  # UNSTABLE_OFFSET_COMMIT
+        for topics in ({"orders": [0]}, None):
+            assert await seen(topics, stable=True) == unstable
+        assert (await seen({"orders": [0]}, stable=False), await seen(None, stable=False)) == ({0: (-1, 0)}, {})
+        await hand.end(commit=True)
+        assert await seen(None, stable=True) == {0: (5, 0)}
+        reader.client.close()
+
+    play(story)
+
+
+@pytest.mark.parametrize("wrong", WRONG_MEMBERS)
+def test_who_commits_as_a_member_is_one(wrong: str) -> None:
+    """Who names none may commit as well, as long as no generation begins."""
+
+    async def story(cluster: FakeCluster, hand: Hand) -> None:
+        member = Consumer(cluster.bootstrap_servers, cluster.network, group="g", instance="i")
+        await member.enter()
+        known = {"member_id": member.member_id, "generation_id": member.generation, "group_instance_id": "i"}
+        await hand.init()
+        assert await hand.commit_offsets("g", {0: 1}, **{**known, **WRONG_MEMBERS[wrong]}) == {0: wrong.split(":", maxsplit=1)[0]}
+        assert await hand.commit_offsets("g", {0: 1}, **known) == {0: ""}
+        assert await hand.commit_offsets("g", {0: 2}) == {0: ""}
+        member.client.close()
+
+    play(story)
+
+
+def test_offsets_that_are_refused() -> None:
+    """One partition alone, or all of a group that never was."""
+
+    async def story(cluster: FakeCluster, hand: Hand) -> None:
+        await hand.init()
+        assert await hand.commit_offsets("g", {0: 1, 7: 1}) == {0: "", 7: "UNKNOWN_TOPIC_OR_PARTITION"}
+        assert await hand.commit_offsets("g", {1: 1}, metadata="x" * 4097) == {1: "OFFSET_METADATA_TOO_LARGE"}
+        assert await hand.commit_offsets("new", {0: 1}, generation_id=1, member_id="m") == {0: "ILLEGAL_GENERATION"}
+        await hand.end(commit=True)
+        assert cluster.committed("g") == {("orders", 0): 1}
+
+    play(story)
+
+
+# What a test may ask for
+
+
+def test_each_request_can_be_made_to_fail() -> None:
+    """And is not carried out then."""
+
+    async def story(cluster: FakeCluster, hand: Hand) -> None:
+        cluster.fail("InitProducerId", "COORDINATOR_LOAD_IN_PROGRESS")
+        cluster.fail("InitProducerId", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
+        assert await hand.init() == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+        assert "tx" not in cluster.transactions
+        await hand.init()
+        cluster.fail("AddPartitionsToTxn", "TOPIC_AUTHORIZATION_FAILED", partition=1)
+        assert await hand.add(0, 1) == {0: "OPERATION_NOT_ATTEMPTED", 1: "TOPIC_AUTHORIZATION_FAILED"}
+        cluster.fail("AddOffsetsToTxn", "GROUP_AUTHORIZATION_FAILED")
+        assert await hand.add_offsets("g") == "GROUP_AUTHORIZATION_FAILED"
+        cluster.fail("TxnOffsetCommit", "UNKNOWN_TOPIC_OR_PARTITION", partition=0)
+        assert cluster.transactions["tx"].state is State.EMPTY
+        assert await hand.commit_offsets("g", {0: 1, 1: 2}) == {0: "UNKNOWN_TOPIC_OR_PARTITION", 1: ""}
+        cluster.fail("EndTxn", "TRANSACTION_ABORTABLE")
+        assert (await hand.end(commit=True))[0] == "TRANSACTION_ABORTABLE"
+        assert cluster.transactions["tx"].state is State.ONGOING
+        cluster.fail("EndTxn", disconnect="after")
+        with pytest.raises(ConnectionLost):
+            await hand.end(commit=True)
+        assert cluster.committed("g") == {("orders", 1): 2}
+        assert (await hand.end(commit=True))[0] == ""
+        cluster.assert_all_fired()
+
+    play(story)
+
+
+@pytest.mark.parametrize(("release", "level", "tells"), [("4.3", 2, 2), ("4.3", 1, 1), ("4.3", 0, None), ("4.0", 2, 2), ("3.9", 2, None)])
+def test_the_feature_is_named(release: str, level: int, tells: int | None) -> None:
+    """Where there is one; a level that changes makes the view newer."""
+
+    async def story(cluster: FakeCluster, hand: Hand) -> None:
+        async def features(version: int) -> tuple[dict[str, tuple[int, int]], dict[str, int], int]:
+            answer = await hand.client.ask(ApiKey.API_VERSIONS, version=version, client_software_name="test", client_software_version="1")
+            supported = {one.name: (one.min_version, one.max_version) for one in answer.supported_features}
+            finalized = {one.name: one.max_version_level for one in answer.finalized_features}
+            return supported, finalized, answer.finalized_features_epoch
+
+        supported, finalized, epoch = await features(4)
+        assert supported == ({} if release == "3.9" else {"transaction.version": (0, 2)})
+        assert finalized == ({} if tells is None else {"transaction.version": tells})
+        assert (await features(3))[:2] == ({}, finalized)
+        cluster.transaction_version = 1
+        assert (await features(4))[2] == (epoch if release == "3.9" else epoch + 1)
+
+    play(story, level, release)
+
+
+@pytest.mark.parametrize("level", [-1, 3])
+def test_no_other_level_is_taken(level: int) -> None:
+    """In the beginning or later."""
+    with pytest.raises(ValueError, match="0, 1 or 2"):
+        FakeCluster(transaction_version=level)
