@@ -49,6 +49,20 @@ def test_the_reference_of_options_is_up_to_date() -> None:
     assert (ROOT / "docs/reference/config.md").read_text(encoding="utf-8") == made["page"]()
 
 
+def test_the_tables_of_errors_are_up_to_date() -> None:
+    """docs/topics/delivery.md says what the verdicts are now: `python docs/topics/make_delivery.py`."""
+    made = runpy.run_path(str(ROOT / "docs/topics/make_delivery.py"))
+    text = (ROOT / "docs/topics/delivery.md").read_text(encoding="utf-8")
+    assert made["BEGIN"] in text
+    assert text == made["page"](text)
+
+
+def test_the_table_of_a_transactions_errors_is_up_to_date() -> None:
+    """docs/topics/transactions.md says what the table is now: `python docs/topics/make_transactions.py`."""
+    made = runpy.run_path(str(ROOT / "docs/topics/make_transactions.py"))
+    assert (ROOT / "docs/topics/transactions.md").read_text(encoding="utf-8") == made["page"]()
+
+
 def test_the_readme_names_every_example() -> None:
     """And each is named in a test that runs it."""
     examples = {path.stem for path in (ROOT / "examples").glob("*.py")}

@@ -414,11 +414,11 @@ class Accumulator:
             batch.cell.numbers.acknowledged(batch)
             self._look_at(batch.cell, batch.cell.numbers)
 
-    def renumber(self, batch: Batch) -> None:
+    def renumber(self, batch: Batch, *, is_fenced: bool) -> None:
         """Its broker will not take its number; it gets another one when all before it have ended."""
         numbers = batch.cell.numbers
         if numbers is not None:
-            numbers.lose(batch)
+            numbers.lose(batch, is_fenced=is_fenced)
             self._look_at(batch.cell, numbers)
 
     def _look_at(self, cell: Cell, numbers: Numbering) -> None:

@@ -46,7 +46,7 @@ def over(
     batch.may_be_written |= verdict.uncertain
     batch.spared += verdict.action is Action.AWAIT
     is_last = now >= batch.expires_at or (verdict.action in AGAIN and failures(batch) > retries)
-    return verdict._replace(action=Action.FAIL) if is_last and error is not None else verdict
+    return verdict._replace(action=Action.FAIL) if is_last and verdict.action is not Action.COMPLETE else verdict
 
 
 def failures(batch: Batch) -> int:
@@ -57,7 +57,7 @@ def failures(batch: Batch) -> int:
 def go_again(accumulator: Accumulator, batch: Batch, action: Action, retry_at: float) -> None:
     """Put a batch back in its place (one of `AGAIN`), not to be drained before `retry_at`; 0: at once."""
     if action in _ANEW:
-        accumulator.renumber(batch)
+        accumulator.renumber(batch, is_fenced=action is Action.NEW_ID)
     numbers = batch.cell.numbers
     if action is Action.NEW_ID and numbers is not None and numbers.granted == accumulator.granted:
         accumulator.lose_identity()  # unless another one is there already

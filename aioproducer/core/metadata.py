@@ -1,7 +1,7 @@
 """What is known of the cluster, and how answers change it.
 
-1. A partial answer changes only its topics; brokers and cluster id are the newest answer's (MET-03). Topics are taken one by one, so
-   that a large answer can be taken in between other work; what a topic was last told to be is an immutable value.
+1. A partial answer changes only its topics; brokers and cluster id are the newest answer's (MET-03). Topics are taken one by one, and
+   each in steps, so that a large answer can be taken in between other work; what a topic was last told to be is an immutable value.
 2. An older leader epoch of the same topic id is a stale broker's: the known leader stays (MET-07). A new topic id is a new topic;
    a broker that tells none, or no epoch that can be trusted, is older than them.
 3. An answer without brokers is a broker that is starting: nothing changes (MET-11). A broker without a usable address, or with two,
@@ -15,10 +15,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from aioproducer.core.steps import STRIDE, whole
 from aioproducer.errors import BrokerError, broker_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from aioproducer.core.steps import Steps
 
 __all__ = ["NO_ID", "Broker", "ClusterView", "PartitionView", "TopicView"]
 
@@ -52,12 +55,18 @@ class TopicView(NamedTuple):
     @property
     def is_settled(self) -> bool:
         """Whether every partition has a leader."""
-        return self.error is None and all(partition.leader >= 0 for partition in self.partitions)
+        return self.error is None and not whole(self.may_settle())
 
-    @property
-    def may_settle(self) -> bool:
+    def may_settle(self) -> Steps[bool]:
         """Whether asking again may help: a leader is missing, or the error passes."""
-        return self.error.retriable if self.error is not None else not self.is_settled
+        if self.error is not None:
+            return self.error.retriable
+        for at in range(0, len(self.partitions), STRIDE):
+            if at:
+                yield
+            if any(partition.leader < 0 for partition in self.partitions[at : at + STRIDE]):
+                return True
+        return False
 
 
 class ClusterView:
@@ -89,8 +98,20 @@ class ClusterView:
         self.cluster_id = answer.cluster_id or self.cluster_id
         return True
 
+    def take_broker(self, broker: Broker) -> bool:
+        """Take a broker that an answer named beside metadata: a coordinator. False: it has no address that can be dialled."""
+        if self.brokers.get(broker.node_id, ())[:3] == broker[:3]:
+            return True
+        found = _brokers([broker], {})
+        self.brokers = {**self.brokers, **found}
+        return bool(found)
+
     def take_topic(self, told: Any, *, has_epochs: bool = True) -> TopicView | None:
-        """Take one topic of an answer; the topic if something of it differs now.
+        """`taking`, at once."""
+        return whole(self.taking(told, has_epochs=has_epochs))
+
+    def taking(self, told: Any, *, has_epochs: bool = True) -> Steps[TopicView | None]:
+        """Take one topic of an answer; the topic if something of it differs now. It changes in the last step; until then nobody else may.
 
         Args:
             told: of a decoded answer, after `take_cluster`.
@@ -99,7 +120,7 @@ class ClusterView:
         if told.name is None:
             return None
         known = self.topics.get(told.name)
-        topic = _topic(told, known, self.brokers, has_epochs=has_epochs)
+        topic = yield from _topic(told, known, self.brokers, has_epochs=has_epochs)
         if topic == known:
             return None
         self.topics[told.name] = topic
@@ -148,7 +169,7 @@ def _brokers(told: Iterable[Any], known: Mapping[int, Broker]) -> dict[int, Brok
     return brokers
 
 
-def _topic(told: Any, known: TopicView | None, brokers: Mapping[int, Broker], *, has_epochs: bool) -> TopicView:
+def _topic(told: Any, known: TopicView | None, brokers: Mapping[int, Broker], *, has_epochs: bool) -> Steps[TopicView]:
     """One topic of an answer, with what is known of it kept where the answer is older."""
     if told.error_code and not told.partitions:
         error = broker_error(told.error_code)
@@ -157,7 +178,7 @@ def _topic(told: Any, known: TopicView | None, brokers: Mapping[int, Broker], *,
         return TopicView(told.name, error=error)
     if known is None or known.error is not None or told.topic_id not in (known.topic_id, NO_ID):
         known = TopicView(told.name, told.topic_id)  # a new topic, or a new one of that name
-    partitions = _partitions(told, known.partitions, brokers, has_epochs=has_epochs)
+    partitions = yield from _partitions(told, known.partitions, brokers, has_epochs=has_epochs)
     if not partitions:  # nothing could be placed: as if its first partition had no leader yet
         return TopicView(told.name, error=broker_error("LEADER_NOT_AVAILABLE"))
     return TopicView(told.name, known.topic_id, partitions)
@@ -165,16 +186,30 @@ def _topic(told: Any, known: TopicView | None, brokers: Mapping[int, Broker], *,
 
 def _partitions(
     told: Any, before: tuple[PartitionView, ...], brokers: Mapping[int, Broker], *, has_epochs: bool
-) -> tuple[PartitionView, ...]:
-    """The partitions of a topic, numbered without gaps: what lies beyond a gap is not usable yet."""
-    found = dict(enumerate(before))
-    for partition in told.partitions:
+) -> Steps[tuple[PartitionView, ...]]:
+    """The partitions of a topic, numbered without gaps: what lies beyond a gap is not usable yet.
+
+    Equal views are one object: a tuple of so many is compared and freed at once.
+    """
+    found, beyond = list(before), dict[int, PartitionView]()
+    views: dict[tuple[int, int], PartitionView] = {}
+    for number, partition in enumerate(told.partitions, 1):
         leader = partition.leader_id if partition.leader_id in brokers else -1
         view = PartitionView(leader, partition.leader_epoch if has_epochs else -1)
-        known = before[partition.partition_index] if 0 <= partition.partition_index < len(before) else None
-        if known is None or not 0 <= view.epoch < known.epoch:
-            found[partition.partition_index] = view
-    count = 0
-    while count in found:
-        count += 1
-    return tuple(found[index] for index in range(count))
+        view = views.setdefault(view, view)
+        index = partition.partition_index
+        if 0 <= index < len(found):
+            known = found[index]
+            if view != known and not 0 <= view.epoch < known.epoch:
+                found[index] = view
+        elif index == len(found):
+            found.append(view)
+        else:
+            beyond[index] = view
+        if not number % STRIDE:
+            yield
+    while (next_one := beyond.pop(len(found), None)) is not None:
+        found.append(next_one)
+        if not len(found) % STRIDE:
+            yield
+    return tuple(found)

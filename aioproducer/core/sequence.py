@@ -58,15 +58,17 @@ class Numbering:
         acked: the highest number that is known to be in the log.
         lost: this number and all that follow are certainly not in the log under `identity`; -1: none.
         gap: the highest number of those that ended and may or may not be in the log; -1: none.
+        strays: whether what ended so may yet be written; until something of a later epoch is in the log.
     """
 
-    __slots__ = ("acked", "gap", "granted", "identity", "lost", "next", "outstanding", "renews")
+    __slots__ = ("acked", "gap", "granted", "identity", "lost", "next", "outstanding", "renews", "strays")
 
     def __init__(self, *, renews: bool = True) -> None:
         self.renews = renews
         self.granted = self.identity = NO_IDENTITY
         self.next = 0
         self.acked = self.lost = self.gap = _NOTHING
+        self.strays = False
         self.outstanding: deque[Batch] = deque()
 
     # Before a batch is sent
@@ -120,10 +122,11 @@ class Numbering:
     def _renew(self, granted: Identity) -> None:
         """Begin at 0, under the next epoch or another id. What is outstanding is not in the log: rule 3.
 
-        Another id does not refuse a straggler of the old one, only its next epoch does: where there is a gap, that comes first.
+        Another id does not refuse strays of the old one, only its next epoch does: that comes first.
         """
-        if granted != self.granted and (self.gap < 0 or not self._has_epochs):
+        if granted != self.granted and not (self.strays and self._has_epochs):
             self.identity = self.granted = granted
+            self.strays = False
         else:
             self.identity = self.identity._replace(epoch=self.identity.epoch + 1)
         self.next = 0
@@ -147,9 +150,10 @@ class Numbering:
         """Whether others that were numbered before it have not ended."""
         return bool(self.outstanding) and self.outstanding[0] is not batch
 
-    def lose(self, batch: Batch) -> None:
-        """The broker will not take it under its number, and has not: it is to be numbered anew."""
+    def lose(self, batch: Batch, *, is_fenced: bool = False) -> None:
+        """The broker will not take it under its number, and has not: it is to be numbered anew. Fenced: nor anything else of its epoch."""
         if self._is_ours(batch):
+            self.strays &= not is_fenced
             self.lost = batch.sequence if self.lost < 0 else min(self.lost, batch.sequence)
 
     def acknowledged(self, batch: Batch) -> None:
@@ -160,6 +164,7 @@ class Numbering:
         self.acked = max(self.acked, batch.sequence + batch.count - 1)
         if self.acked >= self.gap:
             self.gap = _NOTHING
+            self.strays = False
         self._settle()
 
     def failed(self, batch: Batch, *, may_be_written: bool) -> None:
@@ -172,6 +177,7 @@ class Numbering:
             self.lose(batch)
         elif last > self.acked:
             self.gap = max(self.gap, last)
+            self.strays = True
         self._settle()
 
     def split(self, batch: Batch, parts: Sequence[Batch]) -> None:

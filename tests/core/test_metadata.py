@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer.core.metadata import NO_ID, Broker, ClusterView, PartitionView, TopicView
+from aioproducer.core.steps import STRIDE
 from aioproducer.wire.schema import message
 
 ID, OTHER_ID = b"one topic's id..", b"another topic id"
@@ -359,6 +360,35 @@ def test_an_error_of_a_topic_that_is_not_known_stands_in_its_place() -> None:
     assert (topic.error.code, topic.partitions, topic.is_settled) == (3, (), False)
 
 
+def test_a_large_topic_is_taken_in_steps() -> None:
+    """It changes in the last one, whole; equal partitions are one object, and those that stay are the same: they are compared at once."""
+    view = ClusterView()
+    view.take_cluster(answer())
+    numbers = range(4 * STRIDE)
+    for epoch in (5, 6):
+        before = view.topics.get("t")
+        steps = 0
+        for _ in view.taking(told("t", {index: (1 + index % 2, epoch if index else 5) for index in reversed(numbers)})):
+            steps += 1
+            assert view.topics.get("t") is before
+        assert steps >= 4
+        partitions = view.topics["t"].partitions
+        assert partitions == tuple(PartitionView(1 + index % 2, epoch if index else 5) for index in numbers)
+        assert len(set(map(id, partitions))) <= 3
+        assert before is None or partitions[0] is before.partitions[0]
+    assert len(list(view.topics["t"].may_settle())) >= 3
+    assert list(TopicView("t", partitions=partitions[:STRIDE]).may_settle()) == []
+
+
+@pytest.mark.parametrize("index", [0, STRIDE - 1, STRIDE, 3 * STRIDE])
+def test_a_missing_leader_among_many_is_seen(index: int) -> None:
+    """Wherever it is."""
+    partitions = [PartitionView(1, 5)] * (3 * STRIDE + 1)
+    assert TopicView("t", ID, tuple(partitions)).is_settled
+    partitions[index] = NOBODY
+    assert not TopicView("t", ID, tuple(partitions)).is_settled
+
+
 def test_an_error_that_does_not_pass_stands_in_the_topics_place() -> None:
     """As when the right to it was taken away (MET-09)."""
     outcome = merged(answer(told("t", {0: (1, 5)})), answer(told("t", {}, topic_id=NO_ID, error=29)))
@@ -410,3 +440,18 @@ def test_whatever_brokers_tell_a_view_can_be_used(answers: list[Any]) -> None:
             assert topic.name == name
             assert (topic.error is None) == bool(topic.partitions)
             assert topic is before.get(name) or topic in changed
+
+
+def test_a_broker_beside_metadata() -> None:
+    """A coordinator that an answer named: known from then on, under that address; without one, what was known stays."""
+    view = merged(answer()).view
+    assert view.take_broker(Broker(1, "host", 9092))
+    assert len(view.brokers) == 2
+    assert view.take_broker(Broker(7, "coordinator", 9093))
+    assert view.take_broker(Broker(1, "moved", 9094))
+    assert view.brokers[7][:3] == (7, "coordinator", 9093)
+    assert view.brokers[1][:3] == (1, "moved", 9094)
+    before = dict(view.brokers)
+    for bad in (Broker(8, "", 9092), Broker(8, "host", 0), Broker(8, "host", 70_000), Broker(-1, "host", 9092)):
+        assert not view.take_broker(bad)
+    assert view.brokers == before

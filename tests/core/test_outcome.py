@@ -3,87 +3,83 @@
 from __future__ import annotations
 
 import pytest
-from batches import accumulator, put
+from batches import accumulator, answered, put, sent
 
-from aioproducer.core.outcome import Action, Verdict, fate, judge
+from aioproducer import errors
+from aioproducer.core.outcome import Action, Standing, Verdict, fate, judge, standing
+from aioproducer.core.sequence import Identity
 from aioproducer.errors import ConnectionLost, Persisted, ProtocolError, RequestTimedOut, broker_error
 
-RETRY, FAIL, SPLIT, EXCLUDE = Action.RETRY, Action.FAIL, Action.SPLIT, Action.EXCLUDE
-# every error of the Java producer's table, and others that a broker may give; name: action, is metadata stale, may it have been written
+RETRY, FAIL, SPLIT, EXCLUDE, COMPLETE, AWAIT = Action.RETRY, Action.FAIL, Action.SPLIT, Action.EXCLUDE, Action.COMPLETE, Action.AWAIT
+RENUMBER, NEW_ID = Action.RENUMBER, Action.NEW_ID
+STANDINGS = (Standing.PLAIN, Standing.FIRST, Standing.UNSURE, Standing.BEHIND)
+
+# What the Java producer does on each error of a produce answer (Sender.completeBatch, canRetry), however the batch stands:
+# name: action, is metadata stale, may that attempt have been written. Other than Java: what a broker may say after an append is not certain.
 ROWS = {
-    "UNKNOWN_SERVER_ERROR": (FAIL, False, True),
     "CORRUPT_MESSAGE": (RETRY, False, False),
     "UNKNOWN_TOPIC_OR_PARTITION": (RETRY, True, False),
     "LEADER_NOT_AVAILABLE": (RETRY, True, False),
     "NOT_LEADER_OR_FOLLOWER": (RETRY, True, False),
     "REQUEST_TIMED_OUT": (RETRY, False, True),
     "REPLICA_NOT_AVAILABLE": (RETRY, True, False),
-    "MESSAGE_TOO_LARGE": (FAIL, False, False),
     "NETWORK_EXCEPTION": (RETRY, True, False),
     "COORDINATOR_LOAD_IN_PROGRESS": (RETRY, False, False),
     "COORDINATOR_NOT_AVAILABLE": (RETRY, False, False),
     "NOT_COORDINATOR": (RETRY, False, False),
-    "INVALID_TOPIC_EXCEPTION": (FAIL, False, False),
-    "RECORD_LIST_TOO_LARGE": (FAIL, False, False),
     "NOT_ENOUGH_REPLICAS": (RETRY, False, False),
     "NOT_ENOUGH_REPLICAS_AFTER_APPEND": (RETRY, False, True),
-    "INVALID_REQUIRED_ACKS": (FAIL, False, False),
-    "TOPIC_AUTHORIZATION_FAILED": (FAIL, False, False),
-    "CLUSTER_AUTHORIZATION_FAILED": (FAIL, False, False),
-    "INVALID_TIMESTAMP": (FAIL, False, False),
-    "UNSUPPORTED_VERSION": (FAIL, False, False),
-    "INVALID_REQUEST": (FAIL, False, False),
-    "UNSUPPORTED_FOR_MESSAGE_FORMAT": (FAIL, False, False),
-    "POLICY_VIOLATION": (FAIL, False, False),
-    "OUT_OF_ORDER_SEQUENCE_NUMBER": (FAIL, False, False),
-    "DUPLICATE_SEQUENCE_NUMBER": (FAIL, False, False),
-    "INVALID_PRODUCER_EPOCH": (FAIL, False, False),
-    "INVALID_TXN_STATE": (FAIL, False, False),
-    "INVALID_PRODUCER_ID_MAPPING": (FAIL, False, False),
+    "NOT_CONTROLLER": (RETRY, False, False),
     "CONCURRENT_TRANSACTIONS": (RETRY, False, False),
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": (FAIL, False, False),
     "KAFKA_STORAGE_ERROR": (RETRY, True, True),
-    "UNKNOWN_PRODUCER_ID": (FAIL, False, False),
     "LISTENER_NOT_FOUND": (RETRY, True, False),
     "FENCED_LEADER_EPOCH": (RETRY, True, False),
     "UNKNOWN_LEADER_EPOCH": (RETRY, False, False),
-    "UNSUPPORTED_COMPRESSION_TYPE": (FAIL, False, False),
-    "INVALID_RECORD": (FAIL, False, False),
     "THROTTLING_QUOTA_EXCEEDED": (RETRY, False, False),
-    "PRODUCER_FENCED": (FAIL, False, False),
     "UNKNOWN_TOPIC_ID": (RETRY, True, False),
     "INCONSISTENT_TOPIC_ID": (RETRY, True, False),
-    "TRANSACTION_ABORTABLE": (FAIL, False, False),
+    "UNKNOWN_SERVER_ERROR": (FAIL, False, True),
 }
-# codes of java-producer.md 2.10
-JAVA = (
+# each of these fails its batch, which is certainly not written
+# fmt: off
+REFUSALS = [
+    "OFFSET_OUT_OF_RANGE", "INVALID_FETCH_SIZE", "BROKER_NOT_AVAILABLE", "MESSAGE_TOO_LARGE", "OFFSET_METADATA_TOO_LARGE",
+    "INVALID_TOPIC_EXCEPTION", "RECORD_LIST_TOO_LARGE", "INVALID_REQUIRED_ACKS", "ILLEGAL_GENERATION",
+    "INCONSISTENT_GROUP_PROTOCOL", "INVALID_GROUP_ID", "UNKNOWN_MEMBER_ID", "INVALID_SESSION_TIMEOUT",
+    "REBALANCE_IN_PROGRESS", "TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED",
+    "INVALID_TIMESTAMP", "UNSUPPORTED_VERSION", "TOPIC_ALREADY_EXISTS", "INVALID_PARTITIONS", "INVALID_REPLICATION_FACTOR",
+    "INVALID_REPLICA_ASSIGNMENT", "INVALID_CONFIG", "INVALID_REQUEST", "UNSUPPORTED_FOR_MESSAGE_FORMAT", "POLICY_VIOLATION",
+    "INVALID_TXN_STATE", "INVALID_TRANSACTION_TIMEOUT", "TRANSACTION_COORDINATOR_FENCED",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "OPERATION_NOT_ATTEMPTED", "GROUP_ID_NOT_FOUND",
+    "UNSUPPORTED_COMPRESSION_TYPE", "MEMBER_ID_REQUIRED", "FENCED_INSTANCE_ID", "INVALID_RECORD", "STALE_MEMBER_EPOCH",
+    "TRANSACTION_ABORTABLE", "REBOOTSTRAP_REQUIRED",
+]
+# fmt: on
+# Errors about numbers, in the order of STANDINGS. Other than Java: what may be in the log is never numbered anew (it would be there twice);
+# INVALID_PRODUCER_EPOCH and its like do not end the producer, nor fail a batch that can have another id.
+NUMBERED = {
+    "OUT_OF_ORDER_SEQUENCE_NUMBER": (FAIL, RENUMBER, FAIL, AWAIT),
+    "UNKNOWN_PRODUCER_ID": (FAIL, RENUMBER, FAIL, AWAIT),
+    "INVALID_PRODUCER_EPOCH": (FAIL, NEW_ID, FAIL, AWAIT),
+    "PRODUCER_FENCED": (FAIL, NEW_ID, FAIL, AWAIT),
+    "INVALID_PRODUCER_ID_MAPPING": (FAIL, NEW_ID, FAIL, AWAIT),
+    "DUPLICATE_SEQUENCE_NUMBER": (FAIL, COMPLETE, COMPLETE, COMPLETE),
+}
+IN_A_TRANSACTION = {RENUMBER: FAIL, NEW_ID: FAIL}  # epochs are the coordinator's
+# the codes of java-producer.md's table of produce errors
+JAVA = [
     2,
     3,
     5,
     6,
     7,
-    9,
-    10,
-    13,
-    14,
-    15,
-    16,
-    17,
-    18,
-    19,
-    20,
-    21,
+    *range(9, 11),
+    *range(13, 22),
     29,
     31,
     32,
     35,
-    43,
-    44,
-    45,
-    46,
-    47,
-    48,
-    49,
+    *range(43, 50),
     51,
     53,
     56,
@@ -92,20 +88,48 @@ JAVA = (
     74,
     75,
     76,
-)
-JAVA += (87, 89, 90, 100, 103, 120)
+    87,
+    89,
+    90,
+    100,
+    103,
+    120,
+]
 
 
-def test_the_table_has_every_error_of_javas() -> None:
-    """None of them is met for the first time in production."""
-    assert {broker_error(name).code for name in ROWS} >= set(JAVA)
+def _expected(name: str, at: int, *, transactional: bool) -> Verdict:
+    if name in ROWS:
+        return Verdict(*ROWS[name])
+    action = NUMBERED[name][at] if name in NUMBERED else FAIL
+    return Verdict(IN_A_TRANSACTION.get(action, action) if transactional else action)
 
 
-@pytest.mark.parametrize(("name", "row"), ROWS.items(), ids=ROWS)
-def test_a_brokers_error(name: str, row: tuple[Action, bool, bool]) -> None:
-    """A refusal is certain, unless the append came first."""
-    action, refresh, uncertain = row
-    assert judge(broker_error(name)) == Verdict(action, refresh=refresh, uncertain=uncertain)
+def test_the_grid_is_complete() -> None:
+    """Every error that has a name is in it, once; so no error is met for the first time in production."""
+    names = [*ROWS, *REFUSALS, *NUMBERED]
+    assert sorted(names) == sorted(name for _, name, _ in errors._TABLE)
+    assert {broker_error(name).code for name in names} >= set(JAVA)
+
+
+@pytest.mark.parametrize("transactional", [False, True], ids=["", "transactional"])
+@pytest.mark.parametrize("stands", STANDINGS, ids=lambda stands: stands.name.lower())
+@pytest.mark.parametrize(("code", "name"), [(code, name) for code, name, _ in errors._TABLE], ids=[name for _, name, _ in errors._TABLE])
+def test_a_brokers_error(code: int, name: str, stands: Standing, *, transactional: bool) -> None:
+    """A batch of one record meets it."""
+    verdict = judge(broker_error(code), stands=stands, transactional=transactional)
+    assert verdict == _expected(name, STANDINGS.index(stands), transactional=transactional)
+
+
+@pytest.mark.parametrize("name", ["NOT_LEADER_OR_FOLLOWER", "UNKNOWN_TOPIC_OR_PARTITION", "INVALID_RECORD", "OUT_OF_ORDER_SEQUENCE_NUMBER"])
+def test_an_error_with_an_offset(name: str) -> None:
+    """Of the leader that appended, and lost the partition while it waited for followers (DelayedProduce): the batch may be in the log.
+
+    With errors that no broker gives after an append an offset means nothing.
+    """
+    for stands in STANDINGS:
+        verdict = judge(broker_error(name), stands=stands)
+        uncertain = name in {"NOT_LEADER_OR_FOLLOWER", "UNKNOWN_TOPIC_OR_PARTITION"}
+        assert judge(broker_error(name), stands=stands, appended=True) == verdict._replace(uncertain=uncertain)
 
 
 @pytest.mark.parametrize(
@@ -161,3 +185,21 @@ def test_whether_a_failed_batch_is_in_the_log(*, may_be_written: bool, on_wire: 
     batch = put(rules, cell)
     batch.may_be_written, batch.on_wire = may_be_written, on_wire
     assert fate(batch) is persisted
+
+
+def test_how_a_batch_stands() -> None:
+    """Among those of its partition that were numbered and have not ended."""
+    rules, (cell,) = accumulator(1)
+    rules.granted = Identity(7, 0)
+    for _ in range(3):
+        batch = put(rules, cell)
+        rules.close(cell)
+    assert standing(batch) is Standing.PLAIN
+    for batch in sent(rules, 1):
+        answered(rules, batch)  # several may be in flight from now on
+    (first,), (second,) = sent(rules, 1), sent(rules, 1)
+    assert (standing(first), standing(second)) == (Standing.FIRST, Standing.BEHIND)
+    first.may_be_written = second.may_be_written = True
+    assert (standing(first), standing(second)) == (Standing.UNSURE, Standing.BEHIND)
+    answered(rules, first)
+    assert standing(second) is Standing.UNSURE

@@ -1,0 +1,313 @@
+"""A transactional producer's state: what the application may call, what is to be asked of whom, and what an answer changes.
+
+1. The state goes where the table says; a call that it does not allow raises, and changes nothing (TXN-01).
+2. What is due follows from the state alone; who carries it out asks for one thing at a time (TXN-09).
+3. A verdict that may be on its way is never changed: after `EndTxn (commit)` was sent once, only that is sent again.
+4. In version 1 a partition, or a group, is added before it is written to. A request whose answer was lost may still arrive, in the next
+   transaction too (Jepsen): that one begins under a new epoch. In version 2 each transaction has its own (KIP-890).
+5. The version is looked at when a producer id was given, and at the end of each transaction, never within (TV2-01).
+
+What an error means is `transaction_errors`'. Knows nothing of clocks, connections, records, or who waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.core.sequence import NO_IDENTITY, Identity
+from aioproducer.core.transaction_errors import Course, Rpc, course_of, error_of, gravest
+from aioproducer.core.transaction_state import NEXT, Coordinator, Event, OffsetsCommit, Operation, Request, State
+from aioproducer.errors import BrokerError, TransactionAborted, TransactionMisuse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from aioproducer.errors import KafkaError, TransactionError
+    from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata
+
+__all__ = ["Transaction"]
+
+
+_ADDING: Final = (State.IN_TRANSACTION, State.COMMITTING)
+_ENDING: Final = (State.COMMITTING, State.ABORTING)
+_FIRST_RENEWABLE: Final = 3  # InitProducerId's version that renews an epoch without taking it from a newer producer (KIP-360)
+
+
+class Transaction:
+    """The state of one transactional producer.
+
+    Args:
+        transactional_id: whose transactions these are.
+        timeout_ms: how long the coordinator lets one last.
+        level: the level of the finalized feature `transaction.version`; None: nobody who knows it can be asked now.
+
+    Attributes:
+        identity: what was granted last.
+        version: 1, or 2 where partitions are added by being written to.
+        coordinators: who is known to be one, by node id.
+        pending: partitions that are to be added, in version 1.
+        partitions: those that are part of the transaction.
+        error: why nothing goes on, in the two states of errors; or why there is no producer id.
+        operation: the latest that the application asked for.
+        number: of the transaction, counted from 1.
+        is_flushed: of an ending transaction: every record of it has ended.
+        is_told: a verdict was sent, and not refused since.
+    """
+
+    def __init__(self, transactional_id: str, timeout_ms: float, level: Callable[[], int | None]) -> None:
+        self.transactional_id = transactional_id
+        self.state = State.UNINITIALIZED
+        self.identity = NO_IDENTITY
+        self.version = 1
+        self.coordinators: dict[Coordinator, int] = {}
+        self.pending: dict[tuple[str, int], None] = {}
+        self.partitions: set[tuple[str, int]] = set()
+        self.error: TransactionError | None = None
+        self.operation = Operation("")
+        self.number = 0
+        self.is_flushed = self.is_told = False
+        self._home = Coordinator(1, transactional_id)
+        self._timeout_ms = timeout_ms
+        self._level = level
+        self._began_at = 0.0
+        self._groups: set[str] = set()
+        self._offsets: list[OffsetsCommit] = []
+        self._can_renew = False
+        self._is_unsure = False  # the answer to a commit was lost
+        self._is_begun = False  # the coordinator knows of it, so that it must be told the end
+        self._needs_renewal = False
+
+    # The application
+
+    def initialize(self) -> Operation:
+        """Ask for a producer id."""
+        return self._start(Event.INITIALIZE)
+
+    def begin(self, now: float) -> None:
+        """Open a transaction."""
+        self._go(Event.BEGIN)
+        self._began_at = now
+        self.number += 1
+
+    def commit(self) -> Operation:
+        """Write what is left, then commit. The same operation while it goes on."""
+        return self.operation if self.state is State.COMMITTING else self._start(Event.COMMIT)
+
+    def abort(self) -> Operation:
+        """Drop what was not sent, wait for the rest, then abort. The same operation while it goes on."""
+        if self.state is State.ABORTING:
+            return self.operation
+        if self.state is State.COMMITTING and self.is_told:
+            raise TransactionMisuse("commit_transaction() was sent and cannot be taken back: call it again, to learn how it ends")
+        commit, operation = self.operation, self._start(Event.ABORT)
+        self._drop()
+        commit.end(TransactionAborted("the transaction was aborted while its commit waited for records", ""))
+        return operation
+
+    def add_offsets(self, group: ConsumerGroupMetadata, offsets: Mapping[tuple[str, int], OffsetAndMetadata]) -> OffsetsCommit:
+        """Make a group's offsets part of the transaction. The same operation while equal ones go on."""
+        self.check("send_offsets_to_transaction()")
+        for commit in self._offsets:
+            if (commit.group, commit.asked) == (group, offsets):
+                return commit
+        self._offsets.append(OffsetsCommit(group, offsets))
+        return self._offsets[-1]
+
+    def check(self, call: str) -> None:
+        """Raise unless a transaction is open: its error, if it has one."""
+        if self.state is not State.IN_TRANSACTION:
+            self._refuse(call)
+
+    def add(self, partition: tuple[str, int]) -> bool:
+        """A record goes to this partition; True: not before it was added."""
+        if partition in self.partitions:
+            return False
+        if self.version > 1:
+            self.partitions.add(partition)
+            self._is_begun = True
+            return False
+        self.pending[partition] = None
+        return True
+
+    def flushed(self) -> None:
+        """Every record of the ending transaction has ended."""
+        self.is_flushed = True
+        self._settle()
+
+    def fail(self, cause: KafkaError, where: str, now: float, *, is_numbered: bool = False) -> None:
+        """A record of the transaction failed. `is_numbered`: it had a sequence number, which is missing in its log now."""
+        course = course_of(Rpc.PRODUCE, cause) if isinstance(cause, BrokerError) else Course.ABORTABLE
+        if course < Course.FATAL and is_numbered and self.version == 1 and not self._can_renew:
+            course = Course.FATAL
+        self._fail(Rpc.PRODUCE, course, cause, where, now)
+
+    # What is due
+
+    def due(self) -> Request | None:
+        """What is to be asked next; None: nothing, before something else happens."""
+        request = self.step()
+        if request is None or request.at in self.coordinators:
+            return request
+        return Request(Rpc.FIND_COORDINATOR, request.at)
+
+    def step(self) -> Request | None:
+        """What is to be asked of whom, whether it is known who that is or not."""
+        if self.state is State.INITIALIZING:
+            return Request(Rpc.INIT, self._home)
+        if self.state in _ADDING and self.pending:
+            return Request(Rpc.ADD_PARTITIONS, self._home, tuple(self.pending))
+        if self.state in _ADDING and self._offsets:
+            offsets = self._offsets[0]
+            group_id = offsets.group.group_id
+            if self.version == 1 and group_id not in self._groups:
+                return Request(Rpc.ADD_OFFSETS, self._home, offsets=offsets)
+            return Request(Rpc.COMMIT_OFFSETS, Coordinator(0, group_id), offsets=offsets)
+        if self.state in _ENDING and self.is_flushed:
+            return Request(Rpc.COMMIT if self.state is State.COMMITTING else Rpc.ABORT, self._home)
+        return None
+
+    def sent(self, request: Request) -> None:
+        """It goes out now, whatever becomes of it."""
+        self.is_told |= request.rpc is Rpc.COMMIT
+        self._is_begun |= request.rpc is Rpc.COMMIT_OFFSETS
+
+    # Answers
+
+    def found(self, at: Coordinator, node_id: int) -> None:
+        """Who a coordinator is."""
+        self.coordinators[at] = node_id
+
+    def granted(self, identity: Identity, init_version: int) -> None:
+        """A producer id and epoch, by that version of InitProducerId."""
+        self.identity = identity
+        self._can_renew = init_version >= _FIRST_RENEWABLE
+        self._needs_renewal = False
+        self.version = self._current_version()
+        self.error = None
+        self._go(Event.GRANT)
+        self.operation.end()
+
+    def done(self, request: Request, identity: Identity = NO_IDENTITY) -> None:
+        """It was answered without an error. `identity`: for the next transaction, in version 2."""
+        if request.rpc is Rpc.ADD_PARTITIONS:
+            self._is_begun = True
+            self.partitions.update(request.partitions)
+            for partition in request.partitions:
+                self.pending.pop(partition, None)
+        elif request.rpc in (Rpc.COMMIT, Rpc.ABORT):
+            if identity != NO_IDENTITY:
+                self.identity = identity
+                self._needs_renewal = False
+            self._finish()
+        elif request.offsets is not None:
+            self._is_begun = True
+            if request.rpc is Rpc.ADD_OFFSETS:
+                self._groups.add(request.group_id)
+            elif request.offsets in self._offsets:
+                self._offsets.remove(request.offsets)
+                request.offsets.end()
+        self._settle()
+
+    def refused(self, request: Request, errors: Mapping[str, BrokerError], now: float) -> Course:
+        """It was answered with errors, by the places that they are about.
+
+        Returns:
+            QUICK, RETRY, LOOKUP: how to go on with what is due then, which may be less; else the state has changed.
+        """
+        course, error, places = gravest(request.rpc, errors)
+        if course is Course.LOOKUP:
+            self.forget(request.at)
+        if course <= Course.LOOKUP:
+            if request.rpc is Rpc.COMMIT_OFFSETS and request.offsets is not None:
+                request.offsets.keep(errors)
+            return course
+        if course is Course.RENEW:
+            if request.rpc is Rpc.ABORT and self._can_renew:  # another epoch aborts it, too
+                self._needs_renewal = True
+                self._finish()
+                return course
+            course = Course.ABORTABLE if self._can_renew else Course.FATAL
+        if self.state is State.INITIALIZING and course < Course.FATAL:
+            course = Course.RESET
+        elif course is Course.RESET:
+            course = Course.FATAL
+        self.is_told &= request.rpc is not Rpc.COMMIT
+        self._fail(request.rpc, course, error, ", ".join(sorted(places)), now)
+        return course
+
+    def forget(self, at: Coordinator) -> None:
+        """Whoever that coordinator was is not there any more."""
+        self.coordinators.pop(at, None)
+
+    def lost(self, request: Request) -> None:
+        """There was no answer: it may have been carried out, or may be yet."""
+        self.forget(request.at)
+        self._is_unsure |= request.rpc is Rpc.COMMIT
+        if request.rpc not in (Rpc.FIND_COORDINATOR, Rpc.INIT):
+            self._needs_renewal |= self._can_renew
+            self._is_begun |= not self._can_renew
+
+    # States
+
+    def _start(self, event: Event) -> Operation:
+        self._go(event)
+        self.is_flushed = self.is_told = False
+        self.operation = Operation(event)
+        return self.operation
+
+    def _go(self, event: Event) -> None:
+        after = NEXT.get((self.state, event))
+        if after is None:
+            self._refuse(event)
+        else:
+            self.state = after
+
+    def _refuse(self, call: str) -> None:
+        is_told_why = self.state is State.FATAL_ERROR or (self.state is State.ABORTABLE_ERROR and call != Event.BEGIN)
+        if is_told_why and self.error is not None:
+            raise self.error.again()
+        raise TransactionMisuse(f"{call} has no place here: the producer {self.state}")
+
+    def _settle(self) -> None:
+        """An ending transaction of which the coordinator knows nothing has ended (TXN-07)."""
+        if self.state in _ENDING and self.is_flushed and not self._is_begun and not self.pending and not self._offsets:
+            self._finish()
+
+    def _finish(self) -> None:
+        before, self.version = self.version, self._current_version()
+        self._needs_renewal |= before < self.version  # epochs of version 2 are its own (TV2-04)
+        self._drop()
+        self.partitions.clear()
+        self._groups.clear()
+        self._is_begun = self.is_told = self._is_unsure = False
+        self.error = None
+        self._go(Event.RENEW if self._needs_renewal else Event.END)
+        self.operation.end()
+
+    def _current_version(self) -> int:
+        level = self._level()
+        return self.version if level is None else min(max(level, 1), 2)
+
+    def _drop(self) -> None:
+        """What was still to be added is not."""
+        self.pending.clear()
+        for commit in self._offsets:
+            commit.end(TransactionAborted("the transaction was aborted before these offsets were part of it"))
+        self._offsets.clear()
+
+    def _fail(self, rpc: Rpc, course: Course, cause: KafkaError, where: str, now: float) -> None:
+        is_expired = self.state in (*_ADDING, State.ABORTING, State.ABORTABLE_ERROR) and now - self._began_at > self._timeout_ms / 1000
+        error = error_of(rpc, course, cause, where, self._timeout_ms if is_expired else None, is_unsure=self._is_unsure)
+        if course >= Course.FATAL:
+            after: State | None = State.FATAL_ERROR if self.state is not State.FATAL_ERROR else None
+        else:
+            after = NEXT.get((self.state, Event.REFUSE if course is Course.RESET else Event.FAIL))
+            self._needs_renewal |= after is State.ABORTABLE_ERROR and self._can_renew and self.version == 1
+        if after is None:  # it ends already: what fails on the way changes nothing
+            return
+        self.state = after
+        self.error = error
+        self.operation.end(error)
+        for commit in self._offsets:
+            commit.end(error)
+        self._drop()

@@ -1,0 +1,206 @@
+"""What an error means for a transaction: one table of (request, error) -> course, and the errors that the application sees.
+
+1. What is in the table happens; what is not and passes by itself is tried again; anything else is unexpected, and ends the producer.
+2. Of several partitions' errors the gravest counts.
+3. Who raises what (KIP-1050): a kind of `TransactionError`, whose `hint` says what helps.
+
+Sources: java-producer.md 2.12 (TransactionManager's handlers), KIP-360, KIP-447, KIP-890, KIP-1050. Knows nothing of states or time.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.errors import (
+    BrokerError,
+    CommitFailed,
+    Persisted,
+    ProducerFenced,
+    TransactionAbortable,
+    TransactionError,
+    TransactionExpired,
+    TransactionFatal,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aioproducer.errors import KafkaError
+
+__all__ = ["COURSES", "EXPIRED", "REST", "Course", "Rpc", "course_of", "error_of", "gravest"]
+
+
+class Rpc(enum.StrEnum):
+    """The requests of a transaction; EndTxn's two verdicts are told apart."""
+
+    FIND_COORDINATOR = "FindCoordinator"
+    INIT = "InitProducerId"
+    ADD_PARTITIONS = "AddPartitionsToTxn"
+    ADD_OFFSETS = "AddOffsetsToTxn"
+    COMMIT_OFFSETS = "TxnOffsetCommit"
+    COMMIT = "EndTxn (commit)"
+    ABORT = "EndTxn (abort)"
+    PRODUCE = "Produce"
+
+
+class Course(enum.IntEnum):
+    """What becomes of the transaction, the gravest last."""
+
+    QUICK = 1  # the same again, very soon: the last transaction's markers are being written
+    RETRY = 2
+    LOOKUP = 3  # ask who the coordinator is, then again
+    RESET = 4  # no producer id was given; the next transaction asks again. Beyond initialization: fatal
+    ABORTABLE = 5
+    RENEW = 6  # abortable, if the coordinator can give another epoch; else fatal
+    FATAL = 7
+    UNEXPECTED = 8  # fatal, and nobody knows why
+
+
+_COORDINATOR: Final = {
+    "COORDINATOR_NOT_AVAILABLE": Course.LOOKUP,
+    "NOT_COORDINATOR": Course.LOOKUP,
+    "COORDINATOR_LOAD_IN_PROGRESS": Course.RETRY,
+    "CONCURRENT_TRANSACTIONS": Course.QUICK,
+}
+_FENCING: Final = {"PRODUCER_FENCED": Course.FATAL, "INVALID_PRODUCER_EPOCH": Course.FATAL}
+_COMMON: Final = {
+    **_COORDINATOR,
+    **_FENCING,
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": Course.FATAL,
+    "TRANSACTION_ABORTABLE": Course.ABORTABLE,
+    "INVALID_TXN_STATE": Course.FATAL,
+    "INVALID_PRODUCER_ID_MAPPING": Course.FATAL,
+}
+COURSES: Final[Mapping[Rpc, Mapping[str, Course]]] = {
+    Rpc.FIND_COORDINATOR: {
+        "COORDINATOR_NOT_AVAILABLE": Course.RETRY,
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": Course.RESET,
+        "GROUP_AUTHORIZATION_FAILED": Course.ABORTABLE,
+        "TRANSACTION_ABORTABLE": Course.ABORTABLE,
+    },
+    Rpc.INIT: {
+        **_COORDINATOR,
+        **_FENCING,
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": Course.RESET,
+        "CLUSTER_AUTHORIZATION_FAILED": Course.RESET,
+        "TRANSACTION_ABORTABLE": Course.RESET,
+        "INVALID_TRANSACTION_TIMEOUT": Course.FATAL,
+        "INVALID_TXN_STATE": Course.FATAL,
+        "INVALID_PRODUCER_ID_MAPPING": Course.FATAL,
+        "UNKNOWN_PRODUCER_ID": Course.FATAL,
+    },
+    Rpc.ADD_PARTITIONS: {
+        **_COMMON,
+        "UNKNOWN_TOPIC_OR_PARTITION": Course.RETRY,
+        "TOPIC_AUTHORIZATION_FAILED": Course.ABORTABLE,
+        "OPERATION_NOT_ATTEMPTED": Course.ABORTABLE,
+        "UNKNOWN_PRODUCER_ID": Course.RENEW,
+    },
+    Rpc.ADD_OFFSETS: {**_COMMON, "GROUP_AUTHORIZATION_FAILED": Course.ABORTABLE, "UNKNOWN_PRODUCER_ID": Course.RENEW},
+    Rpc.COMMIT_OFFSETS: {
+        **_COMMON,
+        "REQUEST_TIMED_OUT": Course.LOOKUP,
+        "UNKNOWN_TOPIC_OR_PARTITION": Course.RETRY,
+        "GROUP_AUTHORIZATION_FAILED": Course.ABORTABLE,
+        "FENCED_INSTANCE_ID": Course.ABORTABLE,
+        "UNKNOWN_MEMBER_ID": Course.ABORTABLE,
+        "ILLEGAL_GENERATION": Course.ABORTABLE,
+        "GROUP_ID_NOT_FOUND": Course.ABORTABLE,
+        "STALE_MEMBER_EPOCH": Course.ABORTABLE,
+        "UNSUPPORTED_FOR_MESSAGE_FORMAT": Course.FATAL,
+        "UNSUPPORTED_VERSION": Course.ABORTABLE,  # our own word, before anything was sent: an old broker and group metadata
+    },
+    Rpc.COMMIT: {**_COMMON, "UNKNOWN_PRODUCER_ID": Course.RENEW},
+    Rpc.ABORT: {**_COMMON, "TRANSACTION_ABORTABLE": Course.FATAL, "UNKNOWN_PRODUCER_ID": Course.RENEW},
+    Rpc.PRODUCE: {
+        **_FENCING,
+        "CLUSTER_AUTHORIZATION_FAILED": Course.FATAL,
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": Course.FATAL,
+        "UNSUPPORTED_VERSION": Course.FATAL,
+        "INVALID_PRODUCER_ID_MAPPING": Course.FATAL,
+    },
+}
+# whatever else does not pass by itself
+REST: Final[Mapping[Rpc, Course]] = {Rpc.ADD_PARTITIONS: Course.ABORTABLE, Rpc.PRODUCE: Course.ABORTABLE}
+# what who took too long is answered: the coordinator has aborted the transaction, and in version 1 fenced its producer
+EXPIRED: Final = frozenset({*_FENCING, "INVALID_TXN_STATE"})
+_TRIED_AGAIN: Final = frozenset(Rpc) - {Rpc.PRODUCE}  # a batch that failed was tried again before
+
+_KINDS: Final[Mapping[Course, type[TransactionError]]] = {
+    Course.RESET: TransactionError,
+    Course.ABORTABLE: TransactionAbortable,
+    Course.FATAL: TransactionFatal,
+    Course.UNEXPECTED: TransactionFatal,
+}
+_SPECIAL: Final[Mapping[str, type[TransactionError]]] = {
+    **dict.fromkeys(_FENCING, ProducerFenced),
+    **dict.fromkeys(
+        ("FENCED_INSTANCE_ID", "UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "GROUP_ID_NOT_FOUND", "STALE_MEMBER_EPOCH"), CommitFailed
+    ),
+}
+_HINTS: Final[Mapping[str, str]] = {
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "Grant Describe and Write on this transactional_id, then start a new producer.",
+    "CLUSTER_AUTHORIZATION_FAILED": "Grant IdempotentWrite on the cluster, then start a new producer.",
+    "TOPIC_AUTHORIZATION_FAILED": "Grant Write on the topic. Call abort_transaction(), then begin anew.",
+    "GROUP_AUTHORIZATION_FAILED": "Grant Read on the group. Call abort_transaction(), then begin anew.",
+    "INVALID_TRANSACTION_TIMEOUT": "transaction_timeout_ms is above the brokers' transaction.max.timeout.ms: lower it, or raise theirs.",
+    "INVALID_PRODUCER_ID_MAPPING": (
+        "The coordinator has forgotten this transactional_id, unused for longer than the brokers' transactional.id.expiration.ms: "
+        "stop this producer and start a new one."
+    ),
+}
+
+
+def course_of(rpc: Rpc, error: BrokerError) -> Course:
+    """What an error of a request means."""
+    course = COURSES[rpc].get(error.name)
+    if course is not None:
+        return course
+    if error.retriable and rpc in _TRIED_AGAIN:
+        return Course.RETRY
+    return REST.get(rpc, Course.UNEXPECTED)
+
+
+def gravest(rpc: Rpc, errors: Mapping[str, BrokerError]) -> tuple[Course, BrokerError, list[str]]:
+    """Of the errors of several places: the course of the worst, that error, and the places that have the same."""
+    place = max(errors, key=lambda each: (course_of(rpc, errors[each]), errors[each].name != "OPERATION_NOT_ATTEMPTED"))
+    worst = errors[place]
+    return course_of(rpc, worst), worst, [each for each, error in errors.items() if error.code == worst.code]
+
+
+def error_of(
+    rpc: Rpc, course: Course, cause: KafkaError, where: str = "", expired_ms: float | None = None, *, is_unsure: bool = False
+) -> TransactionError:
+    """What the application is told.
+
+    Args:
+        rpc: the request.
+        course: which the error took, RENEW resolved into one of the two that it may be.
+        cause: the error; a BrokerError has a name, which may have a kind and a hint of its own.
+        where: the topics, the group or the like that it is about.
+        expired_ms: the time that the transaction was allowed, if it has lasted longer.
+        is_unsure: it was to be committed, and an answer was lost.
+    """
+    name = cause.name if isinstance(cause, BrokerError) else ""
+    kind = _KINDS[course]
+    special = _SPECIAL.get(name, kind)
+    kind = special if issubclass(special, kind) else kind
+    reason, hint = _reason(rpc, course, cause, where), _HINTS.get(name)
+    if expired_ms is not None and name in EXPIRED and issubclass(kind, TransactionFatal):
+        kind = TransactionExpired
+        reason = f"the transaction was timed out by the coordinator: it lasted longer than transaction_timeout_ms={expired_ms:g} ({cause})"
+    if course is Course.RESET and hint is None:
+        hint = "begin_transaction() asks once more."
+    error = kind(f"{reason}; the answer to an earlier attempt was lost: it may have been committed" if is_unsure else reason, hint)
+    error.persisted = Persisted.MAYBE if is_unsure else Persisted.NO
+    error.__cause__ = cause
+    return error
+
+
+def _reason(rpc: Rpc, course: Course, cause: KafkaError, where: str) -> str:
+    about = f" for {where}" if where else ""
+    if rpc is Rpc.PRODUCE:
+        return f"a record of the transaction was not sent{about}: {cause}"
+    unexpected = ", which is unexpected" if course is Course.UNEXPECTED else ""
+    return f"{rpc}{about} was refused: {cause}{unexpected}"

@@ -1,0 +1,124 @@
+"""The words of a transactional producer: its states and what leads from one to the next, what may be due, what an application waits for.
+
+Knows nothing of when any of it happens.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping
+
+    from aioproducer.core.transaction_errors import Rpc
+    from aioproducer.errors import TransactionError
+    from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata
+
+__all__ = ["NEXT", "Coordinator", "Event", "OffsetsCommit", "Operation", "Request", "State"]
+
+
+class State(enum.StrEnum):
+    """Where the producer is."""
+
+    UNINITIALIZED = "has no producer id"
+    INITIALIZING = "is being given a producer id"
+    READY = "has no transaction open: call begin_transaction()"
+    IN_TRANSACTION = "has a transaction open"
+    COMMITTING = "commits its transaction: call commit_transaction() again to wait for the end"
+    ABORTING = "aborts its transaction: call abort_transaction() again to wait for the end"
+    ABORTABLE_ERROR = "has a transaction that can only be aborted: call abort_transaction()"
+    FATAL_ERROR = "has failed: stop it and start a new one"
+
+
+class Event(enum.StrEnum):
+    """What happens to it."""
+
+    INITIALIZE = "initialization"
+    GRANT = "a producer id"
+    REFUSE = "no producer id"
+    BEGIN = "begin_transaction()"
+    COMMIT = "commit_transaction()"
+    ABORT = "abort_transaction()"
+    END = "the end of the transaction"
+    RENEW = "its end, with another epoch due"
+    FAIL = "an error"
+
+
+NEXT: Final[Mapping[tuple[State, Event], State]] = {
+    (State.UNINITIALIZED, Event.INITIALIZE): State.INITIALIZING,
+    (State.INITIALIZING, Event.GRANT): State.READY,
+    (State.INITIALIZING, Event.REFUSE): State.UNINITIALIZED,
+    (State.READY, Event.BEGIN): State.IN_TRANSACTION,
+    (State.IN_TRANSACTION, Event.COMMIT): State.COMMITTING,
+    (State.IN_TRANSACTION, Event.ABORT): State.ABORTING,
+    (State.IN_TRANSACTION, Event.FAIL): State.ABORTABLE_ERROR,
+    (State.COMMITTING, Event.ABORT): State.ABORTING,  # only before the verdict was sent
+    (State.COMMITTING, Event.FAIL): State.ABORTABLE_ERROR,
+    (State.COMMITTING, Event.END): State.READY,
+    (State.COMMITTING, Event.RENEW): State.INITIALIZING,
+    (State.ABORTABLE_ERROR, Event.ABORT): State.ABORTING,
+    (State.ABORTING, Event.END): State.READY,
+    (State.ABORTING, Event.RENEW): State.INITIALIZING,
+}
+
+
+class Coordinator(NamedTuple):
+    """Whose coordinator: of a group (key type 0) or of a transactional id (1)."""
+
+    key_type: int
+    key: str
+
+
+class Request(NamedTuple):
+    """What is due.
+
+    Attributes:
+        rpc: the request.
+        at: who answers it; of FindCoordinator, who is looked for.
+        partitions: to add.
+        offsets: to commit, or whose group to add.
+    """
+
+    rpc: Rpc
+    at: Coordinator
+    partitions: tuple[tuple[str, int], ...] = ()
+    offsets: OffsetsCommit | None = None
+
+    @property
+    def group_id(self) -> str:
+        """Of the offsets."""
+        return "" if self.offsets is None else self.offsets.group.group_id
+
+
+class Operation:
+    """What the application waits for. `error`: why it did not come about."""
+
+    __slots__ = ("error", "is_over", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_over = False
+        self.error: TransactionError | None = None
+
+    def end(self, error: TransactionError | None = None) -> None:
+        """It is over; once."""
+        if not self.is_over:
+            self.is_over = True
+            self.error = error
+
+
+class OffsetsCommit(Operation):
+    """Offsets of one group that are to be part of the transaction; `offsets` holds those that are not yet."""
+
+    __slots__ = ("asked", "group", "offsets")
+
+    def __init__(self, group: ConsumerGroupMetadata, offsets: Mapping[tuple[str, int], OffsetAndMetadata]) -> None:
+        super().__init__("send_offsets_to_transaction()")
+        self.group = group
+        self.asked = dict(offsets)
+        self.offsets = dict(offsets)
+
+    def keep(self, places: Container[str]) -> None:
+        """Only these partitions' offsets are not yet part of it (TXN-14)."""
+        self.offsets = {(topic, at): offset for (topic, at), offset in self.offsets.items() if f"{topic}-{at}" in places}

@@ -1,0 +1,105 @@
+"""Tests of `aioproducer.core.attempt`: an attempt is judged within its batch's time and retries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from batches import accumulator, put, sent
+
+from aioproducer.core.attempt import failures, go_again, over
+from aioproducer.core.batch import Batch, Event, State
+from aioproducer.core.outcome import Action
+from aioproducer.core.sequence import NO_IDENTITY, Identity
+from aioproducer.errors import ConnectionLost, broker_error
+
+if TYPE_CHECKING:
+    from aioproducer.core.accumulator import Accumulator
+
+LIFETIME = 100.0
+
+
+def landed(attempts: int = 1) -> tuple[Accumulator, Batch]:
+    """A batch whose latest attempt has just ended."""
+    rules, (cell,) = accumulator(1, lifetime=LIFETIME)
+    rules.granted = Identity(7, 0)
+    put(rules, cell)
+    put(rules, cell)
+    rules.close(cell)
+    (batch,) = sent(rules, 1)
+    rules.landed(batch)
+    batch.attempts = attempts
+    return rules, batch
+
+
+@pytest.mark.parametrize(
+    ("error", "attempts", "now", "action"),
+    [
+        ("NOT_LEADER_OR_FOLLOWER", 3, 0.0, Action.RETRY),
+        ("NOT_LEADER_OR_FOLLOWER", 4, 0.0, Action.FAIL),
+        ("NOT_LEADER_OR_FOLLOWER", 1, LIFETIME, Action.FAIL),
+        ("OUT_OF_ORDER_SEQUENCE_NUMBER", 3, 0.0, Action.RENUMBER),
+        ("OUT_OF_ORDER_SEQUENCE_NUMBER", 4, 0.0, Action.FAIL),
+        ("DUPLICATE_SEQUENCE_NUMBER", 4, LIFETIME, Action.COMPLETE),
+        ("MESSAGE_TOO_LARGE", 4, 0.0, Action.SPLIT),
+        ("MESSAGE_TOO_LARGE", 1, LIFETIME, Action.FAIL),
+    ],
+)
+def test_time_and_retries(error: str, attempts: int, now: float, action: Action) -> None:
+    """Of three retries, and LIFETIME seconds."""
+    _, batch = landed(attempts)
+    assert over(batch, broker_error(error), now=now, retries=3, transactional=False).action is action
+    assert batch.error is not None
+
+
+def test_an_acknowledgement_counts_whenever_it_comes() -> None:
+    """It is in the log, whatever the time."""
+    _, batch = landed(9)
+    assert over(batch, None, now=2 * LIFETIME, retries=3, transactional=False).action is Action.COMPLETE
+
+
+def test_doubt_stays() -> None:
+    """What was once uncertain is not made certain by a later refusal."""
+    _, batch = landed()
+    over(batch, ConnectionLost("cut"), now=0.0, retries=3, transactional=False)
+    assert batch.may_be_written
+    over(batch, broker_error("NOT_ENOUGH_REPLICAS"), now=0.0, retries=3, transactional=False)
+    assert batch.may_be_written
+
+
+@pytest.mark.parametrize("appended", [True, False])
+def test_an_offset_with_an_error_is_doubt(*, appended: bool) -> None:
+    """Its leader appended before it was followed."""
+    _, batch = landed()
+    over(batch, broker_error("NOT_LEADER_OR_FOLLOWER"), now=0.0, retries=3, transactional=False, appended=appended)
+    assert batch.may_be_written is appended
+
+
+def test_waiting_for_another_is_no_failure() -> None:
+    """So it uses up no retry."""
+    rules, first = landed()
+    rules.end(first, Event.ACKNOWLEDGE)
+    rules.succeeded(first)
+    for _ in range(2):
+        put(rules, first.cell)
+        rules.close(first.cell)
+    sent(rules, 1)
+    (second,) = sent(rules, 1)
+    rules.landed(second)
+    second.attempts = 1
+    assert over(second, broker_error("OUT_OF_ORDER_SEQUENCE_NUMBER"), now=0.0, retries=0, transactional=False).action is Action.AWAIT
+    assert failures(second) == 0
+
+
+@pytest.mark.parametrize(
+    ("action", "renumbers", "asks"),
+    [(Action.RETRY, False, False), (Action.AWAIT, False, False), (Action.RENUMBER, True, False), (Action.NEW_ID, True, True)],
+)
+def test_the_way_back(action: Action, *, renumbers: bool, asks: bool) -> None:
+    """A batch goes back to its place, with what its action does to numbers and the producer's id."""
+    rules, batch = landed()
+    go_again(rules, batch, action, 5.0)
+    assert (batch.state, batch.cell.retry_at) == (State.READY, 5.0)
+    assert batch.cell.numbers is not None
+    assert (batch.cell.numbers.lost == batch.sequence) is renumbers
+    assert (rules.granted == NO_IDENTITY) is asks

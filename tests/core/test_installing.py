@@ -1,0 +1,145 @@
+"""Tests of `Accumulator.installing` and `retiring`: a large topic is taken over in steps, and records flow between any two of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from batches import FULL, accumulator, answered, put, sent, topic
+
+from aioproducer.core.accumulator import NOBODY, Accumulator, Cell
+from aioproducer.core.steps import STRIDE, whole
+
+if TYPE_CHECKING:
+    from aioproducer.core.batch import Batch
+    from aioproducer.core.metadata import TopicView
+
+ID, OTHER_ID = b"sixteen bytes id", b"another topic id"
+MANY = 3 * STRIDE
+
+
+def large(count: int, leader: int = 1, *, topic_id: bytes = ID, epoch: int = 0) -> TopicView:
+    return topic(*[leader] * count, topic_id=topic_id, epoch=epoch)
+
+
+def with_topic(view: TopicView) -> tuple[Accumulator, list[Cell]]:
+    rules = Accumulator(FULL, linger=0.0, lifetime=1000.0, on_close=lambda batch: None)
+    return rules, list(rules.install(view).cells)
+
+
+def test_a_new_topic_is_there_when_it_is_whole() -> None:
+    """In the last step, not before."""
+    rules = Accumulator(FULL, linger=0.0, lifetime=1000.0, on_close=lambda batch: None)
+    steps = 0
+    for _ in rules.installing(large(MANY)):
+        steps += 1
+        assert rules.routes == {}
+    assert steps >= 3
+    assert [cell.partition for cell in rules.routes["t"].cells] == list(range(MANY))
+    assert {cell.leader for cell in rules.routes["t"].cells} == {1}
+    assert rules.routes["t"].available == tuple(range(MANY))
+
+
+def test_a_small_topic_takes_one_step() -> None:
+    """Nobody comes between."""
+    rules = Accumulator(FULL, linger=0.0, lifetime=1000.0, on_close=lambda batch: None)
+    assert list(rules.installing(large(STRIDE - 1))) == []
+    assert list(rules.retiring(large(STRIDE - 1))) == []
+    assert list(rules.installing(large(STRIDE - 2, topic_id=OTHER_ID))) == []
+    assert list(rules.retiring(large(STRIDE - 2, topic_id=OTHER_ID))) == []
+
+
+VIEWS = {
+    "moved": large(MANY, 2, epoch=1),
+    "grown": large(MANY + STRIDE + 5, 2, epoch=1),
+    "made anew": large(MANY, 2, topic_id=OTHER_ID),
+    "made anew, smaller": large(STRIDE + 5, 2, topic_id=OTHER_ID),
+    "made anew, larger": large(MANY + 5, 2, topic_id=OTHER_ID),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_records_flow_between_the_steps(view: TopicView) -> None:
+    """To the partitions that there are as yet. Each batch goes once, to who leads then; those of a partition that is no more wait there."""
+    rules, cells = with_topic(large(MANY))
+    route = rules.routes["t"]
+    written: list[Batch] = []
+    received: list[Batch] = []
+    step = 0
+    for _ in rules.installing(view):
+        assert rules.routes["t"] is route
+        written += [put(rules, cells[partition], step) for partition in (step, (step * STRIDE) % MANY, MANY - 1)]
+        if step % 2:
+            for node_id in (1, 2):
+                batches = sent(rules, node_id, f"lane of {node_id}", 10**6)
+                assert all(batch.cell.leader == node_id for batch in batches)
+                assert len({batch.cell.route.topic_id for batch in batches}) <= 1, "a request has one id for a topic"
+                received += batches
+                for batch in batches:
+                    answered(rules, batch)
+        step += 1
+    assert step >= 3
+    put(rules, cells[MANY - 1], step)
+    whole(rules.retiring(view))
+    installed = rules.routes["t"]
+    assert [cell.partition for cell in installed.cells] == list(range(len(view.partitions)))
+    assert all(cell is cells[cell.partition] for cell in installed.cells[:MANY])
+    assert {(cell.leader, cell.epoch, cell.route) for cell in installed.cells} == {(2, view.partitions[0].epoch, installed)}
+    if len(view.partitions) < MANY:
+        assert installed.gone == [cells[-1]]
+        assert (cells[-1].open, cells[-1].current) == (FULL, None)
+    while batches := sent(rules, 2, "lane of 2", 10**6):
+        received += batches
+        for batch in batches:
+            answered(rules, batch)
+    assert not list(rules.incomplete)
+    assert not any(rules.ready_nodes())
+    assert len(received) == len(set(received))
+    assert set(written) <= set(received)
+
+
+def test_a_batch_that_is_opened_last_for_a_partition_that_is_no_more_is_not_lost() -> None:
+    """Whoever appends in the step before the new route is there still finds the old one."""
+    rules, cells = with_topic(large(MANY))
+    view = large(2, topic_id=OTHER_ID)
+    for _ in rules.installing(view):
+        pass
+    batch = put(rules, cells[-1])
+    whole(rules.retiring(view))
+    assert rules.routes["t"].gone == [cells[-1]]
+    assert sent(rules, 1) == [batch]
+
+
+def test_those_without_batches_are_let_go_of() -> None:
+    """Nothing but what waits keeps a partition that is no more."""
+    rules, cells = with_topic(large(MANY))
+    batch = put(rules, cells[7])
+    rules.install(large(1, topic_id=OTHER_ID))
+    assert rules.routes["t"].gone == [cells[7]]
+    sent(rules, 1)
+    answered(rules, batch)
+    rules.install(large(1, topic_id=OTHER_ID))
+    assert rules.routes["t"].gone == []
+
+
+def test_one_partition_is_elected() -> None:
+    """As a hint tells it: no other one is touched."""
+    rules, cells = accumulator(1, 1, NOBODY)
+    batches = [put(rules, cell) for cell in cells]
+    rules.elect(topic(2, 2, 2, epoch=1), 1)
+    assert [cell.leader for cell in cells] == [1, 2, NOBODY]
+    assert rules.routes["t"].available == (0, 1)
+    rules.elect(topic(2, 2, 2, epoch=1), 2)
+    assert rules.routes["t"].available == (0, 1, 2)
+    assert sent(rules, 2) == batches[1:]
+    rules.elect(topic(NOBODY, 2, 2, epoch=2), 0)
+    assert rules.routes["t"].available == (1, 2)
+
+
+@pytest.mark.parametrize(("name", "partition"), [("other", 0), ("t", 2)])
+def test_what_is_not_known_is_not_elected(name: str, partition: int) -> None:
+    """Nobody produces there."""
+    rules, cells = accumulator(1, 1)
+    rules.elect(topic(2, 2, 2, epoch=1, name=name), partition)
+    assert [cell.leader for cell in cells] == [1, 1]
+    assert list(rules.routes) == ["t"]

@@ -1,0 +1,633 @@
+"""Tests of `aioproducer.core.sequence` in the accumulator that uses it. In brackets: the case of Java's TransactionManagerTest or SenderTest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from batches import accumulator, put, sent, split, topic
+
+from aioproducer.core.attempt import AGAIN, go_again, over
+from aioproducer.core.batch import Event, State
+from aioproducer.core.outcome import Action, fate
+from aioproducer.core.sequence import LAST_EPOCH, NO_IDENTITY, WINDOW, Identity, Numbering, on_wire
+from aioproducer.errors import ConnectionLost, broker_error
+
+if TYPE_CHECKING:
+    from aioproducer.core.accumulator import Accumulator, Cell
+    from aioproducer.core.batch import Batch
+    from aioproducer.errors import BrokerError, TransportError
+
+OUT_OF_ORDER, FENCED, MOVED = "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH", "NOT_LEADER_OR_FOLLOWER"
+LOST = "no answer"
+OK = ""
+
+
+def idempotent(count: int = 0, *, size: int = 1, partitions: int = 1, epoch: int = 0) -> tuple[Accumulator, list[Cell]]:
+    """Partitions of an idempotent producer, the first with closed batches."""
+    rules, cells = accumulator(*[1] * partitions)
+    rules.granted = Identity(7, epoch)
+    more(rules, cells[0], count, size=size)
+    return rules, cells
+
+
+def more(rules: Accumulator, cell: Cell, count: int = 1, *, size: int = 1) -> list[Batch]:
+    batches = []
+    for _ in range(count):
+        for record in range(size):
+            batch = put(rules, cell, record)
+        batches.append(batch)
+        rules.close(cell)
+    return batches
+
+
+def fly(rules: Accumulator, lane: str = "lane") -> list[Batch]:
+    """All that may be on its way at once."""
+    batches: list[Batch] = []
+    while drained := sent(rules, 1, lane):
+        for batch in drained:
+            batch.on_wire = True
+            batch.attempts += 1
+        batches += drained
+    return batches
+
+
+def told(rules: Accumulator, batch: Batch, said: str = OK, *, retries: int = 1000) -> Action | None:
+    """An attempt is over, as in the engine."""
+    batch.on_wire = False
+    rules.landed(batch)
+    error: BrokerError | TransportError | None = ConnectionLost("cut") if said == LOST else broker_error(said) if said else None
+    if batch.ended:
+        if error is None:
+            rules.acknowledged_late(batch)
+        return None
+    verdict = over(batch, error, now=0.0, retries=retries, transactional=rules.is_transactional)
+    if verdict.action is Action.COMPLETE:
+        rules.end(batch, Event.ACKNOWLEDGE)
+        rules.succeeded(batch)
+    elif verdict.action in AGAIN:
+        go_again(rules, batch, verdict.action, 0.0)
+    elif verdict.action is Action.FAIL:
+        rules.end(batch, Event.FAIL)
+    return verdict.action
+
+
+def arrived(rules: Accumulator, cell: Cell, count: int = 1) -> None:
+    """So many batches have been acknowledged: several may be in flight, and the broker knows the producer."""
+    more(rules, cell, count)
+    assert len(delivered(rules)) == count
+
+
+def delivered(rules: Accumulator, lane: str = "lane") -> list[Batch]:
+    """Whatever goes is acknowledged, until nothing goes."""
+    batches: list[Batch] = []
+    while flying := fly(rules, lane):
+        batches += flying
+        for batch in flying:
+            told(rules, batch)
+    return batches
+
+
+def numbers(*batches: Batch) -> list[tuple[int, int]]:
+    """The epoch and number of each."""
+    return [(batch.identity.epoch, batch.sequence) for batch in batches]
+
+
+# Rules 1 and 2: numbers at drain, five of them
+
+
+def test_nothing_goes_without_an_id() -> None:
+    """Records are taken meanwhile (IDM-01)."""
+    rules, _ = idempotent(2)
+    rules.granted = NO_IDENTITY
+    rules.identify(NO_IDENTITY)
+    assert fly(rules) == []
+    rules.identify(Identity(9, 3))
+    (batch,) = fly(rules)
+    assert (batch.identity, batch.sequence) == (Identity(9, 3), 0)
+
+
+def test_numbers_count_records() -> None:
+    """A batch's number is that of its first record."""
+    rules, _ = idempotent(3, size=4)
+    assert numbers(*delivered(rules)) == [(0, 0), (0, 4), (0, 8)]
+
+
+def test_five_are_numbered_and_no_more() -> None:
+    """So many a broker remembers, whatever way they wait (IDM-13)."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    more(rules, cell, 8)
+    batches = fly(rules)
+    assert numbers(*batches) == [(0, number) for number in range(1, 1 + WINDOW)]
+    told(rules, batches[0], LOST)  # waits to be sent again: it has a number still
+    assert fly(rules) == []
+    for batch in batches[1:]:
+        told(rules, batch, LOST)
+    told(rules, fly(rules)[0])
+    assert len(fly(rules)) == WINDOW
+
+
+def test_the_first_of_an_epoch_goes_alone() -> None:
+    """A broker that knows nothing of the producer takes any number for the first."""
+    rules, _ = idempotent(3)
+    (first,) = fly(rules)
+    told(rules, first, MOVED)
+    (again,) = fly(rules)
+    assert again is first
+    told(rules, again)
+    assert numbers(*fly(rules)) == [(0, 1), (0, 2)]
+
+
+def test_a_new_leader_gets_one_first() -> None:
+    """It may know less than the old one did (KAFKA-18905)."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell, 2)
+    more(rules, cell, 3)
+    rules.install(topic(2, epoch=1))
+    (first,) = sent(rules, 2)
+    assert sent(rules, 2) == []
+    told(rules, first)
+    assert numbers(*sent(rules, 2), *sent(rules, 2)) == [(0, 3), (0, 4)]
+
+
+def test_what_is_sent_again_keeps_number_and_order() -> None:
+    """[IdempotenceWithMultipleInflightsRetriedInOrder] Whatever order the losses are noticed in."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    more(rules, cell, 5)
+    batches = fly(rules)
+    for batch in (batches[3], batches[0], batches[4], batches[2], batches[1]):
+        told(rules, batch, LOST)
+    assert delivered(rules, "another lane") == batches
+    assert numbers(*batches) == [(0, number) for number in range(1, 6)]
+
+
+def test_out_of_order_behind_another() -> None:
+    """[CorrectHandlingOfOutOfOrderResponses] It waits for those before it, which is not held against it."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    more(rules, cell, 2)
+    first, second = fly(rules)
+    assert told(rules, first, MOVED) is Action.RETRY
+    assert told(rules, second, OUT_OF_ORDER, retries=0) is Action.AWAIT
+    (again,) = fly(rules)
+    told(rules, again)
+    assert [again, *fly(rules)] == [first, second]
+    assert numbers(first, second) == [(0, 1), (0, 2)]
+
+
+def test_the_second_is_acknowledged_first() -> None:
+    """[CorrectHandlingOfOutOfOrderResponsesWhenSecondSucceeds] What that shows of the first is for its own answer to say."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    more(rules, cell, 2)
+    first, second = fly(rules)
+    told(rules, first, LOST)
+    told(rules, second)
+    (again,) = fly(rules)
+    assert (again, numbers(again)) == (first, [(0, 1)])
+    told(rules, again)
+    more(rules, cell)
+    assert numbers(*fly(rules)) == [(0, 3)]
+
+
+# Rule 3: lost
+
+
+def test_a_refusal_at_the_end_leaves_its_number_free() -> None:
+    """[no bump where nothing followed it] The next batch has the number of the refused one."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    more(rules, cell, size=3)
+    told(rules, fly(rules)[0], "INVALID_REQUEST")
+    more(rules, cell)
+    assert numbers(*fly(rules)) == [(0, 1)]
+
+
+def test_what_follows_a_refused_batch_is_numbered_anew() -> None:
+    """Under the next epoch, in order, when nothing is in flight (IDM-08, KIP-360)."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    more(rules, cell, 3)
+    refused, second, third = fly(rules)
+    for batch in (second, third):
+        batch.header = b"of the old number"
+    told(rules, refused, "INVALID_REQUEST")
+    told(rules, second, OUT_OF_ORDER)
+    more(rules, cell)
+    assert fly(rules) == []  # the third is on its way
+    told(rules, third, LOST)
+    again = fly(rules)
+    assert again == [second]  # the first of an epoch goes alone
+    assert (numbers(second, third), second.header, third.header) == ([(1, 0), (1, 1)], None, None)
+    assert not third.may_be_written  # it needed the refused one before it
+    told(rules, second)
+    assert numbers(*fly(rules)) == [(1, 1), (1, 2)]
+
+
+def test_what_is_lost_waits_for_those_before_it() -> None:
+    """They end under their old numbers."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    more(rules, cell, 3)
+    first, second, third = fly(rules)
+    told(rules, first, LOST)
+    told(rules, second, "INVALID_REQUEST")
+    told(rules, third, OUT_OF_ORDER)
+    (again,) = fly(rules)
+    assert (again, numbers(again)) == (first, [(0, 1)])
+    told(rules, again)
+    assert fly(rules) == [third]
+    assert numbers(third) == [(1, 0)]
+
+
+def test_a_number_below_one_that_is_in_the_log_is_never_used_again() -> None:
+    """Its broker would take what comes for what it has. (Only a log that took any first number can have it so.)"""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    more(rules, cell, 2)
+    first, second = fly(rules)
+    told(rules, first, MOVED)
+    told(rules, second)
+    rules.end(first, Event.FAIL)
+    more(rules, cell)
+    assert numbers(*fly(rules)) == [(1, 0)]
+
+
+# Rule 4: gaps
+
+
+@pytest.mark.parametrize("is_expired_in_flight", [True, False])
+def test_a_gap_that_closes(*, is_expired_in_flight: bool) -> None:
+    """[ExpiryOfFirstBatchShouldNotCauseUnresolvedSequencesIfFutureBatchesSucceed] What follows is acknowledged, so it is there."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    more(rules, cell, 2)
+    first, second = fly(rules)
+    if not is_expired_in_flight:
+        told(rules, first, LOST)
+    rules.end(first, Event.FAIL)
+    more(rules, cell)
+    assert fly(rules) == []  # nothing new before it is known
+    told(rules, second)
+    if is_expired_in_flight:
+        told(rules, first, MOVED)
+    assert numbers(*fly(rules)) == [(0, 3)]
+
+
+def test_a_gap_that_stays() -> None:
+    """[ExpiryOfFirstBatchShouldCauseEpochBumpIfFutureBatchesFail] What follows is refused, so it is not there: a new epoch."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    more(rules, cell, 3)
+    first, second, third = fly(rules)
+    rules.end(first, Event.FAIL)
+    told(rules, first, LOST)
+    assert told(rules, second, OUT_OF_ORDER) is Action.RENUMBER
+    assert told(rules, third, OUT_OF_ORDER) is Action.AWAIT
+    assert fly(rules) == [second]
+    assert numbers(second, third) == [(1, 0), (1, 1)]
+
+
+def test_a_gap_that_nothing_follows() -> None:
+    """A new epoch begins, so that a straggler is refused; not before the connection is done with it (fault 59)."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    more(rules, cell)
+    (gone,) = fly(rules)
+    rules.end(gone, Event.FAIL)
+    more(rules, cell)
+    assert fly(rules) == []
+    told(rules, gone, LOST)
+    assert numbers(*fly(rules)) == [(1, 0)]
+
+
+def test_a_number_behind_a_gap_is_not_free() -> None:
+    """What was refused behind it was perhaps refused for it: a new epoch."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    more(rules, cell, 2)
+    gone, refused = fly(rules)
+    told(rules, gone, LOST)
+    rules.end(gone, Event.FAIL)
+    told(rules, refused, "INVALID_REQUEST")
+    more(rules, cell)
+    assert numbers(*fly(rules)) == [(1, 0)]
+
+
+def test_a_late_acknowledgement_closes_a_gap() -> None:
+    """It changes nothing for those who were told of the failure; the numbers go on (DLV-03)."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    more(rules, cell, size=2)
+    (gone,) = fly(rules)
+    rules.end(gone, Event.FAIL)
+    told(rules, gone)
+    assert gone.state is State.FAILED
+    more(rules, cell)
+    assert numbers(*fly(rules)) == [(0, 3)]
+
+
+def test_a_batch_that_expires_unsent_is_no_gap() -> None:
+    """[ExpiryOfUnsentBatchesShouldNotCauseUnresolvedSequences] It has no number yet (fault 60)."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    (unsent,) = more(rules, cell)
+    rules.end(unsent, Event.FAIL)
+    more(rules, cell)
+    assert numbers(*fly(rules)) == [(0, 1)]
+
+
+def test_what_may_be_in_the_log_is_not_numbered_anew() -> None:
+    """Its broker may have forgotten that it has it: better a failure than a record twice (KAFKA-9199)."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    more(rules, cell, 2)
+    first, second = fly(rules)
+    told(rules, first, LOST)
+    told(rules, second, LOST)
+    (again,) = fly(rules)
+    assert told(rules, again, OUT_OF_ORDER) is Action.FAIL
+    assert fate(first) == "maybe"
+    assert fly(rules) == [second]
+    told(rules, second)
+    more(rules, cell)
+    assert numbers(*fly(rules)) == [(0, 3)]
+
+
+# Rule 5: epochs and ids
+
+
+def test_an_epoch_is_a_partitions_own() -> None:
+    """The others go on as they are (IDM-06)."""
+    rules, (cell, other) = idempotent(partitions=2)
+    arrived(rules, cell)
+    arrived(rules, other)
+    more(rules, cell)
+    (gone,) = fly(rules)
+    told(rules, gone, LOST)
+    rules.end(gone, Event.FAIL)
+    more(rules, cell)
+    more(rules, other)
+    assert {(batch.cell, *numbers(batch)) for batch in fly(rules)} == {(cell, (1, 0)), (other, (0, 1))}
+
+
+def test_the_last_epoch_asks_for_another_id() -> None:
+    """[IDM-07] And nothing new is sent until it is given; what has a number ends under it (fault 61)."""
+    asked: list[str] = []
+    rules, (cell, other) = idempotent(partitions=2, epoch=LAST_EPOCH)
+    rules.on_identity_lost = lambda: asked.append("id")
+    arrived(rules, cell)
+    arrived(rules, other)
+    more(rules, other, 2)
+    first, second = fly(rules)
+    more(rules, cell, 2)
+    refused, lost = fly(rules)
+    told(rules, refused, "INVALID_REQUEST")
+    told(rules, lost, OUT_OF_ORDER)
+    assert asked == ["id"]
+    more(rules, other)
+    told(rules, first, LOST)
+    told(rules, second, LOST)
+    assert delivered(rules) == [first, second]  # sent before, so they have numbers
+    assert first.identity == Identity(7, LAST_EPOCH)
+    rules.identify(Identity(8, 0))
+    new = fly(rules)
+    assert lost in new
+    assert [(batch.identity, batch.sequence) for batch in new] == [(Identity(8, 0), 0)] * 2
+
+
+def test_batches_of_the_old_id_end_first() -> None:
+    """[BatchesDrainedWithOldProducerIdShouldSucceedOnSubsequentRetry] Their answers count (fault 63, IDM-10)."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    more(rules, cell, 2)
+    first, second = fly(rules)
+    rules.lose_identity()
+    told(rules, first, LOST)
+    told(rules, second, LOST)
+    more(rules, cell)
+    rules.identify(Identity(8, 0))
+    *old, latest = delivered(rules)
+    assert (old, numbers(*old), first.identity.producer_id) == ([first, second], [(0, 1), (0, 2)], 7)
+    assert (latest.identity, latest.sequence) == (Identity(8, 0), 0)
+
+
+def test_a_late_answer_to_an_old_id_changes_nothing() -> None:
+    """[IDM-10]"""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell, 3)
+    assert cell.numbers is not None
+    (old,) = more(rules, cell)
+    fly(rules)
+    rules.end(old, Event.FAIL)
+    told(rules, old, LOST)
+    more(rules, cell)
+    (new,) = fly(rules)
+    rules.acknowledged_late(old)
+    assert (cell.numbers.identity.epoch, cell.numbers.acked, list(cell.numbers.outstanding)) == (1, -1, [new])
+
+
+def test_another_id_waits_until_the_old_ones_straggler_is_refused() -> None:
+    """Only the old id's next epoch does that: where there is a gap, that comes before the new id."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    more(rules, cell)
+    (gone,) = fly(rules)
+    told(rules, gone, LOST)
+    rules.end(gone, Event.FAIL)
+    rules.identify(Identity(8, 0))
+    more(rules, cell, 2)
+    (first,) = fly(rules)
+    assert first.identity == Identity(7, 1)
+    told(rules, first)
+    (second,) = fly(rules)
+    assert (second.identity, second.sequence) == (Identity(8, 0), 0)
+
+
+def test_another_id_waits_although_the_refusing_batch_was_refused() -> None:
+    """Only what is in the log keeps strays out."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    more(rules, cell)
+    (gone,) = fly(rules)
+    told(rules, gone, LOST)
+    rules.end(gone, Event.FAIL)
+    rules.identify(Identity(8, 0))
+    more(rules, cell, 3)
+    told(rules, fly(rules)[0], "INVALID_REQUEST")
+    (second,) = fly(rules)
+    assert second.identity == Identity(7, 2)
+    told(rules, second)
+    assert [batch.identity for batch in fly(rules)] == [Identity(8, 0)]
+
+
+def test_who_is_fenced_fears_no_strays() -> None:
+    """The epoch that refused it refuses them."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    more(rules, cell)
+    (gone,) = fly(rules)
+    told(rules, gone, LOST)
+    rules.end(gone, Event.FAIL)
+    (next_one,) = more(rules, cell)
+    fly(rules)
+    told(rules, next_one, FENCED)
+    rules.identify(Identity(8, 0))
+    assert fly(rules) == [next_one]
+    assert next_one.identity == Identity(8, 0)
+
+
+def test_who_is_fenced_asks_for_one_id() -> None:
+    """However many partitions hear of it (fault 56)."""
+    asked: list[str] = []
+    rules, cells = idempotent(partitions=2)
+    rules.on_identity_lost = lambda: asked.append("id")
+    for cell in cells:
+        more(rules, cell)
+    first, second = fly(rules)
+    assert told(rules, first, FENCED) is Action.NEW_ID
+    rules.identify(Identity(8, 0))
+    assert told(rules, second, FENCED) is Action.NEW_ID
+    assert asked == ["id"]
+    assert {(batch.identity, batch.sequence) for batch in fly(rules)} == {(Identity(8, 0), 0)}
+
+
+# Wrap
+
+
+@pytest.mark.parametrize(
+    ("number", "wire"), [(0, 0), (2**31 - 1, 2**31 - 1), (2**31, 0), (2**31 + 4, 4), (2**32 - 1, 2**31 - 1), (2**32, 0)]
+)
+def test_numbers_wrap_on_the_wire_only(number: int, wire: int) -> None:
+    """[SequenceNumberOverflow]"""
+    assert on_wire(number) == wire
+
+
+def test_gaps_and_losses_around_the_wrap() -> None:
+    """Numbers are compared as they are: what follows is higher (exceeds RCD-08)."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    assert cell.numbers is not None
+    cell.numbers.next = 2**31 - 1
+    cell.numbers.acked = 2**31 - 2
+    more(rules, cell, 2, size=2)
+    first, second = fly(rules)
+    assert [on_wire(batch.sequence) for batch in (first, second)] == [2**31 - 1, 1]
+    rules.end(first, Event.FAIL)
+    told(rules, first, LOST)
+    told(rules, second)
+    more(rules, cell)
+    assert [on_wire(batch.sequence) for batch in fly(rules)] == [3]
+    assert cell.numbers.identity.epoch == 0
+
+
+# Splits
+
+
+def test_a_split_keeps_numbers() -> None:
+    """[SplitBatchAndSend] Its parts have those of its records, and what follows keeps its own."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    more(rules, cell, 2, size=4)
+    first, second = fly(rules)
+    parts = split(rules, first)
+    assert told(rules, second, OUT_OF_ORDER) is Action.AWAIT
+    assert delivered(rules) == [*parts, second]
+    assert numbers(*parts, second) == [(0, 1), (0, 3), (0, 5)]
+
+
+def test_a_part_that_fails_renumbers_the_rest() -> None:
+    """As any batch does (KIP-467: the records that a broker names fail, the others are sent at their old place)."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    more(rules, cell, 2, size=2)
+    first, second = fly(rules)
+    bad, good = split(rules, first)
+    rules.end(bad, Event.FAIL)
+    assert fly(rules) == []
+    told(rules, second, OUT_OF_ORDER)
+    (again,) = fly(rules)
+    told(rules, again)
+    assert [again, *fly(rules)] == [good, second]
+    assert numbers(good, second) == [(1, 0), (1, 1)]
+
+
+# A topic that is made anew
+
+
+@pytest.mark.parametrize("ids", [(b"B" * 16,), (b"B" * 16, b"A" * 16, b"B" * 16)], ids=["once", "an old answer between"])
+def test_a_new_log_begins_a_new_epoch(ids: tuple[bytes, ...]) -> None:
+    """Never an earlier number again: if the log is an old one after all, it would know it."""
+    rules, (cell,) = idempotent()
+    rules.install(topic(1, topic_id=b"A" * 16))
+    arrived(rules, cell)
+    for epoch, topic_id in enumerate(ids, 1):
+        rules.install(topic(1, topic_id=topic_id))
+        more(rules, cell)
+        (batch,) = fly(rules)
+        assert numbers(batch) == [(epoch, 0)]
+        told(rules, batch)
+
+
+def test_what_is_numbered_goes_on_in_a_new_log() -> None:
+    """It takes any first number."""
+    rules, (cell,) = idempotent()
+    rules.install(topic(1, topic_id=b"A" * 16))
+    arrived(rules, cell)
+    (batch,) = more(rules, cell)
+    fly(rules)
+    told(rules, batch, "UNKNOWN_TOPIC_ID")
+    rules.install(topic(1, topic_id=b"B" * 16))
+    assert fly(rules) == [batch]
+    assert numbers(batch) == [(0, 1)]
+
+
+def test_a_new_log_in_the_last_epoch() -> None:
+    """Another id is asked for."""
+    asked: list[str] = []
+    rules, (cell,) = idempotent(epoch=LAST_EPOCH)
+    rules.on_identity_lost = lambda: asked.append("id")
+    rules.install(topic(1, topic_id=b"A" * 16))
+    arrived(rules, cell)
+    rules.install(topic(1, topic_id=b"B" * 16))
+    assert asked == ["id"]
+
+
+# Transactions
+
+
+def test_a_transaction_never_begins_an_epoch() -> None:
+    """Its coordinator does: until then what has a number keeps it, and nothing new is sent."""
+    rules, (cell,) = idempotent()
+    rules.is_transactional = True
+    arrived(rules, cell)
+    more(rules, cell, 2)
+    refused, second = fly(rules)
+    told(rules, refused, "INVALID_REQUEST")
+    told(rules, second, LOST)
+    more(rules, cell)
+    assert fly(rules) == [second]
+    assert numbers(second) == [(0, 2)]
+    assert told(rules, second, OUT_OF_ORDER) is Action.FAIL
+    assert fly(rules) == []
+    rules.identify(Identity(7, 1))
+    assert numbers(*fly(rules)) == [(1, 0)]
+
+
+def test_a_transaction_asks_for_no_id() -> None:
+    """In the last epoch too."""
+    asked: list[str] = []
+    rules, (cell,) = idempotent(epoch=LAST_EPOCH)
+    rules.on_identity_lost = lambda: asked.append("id")
+    rules.is_transactional = True
+    more(rules, cell)
+    (gone,) = fly(rules)
+    rules.end(gone, Event.FAIL)
+    assert asked == []
+
+
+def test_repr() -> None:
+    """For a debugger."""
+    assert repr(Numbering()) == "<Numbering -1/-1: next 0, acked -1, lost -1, gap -1, 0 outstanding>"

@@ -1,0 +1,46 @@
+"""Tests of `aioproducer.engine.produce`: what an answer says of each batch."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.core.accumulator import Cell, Route
+from aioproducer.core.batch import Batch
+from aioproducer.engine import produce
+from aioproducer.errors import BrokerError, ProtocolError
+from aioproducer.wire.schema import message
+
+
+def asked(*partitions: int) -> produce.Asked:
+    """A batch of two records for each partition of topic t."""
+    route = Route("t", bytes(16))
+    batches = [Batch(Cell(route, partition, 1, None), (1,), None, None, credit=0, expires_at=1.0) for partition in partitions]
+    for batch in batches:
+        batch.count = 2
+    return {("t", batch.cell.partition): batch for batch in batches}
+
+
+def answer(**partition: object) -> object:
+    one = message("Produce.response.topics.partitions", index=0, **partition)
+    return message("Produce.response", topics=[message("Produce.response.topics", name="t", partitions=[one])])
+
+
+@pytest.mark.parametrize("offset", [-1, 0, 17])
+def test_an_error_with_an_offset(offset: int) -> None:
+    """Who appended, and then lost the partition, says where (Kafka's DelayedProduce)."""
+    (told,) = produce.read(asked(0), answer(error_code=6, base_offset=offset)).values()
+    assert isinstance(told.error, BrokerError)
+    assert (told.error.name, told.base_offset) == ("NOT_LEADER_OR_FOLLOWER", offset)
+
+
+def test_an_acknowledgement() -> None:
+    """Its offset, and the broker's time where it stamps."""
+    (told,) = produce.read(asked(0), answer(base_offset=5, log_append_time_ms=9)).values()
+    assert told == produce.Told(None, 5, 9)
+
+
+def test_what_an_answer_leaves_out() -> None:
+    """Of that nobody knows; the others are as they were told (SEN-07)."""
+    first, second = produce.read(asked(0, 1), answer(base_offset=5)).values()
+    assert first.error is None
+    assert isinstance(second.error, ProtocolError)
