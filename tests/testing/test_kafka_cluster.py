@@ -93,6 +93,14 @@ def test_what_the_cluster_refuses(kafka_cluster: ClusterThread) -> None:
         kafka_cluster.start(1)
 
 
+def test_where_a_nodes_logs_are() -> None:
+    """Only once there are any."""
+    with pytest.raises(KafkaServerFailed, match="the cluster was not started"):
+        KafkaCluster().data(1)
+    with pytest.raises(ValueError, match="there is no node 4"):
+        KafkaCluster().data(4)
+
+
 # starting that fails: a `java` that is a script
 
 

@@ -1,0 +1,245 @@
+"""The faults as a table: what is done to the cluster, or to the way to it, while programs send. Each leaves what `settle` mends.
+
+Numbers are those of the project's list of faults: 26 a leader killed, cleanly restarted, bounced; 29 a rolling restart; 30 a leader
+that sleeps 20 s; 37 a topic deleted and made again. Knows nothing of judging, but for 37, where what is right is another matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from .history import read_sent
+from .judge import judge_sent, since_rebirth
+from .logs import read_topic
+from .program import ProgramFailed
+from .stage import COPIED, COPIES, SENT, TRANSACTION_VERSION, TRANSACTIONAL_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from .program import Program
+    from .stage import Stage
+
+__all__ = ["FAULTS", "Fault", "java_hash"]
+
+_DOOMED: Final = "doomed"
+_LARGEST: Final = 12  # partitions that the topics may grow to
+
+
+class Fault(NamedTuple):
+    """One line of the table. `rows`: of the list of faults. `copies`: it is about the program that copies."""
+
+    name: str
+    rows: tuple[int, ...]
+    says: str
+    play: Callable[[Stage], Awaitable[None]]
+    copies: bool = False
+
+
+async def _some_leader(stage: Stage) -> int:
+    """The leader of any partition."""
+    partitions = await stage.admin.partitions(SENT)
+    return await stage.cluster.leader(SENT, stage.random.choice(partitions).number)
+
+
+async def _leader_killed(stage: Stage) -> None:
+    node = await _some_leader(stage)
+    await stage.cluster.kill(node)
+    await asyncio.sleep(stage.random.uniform(0.0, 8.0))
+    await stage.cluster.start(node)
+
+
+async def _leader_restarted(stage: Stage) -> None:
+    node = await _some_leader(stage)
+    await stage.cluster.stop(node)
+    await stage.cluster.start(node)
+
+
+async def _leader_bounced(stage: Stage) -> None:
+    for _ in range(5):
+        await _leader_killed(stage)
+        await stage.admin.until_whole(stage.topics, COPIES)
+
+
+async def _coordinator_killed(stage: Stage) -> None:
+    count = len(await stage.admin.partitions("__transaction_state"))
+    node = await stage.cluster.leader("__transaction_state", abs(java_hash(TRANSACTIONAL_ID)) % count)
+    await stage.cluster.kill(node)
+    await asyncio.sleep(stage.random.uniform(0.0, 8.0))
+    await stage.cluster.start(node)
+
+
+async def _all_killed(stage: Stage) -> None:
+    nodes = stage.cluster.answering
+    await asyncio.gather(*map(stage.cluster.kill, nodes))
+    await asyncio.gather(*map(stage.cluster.start, nodes))
+
+
+async def _rolling_restart(stage: Stage) -> None:
+    for node in stage.cluster.answering:
+        await stage.cluster.stop(node)
+        await stage.cluster.start(node)
+        await stage.admin.until_whole(stage.topics, COPIES)  # as an operator waits, or two of three are behind
+
+
+async def _leader_paused(stage: Stage) -> None:
+    node = await _some_leader(stage)
+    stage.cluster.pause(node)
+    await asyncio.sleep(20.0)
+    stage.cluster.resume(node)
+
+
+async def _connections_cut(stage: Stage) -> None:
+    """Again and again, some of them while little comes through: in mid-request and in mid-answer."""
+    for _ in range(12):
+        proxy = stage.random.choice(list(stage.cluster.proxies.values()))
+        proxy.slow(stage.random.choice((2_000, 50_000, 1e9)))
+        await asyncio.sleep(stage.random.uniform(0.05, 0.8))
+        proxy.reset()
+        proxy.heal()
+
+
+async def _answers_lost(stage: Stage) -> None:
+    """Requests arrive, are written, and nobody hears of it: what is sent again was written before."""
+    proxy = stage.cluster.proxies[await _some_leader(stage)]
+    proxy.black_hole("answers")
+    await asyncio.sleep(stage.random.uniform(1.0, 8.0))
+    proxy.reset()
+
+
+async def _broker_unreachable(stage: Stage) -> None:
+    """For clients; the other nodes see it, so it goes on leading."""
+    proxy = stage.cluster.proxies[await _some_leader(stage)]
+    proxy.cut()
+    await asyncio.sleep(stage.random.uniform(2.0, 10.0))
+
+
+async def _leaders_elected(stage: Stage) -> None:
+    """Each partition is given another first replica, and then that one leads."""
+    for topic in (SENT, COPIED):
+        turned = {one.number: (*one.replicas[1:], one.replicas[0]) for one in await stage.admin.partitions(topic)}
+        await stage.admin.reassign(topic, turned)
+        await stage.admin.elect_preferred(topic)
+
+
+async def _partitions_reassigned(stage: Stage) -> None:
+    """Each partition loses its leader's copy, and gets it back as a new one."""
+    for topic in (SENT, COPIED):
+        partitions = await stage.admin.partitions(topic)
+        kept = {one.number: [node for node in one.replicas if node != one.leader] for one in partitions}
+        await stage.admin.reassign(topic, kept)
+        await stage.admin.reassign(topic, {one.number: [*kept[one.number], one.leader] for one in partitions})
+
+
+async def _topic_grown(stage: Stage) -> None:
+    count = len(await stage.admin.partitions(SENT)) + 1
+    if count <= _LARGEST:
+        await stage.admin.grow(COPIED, count)  # first, or there is no place for what is copied
+        await stage.admin.grow(SENT, count)
+
+
+async def _copier_killed(stage: Stage) -> None:
+    """In the middle of a transaction; the next one, of the same name, must end it."""
+    assert stage.copier is not None
+    await stage.copier.kill()
+    await stage.copier.start()
+
+
+async def _copier_replaced(stage: Stage) -> None:
+    """It sleeps in the middle of a transaction, another one takes its name; when it wakes, it must hear so, and end."""
+    copier = stage.copier
+    assert copier is not None
+    copier.pause()
+    await copier.start()
+    await copier.until_flowing(one.number for one in await stage.admin.partitions(SENT))
+    await copier.wake()
+    if "producer_fenced" not in copier.files[-2].read_text(encoding="utf-8"):
+        stage.complain("zombies", "not fenced: it ended for another reason")
+
+
+async def _in_trouble(stage: Stage) -> None:
+    """A leader dies while another's answers are late or lost, and the third one's connections are cut."""
+    killed, late, cut = stage.random.sample(stage.cluster.answering, 3)
+    stage.cluster.proxies[late].black_hole("answers")
+    stage.cluster.proxies[cut].delay(0.2)
+    await stage.cluster.kill(killed)
+    for _ in range(6):
+        await asyncio.sleep(stage.random.uniform(0.2, 1.5))
+        stage.cluster.proxies[cut].reset()
+    stage.cluster.proxies[late].heal()  # what was held comes late
+    await asyncio.sleep(stage.random.uniform(0.0, 2.0))
+    stage.cluster.proxies[late].reset()
+    await stage.cluster.start(killed)
+
+
+async def _transactions_switched(stage: Stage) -> None:
+    """To the other protocol of transactions (2 is KIP-890's) and back, each in mid-life: clients hear of it on new connections."""
+    assert stage.copier is not None
+    numbers = [one.number for one in await stage.admin.partitions(SENT)]
+    for level in (3 - stage.settings.transactions, stage.settings.transactions):
+        await stage.admin.set_feature(TRANSACTION_VERSION, level)
+        await stage.copier.until_flowing(numbers)
+        for proxy in stage.cluster.proxies.values():
+            proxy.reset()
+        for _ in range(3):
+            await stage.copier.until_flowing(numbers)
+
+
+async def _topic_recreated(stage: Stage) -> None:
+    """A topic and a sender of its own, as most of what is acknowledged goes with the topic."""
+    name = f"{_DOOMED}-{len(stage.marks)}"
+    await stage.cluster.create_topic(name, 3)
+    sender = stage.program("verifiable", "--topic", name, "--throughput", "300", name=name)
+    await sender.start()
+    try:
+        await sender.until_flowing(range(3))
+        await stage.admin.delete(name)
+        await asyncio.sleep(stage.random.uniform(0.0, 3.0))
+        await stage.cluster.create_topic(name, 3)
+        stage.complain(_DOOMED, *await _found_in_the_new(stage, sender, name))
+    finally:
+        await sender.kill()
+
+
+async def _found_in_the_new(stage: Stage, sender: Program, name: str) -> list[str]:
+    try:
+        await sender.until_flowing(range(3))
+        await sender.until_flowing(range(3))
+        await sender.stop()
+    except ProgramFailed as error:
+        return [f"never ended: {error}"]
+    told = await asyncio.to_thread(read_sent, sender.files, name)
+    since_rebirth(told.history)
+    reads = await asyncio.to_thread(read_topic, stage.cluster.bootstrap_servers, name, 3)
+    return judge_sent(told, name, reads, stage.settings.promise)
+
+
+def java_hash(text: str) -> int:
+    """Java's `String.hashCode`, by which coordinators are chosen."""
+    value = 0
+    for character in text:
+        value = (31 * value + ord(character)) & 0xFFFFFFFF
+    return value - 2**32 if value >= 2**31 else value
+
+
+FAULTS: Final = (
+    Fault("leader-killed", (26,), "kill -9 of a partition's leader, which is started again some seconds later", _leader_killed),
+    Fault("leader-restarted", (26,), "a partition's leader is stopped in good order and started again", _leader_restarted),
+    Fault("leader-bounced", (26,), "kill -9 of a partition's leader, five times in a row", _leader_bounced),
+    Fault("rolling-restart", (29,), "all three nodes, one after the other, in good order", _rolling_restart),
+    Fault("leader-paused", (30,), "SIGSTOP of a partition's leader for 20 s, then SIGCONT", _leader_paused),
+    Fault("all-killed", (27,), "kill -9 of all three nodes at once", _all_killed),
+    Fault("connections-cut", (5, 6, 7, 8), "connections are reset, twelve times, at any byte", _connections_cut),
+    Fault("answers-lost", (7, 11), "a leader's answers do not arrive for some seconds, then its connections are reset", _answers_lost),
+    Fault("broker-unreachable", (1,), "a leader refuses all connections of clients for some seconds", _broker_unreachable),
+    Fault("all-sorts", (7, 26), "kill -9 of one node, answers of another held back, connections of the third cut", _in_trouble),
+    Fault("leaders-elected", (22,), "every partition gets another preferred leader, and it is elected", _leaders_elected),
+    Fault("partitions-reassigned", (22,), "every partition's leader loses its copy, and gets it back", _partitions_reassigned),
+    Fault("topic-grown", (39,), "one partition more", _topic_grown),
+    Fault("topic-recreated", (37,), "a topic is deleted under its sender, and made again", _topic_recreated),
+    Fault("coordinator-killed", (26,), "kill -9 of the transaction coordinator", _coordinator_killed, copies=True),
+    Fault("transactions-switched", (), "transaction.version from 2 to 1 and back, or from 1 to 2", _transactions_switched, copies=True),
+    Fault("copier-killed", (), "kill -9 of the program that copies, and a new one with its transactional id", _copier_killed, copies=True),
+    Fault("copier-replaced", (), "SIGSTOP of the program that copies; when another has its name, SIGCONT", _copier_replaced, copies=True),
+)

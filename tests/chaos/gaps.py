@@ -1,0 +1,61 @@
+"""How long acknowledgements stayed away after each fault. Pure; times are milliseconds of the wall clock."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["Mark", "gaps", "per_second"]
+
+
+@dataclass
+class Mark:
+    """A fault from its first deed until the cluster was whole again.
+
+    Attributes:
+        failed: records that failed meanwhile.
+        longest: by topic: seconds without an acknowledgement, of the partition that waited longest.
+        silent: by topic: the same, of all partitions together.
+    """
+
+    fault: str
+    start: int
+    end: int
+    failed: int = 0
+    longest: dict[str, float] = field(default_factory=dict)
+    silent: dict[str, float] = field(default_factory=dict)
+
+
+def gaps(marks: Sequence[Mark], topic: str, acks: Iterable[tuple[int, int]]) -> None:
+    """Give each mark the longest gap that ended in its time, or began in it; `acks` are (partition, time), in any order."""
+    times: dict[int, list[int]] = {}
+    for partition, at in acks:
+        times.setdefault(partition, []).append(at)
+    for one in times.values():
+        one.sort()
+    everything = sorted(at for one in times.values() for at in one)
+    for mark in marks:
+        mark.longest[topic] = max((_longest(one, mark) for one in times.values()), default=0.0)
+        mark.silent[topic] = _longest(everything, mark)
+
+
+def _longest(times: Sequence[int], mark: Mark) -> float:
+    """From the last one before the mark to the first one after it; nothing of a partition that came later or had ended."""
+    first = max(bisect_right(times, mark.start) - 1, 0)
+    within = times[first : bisect_right(times, mark.end) + 1]
+    return max((later - earlier for earlier, later in pairwise(within)), default=0) / 1000
+
+
+def per_second(times: Iterable[int], start: int) -> list[int]:
+    """How many there were in each second from `start` on."""
+    counts: list[int] = []
+    for at in times:
+        second = max(0, at - start) // 1000
+        counts.extend([0] * (second + 1 - len(counts)))
+        counts[second] += 1
+    return counts

@@ -1,0 +1,124 @@
+"""What was told, held against what is in the logs: by the simulation's checker, and by what only real programs can do. Pure.
+
+A program may be killed in the middle of a transaction: that one is there whole or not at all. A copy has every record of its source once,
+in the order of the source, whatever became of the attempts. Complaints are sentences that begin with their kind.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from aioproducer.testing.simulation.checker import Logged, Promise, check
+from aioproducer.testing.simulation.history import End, Fate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from aioproducer.testing.simulation.history import History
+
+    from .history import Told
+
+__all__ = ["KINDS", "PROMISE", "Read", "Reads", "judge_copied", "judge_sent", "kinds", "since_rebirth"]
+
+KINDS: Final = (
+    "lost",
+    "misplaced",
+    "duplicated",
+    "reordered",
+    "written though certainly not",
+    "written though refused",
+    "foreign",
+    "never ended",
+    "ended twice",
+    "too late",
+    "aborted yet visible",
+    "torn",
+    "undecided",
+)
+PROMISE: Final = Promise(keeps=True, is_once=True, is_ordered=True, is_ordered_when_acknowledged=True, lifetime=125.0)
+"""What idempotence promises; the lifetime is the default `delivery_timeout_ms`, and some seconds for a machine that is busy."""
+
+
+class Read(NamedTuple):
+    """A record as a consumer read it: `attempt`, by its header, is "transaction/place"."""
+
+    offset: int
+    value: int
+    attempt: str = ""
+
+
+Reads: TypeAlias = "Mapping[int, Sequence[Read]]"
+
+
+def kinds(complaints: Iterable[str]) -> dict[str, int]:
+    """How many there are of each kind, none among them."""
+    counts = Counter(text.partition(":")[0] for text in complaints)
+    return {kind: counts.pop(kind, 0) for kind in KINDS} | dict(counts)
+
+
+def judge_sent(told: Told, topic: str, reads: Reads, promise: Promise = PROMISE) -> list[str]:
+    """Of values that are the numbers of their calls."""
+    logs = {(topic, partition): [Logged(one.offset, one.value) for one in records] for partition, records in reads.items()}
+    return [*check(told.history, logs, promise), *_unended(told)]
+
+
+def judge_copied(told: Told, topic: str, source: Reads, everything: Reads, copied: Reads, promise: Promise = PROMISE) -> list[str]:
+    """Of a topic that transactions made of another, partition by partition: all that is in it, and what readers of committed records get."""
+    seen = {(partition, one.offset) for partition, records in copied.items() for one in records}
+    logs = {
+        (topic, partition): [Logged(one.offset, _number(told, one.attempt), (partition, one.offset) in seen) for one in records]
+        for partition, records in everything.items()
+    }
+    return [*check(told.history, logs, promise), *_torn(told, copied), *_unlike(source, copied), *_unended(told)]
+
+
+def since_rebirth(history: History) -> None:
+    """Of a topic that was deleted and made again: what the old one had acknowledged may be gone.
+
+    In each partition the new one begins where offsets, in the order of the acknowledgements, fall.
+    """
+    latest: dict[int, list[int]] = {}
+    for number in sorted((one.number for one in history.sent if one.is_acknowledged), key=lambda number: history.sent[number].ends[0].at):
+        end = history.sent[number].ends[0]
+        mine = latest.setdefault(end.partition, [])
+        if mine and end.offset < history.sent[mine[-1]].ends[0].offset:
+            for old in mine:
+                history.sent[old].ends[0] = End(end.at, end.partition, -1, "it went with the old topic", "maybe")
+            mine.clear()
+        mine.append(number)
+
+
+def _number(told: Told, attempt: str) -> int | None:
+    """Which of the history's records it is; None: of no transaction that was told of."""
+    name, _, place = attempt.partition("/")
+    return told.bases[name] + int(place) if name in told.bases and int(place) < told.sizes[name] else None
+
+
+def _unended(told: Told) -> Iterator[str]:
+    for total in told.totals:
+        if total["sent"] != total["acked"] + total["failed"]:
+            yield f"never ended: {total['sent']} sent, {total['acked']} acknowledged, {total['failed']} failed"
+
+
+def _torn(told: Told, copied: Reads) -> Iterator[str]:
+    """Of those whose program was killed, or gave its producer up: in part."""
+    visible = Counter(one.attempt.partition("/")[0] for records in copied.values() for one in records)
+    for name, transaction in zip(told.bases, told.history.transactions, strict=True):
+        if transaction.fate is Fate.UNKNOWN and visible[name] not in {0, told.sizes[name]}:
+            yield f"torn: {visible[name]} of {told.sizes[name]} records of {name}, of whose end nobody told, are visible"
+
+
+def _unlike(source: Reads, copied: Reads) -> Iterator[str]:
+    """How a copy differs from its source; a second copy is no matter of order."""
+    for partition in sorted({*source, *copied}):
+        places = {one.value: place for place, one in enumerate(source.get(partition, ()))}
+        counts = Counter(one.value for one in copied.get(partition, ()))
+        yield from (f"lost: record {value} of partition {partition} was not copied" for value in places if value not in counts)
+        yield from (f"foreign: record {value} of partition {partition} is not in the source" for value in counts if value not in places)
+        yield from (f"duplicated: record {value} of partition {partition} was copied {n} times" for value, n in counts.items() if n > 1)
+        firsts = [value for value in counts if value in places]  # a Counter keeps the order in which they came
+        for before, after in pairwise(firsts):
+            if places[after] < places[before]:
+                yield f"reordered: record {after} of partition {partition} was copied behind record {before}"

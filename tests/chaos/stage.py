@@ -1,0 +1,167 @@
+"""Three nodes, a program that sends, one that copies what was sent, and the hand that strikes them.
+
+Topic SENT takes what is sent, COPIED what transactions make of it. After each fault all is made whole again, and acknowledgements must
+flow in every partition, before the next one. Knows nothing of what the faults are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.jars import KAFKA_VERSION
+from aioproducer.testing import KafkaCluster
+
+from .admin import Admin
+from .gaps import Mark
+from .judge import PROMISE
+from .program import Program, ProgramFailed
+
+if TYPE_CHECKING:
+    import pathlib
+    import random
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from aioproducer.testing.simulation.checker import Promise
+
+
+__all__ = ["COPIED", "COPIES", "GROUP", "SENT", "TRANSACTIONAL_ID", "TRANSACTION_VERSION", "Settings", "Stage", "now", "staged"]
+
+SENT: Final = "sent"
+COPIED: Final = "copied"
+GROUP: Final = "copiers"
+TRANSACTIONAL_ID: Final = "copier"
+COPIES: Final = 3
+TRANSACTION_VERSION: Final = "transaction.version"
+_NEWEST: Final = 2
+_PARTITIONS: Final = 6
+_BUSY: Final = 5.0  # seconds by which a machine that does much else is late
+_START_SECONDS: Final = 240.0  # of a node, on a machine that does much else
+_INTERNAL: Final = ("__transaction_state", "__consumer_offsets")
+_PROPERTIES: Final = {"unclean.leader.election.enable": "false", "auto.create.topics.enable": "false"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The Kafka, and what the programs are told. `transactions`: the level of `transaction.version`; `options`: of producers, as JSON."""
+
+    version: str = KAFKA_VERSION
+    transactions: int = _NEWEST
+    throughput: int = 2_000
+    options: str = "{}"
+    is_copying: bool = True
+
+    @property
+    def promise(self) -> Promise:
+        """What the producers promise by these options."""
+        lifetime_ms = json.loads(self.options).get("delivery_timeout_ms")
+        return PROMISE if lifetime_ms is None else dataclasses.replace(PROMISE, lifetime=lifetime_ms / 1000 + _BUSY)
+
+
+class Stage:
+    """What a fault may lay hands on.
+
+    Args:
+        cluster: three nodes behind proxies, with the topics SENT and COPIED.
+        settings: what the programs are told.
+        folder: where the programs' lines go.
+        chance: what faults draw their places and times from.
+
+    Attributes:
+        marks: the faults so far.
+        complaints: what was found before all is judged, by the name of who found it.
+    """
+
+    def __init__(self, cluster: KafkaCluster, settings: Settings, folder: pathlib.Path, chance: random.Random) -> None:
+        self.cluster = cluster
+        self.admin = Admin(cluster.bootstrap_servers)
+        self.random = chance
+        self.marks: list[Mark] = []
+        self.complaints: dict[str, list[str]] = {}
+        self._folder = folder
+        self.settings = settings
+        self.sender = self.program("verifiable", "--topic", SENT, "--throughput", str(settings.throughput))
+        words = ("--source", SENT, "--topic", COPIED, "--group", GROUP, "--transactional-id", TRANSACTIONAL_ID)
+        self.copier = self.program("copier", *words) if settings.is_copying else None
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """All topics that must be whole before the next fault."""
+        return (SENT, COPIED, *_INTERNAL) if self.copier is not None else (SENT,)
+
+    @property
+    def programs(self) -> list[Program]:
+        """Those that send and must not stop; in this order they can be ended."""
+        return [self.sender, *([self.copier] if self.copier is not None else [])]
+
+    def program(self, module: str, *words: str, name: str = "") -> Program:
+        """One that talks to this cluster; `name` of its files of lines."""
+        options = ("--bootstrap-server", self.cluster.bootstrap_servers, "--options", self.settings.options)
+        return Program(module, (*options, *words), self._folder, name or module)
+
+    def complain(self, who: str, *complaints: str) -> None:
+        """Remember what is wrong."""
+        self.complaints.setdefault(who, []).extend(complaints)
+
+    async def strike(self, name: str, fault: Callable[[Stage], Awaitable[None]]) -> Mark:
+        """Do it, make all whole again, and note when it was.
+
+        Raises:
+            ProgramFailed: a program ended, or nothing was acknowledged any more.
+            TimeoutError: the cluster did not become whole.
+        """
+        mark = Mark(name, now(), now())
+        self.marks.append(mark)
+        failed = self.sender.failed
+        try:
+            await fault(self)
+            await self.settle()
+        finally:
+            for program in self.programs:
+                program.look()
+            mark.end, mark.failed = now(), self.sender.failed - failed
+        return mark
+
+    async def settle(self) -> None:
+        """Every node up, every replica in sync, acknowledgements in every partition of every program. Errors as `strike`."""
+        await self.cluster.restore()
+        await self.admin.until_whole(self.topics, COPIES)
+        numbers = [one.number for one in await self.admin.partitions(SENT)]
+        for program in self.programs:
+            await program.until_flowing(numbers)
+
+    async def end(self) -> None:
+        """Let every program end what it began; one that cannot is killed, and complained of."""
+        for program in self.programs:
+            try:
+                await program.stop()
+            except ProgramFailed as error:
+                self.complain("programs", f"never ended: {error}")
+
+
+def now() -> int:
+    """Milliseconds of the wall clock."""
+    return int(time.time() * 1000)
+
+
+@contextlib.asynccontextmanager
+async def staged(settings: Settings, folder: pathlib.Path, chance: random.Random) -> AsyncIterator[Stage]:
+    """Cluster and topics, and the programs at work; lines go to `folder`. All are ended with the block, whatever happens."""
+    async with KafkaCluster(version=settings.version, proxied=True, properties=_PROPERTIES, start_timeout=_START_SECONDS) as cluster:
+        for topic in (SENT, COPIED):
+            await cluster.create_topic(topic, _PARTITIONS)
+        stage = Stage(cluster, settings, folder, chance)
+        if settings.transactions != _NEWEST:
+            await stage.admin.set_feature(TRANSACTION_VERSION, settings.transactions)
+        try:
+            for program in stage.programs:
+                await program.start()
+            await stage.settle()
+            yield stage
+        finally:
+            for program in stage.programs:
+                await program.kill()

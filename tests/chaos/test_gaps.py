@@ -1,0 +1,29 @@
+"""How long acknowledgements stayed away."""
+
+from __future__ import annotations
+
+from .gaps import Mark, gaps, per_second
+
+
+def test_the_longest_gap_of_each_fault() -> None:
+    """Of the partition that waited longest, and of all together; from the last before the fault to the first after it."""
+    silent, other = (1_000, 1_900, 7_000, 7_100, 8_000, 20_000), (1_500, 4_000, 7_050, 8_100, 20_000)
+    acks = [*((0, at) for at in silent), *((1, at) for at in other)]
+    first, second = Mark("a", 2_000, 7_060), Mark("b", 8_200, 19_000)
+    gaps([first, second], "t", acks)
+    assert (first.longest, first.silent) == ({"t": 5.1}, {"t": 3.0})
+    assert (second.longest, second.silent) == ({"t": 12.0}, {"t": 11.9})
+
+
+def test_gaps_of_nothing() -> None:
+    """No acknowledgements, or none since: no gap that could be told."""
+    mark = Mark("a", 2_000, 3_000)
+    gaps([mark], "t", [])
+    assert (mark.longest, mark.silent) == ({"t": 0.0}, {"t": 0.0})
+    gaps([mark], "t", [(0, 1_000)])
+    assert (mark.longest, mark.silent) == ({"t": 0.0}, {"t": 0.0})
+
+
+def test_per_second() -> None:
+    """Seconds without any are there, as 0."""
+    assert per_second([5_000, 5_999, 8_000], 5_000) == [2, 0, 0, 1]
