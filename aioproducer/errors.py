@@ -163,14 +163,15 @@ class TransactionTimeout(TransactionError, TimeoutError):
 class TransactionAbortable(TransactionError):
     """This transaction cannot be committed any more; the producer is well (Kafka's TransactionAbortableException)."""
 
-    hint = "Call abort_transaction(); then begin anew and send its records again."
+    hint = "Call abort_transaction(), unless `transaction()` has done so; then begin anew and send its records again."
 
 
 class CommitFailed(TransactionAbortable):
     """The consumer group does not take these offsets: it went on without this member (Kafka's CommitFailedException)."""
 
     hint = (
-        "Call abort_transaction(), and let the consumer join its group again: others may have its partitions by now. "
+        "Call abort_transaction(), unless `transaction()` has done so, and let the consumer join its group again: others may have its "
+        "partitions by now. "
         "Give send_offsets_to_transaction the group metadata of the same moment as the offsets."
     )
 

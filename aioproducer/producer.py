@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import importlib.metadata
 import inspect
+import random
+import time
 import warnings
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
 
 from aioproducer.config import ProducerConfig
 from aioproducer.engine.engine import Engine
 from aioproducer.engine.hot import SendPath, Way
+from aioproducer.engine.transaction_scope import TransactionScope
 from aioproducer.errors import ConfigError, ProducerClosed, UsageError
 from aioproducer.net.addresses import DnsResolver, Verbatim
 from aioproducer.net.transport import TcpDialer
+from aioproducer.offsets import read_group, read_offsets
 from aioproducer.records.compression import check_available
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Callable, Iterable
+    from collections.abc import AsyncIterable, Callable, Iterable, Mapping
     from types import TracebackType
 
     from aioproducer.engine.deliveries import Deliveries
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.ready import ReadyBatch
     from aioproducer.engine.threads import FromThread
     from aioproducer.interfaces import Dialer, Resolver
-    from aioproducer.model import Compression, FlushSummary, Headers, Record, RecordMetadata
+    from aioproducer.model import Compression, ConsumerGroupMetadata, FlushSummary, Headers, OffsetAndMetadata, Record, RecordMetadata
 
 __all__ = ["Producer"]
 
@@ -37,6 +41,7 @@ if TYPE_CHECKING:  # who names no types wants none checked (PEP 696): before Pyt
 else:
     K = TypeVar("K")
     V = TypeVar("V")
+P = TypeVar("P", bound="tuple[str, int]")
 
 
 class Producer(SendPath[K, V], Generic[K, V]):
@@ -52,6 +57,8 @@ class Producer(SendPath[K, V], Generic[K, V]):
         config: a `ProducerConfig`, or give its fields as options.
         dialer: makes connections; a fake cluster's `client_options` bring one.
         resolver: looks host names up. Without one, names are looked up in DNS, and a dialer of your own is given them as they are.
+        chance: a random number in [0, 1): for jitter, and for the choice of sticky partitions.
+        wall_clock: seconds since the epoch, for timestamps. Deadlines go by the loop's clock.
         options: fields of `ProducerConfig`.
 
     Raises:
@@ -59,13 +66,22 @@ class Producer(SendPath[K, V], Generic[K, V]):
     """
 
     def __init__(
-        self, config: ProducerConfig | None = None, *, dialer: Dialer | None = None, resolver: Resolver | None = None, **options: Any
+        self,
+        config: ProducerConfig | None = None,
+        *,
+        dialer: Dialer | None = None,
+        resolver: Resolver | None = None,
+        chance: Callable[[], float] | None = None,
+        wall_clock: Callable[[], float] = time.time,
+        **options: Any,
     ) -> None:
         self.config = ProducerConfig.of(config, options)
         _check_hook(self.config.on_delivery_error)
         check_available(cast("Compression", self.config.compression_type))
         self._dialer = dialer or TcpDialer(self.config.send_buffer_bytes, self.config.receive_buffer_bytes)
         self._resolver = resolver or (DnsResolver() if dialer is None else Verbatim())
+        self._chance = chance or random.Random().random
+        self._wall_clock = wall_clock
         self._way = Way(lambda: 0, self._send_unstarted)
         self._engine: Engine | None = None
         self._was_started = False
@@ -79,13 +95,15 @@ class Producer(SendPath[K, V], Generic[K, V]):
 
         Raises:
             BootstrapFailed: no broker answered; each address and its reason is in the text.
+            TransactionError: with a `transactional_id`: its coordinator gives no producer id, or not in time.
             ProducerClosed: it was started before; make a new one.
         Cancellation: nothing is left running.
         """
         if self._was_started:
             raise ProducerClosed("a producer starts once; make a new one")
         self._was_started = True
-        engine = Engine(self.config, self._way, self._dialer, self._resolver, importlib.metadata.version("aioproducer"))
+        version = importlib.metadata.version("aioproducer")
+        engine = Engine(self.config, self._way, self._dialer, self._resolver, version, chance=self._chance, wall_clock=self._wall_clock)
         await engine.start(wait=wait)
         self._engine = engine
         self._way.slowly = engine.send
@@ -207,8 +225,78 @@ class Producer(SendPath[K, V], Generic[K, V]):
             raise UsageError(f"timeout={timeout!r}: it is seconds, from 0 on, or None")
         return await engine.flush(timeout)
 
+    # Transactions: each call waits `max_block_ms` at most, then TransactionTimeout says for what; what it does goes on
+
+    def transaction(self) -> TransactionScope:
+        """`async with producer.transaction():` all records that its body sends become visible together, or none.
+
+        The end of the body commits. Whatever leaves it, an exception or a cancellation, aborts, and goes on as it was: the abort is
+        waited for, at most `max_block_ms`, and no longer than until a second cancellation. A commit that fails is aborted too.
+
+        Raises:
+            UsageError: the producer has no `transactional_id`. Else as `begin_transaction` and `commit_transaction`.
+        """
+        return TransactionScope(self._running().transactor, self.config.max_block_ms / 1000)
+
+    async def begin_transaction(self) -> None:
+        """Open a transaction: what is sent from now on belongs to it. Waits while the producer has no id yet.
+
+        Raises:
+            TransactionMisuse: one is open.
+            TransactionTimeout: there was no producer id in time.
+            TransactionError: the cluster gives none, or the producer was fenced; `hint` says what to do.
+        Cancellation: none is open.
+        """
+        await self._running().transactor.begin()
+
+    async def commit_transaction(self) -> None:
+        """Send what is queued, wait for it, then commit. Its records, and the offsets, are visible once it returns.
+
+        Raises:
+            TransactionMisuse: none is open.
+            TransactionAbortable: a record or an offset of it failed; nothing is committed. `abort_transaction` is what helps.
+            TransactionFatal: the producer was fenced, or the like; nothing is committed.
+            TransactionTimeout: it is not known yet whether it was committed. Call it again; it cannot be aborted any more once the
+                coordinator may have been told.
+        Cancellation: it goes on; `abort_transaction` ends it differently as long as the coordinator was not told.
+        """
+        await self._running().transactor.commit()
+
+    async def abort_transaction(self) -> None:
+        """Drop what was not sent, wait for what is on its way, then abort: nobody who reads committed records sees any of it.
+
+        Raises:
+            TransactionMisuse: none is open, or its commit is on its way to the coordinator.
+            TransactionFatal: the producer was fenced, or the like: then it is aborted too.
+            TransactionTimeout: the coordinator did not answer in time. Call it again.
+        Cancellation: it goes on.
+        """
+        await self._running().transactor.abort()
+
+    async def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[P, int | OffsetAndMetadata | tuple[int, str]],
+        group: str | ConsumerGroupMetadata,
+    ) -> None:
+        """Make a consumer's offsets part of the transaction: they are committed with it, or not at all (KIP-447).
+
+        Args:
+            offsets: of the next record to read, by (topic, partition); aiokafka's named tuples will do.
+            group: the consumer group. With the member's generation and id, those of a member that its group has gone on without are
+                refused; an id alone names nobody.
+
+        Raises:
+            UsageError: these are no offsets, or no group.
+            TransactionMisuse: no transaction is open.
+            CommitFailed: the group has gone on without this member.
+            TransactionError, TransactionTimeout: as `commit_transaction`.
+        Cancellation: it goes on.
+        """
+        transactor = self._running().transactor
+        await transactor.send_offsets(read_group(group), read_offsets(offsets))
+
     async def stop(self) -> None:
-        """Flush, at most `close_timeout_ms`, then fail what is left and close every connection.
+        """Abort an open transaction and flush, at most `close_timeout_ms`, then fail what is left and close every connection.
 
         Safe twice, after a failure, and before `start`. Cancellation: what is left fails at once, and everything is closed.
         """

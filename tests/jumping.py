@@ -1,9 +1,11 @@
-"""Running tests in a loop whose time jumps. Nothing in it may need a socket."""
+"""Running tests in a loop whose time jumps, or the one that stands for it (loops.py). Nothing in it may need a socket."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import loops
 
 from aioproducer.testing.jumping import JumpingLoop
 
@@ -19,7 +21,7 @@ _TURNS = 100
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in a jumping loop; what the loop's exception handler is told of fails the test."""
     told: list[dict[str, Any]] = []
-    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+    with asyncio.Runner(loop_factory=loops.jumping) as runner:
         runner.get_loop().set_exception_handler(lambda _loop, context: told.append(context))
         result = runner.run(main)
     assert not told, told

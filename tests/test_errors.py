@@ -17,6 +17,7 @@ TREE = {
     "SerializationError": "UsageError",
     "RecordTooLarge": "UsageError",
     "ProducerClosed": "UsageError",
+    "TransactionMisuse": "UsageError",
     "SendTimeout": "KafkaError",
     "BufferExhausted": "SendTimeout",
     "MetadataTimeout": "SendTimeout",
@@ -27,6 +28,14 @@ TREE = {
     "RequestTimedOut": "TransportError",
     "ProtocolError": "TransportError",
     "BootstrapFailed": "KafkaError",
+    "TransactionError": "KafkaError",
+    "TransactionTimeout": "TransactionError",
+    "TransactionAbortable": "TransactionError",
+    "CommitFailed": "TransactionAbortable",
+    "TransactionAborted": "TransactionError",
+    "TransactionFatal": "TransactionError",
+    "ProducerFenced": "TransactionFatal",
+    "TransactionExpired": "TransactionFatal",
     "DeliveryError": "KafkaError",
 }
 CODES = sorted(errors._BY_CODE.values())
@@ -54,7 +63,7 @@ def test_the_tree_is_whole() -> None:
     assert found <= set(errors.__all__)
 
 
-@pytest.mark.parametrize("name", ["SendTimeout", "BufferExhausted", "MetadataTimeout", "RequestTimedOut"])
+@pytest.mark.parametrize("name", ["SendTimeout", "BufferExhausted", "MetadataTimeout", "RequestTimedOut", "TransactionTimeout"])
 def test_what_took_too_long_is_a_timeout(name: str) -> None:
     """`except TimeoutError` means what it says."""
     assert issubclass(getattr(errors, name), TimeoutError)

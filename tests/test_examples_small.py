@@ -11,12 +11,15 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from aiokafka import AIOKafkaConsumer
 
 from aioproducer import DeliveryError, Producer, json_serializer, string_serializer
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from aioproducer.testing.kafka_thread import ServerThread
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -62,6 +65,53 @@ def test_backpressure() -> None:
     assert taken + refused == 5_000
     assert 0 < taken < 1_000
     assert log == f"the log has {5_000 + taken} records"
+
+
+def test_transactions() -> None:
+    """What was aborted, by the body, by a broker or by a second bank, is in the log and nobody sees it."""
+    *told, written, visible = run("transactions.py")
+    assert [line.partition(":")[0] for line in told] == [
+        "alice gave bob 70",
+        "aborted",
+        "aborted",
+        "bob gave carol 20",
+        "fenced",
+    ]
+    assert "alice has not enough" in told[1]
+    assert "POLICY_VIOLATION" in told[2]
+    assert visible == "read_committed: alice -70, bob +70, bob -20, carol +20"
+    assert written == "read_uncommitted: alice -70, bob +70, alice -70, bob -20, carol +20"
+
+
+def test_consume_transform_produce() -> None:
+    """Two crashes: more invoices are in the log than are visible; of those one for each order."""
+    *crashes, end = run("consume_transform_produce.py")
+    assert crashes == ["crashed after 7 invoices", "crashed after 25 invoices"]
+    written = re.fullmatch(r"(\d+) invoices were written, 60 are visible, 60 are different", end)
+    assert written is not None
+    assert int(written[1]) > 60
+
+
+@pytest.mark.integration
+@pytest.mark.asyncio
+async def test_consume_transform_produce_on_a_real_kafka(kafka_server: ServerThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same against real brokers; another library's consumer sees one invoice for each order."""
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    example = importlib.import_module("consume_transform_produce")
+    for topic in ("orders", "invoices"):
+        kafka_server.create_topic(topic, 2)
+    bootstrap = {"bootstrap_servers": kafka_server.bootstrap_servers}
+    await example.order(bootstrap)
+    await example.run(bootstrap, (25, None))
+    consumer = AIOKafkaConsumer("invoices", auto_offset_reset="earliest", isolation_level="read_committed", **bootstrap)
+    await consumer.start()
+    try:
+        invoices: list[bytes] = []
+        while batches := await consumer.getmany(timeout_ms=2_000):
+            invoices += [record.value for records in batches.values() for record in records]
+    finally:
+        await consumer.stop()
+    assert sorted(invoices) == sorted(b"invoice of order %d" % number for number in range(60))
 
 
 def test_testing_with_fake_cluster() -> None:

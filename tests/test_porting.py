@@ -70,3 +70,42 @@ def test_an_option_of_aiokafkas(option: str) -> None:
     assert option in aiokafka.AIOKafkaProducer.__init__.__code__.co_varnames
     with pytest.raises(aioproducer.ConfigError, match=r"did you mean 'batch_size'|has no place here: "):
         aioproducer.Producer(**{option: "x"})
+
+
+TRANSFER = """
+from aiokafka import AIOKafkaProducer, TopicPartition
+
+
+async def publish(servers):
+    async with AIOKafkaProducer(bootstrap_servers=servers, transactional_id="bank", transaction_timeout_ms=30_000) as producer:
+        async with producer.transaction():
+            await producer.send("orders", b"debit", partition=0)
+            await producer.send_and_wait("orders", b"credit", partition=1)
+            await producer.send_offsets_to_transaction({TopicPartition("orders", 0): 3}, "group")
+        await producer.begin_transaction()
+        await producer.send_and_wait("orders", b"aborted", partition=2)
+        await producer.abort_transaction()
+        try:
+            async with producer.transaction():
+                raise LookupError("mine")
+        except LookupError as error:
+            print(error)
+        await producer.begin_transaction()
+        await producer.send("orders", b"last", partition=2)
+        await producer.commit_transaction()
+"""
+
+
+@pytest.mark.asyncio
+async def test_a_ported_transaction_writes_the_same() -> None:
+    """aiokafka's calls are ours, by the same names: the same is visible."""
+    logs = []
+    for program in (TRANSFER, ported(TRANSFER).replace("from aiokafka import", "from aioproducer import")):
+        names: dict[str, Any] = {"print": lambda *_: None}
+        exec(program, names)  # our own
+        async with FakeCluster() as cluster:
+            cluster.create_topic("orders", partitions=3)
+            await names["publish"](cluster.bootstrap_servers)
+            visible = [cluster.values("orders", partition, isolation="read_committed") for partition in range(3)]
+            logs.append((visible, cluster.committed("group")))
+    assert logs[0] == logs[1] == ([[b"debit"], [b"credit"], [b"last"]], {("orders", 0): 3})

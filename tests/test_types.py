@@ -6,7 +6,23 @@ from typing import TYPE_CHECKING, Any, assert_type
 
 import pytest
 
-from aioproducer import Deliveries, Delivery, FlushSummary, FromThread, Producer, ProducerConfig, ReadyBatch, Record, RecordMetadata
+from aioproducer import (
+    ConsumerGroupMetadata,
+    Deliveries,
+    Delivery,
+    FlushSummary,
+    FromThread,
+    OffsetAndMetadata,
+    Persisted,
+    Producer,
+    ProducerConfig,
+    ReadyBatch,
+    Record,
+    RecordMetadata,
+    TopicPartition,
+    TransactionError,
+    TransactionTimeout,
+)
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
@@ -52,3 +68,25 @@ async def test_the_face_has_types() -> None:
             assert_type(producer.buffer_available, int)
             assert_type(producer.explain(), str)
         assert len(cluster.values("orders")) == 8
+
+
+@pytest.mark.asyncio
+async def test_transactions_have_types() -> None:
+    """Of offsets any mapping of tuples will do, of groups two kinds."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        async with Producer(**cluster.client_options, transactional_id="tx") as producer:
+            async with producer.transaction() as nothing:
+                assert_type(nothing, None)
+                await producer.send_offsets_to_transaction({("orders", 0): 5}, "group")
+                await producer.send_offsets_to_transaction(
+                    {TopicPartition("orders", 0): OffsetAndMetadata(6)}, ConsumerGroupMetadata("group")
+                )
+            assert_type(await producer.begin_transaction(), None)
+            await producer.abort_transaction()
+        try:
+            raise TransactionTimeout("late")
+        except TransactionError as error:
+            assert_type(error.hint, str)
+            assert_type(error.persisted, Persisted)
+        assert cluster.committed("group") == {("orders", 0): 6}

@@ -142,8 +142,8 @@ _SPECIAL: Final[Mapping[str, type[TransactionError]]] = {
 _HINTS: Final[Mapping[str, str]] = {
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "Grant Describe and Write on this transactional_id, then start a new producer.",
     "CLUSTER_AUTHORIZATION_FAILED": "Grant IdempotentWrite on the cluster, then start a new producer.",
-    "TOPIC_AUTHORIZATION_FAILED": "Grant Write on the topic. Call abort_transaction(), then begin anew.",
-    "GROUP_AUTHORIZATION_FAILED": "Grant Read on the group. Call abort_transaction(), then begin anew.",
+    "TOPIC_AUTHORIZATION_FAILED": "Grant Write on the topic. Call abort_transaction(), unless `transaction()` has done so; then begin anew.",
+    "GROUP_AUTHORIZATION_FAILED": "Grant Read on the group. Call abort_transaction(), unless `transaction()` has done so; then begin anew.",
     "INVALID_TRANSACTION_TIMEOUT": "transaction_timeout_ms is above the brokers' transaction.max.timeout.ms: lower it, or raise theirs.",
     "INVALID_PRODUCER_ID_MAPPING": (
         "The coordinator has forgotten this transactional_id, unused for longer than the brokers' transactional.id.expiration.ms: "

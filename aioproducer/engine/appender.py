@@ -9,7 +9,6 @@ Knows nothing of who waits, or of where records come from: no memory is an answe
 
 from __future__ import annotations
 
-import time
 from asyncio import current_task
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -81,11 +80,16 @@ class Appender:
         self._codec = cast("Compression", config.compression_type)
         self._ratios = ratios
         self._first = min(_STEP, self.limit, config.buffer_memory - BATCH_OVERHEAD)  # a batch's first room, unless a record needs more
-        self._partitioner = partitioner.adapt(config.partitioner)
+        choose = partitioner.adapt(config.partitioner)
+        self._partitioner = home.watch.over("partitioner", choose) if choose is not None else None
         self._ignores_keys = config.partitioner_ignore_keys
         self.is_kafkas = self._partitioner is None and not self._ignores_keys
 
     # The turn
+
+    def now_ms(self) -> int:
+        """The time for a record's timestamp."""
+        return self._home.now_ms()
 
     def new_turn(self) -> None:
         """A loop turn begins."""
@@ -152,9 +156,7 @@ class Appender:
         cell = route.sticky
         if cell is not None and cell.current is not None:
             return cell
-        led = [other for other in route.cells if other.leader >= 0] or route.cells
-        others = [other for other in led if other is not cell] or led
-        route.sticky = others[int(self._chance() * len(others))]
+        route.sticky = route.another(self._chance())
         return route.sticky
 
     def _append(self, cell: Cell, record: Parked) -> Delivery | None:
@@ -192,7 +194,7 @@ class Appender:
         if record.timestamp_ms is not None:
             return record.timestamp_ms
         # not `tick`: it calls for another turn, and a record that waits for memory would be tried in each, as fast as the loop turns
-        return self._way.turn_ms or self.serving_ms or int(time.time() * 1000)
+        return self._way.turn_ms or self.serving_ms or self.now_ms()
 
     def _add_whole(self, cell: Cell, record: Parked) -> Delivery | None:
         """A batch that the user filled goes behind what its partition has."""

@@ -15,6 +15,7 @@ from aioproducer.serializers import adapt, serialize
 
 if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
+    from aioproducer.engine.watch import Watch
 
 __all__ = ["Checks", "check_partition", "check_topic"]
 
@@ -46,14 +47,19 @@ def _shown(number: object) -> object:
 class Checks:
     """Checks the records of one producer.
 
+    Args:
+        watch: times the serializers.
+
     Attributes:
         serializes: keys or values go through a serializer.
     """
 
-    def __init__(self, config: ProducerConfig) -> None:
+    def __init__(self, config: ProducerConfig, watch: Watch) -> None:
         self._config = config
-        self._serialize_key = adapt(config.key_serializer)
-        self._serialize_value = adapt(config.value_serializer)
+        self._serialize_key, self._serialize_value = (
+            watch.over(name, serializer) if (serializer := adapt(getattr(config, name))) is not None else None
+            for name in ("key_serializer", "value_serializer")
+        )
         self.serializes = self._serialize_key is not None or self._serialize_value is not None
 
     def record(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Parked:

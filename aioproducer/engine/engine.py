@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 import weakref
 from contextvars import Context
 from functools import partial
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from aioproducer.core.accumulator import Accumulator
 from aioproducer.core.backoff import Backoff
+from aioproducer.core.sequence import NO_IDENTITY
 from aioproducer.engine.alarm import Alarm
 from aioproducer.engine.appender import Appender
 from aioproducer.engine.checks import Checks
@@ -21,7 +21,8 @@ from aioproducer.engine.encoder import Encoder
 from aioproducer.engine.formats import check_brokers, level_of
 from aioproducer.engine.guard import GuardedLoop
 from aioproducer.engine.hot import FULL, Delivery, Way, here
-from aioproducer.engine.intake import Intake
+from aioproducer.engine.identity import ProducerIds
+from aioproducer.engine.intake import Intake, TransactionalIntake
 from aioproducer.engine.many import Many
 from aioproducer.engine.parking import Parking
 from aioproducer.engine.pool import BufferPool
@@ -30,7 +31,8 @@ from aioproducer.engine.result import Home
 from aioproducer.engine.sender import Sender
 from aioproducer.engine.supervisor import Supervisor
 from aioproducer.engine.threads import FromThread
-from aioproducer.errors import KafkaError, ProducerClosed, UsageError
+from aioproducer.engine.transactor import Parts, Transactor
+from aioproducer.errors import KafkaError, ProducerClosed, TransactionError, UsageError
 from aioproducer.model import FlushSummary
 from aioproducer.net.cluster import Cluster
 from aioproducer.net.lane import NetSettings
@@ -62,9 +64,21 @@ class Engine:
     Args:
         way: what `send` looks at; the engine opens and closes it.
         version: of this software, for brokers' metrics.
+        chance: a random number in [0, 1).
+        wall_clock: seconds since the epoch.
     """
 
-    def __init__(self, config: ProducerConfig, way: Way, dialer: Dialer, resolver: Resolver, version: str) -> None:
+    def __init__(
+        self,
+        config: ProducerConfig,
+        way: Way,
+        dialer: Dialer,
+        resolver: Resolver,
+        version: str,
+        *,
+        chance: Callable[[], float],
+        wall_clock: Callable[[], float],
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self.failure: BaseException | None = None
         self.is_open = False
@@ -73,11 +87,11 @@ class Engine:
         self._way = way
         self._warned: dict[tuple[str, str], float] = {}
         self._pid = os.getpid()
-        chance = random.Random().random
         backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self.pool = BufferPool(config.buffer_memory)
-        self._home = Home(self.loop, self._on_unseen)
-        self._hook: Callable[..., object] | None = config.on_delivery_error
+        self._home = Home(self.loop, self._on_unseen, wall_clock)
+        hook = config.on_delivery_error
+        self._hook = self._home.watch.over("on_delivery_error", hook) if hook is not None else None
         self._guard = GuardedLoop(self.loop, self._on_bug)
         self._completions = Completions(self._guard)
         self._supervisor = Supervisor(self._on_crash)
@@ -91,7 +105,7 @@ class Engine:
         )
         self._sender = Sender(config, self._guard, way, self._accumulator, self.pool, self._completions, self._encoder, backoff, chance)
         way.tick = self._tick
-        checks = Checks(config)
+        checks = Checks(config, self._home.watch)
         self._appender = Appender(config, self.loop, way, self._accumulator, self.pool, self._home, ratios=ratios, chance=chance)
         self._parking = Parking(
             self.loop,
@@ -106,7 +120,8 @@ class Engine:
             turn=self._sender.turn,
             alarm=partial(Alarm, self._guard, is_patient=True),
         )
-        self._intake = Intake(checks, self._parking, self.pool, self._home, self._appender.limit)
+        kind = Intake if config.transactional_id is None else TransactionalIntake
+        self._intake = kind(checks, self._parking, self.pool, self._home, self._appender.limit)
         self.from_thread: FromThread[Any, Any] = FromThread(self.loop, self._accept, config.max_block_ms / 1000)
         way.make_room = self._appender.make_room
         settings = NetSettings(
@@ -142,8 +157,30 @@ class Engine:
             chance=chance,
             topics=lambda: (*self._accumulator.routes, *self._parking.waited_for()),
             on_topic=self._parking.on_topic,
+            on_leader=self._parking.on_leader,
         )
         self._sender.connect(self._appender, self._parking, self._cluster, self._refresher.urge, self._refresher.hint)
+        self._accumulator.is_transactional = self._config.transactional_id is not None
+        self._ids: ProducerIds | None = None
+        if self._config.is_idempotent:
+            self._accumulator.granted = NO_IDENTITY
+        if self._config.is_idempotent and self._config.transactional_id is None:
+            self._ids = ProducerIds(
+                self._cluster,
+                self._accumulator,
+                backoff,
+                request_timeout=settings.request_timeout,
+                may_go_without=self._config.enable_idempotence is None,
+                chance=chance,
+                identify=self._sender.identify,
+                fail=self._sender.drop_unsent,
+            )
+
+        self._transactor: Transactor | None = None
+        if isinstance(self._intake, TransactionalIntake):
+            meet, flush = self._refresher.meet, self.flush
+            parts = Parts(self._cluster, self._accumulator, self._sender, self._parking, meet, flush, self._supervisor.spawn)
+            self._transactor = self._intake.transactor = Transactor(self._config, parts, backoff, chance)
 
     def _on_close(self, batch: Batch) -> None:
         self._appender.settle(batch)
@@ -152,18 +189,26 @@ class Engine:
         self._refresher.want(topic)
 
     async def start(self, *, wait: bool) -> None:
-        """Start the tasks and wait for the first metadata, or let a task wait for it.
+        """Start the tasks and wait for the first metadata and the producer id, or let tasks wait for them.
 
         Raises:
-            BootstrapFailed: no broker answered within `max_block_ms`.
+            BootstrapFailed: no broker answered within `max_block_ms`, or none gives this producer an id.
             ConfigError: `message_format_max` asks for a format that the broker no longer takes.
         Cancellation, or an error: nothing is left.
         """
         try:
             await self._supervisor.start()
+            until = self.loop.time() + self._config.max_block_ms / 1000
             if wait:
-                await self._refresher.bootstrap(self._config.max_block_ms / 1000)
+                await self._refresher.bootstrap(until - self.loop.time())
                 self._check_formats()
+            if self._ids is not None:
+                self._spawn(self._ids.run(), "producer id")
+                if wait:
+                    await self._ids.first(until - self.loop.time())
+            if self._transactor is not None and wait:
+                self._spawn(self._transactor.run(), "transactions")
+                await self._transactor.start(until - self.loop.time())
         except BaseException:
             await self._end(ProducerClosed("the producer did not start"))
             raise
@@ -177,6 +222,8 @@ class Engine:
         if not is_known:
             await self._refresher.bootstrap(None)
             self._check_formats()
+            if self._transactor is not None:
+                self._spawn(self._transactor.run(), "transactions")
         await self._refresher.run()
 
     def _check_formats(self) -> None:
@@ -226,6 +273,14 @@ class Engine:
         outcome = self._intake.accept(topic, value, key, partition, timestamp_ms, headers)
         return outcome if type(outcome) is Delivery else await self._intake.wait(outcome)  # type: ignore[arg-type]
 
+    @property
+    def transactor(self) -> Transactor:
+        """What carries transactions out. UsageError: this producer has none."""
+        self.check()
+        if self._transactor is None:
+            raise UsageError("transactions need a name that outlives this producer: give it transactional_id")
+        return self._transactor
+
     def explain(self) -> list[str]:
         """What waits, and for what, a line each."""
         lines = [f"buffer_memory: {self.pool.available} of {self.pool.size} bytes free", *self._parking.explain(), *self._sender.explain()]
@@ -233,6 +288,10 @@ class Engine:
             lines.insert(0, f"failed: {self.failure!r}")
         elif self._refresher.trouble is not None:
             lines.insert(0, f"metadata: {self._refresher.trouble}")
+        elif self._ids is not None and self._ids.trouble is not None:
+            lines.insert(0, f"producer id: {self._ids.trouble}")
+        elif self._transactor is not None:
+            lines.insert(0, self._transactor.explain())
         return lines
 
     def check(self) -> None:
@@ -278,7 +337,9 @@ class Engine:
         until = self.loop.time() + timeout
         try:
             if self.failure is None:
-                summary = await self.flush(timeout)
+                if self._transactor is not None:
+                    await self._transactor.give_up(timeout)
+                summary = await self.flush(max(until - self.loop.time(), 0.0))
         finally:
             self._is_flushed = summary is not None and not summary.pending
             await self._end(ProducerClosed("the producer was stopped before the record was acknowledged"), until)
@@ -309,6 +370,7 @@ class Engine:
             lambda: self.from_thread.shut(lambda: ProducerClosed(str(cause))),
             lambda: self._parking.close(lambda: ProducerClosed(str(cause))),
             lambda: self._sender.fail_all(cause),
+            lambda: self._transactor.close(lambda: ProducerClosed(str(cause))) if self._transactor is not None else None,
             lambda: self._cluster.close(now=not self._is_flushed),
         )
         for end in ends:
@@ -336,8 +398,12 @@ class Engine:
 
     def _on_unseen(self, error: DeliveryError, count: int) -> None:
         """A batch failed and nobody looked: the user's hook, and one warning for each topic and kind, now and then."""
+        if isinstance(error.__cause__, TransactionError):  # dropped with its transaction
+            return
         if self._hook is not None and not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self._tell, error, count, context=Context())  # who let go of it may be in another thread
+        if self._transactor is not None:  # its commit raises it
+            return
         now = self.loop.time()
         kind = (error.topic, type(error.__cause__).__name__)
         if now - self._warned.get(kind, -_WARN_EVERY) < _WARN_EVERY:

@@ -12,7 +12,7 @@ from aioproducer.engine.checks import check_partition, check_topic
 from aioproducer.engine.deliveries import Deliveries
 from aioproducer.engine.pool import BATCH_OVERHEAD, Parked
 from aioproducer.engine.ready import ReadyBatch
-from aioproducer.errors import UsageError
+from aioproducer.errors import KafkaError, UsageError
 
 if TYPE_CHECKING:
     from aioproducer.engine.checks import Checks
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from aioproducer.engine.parking import Parking
     from aioproducer.engine.pool import BufferPool
     from aioproducer.engine.result import Home
+    from aioproducer.engine.transactor import Transactor
 
-__all__ = ["Intake"]
+__all__ = ["Intake", "TransactionalIntake"]
 
 
 class Intake:
@@ -49,8 +50,9 @@ class Intake:
     async def wait(self, parked: Parked) -> Delivery:
         """Wait for a parked record. Cancelled: it is not queued, and who stood behind it moves up."""
         await self._parking.wait(parked)
-        assert parked.delivery is not None
-        return parked.delivery
+        delivery, parked.delivery = parked.delivery, None  # what was parked is kept until its deadline
+        assert delivery is not None
+        return delivery
 
     def create_batch(self, topic: str, partition: int) -> ReadyBatch:
         """An empty batch for the user to fill."""
@@ -84,3 +86,32 @@ class Intake:
         """How many partitions a topic has. Waits for its metadata as `wait` does."""
         check_topic(topic)
         return len((await self._parking.route(topic)).cells)
+
+
+class TransactionalIntake(Intake):
+    """Takes in records within a transaction only, which a record that is refused spoils (TXN-08)."""
+
+    transactor: Transactor
+
+    def accept(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | Parked:
+        """As `Intake.accept`."""
+        self.transactor.check_send()
+        try:
+            return super().accept(topic, value, key, partition, timestamp_ms, headers)
+        except KafkaError as error:
+            self.transactor.on_refused(topic, error)
+            raise
+
+    def accept_now(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery:
+        """As `Intake.accept_now`. WouldBlock spoils nothing: it may be tried again."""
+        self.transactor.check_send()
+        try:
+            return super().accept_now(topic, value, key, partition, timestamp_ms, headers)
+        except KafkaError as error:
+            self.transactor.on_refused(topic, error)
+            raise
+
+    async def send_batch(self, batch: ReadyBatch) -> Deliveries:
+        """As `Intake.send_batch`."""
+        self.transactor.check_send()
+        return await super().send_batch(batch)

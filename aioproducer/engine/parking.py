@@ -9,7 +9,6 @@ Knows nothing of how a record is checked, where it goes or what it takes: `appen
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Final
@@ -21,10 +20,11 @@ from aioproducer.errors import UsageError
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from aioproducer.core.accumulator import Accumulator, Route
     from aioproducer.core.metadata import TopicView
+    from aioproducer.core.steps import Steps
     from aioproducer.engine.alarm import Alarm
     from aioproducer.engine.appender import Appender
     from aioproducer.engine.hot import Delivery, Way
@@ -50,7 +50,12 @@ class Parking:
         trouble: why nobody answers such questions now, if so.
         turn: sees to a loop turn that drains and serves who waits.
         alarm: makes one.
+
+    Attributes:
+        on_given_up: told of each record that waited in vain: its topic, and why.
     """
+
+    on_given_up: Callable[[str, Exception], object] | None = None
 
     def __init__(
         self,
@@ -74,12 +79,13 @@ class Parking:
         self._appender = appender
         self._max_block_ms = max_block_ms
         self._is_plain = is_plain
+        self._is_gated = False
         self._want = want
         self._trouble = trouble
         self._turn = turn
         self._line = Line()
         self._lots: dict[str, Line] = {}
-        self._asked: set[str] = set()  # topics that somebody would send to, and does not wait for
+        self._asked: dict[str, None] = {}  # topics that somebody would send to, and does not wait for
         self._troubles: dict[str, KafkaError] = {}
         self._deadlines: deque[Parked] = deque()
         self._numbers = count()
@@ -108,7 +114,7 @@ class Parking:
             return record.delivery
         assert record.topic is not None
         if obstacle in FOR_METADATA:
-            self._asked.add(record.topic)
+            self._asked[record.topic] = None
             self._want(record.topic)
         elif obstacle is FOR_MEMORY:
             self._hurry()
@@ -184,7 +190,7 @@ class Parking:
 
     def serve(self) -> None:
         """Append for those in the line, in order, and wake each in its step. Only from a callback of the loop."""
-        self._appender.serving_ms = int(time.time() * 1000)
+        self._appender.serving_ms = self._appender.now_ms()
         try:
             self._serve()
         finally:
@@ -227,36 +233,59 @@ class Parking:
             if delivery is None and error is None:
                 return None
         self._line.pop()
+        if error is not None:
+            self._tell_given_up(record, error)
         return record.leave(delivery, error)
 
     def _reopen(self) -> None:
         """Nobody waits any more: the way is open."""
         if not self._line:
             self._accumulator.eager = False
-            if self._is_plain:
+            if self._is_plain and not self._is_gated:
                 self._way.fast = self._accumulator.routes
+
+    def gate(self, *, is_open: bool) -> None:
+        """Open or close the fast way, whoever waits: a transactional producer's is closed but in a transaction."""
+        self._is_gated = not is_open
+        if is_open:
+            self._reopen()
+        else:
+            self._way.fast = {}
 
     # Topics
 
-    def waited_for(self) -> set[str]:
+    def waited_for(self) -> Iterable[str]:
         """Topics that somebody waits for."""
         for topic in [topic for topic, lot in self._lots.items() if not lot]:
             del self._lots[topic]
             self._troubles.pop(topic, None)
-        return {*self._lots, *self._asked}
+        return dict.fromkeys((*self._lots, *self._asked))
 
-    def on_topic(self, topic: TopicView) -> None:
-        """The cluster told of a topic: those who wait for it move into the line, or learn why they cannot."""
-        lot = self._lots.pop(topic.name, None)
-        is_wanted = lot is not None or topic.name in self._asked or topic.name in self._accumulator.routes
-        self._asked.discard(topic.name)
-        if topic.error is not None:
-            if lot is not None:
-                self._refuse(topic, lot)
-        elif is_wanted:
-            self._troubles.pop(topic.name, None)
-            self._admit(self._accumulator.install(topic), lot.take_all() if lot is not None else [])
+    def on_topic(self, topic: TopicView) -> Steps[None]:
+        """The cluster told of a topic: those who wait for it move into the line, or learn why they cannot.
+
+        In the step in which a route is there they move: who comes next must not go ahead of them.
+        """
+        name = topic.name
+        if topic.error is None and (name in self._lots or name in self._asked or name in self._accumulator.routes):
+            route = yield from self._accumulator.installing(topic)
+            lot = self._forget(name)
+            self._troubles.pop(name, None)
+            self._admit(route, lot.take_all() if lot is not None else [])
             self._turn()
+            yield from self._accumulator.retiring(topic)
+        elif (lot := self._forget(name)) is not None:
+            self._refuse(topic, lot)
+
+    def _forget(self, topic: str) -> Line | None:
+        """Nobody waits for it any more; those who did."""
+        self._asked.pop(topic, None)
+        return self._lots.pop(topic, None)
+
+    def on_leader(self, topic: TopicView, partition: int) -> None:
+        """A partition has another leader."""
+        self._accumulator.elect(topic, partition)
+        self._turn()
 
     def _admit(self, route: Route, parked: list[Parked]) -> None:
         """A topic is known: those who waited for it move into the line, but for those whose partition it does not have."""
@@ -290,7 +319,13 @@ class Parking:
 
     def _give_up(self, record: Parked, error: Exception) -> None:
         mark = record.topic is None
+        if not mark:
+            self._tell_given_up(record, error)
         self._loop.call_soon(record.leave(error=None if mark else error).wake)
+
+    def _tell_given_up(self, record: Parked, error: Exception) -> None:
+        if self.on_given_up is not None and record.topic is not None and not record.asks:
+            self.on_given_up(record.topic, error)
 
     # Deadlines and the end
 
@@ -368,3 +403,13 @@ class Parking:
             for record in line.take_all():
                 self._give_up(record, error())
         self._lots.clear()
+
+    def drop(self, error: Callable[[], Exception]) -> None:
+        """The records that wait are not queued, and who sends them is told why; who asks for a topic waits on."""
+        for line in (self._line, *self._lots.values()):
+            for record in line.take_all():
+                if record.asks:
+                    line.push(record)
+                else:
+                    self._give_up(record, error())
+        self._reopen()

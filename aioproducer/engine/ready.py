@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.engine.hot import OpenBatch
@@ -52,7 +51,7 @@ class ReadyBatch:
         if self.is_sent:
             raise UsageError(f"{self!r} was sent; make a new one")
         record = self._checked(self.topic, value, key, self.partition, timestamp_ms, headers)
-        now_ms = int(time.time() * 1000) if record.timestamp_ms is None else record.timestamp_ms
+        now_ms = self._home.now_ms() if record.timestamp_ms is None else record.timestamp_ms
         if self._records is None:
             room = max(self._limit, record_size(0, 0, record.key, record.value, record.headers))
             self._records = OpenBatch(BatchResult(self._home, self.topic, self.partition, now_ms), now_ms, room)

@@ -5,7 +5,8 @@
    leader, nothing new: MET-06), so that a leaderless partition costs a few requests a second, not thousands.
 3. Who is asked is the cluster's choice. Nobody is waited for long while others can be asked. When no known broker can be reached, or
    none has answered for a while, or a broker says so, it begins again at the bootstrap addresses (KIP-899, KIP-1102).
-4. A large answer is decoded and taken in slices between loop turns: it never holds the loop.
+4. A large answer is decoded and taken in slices between loop turns, also a single large topic: it never holds the loop. A hint about a
+   topic that is being taken waits until it is.
 
 Knows nothing of records; what an answer changes is its owner's business.
 """
@@ -18,9 +19,10 @@ import logging
 import math
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aioproducer.core.metadata import ClusterView
+from aioproducer.core.steps import STRIDE
 from aioproducer.errors import BootstrapFailed, BrokerError, ConnectionLost, KafkaError, ProtocolError, broker_error
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
@@ -29,13 +31,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from aioproducer.core.backoff import Backoff
-    from aioproducer.core.metadata import TopicView
+    from aioproducer.core.metadata import Broker, TopicView
+    from aioproducer.core.steps import Steps
     from aioproducer.net.cluster import Cluster
     from aioproducer.net.connection import Answer
     from aioproducer.net.node import Node
 
 __all__ = ["Refresher"]
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _SLICE: Final = 0.001  # seconds of decoding and taking between two loop turns
 _SMALL: Final = 16_384  # bytes of an answer that is decoded at once
@@ -54,7 +58,8 @@ class Refresher:
         recovery_time: seconds without an answer after which it begins again at the bootstrap addresses.
         auto_create: whether brokers may create topics that are asked for.
         topics: the topics that are produced to or waited for; others are not asked for again.
-        on_topic: called with the topic as told, after the view and the nodes are updated.
+        on_topic: called with the topic as told, after the view and the nodes are updated; what it has to do is done in its steps.
+        on_leader: called with a topic and the number of its one partition that has another leader, which a hint told.
 
     Attributes:
         view: what is known.
@@ -72,7 +77,8 @@ class Refresher:
         auto_create: bool,
         chance: Callable[[], float],
         topics: Callable[[], Iterable[str]],
-        on_topic: Callable[[TopicView], None],
+        on_topic: Callable[[TopicView], Steps[None]],
+        on_leader: Callable[[TopicView, int], None],
     ) -> None:
         self.view = ClusterView()
         self.trouble: KafkaError | None = None
@@ -85,6 +91,7 @@ class Refresher:
         self._chance = chance
         self._topics = topics
         self._on_topic = on_topic
+        self._on_leader = on_leader
         self._new: dict[str, None] = {}
         self._stale: dict[str, None] = {}
         self._in_vain = 0
@@ -92,6 +99,9 @@ class Refresher:
         self._loop = asyncio.get_running_loop()
         self._fetched_at = self._loop.time()
         self._not_before = 0.0
+        self._slice_ends = 0.0
+        self._taking: str | None = None
+        self._hints: list[tuple[Any, ...]] = []  # about the topic that is being taken
         self._failing_since: float | None = None
 
     def want(self, topic: str) -> None:
@@ -101,7 +111,7 @@ class Refresher:
 
     def urge(self, topics: Iterable[str]) -> None:
         """What is known of these topics is stale: ask soon, after the pause since the last answer."""
-        self._stale.update(dict.fromkeys(topics))
+        self._stale.update(dict.fromkeys(sorted(topics)))
         self._wake.set()
 
     def hint(self, topic: str, partition: int, leader: int, epoch: int, endpoints: Iterable[Any] = ()) -> bool:
@@ -117,12 +127,21 @@ class Refresher:
         Returns:
             Whether that is news that can be followed: the view, the nodes and the topic's owner know it then, and nobody needs to be asked.
         """
+        if topic == self._taking:
+            self._hints.append((topic, partition, leader, epoch, endpoints))
+            return True
         told = self.view.take_leader(topic, partition, leader, epoch, endpoints)
         if told is None:
             return False
         self._cluster.update(self.view.brokers)
-        self._on_topic(told)
+        self._on_leader(told, partition)
         return True
+
+    def meet(self, broker: Broker) -> bool:
+        """An answer named a broker: it can be asked from now on. False: its address cannot be dialled."""
+        is_usable = self.view.take_broker(broker)
+        self._cluster.update(self.view.brokers)
+        return is_usable
 
     async def bootstrap(self, timeout: float | None) -> None:
         """The first answer of any broker, however long that takes if `timeout` is None.
@@ -170,13 +189,13 @@ class Refresher:
 
     def _next(self, *, is_aged: bool) -> tuple[list[str], set[str]]:
         """The topics of the next request, and which of them are stale; what is too much for one stays."""
-        needed = set(self._topics())
-        urged = {name for name in self._stale if name in needed}
+        needed = dict.fromkeys(self._topics())
+        urged = [name for name in self._stale if name in needed]
         names = list(dict.fromkeys((*self._new, *urged, *(needed if is_aged else ()))))
         asked, later = names[:_MOST], names[_MOST:]
         self._new = {name: None for name in later if name in self._new}
         self._stale = {name: None for name in later if name not in self._new}
-        return asked, urged.intersection(asked)
+        return asked, set(urged).intersection(asked)
 
     def _failed(self) -> None:
         """Nobody answered."""
@@ -234,24 +253,30 @@ class Refresher:
         try:
             if len(answer.frame) < _SMALL:
                 return answer.decode()
-            steps = answer.decode_in_steps()
-            until = self._loop.time() + _SLICE
-            while True:
-                try:
-                    next(steps)
-                except StopIteration as end:
-                    return end.value
-                until = await self._breathe(until)
+            self._begin_slice()
+            return await self._slices(answer.decode_in_steps())
         except ProtocolError as error:
             node.control.distrust(error)
             raise
 
-    async def _breathe(self, until: float) -> float:
-        """Let others run if this slice is over; when the slice at hand ends."""
-        if self._loop.time() < until:
-            return until
-        await asyncio.sleep(0)
-        return self._loop.time() + _SLICE
+    def _begin_slice(self) -> None:
+        self._slice_ends = self._loop.time() + _SLICE
+
+    async def _breathe(self) -> None:
+        """Let others run if this slice is over."""
+        if self._loop.time() >= self._slice_ends:
+            await asyncio.sleep(0)
+            self._begin_slice()
+
+    async def _slices(self, steps: Steps[T]) -> T:
+        """All of it, a slice in each turn of the loop."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                value: T = end.value
+                return value
+            await self._breathe()
 
     def _check(self, node: Node, decoded: Any) -> None:
         """Take the answer's brokers, or raise why it is none."""
@@ -268,33 +293,51 @@ class Refresher:
         self._cluster.update(self.view.brokers)
 
     async def _take(self, version: int, decoded: Any, asked: list[str], urged: Iterable[str]) -> None:
-        """Take the answer's topics, each in one step, and let go of each: to free them all at once would hold the loop."""
+        """Take the answer's topics one by one, and let go of each: to free them all at once would hold the loop."""
         wanted = dict.fromkeys(asked)
         told: set[str] = set()
         unsettled: dict[str, None] = {}
-        until = self._loop.time() + _SLICE
+        self._begin_slice()
         topics, decoded.topics = deque(decoded.topics), ()
         while topics:
             each = topics.popleft()
-            topic = self.view.take_topic(each, has_epochs=version >= _FIRST_WITH_EPOCHS)
+            topic = await self._take_topic(each, unsettled, has_epochs=version >= _FIRST_WITH_EPOCHS)
             if topic is not None:
                 told.add(topic.name)
-                self._tell(topic, unsettled)
-            until = await self._breathe(until)  # also after a topic that is as it was: that took as long to see
+            while each.partitions:
+                del each.partitions[-STRIDE:]
+                await self._breathe()  # also after a topic that is as it was: that took as long to see
         news = told.intersection(urged)
         for name in wanted:
             if name not in told and name in self.view.topics:
-                self._tell(self.view.topics[name], unsettled)
-                until = await self._breathe(until)
+                await self._tell(self.view.topics[name], unsettled)
+                await self._breathe()
             elif name not in told:  # the answer left it out
                 unsettled[name] = None
         self._rest(in_vain=bool(unsettled) or (bool(urged) and not news))
         self._stale.update(dict.fromkeys(name for name in unsettled if name in wanted))
 
-    def _tell(self, topic: TopicView, unsettled: dict[str, None]) -> None:
-        if topic.may_settle:
+    async def _take_topic(self, each: Any, unsettled: dict[str, None], *, has_epochs: bool) -> TopicView | None:
+        self._taking = each.name
+        topic = await self._slices(self.view.taking(each, has_epochs=has_epochs))
+        if topic is not None:
+            await self._tell(topic, unsettled)
+        self._end_taking()
+        return topic
+
+    async def _tell(self, topic: TopicView, unsettled: dict[str, None]) -> None:
+        self._taking = topic.name
+        if await self._slices(topic.may_settle()):
             unsettled[topic.name] = None
-        self._on_topic(topic)
+        await self._slices(self._on_topic(topic))
+        self._end_taking()
+
+    def _end_taking(self) -> None:
+        self._taking = None
+        hints, self._hints = self._hints, []
+        for hint in hints:
+            if not self.hint(*hint):
+                self.urge([hint[0]])
 
 
 def _reason(node: Node, reasons: dict[str, KafkaError]) -> str:

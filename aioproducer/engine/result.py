@@ -6,13 +6,15 @@ Never the payload: kept deliveries keep only this. Knows nothing of batches' sta
 from __future__ import annotations
 
 import enum
+import time
 from asyncio import CancelledError, InvalidStateError
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from aioproducer.engine.waiter import run_callbacks
+from aioproducer.engine.watch import Watch
 from aioproducer.model import RecordMetadata, TimestampType
 from aioproducer.records.record_batch import NULL, VARINT, unvarint
 
@@ -54,15 +56,32 @@ SPLIT: Final = Outcome.SPLIT
 
 
 class Home:
-    """What the results of one producer share: its loop, the result of cancelled deliveries, and who hears of unseen failures."""
+    """What the results of one producer share: its loop, its calendar, the result of cancelled deliveries, and who hears of unseen failures.
 
-    __slots__ = ("cancelled", "loop", "on_unseen")
+    Args:
+        wall_clock: seconds since the epoch.
 
-    def __init__(self, loop: AbstractEventLoop, on_unseen: Callable[[DeliveryError, int], None]) -> None:
+    Attributes:
+        watch: times the user's functions.
+        call_back: `run_callbacks`, timed.
+    """
+
+    __slots__ = ("_wall_clock", "call_back", "cancelled", "loop", "on_unseen", "watch")
+
+    def __init__(
+        self, loop: AbstractEventLoop, on_unseen: Callable[[DeliveryError, int], None], wall_clock: Callable[[], float] = time.time
+    ) -> None:
         self.loop = loop
         self.on_unseen = on_unseen
+        self._wall_clock = wall_clock
+        self.watch = Watch(loop.time)
+        self.call_back = self.watch.over("a delivery's done callback", partial(run_callbacks, loop))
         self.cancelled = BatchResult(self, "", -1, 0)
         self.cancelled.outcome = Outcome.CANCELLED
+
+    def now_ms(self) -> int:
+        """The time for a record's timestamp."""
+        return int(self._wall_clock() * 1000)
 
 
 class Unseen:
@@ -348,7 +367,7 @@ class BatchResult:
             deliveries, callbacks, contexts = ([kind[at] for at in places] for kind in (deliveries, callbacks, contexts))
         for first in range(0, len(deliveries), _STRIDE):
             some = slice(first, first + _STRIDE)
-            run_callbacks(self.home.loop, contexts[some], callbacks[some], deliveries[some])
+            self.home.call_back(contexts[some], callbacks[some], deliveries[some])
             yield _STRIDE
 
     @property
@@ -358,7 +377,7 @@ class BatchResult:
 
     def _run_late(self) -> None:
         late, self._late = self._late or [], None
-        run_callbacks(self.home.loop, late[2::3], late[1::3], late[0::3])
+        self.home.call_back(late[2::3], late[1::3], late[0::3])
 
 
 def compact(lengths: list[bytes]) -> list[bytes] | bytes:

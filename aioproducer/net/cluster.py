@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.core.metadata import Broker
@@ -62,6 +63,13 @@ class Cluster:
     def node(self, node_id: int) -> Node | None:
         """The broker of that id, if it is one of the cluster's now."""
         return self._nodes.get(node_id)
+
+    def feature(self, name: str) -> int | None:
+        """The level of a finalized feature, 0 for none, in the newest view that a standing connection was told (KIP-584); None: none stands."""
+        lanes = [lane for node in (*self._nodes.values(), *self._bootstrap) for lane in (node.control, node.produce)]
+        told = [lane.connection for lane in lanes if lane.connection is not None and lane.is_usable]
+        newest = max(told, key=attrgetter("features_epoch"), default=None)
+        return None if newest is None else newest.features.get(name, 0)
 
     def update(self, brokers: Mapping[int, Broker]) -> None:
         """Take over what metadata names: new brokers, new addresses; what is gone is closed."""

@@ -99,7 +99,7 @@ class Lane:
         self._loop = asyncio.get_running_loop()
         self._where = f"{broker.host}:{broker.port}"
         self._waiting: list[asyncio.Future[Connection]] = []
-        self._alive: set[Connection] = set()
+        self._alive: dict[Connection, None] = {}
         self._is_dialling = False
         self._closing = asyncio.Event()
         self._timer: asyncio.Timeout | None = None  # of the step at hand
@@ -265,7 +265,7 @@ class Lane:
             async with asyncio.timeout(patience) as timer:
                 self._timer = timer
                 await settings.dialer.dial(address, self._broker.port, lambda: connection)
-                self._alive.add(connection)
+                self._alive[connection] = None
                 await self._shake_hands(connection)
         except TimeoutError as error:
             self._drop(connection)
@@ -296,7 +296,7 @@ class Lane:
             connection.abort(ConnectionLost(f"{self._where}: the connection was given up"))
 
     def _on_lost(self, connection: Connection) -> None:
-        self._alive.discard(connection)
+        self._alive.pop(connection, None)
         if self.connection is not connection:
             return
         self.connection = None

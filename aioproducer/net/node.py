@@ -153,7 +153,9 @@ class Node:
         """See to it that the produce lane stands, sooner or later."""
         self.produce.want()
 
-    async def call(self, key: ApiKey, message: Callable[[int], Any], *, timeout: float, patience: float | None = None) -> Answer:
+    async def call(
+        self, key: ApiKey, message: Callable[[int], Any], *, timeout: float, patience: float | None = None, newest: int | None = None
+    ) -> Answer:
         """Ask over the control lane.
 
         Args:
@@ -161,6 +163,7 @@ class Node:
             message: makes it, given its version.
             timeout: seconds for the whole.
             patience: seconds to wait for a connection, if less.
+            newest: the newest version of it that may be used, if not any.
 
         Raises:
             TransportError: no connection, or it ended first.
@@ -170,6 +173,7 @@ class Node:
                 await self._calm.wait()
                 connection = await self.control.connected(timeout if patience is None else patience)
                 version = connection.version_of(key)
+                version = version if newest is None else min(version, newest)
                 return await connection.ask(key, version, message(version), timeout)
         except TimeoutError as error:
             if isinstance(error, TransportError):

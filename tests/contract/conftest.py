@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
+from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from aioproducer import Producer
 from aioproducer.records.reader import read_batches
@@ -48,6 +49,14 @@ class Side:
         """Key, value, timestamp and headers of each record, by partition."""
         raise NotImplementedError
 
+    async def visible(self, topic: str) -> dict[int, list[bytes | None]]:
+        """The values that a reader of committed records sees, by partition."""
+        raise NotImplementedError
+
+    async def committed(self, producer: Any, group: str, topic: str) -> dict[int, int]:
+        """A group's offsets of a topic's partitions, as far as it has any; `producer`: who committed them."""
+        raise NotImplementedError
+
 
 class RealSide(Side):
     def __init__(self, server: ServerThread) -> None:
@@ -65,6 +74,32 @@ class RealSide(Side):
         async with WireClient(self.server.bootstrap_servers) as client:
             await client.metadata([topic])
             return {index: await self._read(client, topic, index) for index in range(self.partitions)}
+
+    async def visible(self, topic: str) -> dict[int, list[bytes | None]]:
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.server.bootstrap_servers, isolation_level="read_committed")
+        await consumer.start()
+        try:
+            partitions = [TopicPartition(topic, index) for index in range(self.partitions)]
+            consumer.assign(partitions)
+            ends = await consumer.end_offsets(partitions)
+            found: dict[int, list[bytes | None]] = {index: [] for index in range(self.partitions)}
+            await consumer.seek_to_beginning(*partitions)
+            for partition in partitions:
+                while await consumer.position(partition) < ends[partition]:
+                    for at, records in (await consumer.getmany(timeout_ms=100)).items():
+                        found[at.partition] += [record.value for record in records]
+            return found
+        finally:
+            await consumer.stop()
+
+    async def committed(self, producer: Any, group: str, topic: str) -> dict[int, int]:
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.server.bootstrap_servers, group_id=group, enable_auto_commit=False)
+        await consumer.start()
+        try:
+            offsets = {index: await consumer.committed(TopicPartition(topic, index)) for index in range(self.partitions)}
+            return {index: offset for index, offset in offsets.items() if offset is not None}
+        finally:
+            await consumer.stop()
 
     async def _read(self, client: WireClient, topic: str, index: int) -> list[Any]:
         found: list[Any] = []
@@ -98,6 +133,12 @@ class FakeSide(Side):
             for index in range(self.partitions)
         }
 
+    async def visible(self, topic: str) -> dict[int, list[bytes | None]]:
+        return {index: self.cluster.values(topic, index, isolation="read_committed") for index in range(self.partitions)}
+
+    async def committed(self, producer: Any, group: str, topic: str) -> dict[int, int]:
+        return {index: offset for (name, index), offset in self.cluster.committed(group).items() if name == topic}
+
 
 class RecordingSide(Side):
     def __init__(self) -> None:
@@ -116,6 +157,17 @@ class RecordingSide(Side):
             index: [(one.key, one.value, one.timestamp_ms, one.headers) for one in sent if one.partition == index]
             for index in range(self.partitions)
         }
+
+    async def visible(self, topic: str) -> dict[int, list[bytes | None]]:
+        log = await self.log(topic)
+        return {index: [value for _, value, *_ in records] for index, records in log.items()}
+
+    async def committed(self, producer: Any, group: str, topic: str) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for who, offsets in producer.offsets:
+            if who.group_id == group:
+                found |= {partition: offset.offset for (name, partition), offset in offsets.items() if name == topic}
+        return found
 
 
 @pytest_asyncio.fixture(params=[pytest.param("real", marks=pytest.mark.integration), "fake", "recording"])

@@ -84,6 +84,7 @@ def test_records_flow_between_the_steps(view: TopicView) -> None:
     installed = rules.routes["t"]
     assert [cell.partition for cell in installed.cells] == list(range(len(view.partitions)))
     assert all(cell is cells[cell.partition] for cell in installed.cells[:MANY])
+    assert installed.topic_id == view.topic_id
     assert {(cell.leader, cell.epoch, cell.route) for cell in installed.cells} == {(2, view.partitions[0].epoch, installed)}
     if len(view.partitions) < MANY:
         assert installed.gone == [cells[-1]]

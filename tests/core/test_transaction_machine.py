@@ -32,6 +32,7 @@ class Straggler(NamedTuple):
     request: Request
     identity: Identity
     version: int
+    number: int
 
 
 class Coordinator:
@@ -160,7 +161,7 @@ class Machine(RuleBasedStateMachine):
             self.one.found(request.at, 1)
             return
         self.one.sent(request)
-        sent = Straggler(request, self.one.identity, self.one.version)
+        sent = Straggler(request, self.one.identity, self.one.version, self.one.number)
         if answer == "lost before":
             if request.rpc is not Rpc.INIT:
                 self.stragglers.append(sent)
@@ -197,7 +198,8 @@ class Machine(RuleBasedStateMachine):
         """A request of long ago arrives. If its epoch holds, it is carried out, on whatever is open by then."""
         straggler = self.stragglers.pop(0) if self.stragglers else None
         if straggler is not None and straggler.identity == self.coordinator.identity:
-            identity = self.coordinator.carry_out(straggler, self.coordinator.open or NOBODYS)
+            is_current = straggler.number == self.one.number and straggler.number not in self.coordinator.ends
+            identity = self.coordinator.carry_out(straggler, straggler.number if is_current else self.coordinator.open or NOBODYS)
             self.answered = (straggler, identity)
             self.ends_are_what_was_asked()
             self.nothing_is_committed_that_nobody_commits()

@@ -16,6 +16,7 @@ from nodes import Tasks, now
 from scripted import ScriptedDialer, ScriptedStream, api_versions, settings
 
 from aioproducer.core.backoff import Backoff
+from aioproducer.engine import refresher as module
 from aioproducer.engine.refresher import Refresher
 from aioproducer.errors import BootstrapFailed
 from aioproducer.net.cluster import Cluster
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from scripted import Asked
 
     from aioproducer.core.metadata import TopicView
+    from aioproducer.core.steps import Steps
 
 
 class Table:
@@ -38,12 +40,25 @@ class Table:
         self.tasks = Tasks()
         self.told: list[TopicView] = []
         self.needed: set[str] = set()
+        self.steps = 0  # that telling takes yet
         options: dict[str, Any] = {"max_age": 300.0, "request_timeout": 30.0, "recovery_time": 300.0, "auto_create": True}
         options |= {name: changes.pop(name) for name in tuple(changes) if name in options}
         self.cluster = Cluster(addresses, settings(dialer, **changes), self.tasks.spawn, lambda _: None)
         self.refresher = Refresher(
-            self.cluster, Backoff(0.1, 1.0), chance=lambda: 0.5, topics=lambda: self.needed, on_topic=self.told.append, **options
+            self.cluster,
+            Backoff(0.1, 1.0),
+            chance=lambda: 0.5,
+            topics=lambda: self.needed,
+            on_topic=self.tell,
+            on_leader=lambda topic, _: self.told.append(topic),
+            **options,
         )
+
+    def tell(self, topic: TopicView) -> Steps[None]:
+        self.told.append(topic)
+        while self.steps:
+            yield
+            self.steps -= 1
 
     def want(self, *topics: str) -> None:
         self.needed.update(topics)
@@ -554,6 +569,52 @@ def test_a_hint_is_followed_without_a_request() -> None:
             await asyncio.sleep(10)
             assert asked(fake) == [[], ["t"]]
             assert len(table.told) == 1
+
+    run(main())
+
+
+@contextlib.asynccontextmanager
+async def taking(monkeypatch: pytest.MonkeyPatch, *, is_told: bool = True) -> AsyncIterator[Table]:
+    """A topic of 1,000 partitions is merged into the view or, then, installed: each step in a turn of its own."""
+    monkeypatch.setattr(module, "_SLICE", -1.0)
+    async with FakeCluster(memory=True) as fake:
+        fake.create_topic("t", partitions=1000)
+        async with refreshing(fake.network, fake.bootstrap_servers) as table:
+            table.steps = 5
+            table.want("t")
+            while not table.told and (is_told or table.refresher._taking is None):  # it is decoded for a thousand turns
+                await asyncio.sleep(0)
+            yield table
+        await settle()
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["installed", "merged"])
+def test_a_hint_about_a_topic_that_is_being_taken_waits(monkeypatch: pytest.MonkeyPatch, *, is_told: bool) -> None:
+    """What it tells is newer, and holds in the end; it is followed once, when the topic is there."""
+
+    async def main() -> None:
+        async with taking(monkeypatch, is_told=is_told) as table:
+            assert len(table.told) == is_told
+            assert table.refresher.hint("t", 7, 1, 9)
+            assert not table.refresher.hint("other", 0, 1, 9)
+            assert len(table.told) == is_told
+            await until(lambda: not table.steps)
+            assert [topic.partitions[7].epoch for topic in table.told] == [0, 9]
+            assert table.refresher.hint("t", 7, 1, 10)
+            assert table.told[-1].partitions[7].epoch == 10
+
+    run(main())
+
+
+def test_a_hint_that_turns_out_to_be_no_news_makes_it_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who gave it was told that nobody needs to be asked."""
+
+    async def main() -> None:
+        async with taking(monkeypatch) as table:
+            assert table.refresher.hint("t", 7, 77, 9)
+            await until(lambda: not table.steps)
+            assert len(table.told) == 1
+            assert list(table.refresher._stale) == ["t"]
 
     run(main())
 

@@ -388,3 +388,31 @@ def test_closing_ends_every_node(*, at_once: bool) -> None:
             assert tasks.alive == []
 
     run(main())
+
+
+def test_a_feature_is_the_newest_views() -> None:
+    """Of the connections that stand; nobody knows it while none does (KIP-584)."""
+
+    async def main() -> None:
+        async with (
+            FakeCluster(2, memory=True, transaction_version=1) as fake,
+            standing(fake.network, *fake.bootstrap_servers.split(",")) as both,
+        ):
+            cluster, _ = both
+            assert cluster.feature("transaction.version") is None
+            first, second = cluster.bootstrap
+            await ask(first)
+            assert cluster.feature("transaction.version") == 1
+            assert cluster.feature("no.such.feature") == 0
+            fake.transaction_version = 2
+            assert cluster.feature("transaction.version") == 1  # told when the connection was made
+            await ask(second)
+            assert cluster.feature("transaction.version") == 2
+            fake.brokers[2].disconnect_all()
+            await until(lambda: second.control.connection is None)
+            assert cluster.feature("transaction.version") == 1
+            fake.disconnect_all()
+            await until(lambda: first.control.connection is None)
+            assert cluster.feature("transaction.version") is None
+
+    run(main())

@@ -86,7 +86,10 @@ TROUBLE = st.lists(
 async def play(trouble: list[str], batch_size: int) -> None:
     async with FakeCluster(brokers=2, memory=True, verify_records=True) as cluster:
         cluster.create_topic("orders", partitions=2)
-        async with running(cluster, max_in_flight_requests_per_connection=1, batch_size=batch_size, enable_idempotence=False) as (_, producer):
+        async with running(cluster, max_in_flight_requests_per_connection=1, batch_size=batch_size, enable_idempotence=False) as (
+            _,
+            producer,
+        ):
             deliveries = []
             for number in range(120):
                 deliveries.append(await producer.send("orders", b"%d" % number + b"." * 60, partition=0))

@@ -1,0 +1,173 @@
+"""A transaction's requests as messages, and their answers read: which errors, by the places that they are about.
+
+Knows nothing of states, connections, or what an error means.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from aioproducer.core.sequence import NO_IDENTITY, Identity
+from aioproducer.core.transaction_errors import Rpc
+from aioproducer.errors import broker_error
+from aioproducer.wire.api import ApiKey
+from aioproducer.wire.schema import message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from aioproducer.core.transaction import Transaction
+    from aioproducer.core.transaction_state import Request
+    from aioproducer.errors import BrokerError
+
+__all__ = ["KEYS", "Told", "bodies", "newest", "read"]
+
+KEYS: Final = {
+    Rpc.FIND_COORDINATOR: ApiKey.FIND_COORDINATOR,
+    Rpc.INIT: ApiKey.INIT_PRODUCER_ID,
+    Rpc.ADD_PARTITIONS: ApiKey.ADD_PARTITIONS_TO_TXN,
+    Rpc.ADD_OFFSETS: ApiKey.ADD_OFFSETS_TO_TXN,
+    Rpc.COMMIT_OFFSETS: ApiKey.TXN_OFFSET_COMMIT,
+    Rpc.COMMIT: ApiKey.END_TXN,
+    Rpc.ABORT: ApiKey.END_TXN,
+}
+_FOR_CLIENTS: Final = {Rpc.ADD_PARTITIONS: 3}  # later ones are brokers' own
+_NEWEST: Final = {  # by the version of transactions (TV2-03)
+    1: {**_FOR_CLIENTS, Rpc.COMMIT_OFFSETS: 4, Rpc.COMMIT: 4, Rpc.ABORT: 4},
+    2: _FOR_CLIENTS,
+}
+_FIRST_WITH_KEY_TYPES: Final = 1  # of FindCoordinator
+_FIRST_WITH_MANY: Final = 4  # keys in a FindCoordinator
+_FIRST_WITH_MEMBERS: Final = 3  # of TxnOffsetCommit
+_FIRST_WITH_MUTING: Final = {ApiKey.FIND_COORDINATOR: 2}  # before it, brokers waited themselves (KIP-219); of all others: 1
+
+
+class Told(NamedTuple):
+    """What an answer says.
+
+    Attributes:
+        errors: by place: a partition, a group, or empty; none: it was done.
+        identity: that it gives.
+        coordinator: that it names: node id, host, port.
+        mute_ms: for how long the broker wants to be left alone.
+    """
+
+    errors: dict[str, BrokerError]
+    identity: Identity = NO_IDENTITY
+    coordinator: tuple[int, str, int] | None = None
+    mute_ms: int = 0
+
+
+def newest(request: Request, version: int) -> int | None:
+    """The newest version of a request in transactions of that version; None: whatever both sides know."""
+    return _NEWEST[version].get(request.rpc)
+
+
+# Requests
+
+
+def bodies(request: Request, transaction: Transaction, timeout_ms: int) -> Callable[[int], Any]:
+    """Makes the message of a request, for a version of it."""
+    identity = transaction.identity
+    who = {"transactional_id": transaction.transactional_id, "producer_id": identity.producer_id, "producer_epoch": identity.epoch}
+    rpc = request.rpc
+    if rpc is Rpc.FIND_COORDINATOR:
+        return lambda version: _find(request, version)
+    if rpc is Rpc.INIT:
+        return lambda _version: message("InitProducerId.request", transaction_timeout_ms=timeout_ms, **who)
+    if rpc is Rpc.ADD_PARTITIONS:
+        return lambda _version: message("AddPartitionsToTxn.request", topics=list(_topics(request.partitions)), **who)
+    if rpc is Rpc.ADD_OFFSETS:
+        return lambda _version: message("AddOffsetsToTxn.request", group_id=request.group_id, **who)
+    if rpc is Rpc.COMMIT_OFFSETS:
+        return lambda version: _commit_offsets(request, version, who)
+    return lambda _version: message("EndTxn.request", committed=rpc is Rpc.COMMIT, **who)
+
+
+def _find(request: Request, version: int) -> Any:
+    if version < _FIRST_WITH_KEY_TYPES and request.at.key_type:
+        raise broker_error("UNSUPPORTED_VERSION", "the broker is older than Kafka 0.11 and knows no transactions")
+    key_type, key = request.at
+    return message("FindCoordinator.request", key=key, key_type=key_type, coordinator_keys=[key])
+
+
+def _topics(partitions: Iterable[tuple[str, int]]) -> Iterator[Any]:
+    for topic, numbers in _by_topic(partitions).items():
+        yield message("AddPartitionsToTxn.request.topics", name=topic, partitions=numbers)
+
+
+def _by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return topics
+
+
+def _commit_offsets(request: Request, version: int, who: dict[str, object]) -> Any:
+    assert request.offsets is not None
+    group, offsets = request.offsets.group, request.offsets.offsets
+    if version < _FIRST_WITH_MEMBERS and group[1:] != type(group)(group.group_id)[1:]:
+        raise broker_error("UNSUPPORTED_VERSION", "the broker is older than Kafka 2.5 and knows no group metadata: give the group id alone")
+    topics = [
+        message(
+            "TxnOffsetCommit.request.topics",
+            name=topic,
+            partitions=[
+                message(
+                    "TxnOffsetCommit.request.topics.partitions",
+                    partition_index=partition,
+                    committed_offset=each.offset,
+                    committed_leader_epoch=each.leader_epoch,
+                    committed_metadata=each.metadata,
+                )
+                for (name, partition), each in offsets.items()
+                if name == topic
+            ],
+        )
+        for topic in _by_topic(offsets)
+    ]
+    return message("TxnOffsetCommit.request", topics=topics, **group._asdict(), **who)
+
+
+# Answers
+
+
+def read(request: Request, version: int, answer: Any) -> Told:
+    """What a decoded answer says to a request."""
+    rpc = request.rpc
+    muting = _FIRST_WITH_MUTING.get(KEYS[rpc], 1)
+    told = _found(version, answer, request) if rpc is Rpc.FIND_COORDINATOR else _done(request, answer)
+    return told._replace(mute_ms=answer.throttle_time_ms if version >= muting else 0)
+
+
+def _found(version: int, answer: Any, request: Request) -> Told:
+    found = answer
+    if version >= _FIRST_WITH_MANY:
+        found = next((each for each in answer.coordinators if each.key == request.at.key), None)
+    if found is None:
+        return Told({"": broker_error("COORDINATOR_NOT_AVAILABLE", "the answer leaves it out")})
+    if found.error_code:
+        place = "" if request.at.key_type else f"group {request.at.key!r}"
+        return Told({place: broker_error(found.error_code, found.error_message)})
+    return Told({}, coordinator=(found.node_id, found.host, found.port))
+
+
+def _done(request: Request, answer: Any) -> Told:
+    if request.rpc in (Rpc.ADD_PARTITIONS, Rpc.COMMIT_OFFSETS):
+        asked = request.partitions if request.offsets is None else tuple(request.offsets.offsets)
+        codes = {(topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions}
+        return Told({f"{topic}-{partition}": error for topic, partition in asked if (error := _error(codes.get((topic, partition))))})
+    if answer.error_code:
+        place = f"group {request.group_id!r}" if request.rpc is Rpc.ADD_OFFSETS else ""
+        return Told({place: broker_error(answer.error_code)})
+    has_identity = request.rpc is not Rpc.ADD_OFFSETS and answer.producer_id >= 0
+    if request.rpc is Rpc.INIT and not has_identity:
+        return Told({"": broker_error("COORDINATOR_NOT_AVAILABLE", "its answer has no producer id")})
+    return Told({}, Identity(answer.producer_id, answer.producer_epoch) if has_identity else NO_IDENTITY)
+
+
+def _error(code: int | None) -> BrokerError | None:
+    """Of one partition; one that the answer leaves out is asked for again."""
+    if code is None:
+        return broker_error("UNKNOWN_TOPIC_OR_PARTITION", "the answer leaves it out")
+    return broker_error(code) if code else None

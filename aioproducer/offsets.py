@@ -1,0 +1,66 @@
+"""What `send_offsets_to_transaction` is given, checked and made our words. Knows nothing of transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from aioproducer.errors import UsageError
+from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+__all__ = ["read_group", "read_offsets"]
+
+_MAX_OFFSET: Final = 2**63 - 1
+
+
+def read_offsets(offsets: Any) -> dict[tuple[str, int], OffsetAndMetadata]:
+    """Offsets by partition, of a mapping from (topic, partition) to an offset, or to (offset, metadata[, leader epoch]).
+
+    Any client's named tuples will do: aiokafka's `TopicPartition` and `OffsetAndMetadata`, and ours.
+
+    Raises:
+        UsageError: it is no such mapping.
+    """
+    if not isinstance(offsets, Mapping):
+        raise UsageError(f"offsets are a mapping of (topic, partition) to an offset, not {type(offsets).__name__}")
+    return {_partition(partition): _offset(partition, offset) for partition, offset in offsets.items()}
+
+
+def _partition(partition: Any) -> TopicPartition:
+    if isinstance(partition, tuple) and len(partition) == 2:
+        topic, number = partition
+        if isinstance(topic, str) and topic and _is_number(number) and number >= 0:
+            return TopicPartition(topic, number)
+    raise UsageError(f"{partition!r} names no partition: it is (topic, number from 0 on)")
+
+
+def _offset(partition: Any, given: Any) -> OffsetAndMetadata:
+    offset, *rest = given if isinstance(given, tuple) and 0 < len(given) <= 3 else (given,)
+    metadata = rest[0] if rest else ""
+    leader_epoch = rest[1] if rest[1:] and rest[1] is not None else -1
+    if not _is_number(offset) or not 0 <= offset <= _MAX_OFFSET:
+        raise UsageError(f"{given!r} for {partition!r} is no offset: it is a number from 0 on, the next record to read")
+    if not isinstance(metadata or "", str) or not _is_number(leader_epoch):
+        raise UsageError(f"{given!r} for {partition!r}: beside the offset it has a text and, perhaps, the number of a leader's epoch")
+    return OffsetAndMetadata(offset, metadata or "", leader_epoch)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def read_group(group: Any) -> ConsumerGroupMetadata:
+    """Group metadata, also of a group id alone.
+
+    Raises:
+        UsageError: it is neither, or a member's generation without the member (TXN-12).
+    """
+    if isinstance(group, str):
+        group = ConsumerGroupMetadata(group)
+    if not isinstance(group, ConsumerGroupMetadata):
+        raise UsageError(f"a group is its id, or ConsumerGroupMetadata, not {type(group).__name__}")
+    if not isinstance(group.group_id, str) or not group.group_id:
+        raise UsageError(f"group_id={group.group_id!r} names no consumer group")
+    if group.generation_id > 0 and not group.member_id:
+        raise UsageError(f"generation_id={group.generation_id} is one of a member's: give its member_id too, or neither")
+    return group

@@ -1,0 +1,120 @@
+"""From one topic to another, each record exactly once: aiokafka's consumer reads, the results and its offsets are one transaction.
+
+Run it with `python examples/consume_transform_produce.py`: it crashes now and then, begins again, and at the end every order has one
+invoice. It needs no Kafka, as the cluster is a fake within this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+
+from aioproducer import ConsumerGroupMetadata, Producer, TransactionAbortable
+from aioproducer.testing import FakeCluster
+
+GROUP = "invoicing"
+ORDERS = 60
+
+
+class Crash(Exception):
+    """Stands for whatever goes wrong in the middle."""
+
+
+class Invoicing(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
+    """Reads orders, writes invoices. Each instance that runs needs a `transactional_id` of its own, the same after each restart."""
+
+    def __init__(self, bootstrap: dict[str, Any], transactional_id: str) -> None:
+        self._bootstrap = bootstrap
+        self._transactional_id = transactional_id
+        self._turn = asyncio.Lock()  # held by a transaction, and by a rebalance: what is read is committed before others read it
+        self.written = 0
+
+    async def run(self, crash_at: int | None = None, idle: float = 1.0) -> None:
+        """Until nothing more comes for so many seconds; or crash, after so many invoices."""
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self._bootstrap["bootstrap_servers"],
+            group_id=GROUP,
+            isolation_level="read_committed",  # orders that somebody else aborts are none
+            enable_auto_commit=False,  # offsets are part of the transaction
+            auto_offset_reset="earliest",
+        )
+        async with Producer(**self._bootstrap, transactional_id=self._transactional_id) as producer:
+            consumer.subscribe(["orders"], listener=self)
+            await consumer.start()
+            try:
+                while batches := await consumer.getmany(timeout_ms=int(idle * 1000), max_records=10):
+                    async with self._turn:
+                        await self._invoice(producer, consumer, batches, crash_at)
+            finally:
+                await consumer.stop()
+
+    async def _invoice(
+        self, producer: Producer[Any, Any], consumer: Any, batches: dict[TopicPartition, list[Any]], crash_at: int | None
+    ) -> None:
+        try:
+            async with producer.transaction():
+                for records in batches.values():
+                    for record in records:
+                        await producer.send("invoices", b"invoice of " + record.value, key=record.key)
+                        self.written += 1
+                        if self.written == crash_at:
+                            await producer.flush()  # so that there are invoices that nobody may see
+                            raise Crash
+                offsets = {partition: records[-1].offset + 1 for partition, records in batches.items()}
+                await producer.send_offsets_to_transaction(offsets, group_of(consumer))
+        except (
+            TransactionAbortable
+        ) as error:  # also CommitFailed, after a rebalance that we were late for: read again from what was committed
+            print(f"aborted: {error}")
+            await consumer.seek_to_committed()
+
+    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:  # noqa: ARG002  (aiokafka's)
+        """Others may read these from now on: not before our transaction has ended."""
+        async with self._turn:
+            pass
+
+    async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        """Nothing to do: aiokafka goes on at the committed offsets."""
+
+
+def group_of(consumer: Any) -> ConsumerGroupMetadata:
+    """Who the consumer is within its group, which then refuses the offsets of one that it has gone on without. aiokafka keeps it to itself."""
+    coordinator = consumer._coordinator  # noqa: SLF001
+    return ConsumerGroupMetadata(GROUP, coordinator.generation, coordinator.member_id)
+
+
+async def run(bootstrap: dict[str, Any], crashes: tuple[int | None, ...]) -> None:
+    """One life after another, each but the last ended by a crash."""
+    for crash_at in crashes:
+        try:
+            await Invoicing(bootstrap, "invoicing-1").run(crash_at)
+        except Crash:
+            print(f"crashed after {crash_at} invoices")
+
+
+async def order(bootstrap: dict[str, Any]) -> None:
+    """What is to be invoiced."""
+    async with Producer(**bootstrap) as producer:
+        await producer.send_many("orders", [b"order %d" % number for number in range(ORDERS)])
+
+
+async def main() -> None:
+    """Against the fake cluster, or against brokers that are named, where the topics are."""
+    if len(sys.argv) > 1:
+        await order({"bootstrap_servers": sys.argv[1]})
+        await run({"bootstrap_servers": sys.argv[1]}, (25, None))
+        return
+    async with FakeCluster() as cluster:
+        for topic in ("orders", "invoices"):
+            cluster.create_topic(topic, partitions=2)
+        await order(cluster.client_options)
+        await run(cluster.client_options, (7, 25, None))
+        invoices = cluster.values("invoices", isolation="read_committed")
+        print(f"{len(cluster.values('invoices'))} invoices were written, {len(invoices)} are visible, {len(set(invoices))} are different")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,75 @@
+"""Transfers between accounts: both records of one are visible together, or neither is.
+
+Run it with `python examples/transactions.py`. It needs no Kafka, as the cluster is a fake within this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from aioproducer import Producer, ProducerFenced, TransactionAbortable
+from aioproducer.testing import FakeCluster
+
+TOPIC = "accounts"
+
+
+class InsufficientFunds(Exception):
+    """Raised in the middle of a transfer."""
+
+
+async def transfer(producer: Producer[bytes, bytes], balances: dict[str, int], source: str, target: str, amount: int) -> None:
+    """Take and give in one transaction: whatever leaves its body aborts it."""
+    async with producer.transaction():
+        await producer.send(TOPIC, b"%+d" % -amount, key=source.encode())
+        if balances[source] < amount:
+            await producer.flush()  # so that there is something to hide: that record is in the log, and never visible
+            raise InsufficientFunds(source)
+        await producer.send(TOPIC, b"%+d" % amount, key=target.encode())
+    balances[source] -= amount  # it was committed
+    balances[target] += amount
+
+
+async def run(bootstrap: dict[str, object], fail_next: object = None) -> list[str]:
+    """Some transfers; what became of each."""
+    told: list[str] = []
+    balances = {"alice": 100, "bob": 0, "carol": 0}
+    async with Producer(**bootstrap, transactional_id="bank") as producer:
+        await transfer(producer, balances, "alice", "bob", 70)
+        told.append("alice gave bob 70")
+        try:
+            await transfer(producer, balances, "alice", "carol", 70)
+        except InsufficientFunds as error:
+            told.append(f"aborted: {error} has not enough")
+        if callable(fail_next):  # let the brokers refuse a record
+            fail_next()
+            try:
+                await transfer(producer, balances, "bob", "carol", 20)
+            except TransactionAbortable as error:  # one of its records failed: it was aborted, and may be tried again
+                told.append(f"aborted: {error.reason.partition(': ')[2]}")
+        await transfer(producer, balances, "bob", "carol", 20)
+        told.append("bob gave carol 20")
+        async with Producer(**bootstrap, transactional_id="bank"):  # the same bank, started anew while the old one still runs
+            try:
+                await transfer(producer, balances, "bob", "carol", 1)
+            except ProducerFenced as error:  # fatal: this producer can do no more
+                told.append(f"fenced: {error.hint}")
+    return told
+
+
+async def main() -> None:
+    """Against the fake cluster, or against brokers that are named."""
+    if len(sys.argv) > 1:
+        print("\n".join(await run({"bootstrap_servers": sys.argv[1]})))
+        return
+    async with FakeCluster() as cluster:
+        cluster.create_topic(TOPIC)
+        print("\n".join(await run(cluster.client_options, lambda: cluster.fail("Produce", "POLICY_VIOLATION"))))
+        for isolation in ("read_uncommitted", "read_committed"):
+            records = cluster.records(TOPIC, isolation=isolation)
+            shown = [f"{(one.key or b'').decode()} {(one.value or b'').decode()}" for one in records]
+            print(f"{isolation}: {', '.join(shown)}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

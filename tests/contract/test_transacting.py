@@ -1,0 +1,184 @@
+"""Transactions: what a program sees of them on a real Kafka, on the fake cluster, and with the one that only records."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aioproducer import DeliveryError, RecordTooLarge, TransactionAbortable, TransactionAborted, TransactionMisuse, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conftest import Side
+
+pytestmark = pytest.mark.asyncio
+
+
+def transactional(side: Side, **options: Any) -> Any:
+    return side.producer(transactional_id=f"contract-{uuid.uuid4().hex[:8]}", **options)
+
+
+async def test_committed_records_are_visible(side: Side) -> None:
+    """All of them, of every door, and only then."""
+    topic = await side.topic()
+    async with transactional(side) as producer:
+        await producer.begin_transaction()
+        await producer.send_and_wait(topic, b"0", partition=0)
+        await producer.send_many(topic, [b"many"] * 3)
+        batch = producer.create_batch(topic, 1)
+        batch.append(b"batch")
+        await producer.send_batch(batch)
+        assert await side.visible(topic) == {0: [], 1: [], 2: []}
+        await producer.commit_transaction()
+        found = await side.visible(topic)
+    assert sorted(value for values in found.values() for value in values if value) == [b"0", b"batch", b"many", b"many", b"many"]
+    assert found[0][0] == b"0"
+
+
+async def test_aborted_records_are_not(side: Side) -> None:
+    """Nor those of a body that raised; what comes after them is."""
+    topic = await side.topic()
+    async with transactional(side) as producer:
+        await producer.begin_transaction()
+        await producer.send_and_wait(topic, b"aborted", partition=0)
+        await producer.abort_transaction()
+        with pytest.raises(LookupError, match="mine"):
+            async with producer.transaction():
+                await producer.send_and_wait(topic, b"raised", partition=0)
+                raise LookupError("mine")
+        async with producer.transaction():
+            await producer.send(topic, b"kept", partition=0)
+        assert await side.visible(topic) == {0: [b"kept"], 1: [], 2: []}
+
+
+async def test_offsets_go_with_their_records(side: Side) -> None:
+    """Committed together, aborted together; the later of two offsets counts."""
+    topic, group = await side.topic(), f"group-{uuid.uuid4().hex[:8]}"
+    async with transactional(side) as producer:
+        async with producer.transaction():
+            await producer.send(topic, b"v", partition=0)
+            await producer.send_offsets_to_transaction({(topic, 0): 1, (topic, 2): 3}, group)
+            await producer.send_offsets_to_transaction({(topic, 0): 2}, group)
+        await producer.begin_transaction()
+        await producer.send_offsets_to_transaction({(topic, 0): 50}, group)
+        await producer.abort_transaction()
+        assert await side.committed(producer, group, topic) == {0: 2, 2: 3}
+
+
+async def test_a_record_that_was_refused_spoils_it(side: Side) -> None:
+    """TXN-08: the commit is refused, with the record's error as its cause, and the abort is not."""
+    topic = await side.topic()
+    async with transactional(side, max_request_size=1_000) as producer:
+        await producer.begin_transaction()
+        await producer.send(topic, b"lost", partition=0)
+        with pytest.raises(RecordTooLarge):
+            await producer.send(topic, b"x" * 2_000, partition=0)
+        for call in (
+            producer.commit_transaction,
+            lambda: producer.send(topic, b"v"),
+            lambda: producer.send_offsets_to_transaction({}, "g"),
+        ):
+            with pytest.raises(TransactionAbortable) as raised:
+                await call()
+            assert isinstance(raised.value.__cause__, RecordTooLarge)
+        with pytest.raises(TransactionMisuse):
+            await producer.begin_transaction()
+        await producer.abort_transaction()
+        async with producer.transaction():
+            await producer.send(topic, b"kept", partition=0)
+        assert await side.visible(topic) == {0: [b"kept"], 1: [], 2: []}
+
+
+MISUSES: dict[str, Callable[[Any, str], Any]] = {
+    "send": lambda producer, topic: producer.send(topic, b"v"),
+    "send_and_wait": lambda producer, topic: producer.send_and_wait(topic, b"v"),
+    "send_many": lambda producer, topic: producer.send_many(topic, [b"v"] * 100),
+    "commit_transaction": lambda producer, _topic: producer.commit_transaction(),
+    "abort_transaction": lambda producer, _topic: producer.abort_transaction(),
+    "send_offsets_to_transaction": lambda producer, topic: producer.send_offsets_to_transaction({(topic, 0): 1}, "g"),
+}
+
+
+@pytest.mark.parametrize("misuse", MISUSES)
+async def test_without_an_open_transaction(side: Side, misuse: str) -> None:
+    """Each says which call is missing, and sends nothing."""
+    topic = await side.topic()
+    async with transactional(side) as producer:
+        with pytest.raises(TransactionMisuse, match=r"has no transaction open: call begin_transaction\(\)"):
+            await MISUSES[misuse](producer, topic)
+        assert await side.visible(topic) == {0: [], 1: [], 2: []}
+
+
+async def test_two_at_once(side: Side) -> None:
+    """One is open at a time; an empty one is nothing."""
+    async with transactional(side) as producer:
+        async with producer.transaction():
+            with pytest.raises(TransactionMisuse, match="has a transaction open"):
+                await producer.begin_transaction()
+        await producer.begin_transaction()
+        await producer.abort_transaction()
+
+
+async def test_a_producer_without_a_name(side: Side) -> None:
+    """It says what it needs."""
+    async with side.producer() as producer:
+        with pytest.raises(UsageError, match="give it transactional_id"):
+            await producer.begin_transaction()
+        with pytest.raises(UsageError, match="give it transactional_id"):
+            producer.transaction()
+
+
+@pytest.mark.parametrize("offsets", [5, {"orders": 1}, {("orders", -1): 1}, {("orders", 0): -1}])
+async def test_offsets_that_are_none(side: Side, offsets: Any) -> None:
+    """Said at once, and spoils nothing."""
+    async with transactional(side) as producer, producer.transaction():
+        with pytest.raises(UsageError):
+            await producer.send_offsets_to_transaction(offsets, "group")
+
+
+async def test_stop_aborts_what_is_open(side: Side) -> None:
+    """Nothing of it becomes visible."""
+    topic = await side.topic()
+    async with transactional(side) as producer:
+        await producer.begin_transaction()
+        await producer.send_and_wait(topic, b"open", partition=0)
+    assert await side.visible(topic) == {0: [], 1: [], 2: []}
+
+
+async def test_a_cancelled_body(side: Side) -> None:
+    """It is aborted, and the cancellation goes on."""
+    topic = await side.topic()
+    async with transactional(side) as producer:
+        entered = asyncio.Event()
+
+        async def body() -> None:
+            async with producer.transaction():
+                await producer.send_and_wait(topic, b"cancelled", partition=0)
+                entered.set()
+                await asyncio.sleep(1_000)
+
+        task = asyncio.create_task(body())
+        await entered.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        async with producer.transaction():
+            await producer.send(topic, b"kept", partition=0)
+        assert await side.visible(topic) == {0: [b"kept"], 1: [], 2: []}
+
+
+async def test_a_delivery_of_an_aborted_transaction(side: Side) -> None:
+    """What was not sent yet fails, and says so; it was not looked at before."""
+    topic = await side.topic()
+    async with transactional(side, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
+        await producer.begin_transaction()
+        delivery = await producer.send(topic, b"v", partition=0)
+        await producer.abort_transaction()
+        with pytest.raises(DeliveryError) as raised:
+            await delivery
+        assert isinstance(raised.value.__cause__, TransactionAborted)
+        assert raised.value.persisted == "no"

@@ -1,0 +1,58 @@
+"""Tests of `aioproducer.engine.watch`: who held the loop is named, now and then, and nothing of what it was given."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aioproducer.engine.watch import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Time:
+    """Goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.watch = Watch(lambda: self.now)
+
+    def takes(self, seconds: float, *, kind: str = "a thing") -> Callable[..., str]:
+        def call(*words: str) -> str:
+            self.now += seconds
+            if words == ("secret", "bad"):
+                raise LookupError("secret")
+            return "-".join(words)
+
+        return self.watch.over(kind, call)
+
+
+def test_what_takes_long_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    """With how long it took; what it gave is given, and what it was given is not told."""
+    time = Time()
+    assert time.takes(0.5)("secret", "word") == "secret-word"
+    assert caplog.records == []
+    assert time.takes(1.25)("secret", "word") == "secret-word"
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage().startswith("a thing held the event loop for 1.2 s: ")
+    assert "secret" not in record.getMessage()
+
+
+def test_also_when_it_raises(caplog: pytest.LogCaptureFixture) -> None:
+    """The error goes its way."""
+    with pytest.raises(LookupError):
+        Time().takes(1)("secret", "bad")
+    assert len(caplog.records) == 1
+
+
+def test_not_every_time(caplog: pytest.LogCaptureFixture) -> None:
+    """Once in ten seconds for each kind."""
+    time = Time()
+    for _ in range(25):
+        time.takes(1)()
+    time.takes(1, kind="another")()
+    assert [re.split(" held", record.getMessage())[0] for record in caplog.records] == ["a thing"] * 3 + ["another"]

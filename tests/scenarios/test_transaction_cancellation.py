@@ -1,0 +1,264 @@
+"""Row 74: cancellation at every await of a transaction's calls, once and twice; and bodies that end badly."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+from scenarios.test_transactions import VERSIONS, cluster_of, committed, transactional
+from scenarios.whole import jumping, turns
+
+from aioproducer import Producer, TransactionAbortable, TransactionError, TransactionMisuse, TransactionTimeout
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from aioproducer.testing import FakeCluster
+
+_MOST_TURNS = 400
+
+
+async def send_both(producer: Producer[Any, Any]) -> None:
+    await producer.send("orders", b"v", partition=0)
+    await producer.send("orders", b"v", partition=1)
+
+
+async def add_offsets(producer: Producer[Any, Any]) -> None:
+    await producer.send_offsets_to_transaction({("payments", 0): 7}, "group")
+
+
+async def whole(producer: Producer[Any, Any]) -> None:
+    async with producer.transaction():
+        await send_both(producer)
+        await add_offsets(producer)
+
+
+async def before_nothing(_producer: Producer[Any, Any]) -> None:
+    """Nothing is open."""
+
+
+async def before_end(producer: Producer[Any, Any]) -> None:
+    await producer.begin_transaction()
+    await send_both(producer)
+    await add_offsets(producer)
+
+
+CALLS: dict[str, tuple[Callable[[Producer[Any, Any]], Awaitable[None]], Callable[[Producer[Any, Any]], Awaitable[None]]]] = {
+    "begin": (before_nothing, lambda producer: producer.begin_transaction()),
+    "commit": (before_end, lambda producer: producer.commit_transaction()),
+    "abort": (before_end, lambda producer: producer.abort_transaction()),
+    "offsets": (lambda producer: producer.begin_transaction(), add_offsets),
+    "transaction": (before_nothing, whole),
+}
+
+
+def seen(cluster: FakeCluster) -> tuple[int, bool]:
+    """Records that are visible, and whether the offsets are."""
+    return len(committed(cluster)), cluster.committed("group") == {("payments", 0): 7}
+
+
+async def settle(producer: Producer[Any, Any]) -> None:
+    """What a careful program does after a cancellation: abort; if that is too late, learn how the commit ended."""
+    try:
+        await producer.abort_transaction()
+    except TransactionMisuse as misuse:
+        if "cannot be taken back" in str(misuse):
+            await producer.commit_transaction()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("call", CALLS)
+@VERSIONS
+@jumping
+async def test_cancelled_at_every_turn(version: int, call: str, times: int) -> None:
+    """The task is cancelled at once, the transaction is whole or not at all, and the producer goes on."""
+    prepare, run = CALLS[call]
+    outcomes = set()
+    for after in range(0, _MOST_TURNS, times):
+        async with transactional(version) as (cluster, producer):
+            await prepare(producer)
+            task = asyncio.ensure_future(run(producer))
+            await turns(after)
+            for _ in range(times):
+                task.cancel()
+                await turns(1)
+            [done] = await asyncio.gather(task, return_exceptions=True)
+            await settle(producer)
+            outcomes.add((isinstance(done, asyncio.CancelledError), *seen(cluster)))
+            assert seen(cluster) in {(0, False), (2, True)}
+            if done is None and call in ("commit", "transaction"):
+                assert seen(cluster) == (2, True)
+            before = seen(cluster)[0]
+            await whole(producer)
+            assert seen(cluster) == (before + 2, True)
+        if done is None:
+            break
+    assert done is None
+    if call != "begin":  # it waits for nothing: there is an id
+        assert (True, 0, False) in outcomes
+    if call == "transaction" and version == 1:
+        assert (True, 2, True) in outcomes  # the verdict was on its way
+
+
+@VERSIONS
+@jumping
+async def test_a_cancelled_body(version: int) -> None:
+    """It is aborted before the cancellation goes on; a second one does not wait for that."""
+    async with transactional(version) as (cluster, producer):
+        entered = asyncio.Event()
+
+        async def body() -> None:
+            async with producer.transaction():
+                await producer.send_and_wait("orders", b"lost", partition=0)
+                entered.set()
+                await asyncio.sleep(1_000)
+
+        task = asyncio.create_task(body())
+        await entered.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await producer.begin_transaction()  # the abort has ended
+        await producer.abort_transaction()
+
+        hang = cluster.hang("EndTxn", times=1)
+        entered.clear()
+        task = asyncio.create_task(body())
+        await entered.wait()
+        for _ in range(2):
+            assert not task.done()
+            task.cancel()
+            await turns(5)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        hang.release()
+        await producer.abort_transaction()
+        assert committed(cluster) == []
+
+
+@VERSIONS
+@jumping
+async def test_an_abort_that_nobody_answers_is_bounded(version: int) -> None:
+    """By max_block_ms; the body's own exception is what leaves it, and the abort goes on."""
+    async with transactional(version, max_block_ms=2_000) as (cluster, producer):
+        hang = cluster.hang("EndTxn", times=1)
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(LookupError):
+            async with producer.transaction():
+                await producer.send_and_wait("orders", b"lost", partition=0)
+                raise LookupError
+        assert 1.9 < asyncio.get_running_loop().time() - began < 2.2
+        with pytest.raises(TransactionMisuse, match=r"call abort_transaction\(\) again"):
+            await producer.begin_transaction()
+        hang.release()
+        await producer.abort_transaction()
+        assert committed(cluster) == []
+
+
+@VERSIONS
+@jumping
+async def test_a_commit_within_the_context_that_takes_too_long(version: int) -> None:
+    """Before the coordinator was told, it is aborted, and the error says so; after that it goes on, and can be waited for."""
+    async with transactional(version, max_block_ms=2_000) as (cluster, producer):
+        cluster.delay("Produce", 3.0, times=1)
+        with pytest.raises(TransactionAbortable, match=r"commit_transaction\(\) did not end.*records of it have not ended"):
+            async with producer.transaction():
+                await producer.send("orders", b"lost", partition=0)
+        async with producer.transaction():
+            await producer.send("orders", b"kept", partition=0)
+        cluster.delay("EndTxn", 3.0, times=1)
+        with pytest.raises(TransactionTimeout, match="is not answered"):
+            async with producer.transaction():
+                await producer.send("orders", b"late", partition=0)
+        await producer.commit_transaction()
+        assert committed(cluster) == [b"kept", b"late"]
+
+
+@VERSIONS
+@jumping
+async def test_a_scope_of_anyio(version: int) -> None:
+    """It cancels again at each await, but not the abort (as under Starlette or FastAPI)."""
+    async with transactional(version) as (cluster, producer):
+        cluster.delay("EndTxn", 0.5, times=1)
+        with anyio.move_on_after(1):
+            async with producer.transaction():
+                await producer.send_and_wait("orders", b"lost", partition=0)
+                await anyio.sleep(100)
+        async with producer.transaction():
+            await producer.send("orders", b"kept", partition=0)
+        assert committed(cluster) == [b"kept"]
+
+
+@VERSIONS
+@jumping
+async def test_stop_while_a_transaction_is_open_elsewhere(version: int) -> None:
+    """Who waits for its end learns of the stop; nothing hangs."""
+    async with transactional(version, close_timeout_ms=1_000) as (cluster, producer):
+        await producer.begin_transaction()
+        await producer.send_and_wait("orders", b"v", partition=0)
+        hang = cluster.hang("EndTxn")
+        committing = asyncio.create_task(producer.commit_transaction())
+        await cluster.seen("EndTxn")
+        await producer.stop()
+        [error] = await asyncio.gather(committing, return_exceptions=True)
+        assert "stopped" in str(error)
+        hang.release()
+
+
+@VERSIONS
+@jumping
+async def test_stop_is_bounded_with_a_transaction_open(version: int) -> None:
+    """By close_timeout_ms, whether the coordinator answers or not; what a broker has not answered fails."""
+    async with transactional(version, close_timeout_ms=1_000) as (cluster, producer):
+        await producer.begin_transaction()
+        await producer.send_and_wait("orders", b"v", partition=0)
+        hang = cluster.hang("Produce")
+        delivery = await producer.send("orders", b"w", partition=0)
+        await cluster.seen("Produce", 2)
+        began = asyncio.get_running_loop().time()
+        await producer.stop()
+        assert 0.9 < asyncio.get_running_loop().time() - began < 1.1
+        assert (await asyncio.gather(delivery, return_exceptions=True))[0].persisted == "maybe"  # type: ignore[union-attr]
+        hang.release()
+
+
+@VERSIONS
+@jumping
+async def test_cancelled_while_there_is_no_producer_id(version: int) -> None:
+    """`begin_transaction` opens nothing, and the next one does."""
+    async with cluster_of(version) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        cluster.create_topic("payments")
+        hang = cluster.hang("InitProducerId", times=1)
+        producer: Producer[Any, Any] = Producer(**cluster.client_options, transactional_id="tx")
+        await producer.start(wait=False)
+        for begin in (producer.begin_transaction, lambda: whole(producer)):
+            task = asyncio.ensure_future(begin())
+            await cluster.seen("InitProducerId")
+            await turns(5)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        hang.release()
+        await whole(producer)
+        await producer.stop()
+        assert seen(cluster) == (2, True)
+
+
+@VERSIONS
+@jumping
+async def test_two_tasks_and_one_transaction(version: int) -> None:
+    """The same call is joined, the commit's waiters all learn the same."""
+    async with transactional(version) as (cluster, producer):
+        await producer.begin_transaction()
+        await producer.send("orders", b"v", partition=0)
+        await asyncio.gather(*(producer.commit_transaction() for _ in range(3)))
+        assert committed(cluster) == [b"v"]
+        await producer.begin_transaction()
+        cluster.fail("Produce", "POLICY_VIOLATION")
+        await producer.send("orders", b"v", partition=0)
+        errors = await asyncio.gather(*(producer.commit_transaction() for _ in range(3)), return_exceptions=True)
+        assert all(isinstance(error, TransactionError) for error in errors)
+        assert len(set(map(id, errors))) == 3

@@ -1,0 +1,515 @@
+"""Rows 64 to 75 of the fault catalogue: transactions while coordinators move, answers are lost, and others have the same name."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from scenarios.test_transactions import VERSIONS, cluster_of, committed, transactional
+from scenarios.whole import assert_nothing_left, jumping, running
+
+from aioproducer import (
+    CommitFailed,
+    ConsumerGroupMetadata,
+    DeliveryError,
+    Producer,
+    ProducerFenced,
+    TransactionAbortable,
+    TransactionError,
+    TransactionExpired,
+    TransactionFatal,
+    TransactionMisuse,
+    TransactionTimeout,
+)
+from aioproducer.testing.transactions import Holder
+
+if TYPE_CHECKING:
+    from aioproducer.testing import FakeCluster
+
+RPCS = ("FindCoordinator", "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn")
+GROUP = ConsumerGroupMetadata("group")
+
+
+def of(version: int, *apis: str) -> list[str]:
+    """Those that version uses."""
+    return [api for api in apis or RPCS if version == 1 or not api.startswith("Add")]
+
+
+EACH = pytest.mark.parametrize(("version", "api"), [(version, api) for version in (1, 2) for api in of(version)])
+
+
+async def transfer(producer: Producer[Any, Any], number: int) -> None:
+    """A transaction that asks for everything."""
+    async with producer.transaction():
+        await producer.send("orders", b"%d" % number, partition=0)
+        await producer.send("orders", b"%d" % number, partition=1)
+        await producer.send_offsets_to_transaction({("payments", 0): number}, GROUP)
+
+
+def assert_transferred(cluster: FakeCluster, count: int) -> None:
+    """All of it, each once, in order."""
+    assert committed(cluster, partition=0) == committed(cluster, partition=1) == [b"%d" % number for number in range(1, count + 1)]
+    assert cluster.committed("group") == {("payments", 0): count}
+
+
+# Row 64
+
+
+@EACH
+@pytest.mark.parametrize("disconnect", ["before", "after"])
+@jumping
+async def test_a_lost_answer(version: int, api: str, disconnect: Any) -> None:
+    """Before it was carried out or after: the same transaction goes on, and what follows is well."""
+    async with cluster_of(version, 3) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        cluster.create_topic("payments")
+        cluster.fail(api, disconnect=disconnect)
+        async with running(cluster, transactional_id="tx") as (_, producer):
+            await transfer(producer, 1)
+            await transfer(producer, 2)
+        assert_transferred(cluster, 2)
+
+
+@EACH
+@jumping
+async def test_the_coordinators_move(version: int, api: str) -> None:
+    """Row 64: before each kind of request."""
+    async with cluster_of(version, 3) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        cluster.create_topic("payments")
+
+        @cluster.on(api, keep=False)
+        def move(_request: Any, context: Any) -> Any:
+            for key in ("tx", "group"):
+                cluster.move_coordinator(key, 1 + context.broker % 3)
+            return context.PASS
+
+        async with running(cluster, transactional_id="tx") as (_, producer):
+            await transfer(producer, 1)
+            await transfer(producer, 2)
+        assert_transferred(cluster, 2)
+
+
+@VERSIONS
+@jumping
+async def test_the_coordinator_dies(version: int) -> None:
+    """Its connection ends, another broker has its place; the transaction goes on."""
+    async with cluster_of(version, 3) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        cluster.create_topic("payments")
+        async with running(cluster, transactional_id="tx") as (_, producer):
+            await transfer(producer, 1)
+            home = producer._engine.transactor.transaction.coordinators  # type: ignore[union-attr]
+            for broker in set(home.values()):
+                for partition in (0, 1):
+                    if cluster.leader("orders", partition) == broker:
+                        cluster.move_leader("orders", partition, 1 + broker % 3)
+            async with producer.transaction():
+                await producer.send("orders", b"2", partition=0)
+                await producer.send("orders", b"2", partition=1)
+                gone = home[next(key for key in home if key.key_type == 1)]
+                for key in ("tx", "group"):
+                    cluster.move_coordinator(key, 1 + gone % 3)
+                await producer.flush()
+                await cluster.brokers[gone].stop()
+                await producer.send_offsets_to_transaction({("payments", 0): 2}, GROUP)
+        assert_transferred(cluster, 2)
+
+
+@EACH
+@pytest.mark.parametrize("error", ["NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"])
+@jumping
+async def test_a_coordinator_that_is_not_ready(version: int, api: str, error: str) -> None:
+    """It is asked again, or looked for; nobody hears of it."""
+    async with cluster_of(version, 2) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        cluster.create_topic("payments")
+        cluster.fail(api, error, times=2)
+        async with running(cluster, transactional_id="tx") as (_, producer):
+            await transfer(producer, 1)
+        assert_transferred(cluster, 1)
+
+
+# Row 65
+
+
+@pytest.mark.parametrize(
+    ("version", "api"),
+    [(version, api) for version in (1, 2) for api in of(version, "InitProducerId", "AddPartitionsToTxn", "TxnOffsetCommit", "EndTxn")],
+)
+@jumping
+async def test_the_last_transaction_is_still_ending(version: int, api: str) -> None:
+    """CONCURRENT_TRANSACTIONS: again after 20 ms and a little more each time; no user error (TXN-11)."""
+    async with cluster_of(version) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        cluster.create_topic("payments")
+        cluster.fail(api, "CONCURRENT_TRANSACTIONS", times=3)
+        async with running(cluster, transactional_id="tx") as (_, producer):
+            await transfer(producer, 1)
+        assert_transferred(cluster, 1)
+        times = [request.at for request in cluster.requests(api)][:4]
+        assert 0.01 < times[1] - times[0] < 0.03
+        assert times[3] - times[0] < 0.2
+
+
+@VERSIONS
+@jumping
+async def test_markers_that_take_their_time(version: int) -> None:
+    """The next transaction, and the next producer, wait for them; in version 2 its first records do."""
+    async with transactional(version) as (cluster, producer):
+        cluster.marker_delay = 0.3
+        for number in range(1, 4):
+            await transfer(producer, number)
+        await asyncio.sleep(1)
+        assert_transferred(cluster, 3)
+
+
+# Row 66
+
+
+@VERSIONS
+@jumping
+async def test_a_zombie(version: int) -> None:
+    """A second one with its name: the first learns that in whatever it does next, and nothing of it is visible."""
+    async with cluster_of(version) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        async with running(cluster, transactional_id="tx") as (_, zombie):
+            await zombie.begin_transaction()
+            await zombie.send_and_wait("orders", b"zombie", partition=0)
+            async with running(cluster, transactional_id="tx") as (_, heir), heir.transaction():
+                await heir.send("orders", b"heir", partition=0)
+            delivery = await zombie.send("orders", b"zombie", partition=0)
+            with pytest.raises(ProducerFenced, match="transactional_id") as raised:
+                await zombie.commit_transaction()
+            assert "who else uses its transactional_id" in raised.value.hint
+            with pytest.raises(DeliveryError):
+                await delivery
+            for call in (zombie.begin_transaction, zombie.commit_transaction, zombie.abort_transaction):
+                with pytest.raises(ProducerFenced):
+                    await call()
+            with pytest.raises(ProducerFenced):
+                await zombie.send("orders", b"zombie")
+        assert committed(cluster) == [b"heir"]
+
+
+@VERSIONS
+@jumping
+async def test_a_zombie_that_only_commits(version: int) -> None:
+    """The coordinator knows it, too; within `transaction()` the error is the commit's own."""
+    async with cluster_of(version) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        async with running(cluster, transactional_id="tx") as (_, zombie):
+            with pytest.raises(ProducerFenced):
+                async with zombie.transaction():
+                    await zombie.send_and_wait("orders", b"zombie", partition=0)
+                    async with running(cluster, transactional_id="tx"):
+                        pass
+        assert committed(cluster) == []
+
+
+# Row 67
+
+
+@VERSIONS
+@jumping
+async def test_a_transaction_that_takes_too_long(version: int) -> None:
+    """It says so, and not that there is a newer producer; nothing of it is visible."""
+    async with transactional(version, transaction_timeout_ms=2_000) as (cluster, producer):
+        await producer.begin_transaction()
+        await producer.send_and_wait("orders", b"late", partition=0)
+        await asyncio.sleep(5)
+        with pytest.raises(TransactionExpired, match=r"timed out by the coordinator.*transaction_timeout_ms=2000"):
+            await producer.commit_transaction()
+        assert committed(cluster) == []
+    async with cluster_of(version) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        async with running(cluster, transactional_id="tx", transaction_timeout_ms=2_000) as (_, producer):
+            await producer.begin_transaction()
+            await producer.send_and_wait("orders", b"late", partition=0)
+            await asyncio.sleep(5)
+            with pytest.raises(DeliveryError):
+                await producer.send_and_wait("orders", b"later", partition=0)
+            with pytest.raises(TransactionExpired):
+                await producer.commit_transaction()
+
+
+# Rows 68 and 69
+
+
+@VERSIONS
+@pytest.mark.parametrize("disconnect", ["before", "after"])
+@jumping
+async def test_an_outcome_that_is_unknown(version: int, disconnect: Any) -> None:
+    """Row 68: the same commit again and again, and never an abort, whatever is called meanwhile."""
+    async with transactional(version, max_block_ms=500) as (cluster, producer):
+        await producer.begin_transaction()
+        await producer.send("orders", b"1", partition=0)
+        cluster.fail("EndTxn", disconnect=disconnect, times=6)
+        with pytest.raises(TransactionTimeout, match=r"commit_transaction\(\) did not end within max_block_ms=500: EndTxn \(commit\)"):
+            await producer.commit_transaction()
+        with pytest.raises(TransactionMisuse, match="cannot be taken back"):
+            await producer.abort_transaction()
+        for _ in range(30):
+            try:
+                await producer.commit_transaction()
+                break
+            except TransactionTimeout:
+                continue
+        assert committed(cluster) == [b"1"]
+        ends = cluster.requests("EndTxn")
+        assert len(ends) == 7
+        assert all(request.message.committed for request in ends)
+        async with producer.transaction():
+            await producer.send("orders", b"2", partition=0)
+        assert committed(cluster) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("verdict", ["commit", "abort"])
+@VERSIONS
+@jumping
+async def test_an_end_that_arrives_in_the_next_transaction(version: int, verdict: str) -> None:
+    """Row 69 (Jepsen): it has no effect there, as the next one has an epoch of its own."""
+    async with transactional(version, request_timeout_ms=1_000, delivery_timeout_ms=10_000) as (cluster, producer):
+        await producer.begin_transaction()
+        await producer.send_and_wait("orders", b"1", partition=0)
+        straggler: list[Any] = []
+
+        @cluster.on("EndTxn", keep=False)
+        def delay(request: Any, context: Any) -> Any:
+            straggler.append(request)
+            return context.DISCONNECT
+
+        await (producer.commit_transaction() if verdict == "commit" else producer.abort_transaction())
+        await producer.begin_transaction()
+        await producer.send_and_wait("orders", b"2", partition=0)
+        [late] = straggler
+        arrived = cluster.transactions["tx"]
+        assert Holder(late.producer_id, late.producer_epoch) != arrived.holder
+        await producer.abort_transaction()
+        assert committed(cluster) == ([b"1"] if verdict == "commit" else [])
+        if version == 1:
+            assert len(cluster.requests("InitProducerId")) == 2
+
+
+# Row 70
+
+
+@VERSIONS
+@jumping
+async def test_a_send_that_fails(version: int) -> None:
+    """Also if nobody looks at it: the commit is refused with that error, the abort works, the next is well."""
+    async with transactional(version) as (cluster, producer):
+        cluster.fail("Produce", "POLICY_VIOLATION", partition=1)
+        await producer.begin_transaction()
+        await producer.send("orders", b"kept?", partition=0)
+        await producer.send("orders", b"refused", partition=1)
+        with pytest.raises(TransactionAbortable, match="orders-1: POLICY_VIOLATION") as raised:
+            await producer.commit_transaction()
+        assert raised.value.hint.startswith("Call abort_transaction()")
+        await producer.abort_transaction()
+        await transfer(producer, 1)
+        assert_transferred(cluster, 1)
+        if version == 1:
+            assert len(cluster.requests("InitProducerId")) == 2
+
+
+@VERSIONS
+@jumping
+async def test_a_send_that_fails_within_the_context(version: int) -> None:
+    """The commit at its end raises; it is aborted."""
+    async with transactional(version) as (cluster, producer):
+        cluster.fail("Produce", "POLICY_VIOLATION", partition=1)
+        with pytest.raises(TransactionAbortable):
+            async with producer.transaction():
+                await producer.send("orders", b"refused", partition=1)
+        await transfer(producer, 1)
+        assert_transferred(cluster, 1)
+
+
+@VERSIONS
+@jumping
+async def test_a_record_that_expires(version: int) -> None:
+    """It may have been written: its transaction is aborted, and the next begins under another epoch (DLV-08)."""
+    options = {"request_timeout_ms": 500, "delivery_timeout_ms": 1_000}
+    async with transactional(version, **options) as (cluster, producer):
+        await producer.begin_transaction()
+        cluster.drop_reply("Produce", times=2)
+        delivery = await producer.send("orders", b"lost", partition=0)
+        with pytest.raises(TransactionAbortable):
+            await producer.commit_transaction()
+        with pytest.raises(DeliveryError) as raised:
+            await delivery
+        assert raised.value.persisted == "maybe"
+        await producer.abort_transaction()
+        await transfer(producer, 1)
+        assert_transferred(cluster, 1)
+
+
+# Rows 71, 72, 75
+
+
+@pytest.mark.parametrize(
+    ("api", "error", "kind"),
+    [
+        ("EndTxn", "TRANSACTION_ABORTABLE", TransactionAbortable),
+        ("AddPartitionsToTxn", "TRANSACTION_ABORTABLE", TransactionAbortable),
+        ("AddPartitionsToTxn", "TOPIC_AUTHORIZATION_FAILED", TransactionAbortable),
+        ("AddOffsetsToTxn", "GROUP_AUTHORIZATION_FAILED", TransactionAbortable),
+        ("TxnOffsetCommit", "GROUP_AUTHORIZATION_FAILED", TransactionAbortable),
+        ("TxnOffsetCommit", "ILLEGAL_GENERATION", CommitFailed),
+        ("TxnOffsetCommit", "UNKNOWN_MEMBER_ID", CommitFailed),
+        ("TxnOffsetCommit", "FENCED_INSTANCE_ID", CommitFailed),
+        ("Produce", "INVALID_TXN_STATE", TransactionAbortable),
+        ("Produce", "TRANSACTION_ABORTABLE", TransactionAbortable),
+        ("EndTxn", "INVALID_TXN_STATE", TransactionFatal),
+        ("EndTxn", "INVALID_PRODUCER_ID_MAPPING", TransactionFatal),
+        ("AddPartitionsToTxn", "INVALID_PRODUCER_ID_MAPPING", TransactionFatal),
+        ("AddOffsetsToTxn", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", TransactionFatal),
+        ("TxnOffsetCommit", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", TransactionFatal),
+        ("Produce", "INVALID_PRODUCER_EPOCH", ProducerFenced),
+        ("Produce", "PRODUCER_FENCED", ProducerFenced),
+        ("Produce", "CLUSTER_AUTHORIZATION_FAILED", TransactionFatal),
+    ],
+)
+@VERSIONS
+@jumping
+async def test_an_error_and_its_kind(version: int, api: str, error: str, kind: type[TransactionError]) -> None:
+    """Abortable: an abort, and the next transaction is well. Fatal: everything raises it, but stop."""
+    if not of(version, api):
+        return
+    async with transactional(version) as (cluster, producer):
+        cluster.fail(api, error)
+        with pytest.raises(kind, match=error) as raised:
+            await transfer(producer, 0)
+        assert type(raised.value) is kind
+        assert raised.value.hint
+        if issubclass(kind, TransactionFatal):
+            with pytest.raises(kind):
+                await producer.begin_transaction()
+            assert committed(cluster) == []
+        else:
+            await transfer(producer, 1)
+            assert_transferred(cluster, 1)
+
+
+@VERSIONS
+@jumping
+async def test_a_stale_generation(version: int) -> None:
+    """Row 75: the group itself refuses a member that it does not have."""
+    async with transactional(version) as (cluster, producer):
+        with pytest.raises(CommitFailed) as raised:
+            async with producer.transaction():
+                await producer.send("orders", b"lost", partition=0)
+                await producer.send_offsets_to_transaction({("payments", 0): 1}, ConsumerGroupMetadata("group", 5, "gone"))
+        assert "join its group again" in raised.value.hint
+        assert committed(cluster) == []
+        await transfer(producer, 1)
+        assert_transferred(cluster, 1)
+
+
+@pytest.mark.parametrize("error", ["TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "INVALID_TRANSACTION_TIMEOUT", "CLUSTER_AUTHORIZATION_FAILED"])
+@jumping
+async def test_start_is_refused(error: str) -> None:
+    """With the reason and what helps; nothing is left."""
+    before = asyncio.all_tasks()
+    async with cluster_of(2) as cluster:
+        cluster.fail("InitProducerId", error)
+        producer: Producer[Any, Any] = Producer(**cluster.client_options, transactional_id="tx")
+        with pytest.raises(TransactionError, match=error) as raised:
+            await producer.start()
+        assert raised.value.hint
+        assert_nothing_left(producer, {*before, *(task for task in asyncio.all_tasks() if "aioproducer" not in task.get_name())})
+
+
+@jumping
+async def test_start_without_a_coordinator() -> None:
+    """It is bounded, and says who is missing."""
+    async with cluster_of(2) as cluster:
+        cluster.fail("FindCoordinator", "COORDINATOR_NOT_AVAILABLE", times=None)
+        producer: Producer[Any, Any] = Producer(**cluster.client_options, transactional_id="tx", max_block_ms=2_000)
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(TransactionTimeout, match=r"start\(\) did not end.*FindCoordinator of 'tx'.*COORDINATOR_NOT_AVAILABLE"):
+            await producer.start()
+        assert asyncio.get_running_loop().time() - began < 2.1
+
+
+@VERSIONS
+@jumping
+async def test_start_without_waiting(version: int) -> None:
+    """The first transaction waits for what start did not; what was refused is asked for again."""
+    async with cluster_of(version) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        cluster.create_topic("payments")
+        cluster.fail("InitProducerId", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
+        cluster.delay("Metadata", 1.0, times=1)
+        producer: Producer[Any, Any] = Producer(**cluster.client_options, transactional_id="tx")
+        await producer.start(wait=False)
+        with pytest.raises(TransactionError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+            await producer.begin_transaction()
+        await transfer(producer, 1)
+        await producer.stop()
+        assert_transferred(cluster, 1)
+
+
+# Row 73
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
+@jumping
+async def test_the_version_changes_in_mid_life(before: int, after: int) -> None:
+    """Seen where connections are made anew; the transaction that is open ends as it began, the next is of the other kind."""
+    async with transactional(before) as (cluster, producer):
+        await transfer(producer, 1)
+        await producer.begin_transaction()
+        await producer.send_and_wait("orders", b"2", partition=0)
+        cluster.transaction_version = after
+        cluster.disconnect_all()
+        with contextlib.suppress(TransactionAbortable):  # what a downgrade does to an open one is the brokers' to say
+            await producer.send("orders", b"2", partition=1)
+            await producer.send_offsets_to_transaction({("payments", 0): 2}, GROUP)
+            await producer.commit_transaction()
+        for number in (3, 4, 5):
+            await transfer(producer, number)
+        assert committed(cluster, partition=0) == committed(cluster, partition=1) == [b"%d" % number for number in (1, 2, 3, 4, 5)]
+        assert producer._engine is not None
+        assert producer._engine.transactor.transaction.version == after
+        ends = [request.version for request in cluster.requests("EndTxn")]
+        assert (ends[0] > 4, ends[1] > 4, ends[-1] > 4) == (before == 2, before == 2, after == 2)
+
+
+# Data flows
+
+
+@jumping
+async def test_records_flow_while_a_partition_is_added() -> None:
+    """Those of partitions that are part of the transaction already (exceeds Java's SEN-01)."""
+    async with transactional(1) as (cluster, producer):
+        await producer.begin_transaction()
+        await producer.send_and_wait("orders", b"0", partition=0)
+        hang = cluster.hang("AddPartitionsToTxn", times=1)
+        held = await producer.send("orders", b"held", partition=1)
+        await cluster.seen("AddPartitionsToTxn", 2)
+        for _ in range(3):
+            await producer.send_and_wait("orders", b"flows", partition=0)
+        assert not held.done()
+        hang.release()
+        await held
+        await producer.commit_transaction()
+        assert committed(cluster, partition=0) == [b"0", b"flows", b"flows", b"flows"]
+
+
+@jumping
+async def test_the_last_epoch() -> None:
+    """Version 2: when epochs are used up, the end of a transaction gives another producer id."""
+    async with transactional(2) as (cluster, producer):
+        await transfer(producer, 1)
+        cluster.transactions["tx"].epoch = 32_766
+        assert producer._engine is not None
+        transaction = producer._engine.transactor.transaction
+        transaction.identity = transaction.identity._replace(epoch=32_766)
+        producer._engine._sender.identify(transaction.identity)
+        for number in (2, 3, 4):
+            await transfer(producer, number)
+        assert_transferred(cluster, 4)

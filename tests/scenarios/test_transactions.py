@@ -1,0 +1,441 @@
+"""Transactions as they should go, in both versions: visible together or not at all, with offsets, empty, from other doors, misused."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import aiokafka
+import pytest
+from scenarios.transacting import VERSIONS, asked, cluster_of, committed, transactional
+from scenarios.whole import jumping, running, turns
+
+from aioproducer import (
+    ConfigError,
+    ConsumerGroupMetadata,
+    DeliveryError,
+    OffsetAndMetadata,
+    Producer,
+    ProducerClosed,
+    RecordTooLarge,
+    SerializationError,
+    TopicPartition,
+    TransactionAbortable,
+    TransactionAborted,
+    TransactionMisuse,
+    UsageError,
+    WouldBlock,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@VERSIONS
+@jumping
+async def test_a_commit(version: int) -> None:
+    """Nobody sees a record before; all of them after. Several partitions and topics, one transaction."""
+    async with transactional(version) as (cluster, producer):
+        await producer.begin_transaction()
+        deliveries = [await producer.send("orders", b"%d" % number, partition=number % 2) for number in range(4)]
+        deliveries.append(await producer.send("payments", b"5"))
+        await asyncio.gather(*deliveries)
+        assert committed(cluster) == []
+        await producer.commit_transaction()
+        assert committed(cluster, partition=0) == [b"0", b"2"]
+        assert committed(cluster, partition=1) == [b"1", b"3"]
+        assert committed(cluster, "payments") == [b"5"]
+        assert asked(cluster)[-1] == "EndTxn"
+        assert set(asked(cluster)[:-1]) == (set() if version == 2 else {"AddPartitionsToTxn"})
+
+
+@VERSIONS
+@jumping
+async def test_an_abort(version: int) -> None:
+    """What was sent is in the log and invisible; the next transaction goes on."""
+    async with transactional(version) as (cluster, producer):
+        await producer.begin_transaction()
+        await producer.send_and_wait("orders", b"lost", partition=0)
+        await producer.abort_transaction()
+        async with producer.transaction():
+            await producer.send("orders", b"kept", partition=0)
+        assert cluster.values("orders", 0) == [b"lost", b"kept"]
+        assert committed(cluster) == [b"kept"]
+
+
+@VERSIONS
+@jumping
+async def test_an_abort_drops_what_was_not_sent(version: int) -> None:
+    """TXN-06: its delivery says so, and that it is certainly not there; what is in flight is waited for."""
+    async with transactional(version, max_in_flight_requests_per_connection=1) as (cluster, producer):
+        await producer.begin_transaction()
+        await producer.send_and_wait("orders", b"0", partition=0)
+        hang = cluster.hang("Produce", times=1)
+        flying = await producer.send("orders", b"1", partition=0)
+        await cluster.seen("Produce", 2)
+        queued = await producer.send("orders", b"2", partition=0)
+        aborting = asyncio.create_task(producer.abort_transaction())
+        with pytest.raises(DeliveryError) as raised:
+            await queued
+        assert isinstance(raised.value.__cause__, TransactionAborted)
+        assert raised.value.persisted == "no"
+        await turns(20)
+        assert not aborting.done()
+        assert asked(cluster, "EndTxn") == []
+        hang.release()
+        assert (await flying).offset == 1
+        await aborting
+        assert cluster.values("orders", 0) == [b"0", b"1"]
+        assert committed(cluster) == []
+
+
+@VERSIONS
+@jumping
+async def test_an_abort_lets_go_of_sends_that_wait(version: int) -> None:
+    """For metadata or memory: they raise, and nothing of them is sent."""
+    async with transactional(version, max_block_ms=50_000) as (cluster, producer):
+        await producer.begin_transaction()
+        sending = asyncio.create_task(producer.send("unknown", b"v"))
+        await turns(20)
+        await producer.abort_transaction()
+        with pytest.raises(TransactionAborted, match="Send it again"):
+            await sending
+        async with producer.transaction():
+            await producer.send("orders", b"v", partition=0)
+        assert committed(cluster) == [b"v"]
+
+
+@VERSIONS
+@jumping
+async def test_offsets_and_records_are_one(version: int) -> None:
+    """Committed together, aborted together (KIP-447)."""
+    async with transactional(version) as (cluster, producer):
+        offsets = {TopicPartition("orders", 0): 5, ("orders", 1): OffsetAndMetadata(7, "note")}
+        async with producer.transaction():
+            await producer.send("payments", b"1")
+            await producer.send_offsets_to_transaction(offsets, "group")
+            assert cluster.committed("group") == {}
+        assert cluster.committed("group") == {("orders", 0): 5, ("orders", 1): 7}
+        await producer.begin_transaction()
+        await producer.send_offsets_to_transaction({("orders", 0): 50}, ConsumerGroupMetadata("group"))
+        await producer.abort_transaction()
+        assert cluster.committed("group") == {("orders", 0): 5, ("orders", 1): 7}
+        assert ("AddOffsetsToTxn" in asked(cluster)) is (version == 1)
+
+
+@VERSIONS
+@jumping
+async def test_offsets_alone_are_a_transaction(version: int) -> None:
+    """And aiokafka's words for them will do."""
+    async with transactional(version) as (cluster, producer):
+        async with producer.transaction():
+            await producer.send_offsets_to_transaction(
+                {aiokafka.TopicPartition("orders", 1): aiokafka.structs.OffsetAndMetadata(3, "")}, "group"
+            )
+        assert cluster.committed("group") == {("orders", 1): 3}
+
+
+@VERSIONS
+@jumping
+async def test_an_empty_transaction(version: int) -> None:
+    """TXN-07: nobody is asked."""
+    async with transactional(version) as (cluster, producer):
+        async with producer.transaction():
+            pass
+        await producer.begin_transaction()
+        await producer.abort_transaction()
+        async with producer.transaction():
+            await producer.send_offsets_to_transaction({}, "group")
+        assert asked(cluster) == []
+
+
+@VERSIONS
+@jumping
+async def test_a_body_that_raises(version: int) -> None:
+    """The transaction is aborted, and the exception is the body's own."""
+    async with transactional(version) as (cluster, producer):
+        with pytest.raises(LookupError, match="mine"):
+            async with producer.transaction():
+                await producer.send_and_wait("orders", b"lost", partition=0)
+                raise LookupError("mine")
+        async with producer.transaction():
+            await producer.send("orders", b"kept", partition=0)
+        assert committed(cluster) == [b"kept"]
+
+
+@VERSIONS
+@jumping
+async def test_a_body_that_ends_its_transaction_itself(version: int) -> None:
+    """That stands."""
+    async with transactional(version) as (cluster, producer):
+        async with producer.transaction():
+            await producer.send("orders", b"lost", partition=0)
+            await producer.abort_transaction()
+        async with producer.transaction():
+            await producer.send("orders", b"kept", partition=0)
+            await producer.commit_transaction()
+        assert committed(cluster) == [b"kept"]
+
+
+@VERSIONS
+@jumping
+async def test_every_door_belongs_to_the_transaction(version: int) -> None:
+    """send_many, send_nowait, batches of one's own."""
+    async with transactional(version) as (cluster, producer):
+        async with producer.transaction():
+            await producer.send_many("orders", [b"many"] * 500)
+            batch = producer.create_batch("orders", 0)
+            batch.append(b"batch")
+            await producer.send_batch(batch)
+            await turns(3)
+            producer.send_nowait("orders", b"nowait", partition=0)
+            assert committed(cluster) == []
+        assert sorted(map(str, committed(cluster))) == sorted(map(str, [b"many"] * 500 + [b"batch", b"nowait"]))
+
+
+@VERSIONS
+@jumping
+async def test_no_door_is_open_outside_a_transaction(version: int) -> None:
+    """Each says which call is missing, before and between and after."""
+    async with transactional(version) as (cluster, producer):
+        for _ in range(2):
+            batch = producer.create_batch("orders", 0)
+            batch.append(b"batch")
+            for call in (
+                lambda: producer.send("orders", b"v", partition=0),
+                lambda: producer.send("orders", b"v"),
+                lambda: producer.send_and_wait("orders", b"v"),
+                lambda: producer.send_many("orders", [b"v"] * 50),
+                lambda batch=batch: producer.send_batch(batch),
+            ):
+                with pytest.raises(TransactionMisuse, match=r"call begin_transaction\(\)"):
+                    await call()
+            with pytest.raises(TransactionMisuse, match=r"call begin_transaction\(\)"):
+                producer.send_nowait("orders", b"v")
+            async with producer.transaction():
+                await producer.send("orders", b"in", partition=0)
+                await producer.send("orders", b"in", partition=0)
+        assert committed(cluster) == [b"in"] * 4
+
+
+@VERSIONS
+@jumping
+async def test_the_fast_way_is_open_within(version: int) -> None:
+    """And closed while nothing is: nothing is looked at per record."""
+    async with transactional(version) as (_, producer):
+        way = producer._way
+        assert not way.fast
+        async with producer.transaction():
+            await producer.send("orders", b"v")
+            assert way.fast
+        assert not way.fast
+
+
+@VERSIONS
+@jumping
+async def test_calls_out_of_place(version: int) -> None:
+    """TXN-01: clear, and nothing changes."""
+    async with transactional(version) as (cluster, producer):
+        with pytest.raises(TransactionMisuse, match=r"commit_transaction\(\) has no place here"):
+            await producer.commit_transaction()
+        with pytest.raises(TransactionMisuse, match=r"abort_transaction\(\) has no place here"):
+            await producer.abort_transaction()
+        with pytest.raises(TransactionMisuse, match=r"send_offsets_to_transaction\(\) has no place here"):
+            await producer.send_offsets_to_transaction({("orders", 0): 1}, "group")
+        await producer.begin_transaction()
+        with pytest.raises(TransactionMisuse, match="has a transaction open"):
+            await producer.begin_transaction()
+        await producer.send("orders", b"v", partition=0)
+        await producer.commit_transaction()
+        assert committed(cluster) == [b"v"]
+
+
+@jumping
+async def test_a_producer_without_a_name_has_no_transactions() -> None:
+    """Each call says what is missing."""
+    async with running() as (_, producer):
+        for call in (producer.begin_transaction, producer.commit_transaction, producer.abort_transaction):
+            with pytest.raises(UsageError, match="give it transactional_id"):
+                await call()
+        with pytest.raises(UsageError, match="give it transactional_id"):
+            producer.transaction()
+
+
+@jumping
+async def test_a_producer_that_does_not_run() -> None:
+    """Before start and after stop."""
+    async with cluster_of(2) as cluster:
+        producer: Producer[Any, Any] = Producer(**cluster.client_options, transactional_id="tx")
+        with pytest.raises(ProducerClosed, match="not started"):
+            await producer.begin_transaction()
+        await producer.start()
+        await producer.stop()
+        with pytest.raises(ProducerClosed, match="stopped"):
+            await producer.begin_transaction()
+
+
+@pytest.mark.parametrize("conflict", [{"enable_idempotence": False}, {"acks": 1}, {"retries": 0}])
+def test_what_transactions_cannot_go_with(conflict: dict[str, Any]) -> None:
+    """CFG-09."""
+    with pytest.raises(ConfigError):
+        Producer(transactional_id="tx", **conflict)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "group", "text"),
+    [
+        ([("orders", 0, 1)], "g", "not list"),
+        ({"orders": 1}, "g", "names no partition"),
+        ({("orders", -1): 1}, "g", "names no partition"),
+        ({("orders", "0"): 1}, "g", "names no partition"),
+        ({("orders", 0): -1}, "g", "no offset"),
+        ({("orders", 0): "1"}, "g", "no offset"),
+        ({("orders", 0): True}, "g", "no offset"),
+        ({("orders", 0): (1, 2)}, "g", "a text"),
+        ({("orders", 0): (1, "", "x")}, "g", "leader's epoch"),
+        ({("orders", 0): 1}, "", "names no consumer group"),
+        ({("orders", 0): 1}, None, "not NoneType"),
+        ({("orders", 0): 1}, b"g", "not bytes"),
+        ({("orders", 0): 1}, ConsumerGroupMetadata("g", 3), "member_id too"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+@jumping
+async def test_offsets_that_are_none(offsets: Any, group: Any, text: str) -> None:
+    """TXN-12: said at once; the transaction goes on."""
+    async with transactional() as (cluster, producer):
+        async with producer.transaction():
+            with pytest.raises(UsageError, match=text):
+                await producer.send_offsets_to_transaction(offsets, group)
+            await producer.send("orders", b"v", partition=0)
+        assert committed(cluster) == [b"v"]
+
+
+REFUSED: list[tuple[dict[str, Any], type[Exception], Callable[[Producer[Any, Any]], Any]]] = [
+    ({"max_request_size": 1000}, RecordTooLarge, lambda producer: producer.send("orders", b"x" * 2000)),
+    ({"max_block_ms": 100}, TimeoutError, lambda producer: producer.send("nowhere", b"v")),
+    ({"max_block_ms": 100}, TimeoutError, lambda producer: producer.send("orders", b"v", partition=9)),
+    ({"max_request_size": 1000}, RecordTooLarge, lambda producer: producer.send_many("orders", [b"x" * 2000])),
+]
+
+
+@pytest.mark.parametrize(("options", "kind", "send"), REFUSED, ids=["large", "no topic", "no partition", "many"])
+@VERSIONS
+@jumping
+async def test_a_record_that_was_refused_is_missing(
+    version: int, options: dict[str, Any], kind: type[Exception], send: Callable[[Producer[Any, Any]], Any]
+) -> None:
+    """TXN-08: even if nobody looks at the error, a commit would be a lie."""
+    async with transactional(version, **options) as (cluster, producer):
+        await producer.begin_transaction()
+        await producer.send("orders", b"lost", partition=0)
+        with pytest.raises(kind) as refused:
+            await send(producer)
+        with pytest.raises(TransactionAbortable) as raised:
+            await producer.commit_transaction()
+        assert type(raised.value.__cause__) is type(refused.value)
+        assert "abort_transaction()" in raised.value.hint
+        with pytest.raises(TransactionAbortable):
+            await producer.send("orders", b"more", partition=0)
+        await producer.abort_transaction()
+        async with producer.transaction():
+            await producer.send("orders", b"kept", partition=0)
+        assert committed(cluster) == [b"kept"]
+
+
+@pytest.mark.asyncio
+async def test_other_threads() -> None:
+    """Their records belong to the open transaction, too; none is a misuse, one that is refused is missing."""
+    async with transactional(max_block_ms=100) as (cluster, producer):
+        send = producer.from_thread.send
+        with pytest.raises(TransactionMisuse, match=r"call begin_transaction\(\)"):
+            await asyncio.wrap_future(await asyncio.to_thread(send, "orders", b"v"))
+        async with producer.transaction():
+            await asyncio.wrap_future(await asyncio.to_thread(send, "orders", b"thread"))
+            assert committed(cluster) == []
+        assert committed(cluster) == [b"thread"]
+        await producer.begin_transaction()
+        with pytest.raises(TimeoutError):
+            await asyncio.wrap_future(await asyncio.to_thread(send, "nowhere", b"v"))
+        with pytest.raises(TransactionAbortable):
+            await producer.commit_transaction()
+
+
+@pytest.mark.parametrize(
+    ("kind", "send"),
+    [
+        (SerializationError, lambda producer: producer.send("orders", 5)),
+        (UsageError, lambda producer: producer.send("orders", b"v", partition=-1)),
+        (WouldBlock, lambda producer: producer.send_nowait("nowhere", b"v")),
+    ],
+    ids=["no bytes", "no partition", "would block"],
+)
+@jumping
+async def test_a_mistake_spoils_nothing(kind: type[Exception], send: Callable[[Producer[Any, Any]], Any]) -> None:
+    """As in Java: what the caller did wrong, or may try again, the caller knows."""
+    async with transactional() as (cluster, producer):
+        async with producer.transaction():
+            with pytest.raises(kind):
+                await send(producer)
+            await producer.send("orders", b"v", partition=0)
+        assert committed(cluster) == [b"v"]
+
+
+@VERSIONS
+@jumping
+async def test_many_transactions(version: int) -> None:
+    """Of each the whole, or nothing, in order; sequence numbers and epochs go on."""
+    async with transactional(version) as (cluster, producer):
+        for number in range(30):
+            await producer.begin_transaction()
+            for partition in (0, 1):
+                await producer.send("orders", b"%d" % number, partition=partition)
+            await (producer.abort_transaction() if number % 3 == 0 else producer.commit_transaction())
+        kept = [b"%d" % number for number in range(30) if number % 3]
+        assert committed(cluster, partition=0) == committed(cluster, partition=1) == kept
+
+
+@VERSIONS
+@jumping
+async def test_stop_aborts_what_is_open(version: int) -> None:
+    """So that nobody waits for it until its time-out."""
+    async with cluster_of(version) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        async with running(cluster, transactional_id="tx") as (_, producer):
+            await producer.begin_transaction()
+            await producer.send_and_wait("orders", b"lost", partition=0)
+        assert asked(cluster, "EndTxn") == ["EndTxn"]
+        async with running(cluster, transactional_id="other") as (_, producer), producer.transaction():
+            await producer.send("orders", b"kept", partition=0)
+        assert committed(cluster) == [b"kept"]
+
+
+@VERSIONS
+@jumping
+async def test_stop_lets_a_commit_end(version: int) -> None:
+    """Whose verdict is on its way."""
+    async with cluster_of(version) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        cluster.delay("EndTxn", 0.5, times=1)
+        async with running(cluster, transactional_id="tx") as (_, producer):
+            await producer.begin_transaction()
+            await producer.send("orders", b"kept", partition=0)
+            committing = asyncio.create_task(producer.commit_transaction())
+            await cluster.seen("EndTxn")
+        await committing
+        assert committed(cluster) == [b"kept"]
+
+
+@jumping
+async def test_it_shows_what_it_waits_for() -> None:
+    """In `explain`."""
+    async with transactional() as (cluster, producer):
+        assert "transactional_id 'tx': the producer has no transaction open" in producer.explain()
+        await producer.begin_transaction()
+        await producer.send("orders", b"v", partition=0)
+        hang = cluster.hang("EndTxn", times=1)
+        committing = asyncio.create_task(producer.commit_transaction())
+        await cluster.seen("EndTxn")
+        assert "transactional_id 'tx': EndTxn (commit) is not answered" in producer.explain()
+        hang.release()
+        await committing
