@@ -76,14 +76,14 @@ class ProducerConfig:
         "all", ACKS, "replicas that must have a record before its broker answers", librdkafka=("request.required.acks",)
     )
     enable_idempotence: bool | None = option(
-        None, MAYBE_FLAG, "whether records are in the log once and in order, whatever is sent again; None: yes, unless acks or retries forbid it"
+        None,
+        MAYBE_FLAG,
+        "whether records are in the log once and in order, whatever is sent again; None: yes, unless acks or retries forbid it",
     )
     transactional_id: str | None = option(
         None, text(_SHORT, shortest=1, none=True), "the name under which transactions are begun, and earlier producers of that name ended"
     )
-    transaction_timeout_ms: float = option(
-        60_000, _ms(1, _INT), "after which the coordinator aborts a transaction that is still open"
-    )
+    transaction_timeout_ms: float = option(60_000, _ms(1, _INT), "after which the coordinator aborts a transaction that is still open")
     compression_type: Compression | str = option("none", COMPRESSION, "codec of record batches", librdkafka=("compression.codec",))
     compression_gzip_level: int = option(-1, number(1, 9, none=(-1,)), "1 is fast, 9 is small; -1: the library's own")
     compression_lz4_level: int = option(9, number(1, 17), "9 stands for the fast compressor, as in Java; any other is a level")
@@ -219,7 +219,9 @@ class ProducerConfig:
             conflict = against or "enable_idempotence=False"
             raise ConfigError(f"transactions need idempotence, and {conflict} forbids it. Leave {conflict.partition('=')[0]} out.")
         if self.enable_idempotence and against:
-            raise ConfigError(f"enable_idempotence needs acks=all, retries and record format 2, and {against}. Leave that out, or turn it off.")
+            raise ConfigError(
+                f"enable_idempotence needs acks=all, retries and record format 2, and {against}. Leave that out, or turn it off."
+            )
         most = self.max_in_flight_requests_per_connection
         if self.is_idempotent and most > _WINDOW:
             raise ConfigError(

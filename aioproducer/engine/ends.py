@@ -6,7 +6,7 @@ requests, or of when the next attempt is due.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from aioproducer.core.attempt import AGAIN, failures, go_again, over
 from aioproducer.core.batch import Event
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from aioproducer.net.cluster import Cluster
 
 __all__ = ["Ends"]
+
+_BRIEF: Final = 0.02  # seconds: the markers of the transaction before are being written (TV2-06); as Kafka's for AddPartitionsToTxn
 
 
 class Ends:
@@ -122,13 +124,20 @@ class Ends:
         if action is Action.FAIL:
             self.fail(batch, self._too_large(batch, error) or error)
         elif action in AGAIN:
-            pause = 0.0 if action is Action.AWAIT else self._backoff.after(failures(batch), self._chance())
+            pause = self._pause(batch, action, error)
             go_again(self._accumulator, batch, action, self._loop.time() + pause if pause else 0.0)
         elif action is Action.SPLIT:
             self._encoder.was_too_large(batch)
             self._split(batch, in_halves(self._raw(batch), batch.base_timestamp, self._config.batch_size))
         else:
             self._exclude(batch, error, told.refused)
+
+    def _pause(self, batch: Batch, action: Action, error: BrokerError | TransportError) -> float:
+        if action is Action.AWAIT:
+            return 0.0
+        pause = self._backoff.after(failures(batch), self._chance())
+        is_brief = isinstance(error, BrokerError) and error.name == "CONCURRENT_TRANSACTIONS"
+        return min(pause, _BRIEF) if is_brief else pause
 
     # Splitting
 
@@ -187,7 +196,9 @@ class Ends:
             reason or str(cause), topic=cell.topic, partition=cell.partition, persisted=fate(batch), attempts=batch.attempts
         )
         error.__cause__ = cause
-        end = f"failed: {error.reason}" + ("" if batch.on_wire else f"; it waited for {waits_for(batch, self.cluster, self._accumulator.granted)}")
+        end = f"failed: {error.reason}" + (
+            "" if batch.on_wire else f"; it waited for {waits_for(batch, self.cluster, self._accumulator.granted)}"
+        )
         error.history = story(batch, self._loop.time(), self._config.delivery_timeout_ms / 1000, end)
         self._accumulator.end(batch, Event.FAIL)
         if self.on_failure is not None:
