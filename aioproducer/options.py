@@ -13,7 +13,21 @@ from aioproducer.model import Acks, Compression
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["ACKS", "ADDRESSES", "COMPRESSION", "FLAG", "MAYBE_FLAG", "Kind", "Option", "Yielding", "function", "number", "option", "text", "words"]
+__all__ = [
+    "ACKS",
+    "ADDRESSES",
+    "COMPRESSION",
+    "FLAG",
+    "MAYBE_FLAG",
+    "Kind",
+    "Option",
+    "Yielding",
+    "function",
+    "number",
+    "option",
+    "text",
+    "words",
+]
 
 _log = logging.getLogger(__name__)
 _ACKS: Final = {"all": Acks.ALL, "-1": Acks.ALL, "0": Acks.NONE, "1": Acks.LEADER}

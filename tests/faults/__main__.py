@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from .clients import make
 from .coded import coded_rows
+from .elsewhere import ELSEWHERE
 from .judge import complaints
 from .ours import complaints_of_ours
 from .page import PAGE, Line, page
@@ -31,9 +32,10 @@ if TYPE_CHECKING:
     from .coded import Coded
     from .row import Row
 
-_PATIENCE = 20.0  # seconds that other clients' deliveries may take after the last step of a row
+_PATIENCE = 20.0  # seconds that other clients' deliveries may take after the last step of a row, and each call of a transaction
+_BEYOND = 5.0  # seconds, where the row says what they may take
 _LONGEST = 120.0  # seconds of a whole process
-_AT_ONCE = 2
+_AT_ONCE = 4
 
 
 def main(words: Sequence[str]) -> None:
@@ -50,23 +52,29 @@ def main(words: Sequence[str]) -> None:
             results = {CLIENTS[0]: complaints_of_ours(row)} if CLIENTS[0] in row.clients else {}
             results |= {client: others[row.file, client].result() for client in row.clients if client != CLIENTS[0]}
             lines.append(Line(row.number, row.name, row.case, row.expected, results))
+    lines += [
+        Line(one.number, one.name, one.case, one.expected, {}, one.where) for one in ELSEWHERE if not numbers or one.number in numbers
+    ]
     lines.sort(key=lambda line: line.number)
     for line in lines:
-        print(line.number, line.title, dict(line.results), flush=True)
+        print(line.number, line.title, dict(line.results) or line.shown, flush=True)
     if not numbers:
         PAGE.write_text(page(lines), encoding="utf-8")
 
 
 def _coded_line(coded: Coded) -> Line:
-    result = []
+    return Line(coded.number, coded.name, coded.case, coded.expected, {client: _complaints(coded, client) for client in coded.clients})
+
+
+def _complaints(coded: Coded, client: str) -> list[str]:
     try:
         with contextlib.redirect_stderr(io.StringIO()):
-            coded.run()
+            coded.run(client)
     except AssertionError as error:
-        result = [str(error).splitlines()[0] if str(error) else "it does not hold"]
+        return [str(error).splitlines()[0] if str(error) else "it does not hold"]
     except Exception as error:  # noqa: BLE001  whatever came of it is the result
-        result = [f"{type(error).__name__}: {error}"]
-    return Line(coded.number, coded.name, coded.case, coded.expected, {CLIENTS[0]: result})
+        return [f"{type(error).__name__}: {error}"]
+    return []
 
 
 def _other(row: Row, client: str) -> list[str]:
@@ -85,8 +93,10 @@ def _other(row: Row, client: str) -> list[str]:
 def _one(file: str, client: str) -> None:
     row = next(row for row in rows() if row.file == file)
 
+    patience = _PATIENCE if row.holds.within is None else row.holds.within[1] + _BEYOND
+
     async def played() -> list[str]:
-        return complaints(await play(row, make(client), memory=False, patience=_PATIENCE), is_ours=client == CLIENTS[0])
+        return complaints(await play(row, make(client), memory=False, patience=patience), is_ours=client == CLIENTS[0])
 
     print(json.dumps(asyncio.run(played())), flush=True)
     os._exit(0)  # whatever threads of the client still run

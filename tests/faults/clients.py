@@ -11,6 +11,7 @@ from aioproducer import Producer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
+    from contextlib import AbstractAsyncContextManager
 
     from aioproducer.testing import FakeCluster
 
@@ -41,18 +42,50 @@ class Ours:
 
         return ended()
 
+    async def begin(self) -> None:
+        assert self.producer is not None
+        await self.producer.begin_transaction()
+
+    async def commit(self) -> None:
+        assert self.producer is not None
+        await self.producer.commit_transaction()
+
+    async def abort(self) -> None:
+        assert self.producer is not None
+        await self.producer.abort_transaction()
+
+    async def offsets(self, group: str, topic: str, offset: int) -> None:
+        assert self.producer is not None
+        await self.producer.send_offsets_to_transaction({(topic, 0): offset}, group)
+
+    def scope(self) -> AbstractAsyncContextManager[Any]:
+        """A transaction that ends with its body."""
+        assert self.producer is not None
+        return self.producer.transaction()
+
     async def stop(self) -> None:
         assert self.producer is not None
         await self.producer.stop()
 
 
 class Aiokafka:
-    """aiokafka. It has one time-out for a request and for a record."""
+    """aiokafka. It has one time-out for a request and for a record, and none for the calls of a transaction."""
 
-    _NAMES = ("acks", "linger_ms", "max_request_size", "metadata_max_age_ms", "request_timeout_ms", "retry_backoff_ms")
+    _NAMES = (
+        "acks",
+        "enable_idempotence",
+        "linger_ms",
+        "max_request_size",
+        "metadata_max_age_ms",
+        "request_timeout_ms",
+        "retry_backoff_ms",
+        "transactional_id",
+        "transaction_timeout_ms",
+    )
 
     def __init__(self) -> None:
         self._producer: Any = None
+        self._block = 60.0
 
     async def start(self, cluster: FakeCluster, options: dict[str, Any]) -> None:
         from aiokafka import AIOKafkaProducer
@@ -62,10 +95,11 @@ class Aiokafka:
             given["request_timeout_ms"] = options["delivery_timeout_ms"]
         if "batch_size" in options:
             given["max_batch_size"] = options["batch_size"]
+        self._block = options.get("max_block_ms", 60_000) / 1000
         servers = options.get("bootstrap_servers", cluster.bootstrap_servers)
         self._producer = AIOKafkaProducer(bootstrap_servers=servers, **{"acks": "all", **given})
         try:
-            async with asyncio.timeout(options.get("max_block_ms", 60_000) / 1000 + 5):
+            async with asyncio.timeout(self._block + 5):
                 await self._producer.start()
         except BaseException:
             with contextlib.suppress(Exception):
@@ -81,6 +115,29 @@ class Aiokafka:
 
         return ended()
 
+    async def begin(self) -> None:
+        await self._bounded(self._producer.begin_transaction())
+
+    async def commit(self) -> None:
+        await self._bounded(self._producer.commit_transaction())
+
+    async def abort(self) -> None:
+        await self._bounded(self._producer.abort_transaction())
+
+    async def offsets(self, group: str, topic: str, offset: int) -> None:
+        from aiokafka import TopicPartition
+
+        await self._bounded(self._producer.send_offsets_to_transaction({TopicPartition(topic, 0): offset}, group))
+
+    def scope(self) -> AbstractAsyncContextManager[Any]:
+        """Likewise."""
+        scope: AbstractAsyncContextManager[Any] = self._producer.transaction()
+        return scope
+
+    async def _bounded(self, call: Awaitable[None]) -> None:
+        async with asyncio.timeout(self._block):
+            await call
+
     async def stop(self) -> None:
         async with asyncio.timeout(_STOPPING):
             await self._producer.stop()
@@ -94,6 +151,7 @@ class Confluent:
         "batch_size": "batch.size",
         "connections_max_idle_ms": "connections.max.idle.ms",
         "delivery_timeout_ms": "delivery.timeout.ms",
+        "enable_idempotence": "enable.idempotence",
         "linger_ms": "linger.ms",
         "max_in_flight_requests_per_connection": "max.in.flight.requests.per.connection",
         "max_request_size": "message.max.bytes",
@@ -102,6 +160,8 @@ class Confluent:
         "reconnect_backoff_ms": "reconnect.backoff.ms",
         "request_timeout_ms": "request.timeout.ms",
         "retry_backoff_ms": "retry.backoff.ms",
+        "transactional_id": "transactional.id",
+        "transaction_timeout_ms": "transaction.timeout.ms",
     }
 
     def __init__(self) -> None:
@@ -109,6 +169,7 @@ class Confluent:
         self._polling: asyncio.Future[None] | None = None
         self._is_over = False
         self._block = 60.0
+        self._servers = ""
 
     async def start(self, cluster: FakeCluster, options: dict[str, Any]) -> None:
         from confluent_kafka import Producer as Other
@@ -122,18 +183,24 @@ class Confluent:
         if "request_timeout_ms" in options:
             given["socket.timeout.ms"] = max(1000, options["request_timeout_ms"])
         self._block = options.get("max_block_ms", 60_000) / 1000
-        servers = options.get("bootstrap_servers", cluster.bootstrap_servers)
-        self._producer = Other({"bootstrap.servers": servers, "log_level": 0, "statistics.interval.ms": 0, **given})
+        self._servers = options.get("bootstrap_servers", cluster.bootstrap_servers)
+        self._producer = Other({"bootstrap.servers": self._servers, "log_level": 0, "statistics.interval.ms": 0, **given})
         self._polling = loop.run_in_executor(None, self._poll)
-        try:  # it has no start of its own: one question to the cluster is what the others' is
-            await loop.run_in_executor(None, self._producer.list_topics, None, min(self._block, 10))
+        try:  # without transactions it has no start of its own: one question to the cluster is what the others' is
+            if "transactional_id" in options:
+                await loop.run_in_executor(None, self._producer.init_transactions, self._block)
+            else:
+                await loop.run_in_executor(None, self._producer.list_topics, None, min(self._block, 10))
         except BaseException:
             self._is_over = True
             raise
 
     def _poll(self) -> None:
+        from confluent_kafka import KafkaException
+
         while not self._is_over:
-            self._producer.poll(0.02)
+            with contextlib.suppress(KafkaException):  # a fatal error; its records are told of all the same
+                self._producer.poll(0.02)
 
     async def send(self, topic: str, value: bytes, partition: int | None) -> Awaitable[tuple[int, int]]:
         loop = asyncio.get_running_loop()
@@ -143,7 +210,8 @@ class Confluent:
             if error is not None:
                 loop.call_soon_threadsafe(future.set_exception, RuntimeError(str(error)))
             else:
-                loop.call_soon_threadsafe(future.set_result, (message.partition(), message.offset()))
+                offset = message.offset()
+                loop.call_soon_threadsafe(future.set_result, (message.partition(), -1 if offset is None else offset))
 
         until = time.monotonic() + self._block
         while True:
@@ -156,9 +224,31 @@ class Confluent:
             else:
                 return future
 
+    async def begin(self) -> None:
+        self._producer.begin_transaction()
+
+    async def commit(self) -> None:
+        await asyncio.to_thread(self._producer.commit_transaction, self._block)
+
+    async def abort(self) -> None:
+        await asyncio.to_thread(self._producer.abort_transaction, self._block)
+
+    async def offsets(self, group: str, topic: str, offset: int) -> None:
+        from confluent_kafka import Consumer, TopicPartition
+
+        consumer = Consumer({"bootstrap.servers": self._servers, "group.id": group, "log_level": 0})
+        send = self._producer.send_offsets_to_transaction
+        try:
+            await asyncio.to_thread(send, [TopicPartition(topic, 0, offset)], consumer.consumer_group_metadata(), self._block)
+        finally:
+            await asyncio.to_thread(consumer.close)
+
     async def stop(self) -> None:
+        from confluent_kafka import KafkaException
+
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self._producer.flush, _STOPPING)
+        with contextlib.suppress(KafkaException):  # it is told of a fatal error once more; what that did to records they tell
+            await loop.run_in_executor(None, self._producer.flush, _STOPPING)
         self._is_over = True
         if self._polling is not None:
             await self._polling

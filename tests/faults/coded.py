@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from aioproducer.testing.jumping import run_jumping
 
+from .row import CLIENTS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -21,18 +23,21 @@ _FOUND: list[Coded] = []
 
 @dataclass(frozen=True)
 class Coded:
-    """One such row, or one case of it; of ours alone."""
+    """One such row, or one case of it. Where it is put to others than ours too, its function is told to whom."""
 
     number: int
     name: str
     expected: str
     case: str
     known: str
-    function: Callable[[], Any]
+    function: Callable[..., Any]
+    clients: tuple[str, ...] = CLIENTS[:1]
 
-    def run(self) -> None:
+    def run(self, client: str = CLIENTS[0]) -> None:
         """Play it. What does not hold is an AssertionError."""
-        if inspect.iscoroutinefunction(self.function):
+        if len(self.clients) > 1:
+            self.function(client)
+        elif inspect.iscoroutinefunction(self.function):
             run_jumping(_with_nothing_left(self.function))
         else:
             self.function()
@@ -49,11 +54,13 @@ async def _with_nothing_left(function: Callable[[], Any]) -> None:
     assert told == []
 
 
-def row(number: int, name: str, expected: str, case: str = "", *, known: str = "") -> Callable[[Callable[[], Any]], Callable[[], Any]]:
+def row(
+    number: int, name: str, expected: str, case: str = "", *, known: str = "", clients: tuple[str, ...] = CLIENTS[:1]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter a function in the catalogue. `known`: why ours does not pass yet."""
 
-    def enter(function: Callable[[], Any]) -> Callable[[], Any]:
-        _FOUND.append(Coded(number, name, expected, case, known, function))
+    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+        _FOUND.append(Coded(number, name, expected, case, known, function, clients))
         return function
 
     return enter

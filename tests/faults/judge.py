@@ -10,10 +10,10 @@ from aioproducer.errors import BrokerError, DeliveryError
 from .stage import GRACE, TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from .row import Holds
-    from .stage import Played, Sent
+    from .stage import Called, Played, Sent
 
 __all__ = ["complaints"]
 
@@ -25,9 +25,12 @@ def complaints(played: Played, *, is_ours: bool) -> list[str]:
         return list(_of_start(played, is_ours=is_ours))
     if played.start_error is not None:
         return [f"start failed: {_text(played.start_error)}"]
-    found = [*_of_ends(played, is_ours=is_ours), *_of_log(played, holds, is_ours=is_ours), *_of_the_rest(played)]
+    off_script = list(_of_calls(played, is_ours=is_ours))
+    if off_script:
+        return off_script
+    found = [*_of_ends(played, is_ours=is_ours), *_of_log(played, holds, is_ours=is_ours), *_of_transactions(played), *_of_the_rest(played)]
     if is_ours:
-        found += [*_of_failures(played.sent, holds), *_of_requests(played, holds)]
+        found += [*_of_failures(_failures(played), holds), *_of_requests(played, holds)]
         if holds.fired:
             found += [f"did not happen: {rule}" for rule in played.cluster.faults.unfired()]
     return found
@@ -48,13 +51,25 @@ def _names(error: BaseException | None) -> Iterator[str]:
 
 def _of_start(played: Played, *, is_ours: bool) -> Iterator[str]:
     if played.start_error is None:
-        yield "it started"
+        if is_ours or not played.sent or any(record.error is None for record in played.sent):  # others may fail with the first record
+            yield "it started"
     elif is_ours:
         yield from (
             f"the error does not say {word!r}: {played.start_error}"
             for word in played.row.holds.says
             if word not in str(played.start_error)
         )
+
+
+def _of_calls(played: Played, *, is_ours: bool) -> Iterator[str]:
+    for call in played.calls:
+        if call.error is None:
+            if call.fails:
+                yield f"{call.name} did not fail"
+        elif not call.fails:
+            yield f"{call.name} failed: {_text(call.error)}"
+        elif is_ours and call.fails not in _names(call.error):
+            yield f"{call.name} failed as {' from '.join(_names(call.error))}, not as {call.fails}: {call.error}"
 
 
 def _of_ends(played: Played, *, is_ours: bool) -> Iterator[str]:
@@ -70,11 +85,15 @@ def _of_ends(played: Played, *, is_ours: bool) -> Iterator[str]:
         took = max(0.0, *((record.ended or 0) - played.done_at for record in played.sent))
         if not least * (1 if is_ours else 0.9) <= took <= most + (0 if is_ours else 2):
             yield f"it took {took:.1f} s"
+    if played.row.holds.lasts:
+        least, most = played.row.holds.lasts
+        if not least * (1 if is_ours else 0.9) <= played.lasted <= most + (0 if is_ours else 2):
+            yield f"it lasted {played.lasted:.1f} s"
 
 
 def _of_log(played: Played, holds: Holds, *, is_ours: bool) -> Iterator[str]:
     acked = [record for record in played.sent if record.is_acked]
-    wanted = {"all": len(played.sent), "none": 0}.get(str(holds.acked), holds.acked)
+    wanted = {"all": len(played.sent), "none": 0, "any": len(acked)}.get(str(holds.acked), holds.acked)
     if len(acked) != wanted:
         error = next((_text(record.error) for record in played.sent if record.error is not None), "")
         yield f"{len(acked)} of {len(played.sent)} acknowledged" + (f": {error}" if error else "")
@@ -83,9 +102,10 @@ def _of_log(played: Played, holds: Holds, *, is_ours: bool) -> Iterator[str]:
         yield f"{len(failed)} sent afterwards were not acknowledged"
     if not any(topic.name == TOPIC for topic in played.cluster.topics):
         return
-    logged = {part: played.cluster.values(TOPIC, part) for part in played.cluster.end_offsets(TOPIC)}
-    everything = [value for values in logged.values() for value in values]
-    yield from _of_each(acked + [record for record in played.afterwards if record.is_acked], logged, everything)
+    logged = {part: {record.offset: record.value for record in played.cluster.records(TOPIC, part)} for part in _partitions(played)}
+    everything = [value for values in logged.values() for value in values.values()]
+    standing = [record for record in acked + played.afterwards if record.is_acked and not record.is_gone]
+    yield from _of_each(standing, logged, everything)
     if is_ours:
         lies = [
             record
@@ -97,26 +117,48 @@ def _of_log(played: Played, holds: Holds, *, is_ours: bool) -> Iterator[str]:
     twice = [value for value, count in Counter(everything).items() if count > 1]
     if twice and not holds.duplicates:
         yield f"{len(twice)} are in the log twice"
-    if holds.in_order and not all(_is_in_order(values, played.sent + played.afterwards) for values in logged.values()):
+    if holds.in_order and not all(_is_in_order(values.values(), played.sent + played.afterwards) for values in logged.values()):
         yield "the log has them in another order"
 
 
-def _of_each(acked: list[Sent], logged: dict[int, list[bytes | None]], everything: list[bytes | None]) -> Iterator[str]:
+def _partitions(played: Played) -> Iterable[int]:
+    return played.cluster.end_offsets(TOPIC)
+
+
+def _of_transactions(played: Played) -> Iterator[str]:
+    """All that was acknowledged of what was committed is visible, and nothing of the rest."""
+    if not any(topic.name == TOPIC for topic in played.cluster.topics):
+        return
+    visible = set(played.cluster.values(TOPIC, isolation="read_committed"))
+    for number, transaction in enumerate(played.transactions, 1):
+        if transaction.is_committed:
+            missing = [record for record in transaction.sent if record.is_acked and record.value not in visible]
+            if missing:
+                yield f"{len(missing)} of transaction {number}, which was committed, are not visible"
+        else:
+            seen = [record for record in transaction.sent if record.value in visible]
+            if seen:
+                yield f"{len(seen)} of transaction {number}, which was not committed, are visible"
+    for group, offset in played.row.holds.offsets.items():
+        committed = played.cluster.committed(group).get((TOPIC, 0))
+        if committed != offset:
+            yield f"the offset of {group} is {committed}"
+
+
+def _of_each(acked: list[Sent], logged: dict[int, dict[int, bytes | None]], everything: list[bytes | None]) -> Iterator[str]:
     lost = [record for record in acked if record.value not in everything]
     if lost:
         yield f"{len(lost)} acknowledged are not in the log"
     astray = [
         record
         for record in acked
-        if record.offset is not None
-        and record.offset >= 0
-        and logged[record.partition or 0][record.offset : record.offset + 1] != [record.value]
+        if record.offset is not None and record.offset >= 0 and logged[record.partition or 0].get(record.offset) != record.value
     ]
     if astray and not lost:
         yield f"{len(astray)} do not stand where their offset says"
 
 
-def _is_in_order(values: list[bytes | None], sent: list[Sent]) -> bool:
+def _is_in_order(values: Iterable[bytes | None], sent: list[Sent]) -> bool:
     """Whether the first copies of records stand as they were sent."""
     place = {record.value: number for number, record in enumerate(sent)}
     places = [place[value] for value in dict.fromkeys(values) if value in place]
@@ -132,10 +174,14 @@ def _of_the_rest(played: Played) -> Iterator[str]:
     yield from (f"a broker could not read it: {violation.what}" for violation in played.cluster.violations)
 
 
-def _of_failures(sent: list[Sent], holds: Holds) -> Iterator[str]:
-    for record in sent:
-        if record.error is None:
-            continue
+def _failures(played: Played) -> list[Sent | Called]:
+    """The failed records, or, where records are not what fails, the failed calls."""
+    records: list[Sent | Called] = [record for record in played.sent if record.error is not None]
+    return records or [call for call in played.calls if call.error is not None]
+
+
+def _of_failures(failures: list[Sent | Called], holds: Holds) -> Iterator[str]:
+    for record in failures:
         if holds.error is not None and holds.error not in _names(record.error):
             yield f"failed as {' from '.join(_names(record.error))}, not as {holds.error}"
             return
@@ -150,6 +196,11 @@ def _of_failures(sent: list[Sent], holds: Holds) -> Iterator[str]:
 
 
 def _of_requests(played: Played, holds: Holds) -> Iterator[str]:
+    if holds.epochs is not None:
+        batches = played.cluster.log(TOPIC, 0).batches()
+        seen = {(batch.producer_id, batch.producer_epoch) for batch in batches if not batch.is_control}
+        if len(seen) != holds.epochs:
+            yield f"{len(seen)} epochs"
     for api, (least, most) in holds.requests.items():
         count = len(played.cluster.requests(api))
         if not least <= count <= most:

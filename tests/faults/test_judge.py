@@ -82,6 +82,20 @@ class Liar(Ours):
         await self._send_and_forget(*record)
         raise DeliveryError("a lie", topic="orders", partition=0, persisted=Persisted.NO, attempts=1)
 
+    async def commit(self) -> None:
+        if self._lie == "commits nothing":
+            await super().abort()
+        elif self._lie == "never commits":
+            await asyncio.sleep(1000)
+        else:
+            await super().commit()
+
+    async def abort(self) -> None:
+        await (super().commit() if self._lie == "aborts nothing" else super().abort())
+
+    async def offsets(self, group: str, topic: str, offset: int) -> None:
+        await super().offsets(group, topic, offset + (self._lie == "tells another offset of a group"))
+
     async def stop(self) -> None:
         await super().stop()
         if self._lie == "does not stop":
@@ -90,7 +104,7 @@ class Liar(Ours):
     async def _does_not_stop(self, *record: Any) -> Awaitable[tuple[int, int]]:
         return await super().send(*record)
 
-    _tells_the_truth = _does_not_stop
+    _tells_the_truth = _commits_nothing = _aborts_nothing = _never_commits = _tells_another_offset_of_a_group = _does_not_stop
 
 
 async def _now(partition: int, offset: int) -> tuple[int, int]:
@@ -101,18 +115,12 @@ def _ended(partition: int, offset: int) -> Awaitable[tuple[int, int]]:
     return _now(partition, offset)
 
 
-def told(lie: str, **holds: Any) -> list[str]:
-    row = Row(
-        number=0,
-        name="",
-        expected="",
-        do=({"send": 5},),
-        options={"delivery_timeout_ms": 1000, "request_timeout_ms": 1000},
-        holds=Holds(**holds),
-    )
+def told(lie: str, *steps: dict[str, Any], is_ours: bool = True, **holds: Any) -> list[str]:
+    options = {"delivery_timeout_ms": 1000, "request_timeout_ms": 1000} | ({"transactional_id": "tx"} if steps else {})
+    row = Row(number=0, name="", expected="", do=steps or ({"send": 5},), options=options, holds=Holds(**holds))
 
     async def main() -> list[str]:
-        return complaints(await play(row, Liar(lie), memory=True, patience=3), is_ours=True)
+        return complaints(await play(row, Liar(lie), memory=True, patience=3), is_ours=is_ours)
 
     return run_jumping(main())
 
@@ -149,6 +157,10 @@ def test_a_lie_is_seen(lie: str) -> None:
         ({"asks": {"Produce": 0}}, ["1 Produce requests"]),
         ({"starts": False}, ["it started"]),
         ({"acked": "none"}, ["5 of 5 acknowledged"]),
+        ({"lasts": (1, 2)}, ["it lasted 0.0 s"]),
+        ({"epochs": 1}, []),
+        ({"epochs": 2}, ["1 epochs"]),
+        ({"offsets": {"group": 5}}, ["the offset of group is None"]),
     ],
 )
 def test_what_a_row_asks_beside_that_is_asked(holds: dict[str, Any], words: list[str]) -> None:
@@ -169,6 +181,57 @@ def test_what_a_row_asks_beside_that_is_asked(holds: dict[str, Any], words: list
 def test_failures_are_looked_at(holds: dict[str, Any], words: list[str]) -> None:
     """Their names, words, and what they say of the log."""
     assert told("fails", acked=4, **holds) == words
+
+
+COMMITS = ({"begin": 1}, {"send": 5}, {"offsets": "group", "at": 5}, {"commit": 1})
+ABORTS = ({"begin": 1}, {"send": 5}, {"settle": 5}, {"abort": 1})
+
+
+@pytest.mark.parametrize(
+    ("lie", "steps", "words"),
+    [
+        ("tells the truth", COMMITS, []),
+        ("tells the truth", ABORTS, []),
+        ("commits nothing", COMMITS, ["5 of transaction 1, which was committed, are not visible", "the offset of group is None"]),
+        ("aborts nothing", ABORTS, ["5 of transaction 1, which was not committed, are visible"]),
+        ("never commits", COMMITS, ["commit failed: TimeoutError: "]),
+        ("tells another offset of a group", COMMITS, ["the offset of group is 6"]),
+        ("tells the truth", (*ABORTS[:3], {"commit": 1, "fails": "ProducerFenced"}), ["commit did not fail"]),
+        ("tells the truth", (*ABORTS, {"abort": 1, "fails": "TransactionMisuse"}), []),
+    ],
+)
+def test_transactions_are_looked_at(lie: str, steps: tuple[dict[str, Any], ...], words: list[str]) -> None:
+    """What became visible, and whether each call ended as it should."""
+    offsets = {"group": 5} if steps is COMMITS else {}
+    assert told(lie, *steps, offsets=offsets) == words
+
+
+def test_a_call_fails_as_it_should() -> None:
+    """Of ours, as that error; of others, at all. What fails wrongly ends the row."""
+    steps: tuple[dict[str, Any], ...] = (*ABORTS, {"abort": 1, "fails": "ProducerFenced"})
+    [words] = told("tells the truth", *steps)
+    assert words.startswith("abort failed as TransactionMisuse, not as ProducerFenced: ")
+    assert told("tells the truth", *steps, is_ours=False) == []
+    [words] = told("tells the truth", {"commit": 1}, {"send": 5})
+    assert words.startswith("commit failed: TransactionMisuse: ")
+
+
+def test_what_a_row_takes_from_the_log_is_not_lost() -> None:
+    """A topic that is made anew, and a log that loses its end; what is lost besides is seen."""
+    for steps, words in {
+        (("send", 5), ("settle", 5), ("remake", "orders"), ("send", 5)): [],
+        (("send", 5), ("settle", 5), ("lose", "orders"), ("send", 5)): [],
+        (("send", 5), ("settle", 5), ("delete_topic", "orders"), ("create_topic", "orders"), ("send", 5)): [
+            "5 acknowledged are not in the log"
+        ],
+    }.items():
+        taken = [{verb: value, **({"offset": 3} if verb == "lose" else {})} for verb, value in steps]
+        row = Row(number=0, name="", expected="", options={"batch_size": 1}, do=tuple(taken))
+
+        async def main(row: Row = row) -> list[str]:
+            return complaints(await play(row, Ours(), memory=True), is_ours=True)
+
+        assert run_jumping(main()) == words
 
 
 def test_a_fault_that_did_not_happen_is_told() -> None:

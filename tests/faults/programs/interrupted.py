@@ -26,6 +26,7 @@ async def main() -> None:
             print("logged", len(cluster.values("orders")), flush=True)
 
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs in the background of a shell is begun without
 try:
     asyncio.run(main())
 except asyncio.CancelledError:

@@ -1,0 +1,192 @@
+"""The verbs of rows that are about the cluster: one table, by name. What a client does is in `stage`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+from typing import TYPE_CHECKING, Any
+
+from aioproducer.errors import BrokerError
+from aioproducer.testing.transactions import Holder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .stage import Stage
+
+__all__ = ["SCRIPTED", "VERBS"]
+
+_RAISES_EPOCH = 5  # the version of EndTxn from which on an end raises the epoch
+_LAST_EPOCH = 32_766  # the last but one that there is
+_WHOLE = 1 << 20  # bytes
+
+
+def _broker(method: str) -> Callable[..., Any]:
+    """A step whose value is a broker's number."""
+    return lambda stage, number, **rest: getattr(stage.cluster.brokers[number], method)(**rest)
+
+
+def _each_broker(name: str, nothing: float | None) -> Callable[..., None]:
+    """A step whose value is given to every broker; 0: nothing of the kind."""
+
+    def step(stage: Stage, value: float) -> None:
+        for broker in stage.cluster.brokers.values():
+            setattr(broker, name, value or nothing)
+
+    return step
+
+
+def _of_cluster(name: str) -> Callable[..., None]:
+    """A step whose value the cluster has from now on."""
+    return lambda stage, value: setattr(stage.cluster, name, value)
+
+
+def _spoil(make: Callable[[bytes, bytes], bytes]) -> Callable[..., None]:
+    """A step whose value is a request, and whose `bytes`, in hexadecimal, make the body of its answer."""
+
+    def step(stage: Stage, api: str, times: int | None = 1, **given: str) -> None:
+        stage.cluster.garbage(api, lambda sound: make(bytes.fromhex(given["bytes"]), sound), times=times)
+
+    return step
+
+
+def _rewrite(change: Callable[[Any], object], api: str = "Metadata") -> Callable[..., None]:
+    """A step whose value is how many answers are changed; 0: all."""
+    return lambda stage, times: stage.cluster.rewrite(api, change, times=times or None)
+
+
+def _no_brokers(answer: Any) -> None:
+    answer.brokers = []
+
+
+def _port_zero(answer: Any) -> None:
+    for broker in answer.brokers:
+        broker.port = 0
+
+
+def _negative_ids(answer: Any) -> None:
+    for broker in answer.brokers:
+        broker.node_id = -broker.node_id - 1
+
+
+def _twice(answer: Any) -> None:
+    answer.brokers = [*answer.brokers, *answer.brokers]
+
+
+def _strange_partition(answer: Any) -> None:
+    """Beside the partitions that were sent, one that was not."""
+    for topic in answer.topics:
+        strange = copy.copy(topic.partitions[0])
+        strange.index += 70
+        topic.partitions = [strange, *topic.partitions]
+
+
+def _old_leader(answer: Any) -> None:
+    """Who led before the epoch that there is now, as a broker tells that has not heard of it."""
+    for topic in answer.topics:
+        for partition in topic.partitions:
+            partition.leader_id = 1
+            partition.leader_epoch = 0
+
+
+def _retention(answer: Any) -> None:
+    """All that was written before is deleted."""
+    for topic in answer.topics:
+        for partition in topic.partitions:
+            partition.log_start_offset = 1_000_000
+
+
+def _late_epoch(answer: Any) -> None:
+    """The last epoch but one of the producer id that was given."""
+    answer.producer_epoch = _LAST_EPOCH
+
+
+def _straggler(stage: Stage, seconds: float) -> None:
+    """The next EndTxn's connection is cut before it arrives; it arrives after so many seconds."""
+    loop, cluster = asyncio.get_running_loop(), stage.cluster
+
+    def arrive(request: Any, version: int) -> None:
+        holder = Holder(request.producer_id, request.producer_epoch)
+        with contextlib.suppress(BrokerError):  # nobody is there to be answered
+            cluster.transactions.end(request.transactional_id, holder, is_commit=request.committed, raises_epoch=version >= _RAISES_EPOCH)
+
+    @cluster.on("EndTxn", keep=False)
+    def hold(request: Any, context: Any) -> Any:
+        loop.call_later(seconds, arrive, request, context.version)
+        return context.DISCONNECT
+
+
+def _well(stage: Stage, api: str, times: int = 1) -> None:
+    """So many requests meet no fault, though others are scripted behind them: their answers come in pieces that are larger than they."""
+    stage.cluster.segment(api, _WHOLE, times=times)
+
+
+def _lose(stage: Stage, topic: str, offset: int) -> None:
+    """An unclean election: partition 0 ends at an offset, and what stood from there on is nobody's any more."""
+    stage.forget_logged(from_offset=offset)
+    stage.cluster.log(topic, 0).truncate(offset)
+
+
+def _remake(stage: Stage, topic: str) -> None:
+    """The topic is deleted and made again, with another id."""
+    stage.forget_logged()
+    stage.cluster.delete_topic(topic)
+    stage.cluster.create_topic(topic, stage.played.row.partitions, stage.played.row.config)
+
+
+SCRIPTED = frozenset(
+    [
+        "fail",
+        "delay",
+        "hang",
+        "throttle",
+        "truncate",
+        "garbage",
+        "raw",
+        "wrong_correlation_id",
+        "unsolicited",
+        "drop_reply",
+        "reorder",
+        "segment",
+        "gather",
+        "omit",
+        "create_topic",
+        "delete_topic",
+        "add_partitions",
+        "move_leader",
+        "move_coordinator",
+        "forget_producers",
+        "speak",
+    ]
+)
+VERBS: dict[str, Callable[..., Any]] = {
+    "sleep": lambda _stage, seconds: asyncio.sleep(seconds),
+    "seen": lambda stage, api, count=1: stage.cluster.seen(api, count),
+    "clear": lambda stage, _all: stage.cluster.faults.clear(),
+    "latency": _each_broker("latency", 0.0),
+    "bandwidth": _each_broker("bandwidth", None),
+    "leaderless": lambda stage, topic, partition=0: stage.cluster.move_leader(topic, partition, None),
+    "add_broker": lambda stage, number: stage.cluster.add_broker(number),
+    "renumber": lambda stage, number, to: stage.cluster.brokers[number].renumber(to),
+    "advertise": lambda stage, number, at: stage.cluster.brokers[number].advertise(*stage.cluster.brokers[at].address),
+    "garble": _spoil(lambda given, _sound: given),
+    "append_garbage": _spoil(lambda given, sound: sound + given),
+    "say": lambda stage, api, times=1, **given: stage.cluster.raw(api, bytes.fromhex(given["bytes"]), times=times),
+    "no_brokers": _rewrite(_no_brokers),
+    "port_zero": _rewrite(_port_zero),
+    "negative_ids": _rewrite(_negative_ids),
+    "brokers_twice": _rewrite(_twice),
+    "old_leader": _rewrite(_old_leader),
+    "strange_partition": _rewrite(_strange_partition, "Produce"),
+    "retention": _rewrite(_retention, "Produce"),
+    "late_epoch": _rewrite(_late_epoch, "InitProducerId"),
+    "straggler": _straggler,
+    "well": _well,
+    "lose": _lose,
+    "remake": _remake,
+    "marker_delay": _of_cluster("marker_delay"),
+    "transaction_version": _of_cluster("transaction_version"),
+    **{verb: _broker(verb) for verb in ("start", "stop", "pause", "resume", "vanish", "retire", "relocate", "disconnect_all", "close_all")},
+    "reset_all": lambda stage, _all: stage.cluster.disconnect_all(),
+}
