@@ -126,6 +126,23 @@ def mutants(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def chaos(session: nox.Session) -> None:
+    """Three real nodes are killed, stopped and cut off while producers send, for 20 minutes; then every record is looked for."""
+    need_java(session)
+    run(session, "python", "-m", "tests.chaos", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def sim(session: nox.Session) -> None:
+    """200,000 simulated runs in two processes. Behind `--`: the simulation's arguments, or `bugs`: those that it must find."""
+    words = session.posargs or ["--seeds", "1-200000", "--jobs", "2"]
+    if words[0] == "bugs":
+        run(session, "python", "-m", "tests.mutants", "--simulated", *words[1:])
+    else:
+        run(session, "python", "-m", "aioproducer.testing.simulation", *words)
+
+
+@nox.session(venv_backend="none")
 def docs(session: nox.Session) -> None:
     """Write the pages that are made of code."""
     run(session, "python", "docs/reference/make_config.py")

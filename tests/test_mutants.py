@@ -7,11 +7,12 @@ import pathlib
 import pytest
 
 from tests.mutants.listed import MUTANTS, Mutant
+from tests.mutants.simulated import SIMULATED
 
 ROOT = pathlib.Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", [*MUTANTS, *SIMULATED], ids=lambda mutant: mutant.name)
 def test_a_mutant_can_be_made(mutant: Mutant) -> None:
     """Its text stands once in its file, so code that moves takes its mutants along."""
     text = (ROOT / "aioproducer" / mutant.file).read_text()
@@ -21,4 +22,5 @@ def test_a_mutant_can_be_made(mutant: Mutant) -> None:
 
 def test_names_are_unique() -> None:
     """`python -m tests.mutants NAME` runs one."""
-    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+    listed = [*MUTANTS, *SIMULATED]
+    assert len({mutant.name for mutant in listed}) == len(listed)

@@ -1,0 +1,168 @@
+"""Bugs that the simulation must find, as data: a name that says what goes wrong, the file, what stands there and what stands there instead.
+
+Each is of the kind that a test of one part may not see: what goes wrong does so when several things happen at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Final
+
+from tests.mutants.listed import Mutant
+
+__all__ = ["SIMULATED", "Simulated"]
+
+SEEDS: Final = 2_000
+"""Within which each must be found."""
+_FOUND: Final = re.compile(r"^[\d,]+ seeds, [1-9]\d* with violations", re.MULTILINE)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Simulated(Mutant):
+    """One seeded bug; `profile` is the simulation's."""
+
+    tests: tuple[str, ...] = ()
+    profile: str = "idempotent"
+
+    def words(self) -> tuple[str, ...]:
+        """What finds it, as arguments of Python."""
+        seeds = ("--seeds", f"1-{SEEDS}", "--most", "1")
+        return ("-m", "aioproducer.testing.simulation", *seeds, "--profile", self.profile)
+
+    def is_noticed(self, status: int | None, output: str) -> bool:
+        """Whether it was found; status 1 alone may be a program that does not run, and time that is over is no proof."""
+        return status == 1 and _FOUND.search(output) is not None
+
+    def last_word(self, output: str) -> str:
+        """The first seed that found it, and what it found."""
+        lines = output.splitlines()
+        first = next((number for number, line in enumerate(lines) if line.startswith("seed ")), None)
+        return lines[-1] if first is None else f"{lines[first].partition(':')[0]}: {lines[first + 1].strip()}"
+
+
+SIMULATED: tuple[Simulated, ...] = (
+    Simulated(
+        "out-of-order-counts-as-success",
+        "core/outcome.py",
+        '    "OUT_OF_ORDER_SEQUENCE_NUMBER": _GAP,',
+        '    "OUT_OF_ORDER_SEQUENCE_NUMBER": dict.fromkeys(Standing, Action.COMPLETE),',
+    ),
+    Simulated(
+        "each-attempt-has-a-number-of-its-own",
+        "core/sequence.py",
+        "        if batch.sequence >= 0 and not self._is_lost(batch):\n            return False\n        begins",
+        "        if batch.sequence >= 0 and not self._is_lost(batch):\n            self._remove(batch)\n            self._append(batch)\n            batch.header = None\n            return False\n        begins",
+    ),
+    Simulated(
+        "a-retry-goes-to-the-back",
+        "core/accumulator.py",
+        "        while at < len(closed) and closed[at].number < batches[0].number:",
+        "        while at < len(closed):",
+        profile="plain",
+    ),
+    Simulated(
+        "a-numbered-retry-goes-to-the-back",
+        "core/accumulator.py",
+        "        while at < len(closed) and closed[at].number < batches[0].number:",
+        "        while at < len(closed):",
+    ),
+    Simulated(
+        "an-epoch-is-never-bumped",
+        "core/sequence.py",
+        "self.identity = self.identity._replace(epoch=self.identity.epoch + 1)",
+        "self.identity = self.identity._replace(epoch=self.identity.epoch)",
+    ),
+    Simulated(
+        "a-lost-reply-completes",
+        "core/outcome.py",
+        "        return Verdict(Action.RETRY, refresh=True, uncertain=sent)",
+        "        return Verdict(Action.COMPLETE, refresh=True, uncertain=sent)",
+        profile="plain",
+    ),
+    Simulated(
+        "a-numbered-lost-reply-completes",
+        "core/outcome.py",
+        "        return Verdict(Action.RETRY, refresh=True, uncertain=sent)",
+        "        return Verdict(Action.COMPLETE, refresh=True, uncertain=sent)",
+    ),
+    Simulated(
+        "the-first-of-an-epoch-does-not-go-alone",
+        "core/accumulator.py",
+        "        cell.one_at_a_time |= cell.numbers.number(batch, granted)",
+        "        cell.numbers.number(batch, granted)",
+    ),
+    Simulated(
+        "a-partition-is-not-muted-while-one-is-in-flight",
+        "core/accumulator.py",
+        "cell.is_held or (cell.one_at_a_time and cell.in_flight):",
+        "cell.is_held:",
+    ),
+    Simulated(
+        "who-comes-last-gets-memory-first",
+        "engine/pool.py",
+        "        self._parked.append(parked)",
+        "        self._parked.appendleft(parked)",
+        profile="plain",
+    ),
+    Simulated(
+        "a-cancelled-send-keeps-memory",
+        "engine/parking.py",
+        "        except BaseException:\n            self._release_marks()\n",
+        "        except BaseException:\n            self._pool.try_take(64)\n            self._release_marks()\n",
+        profile="plain",
+    ),
+    Simulated(
+        "what-expired-on-the-wire-keeps-its-memory",
+        "engine/ends.py",
+        "        if batch.ended:\n            self._pool.release(batch.credit)\n            batch.credit = 0\n\n    # Ends",
+        "        if batch.ended:\n            batch.credit = 0\n\n    # Ends",
+        profile="plain",
+    ),
+    Simulated(
+        "parts-of-a-split-have-one-number",
+        "core/sequence.py",
+        "            sequence += part.count\n",
+        "",
+    ),
+    Simulated(
+        "parts-of-a-split-have-no-number",
+        "core/sequence.py",
+        "            part.identity, part.sequence = batch.identity, sequence\n",
+        "            part.identity = batch.identity\n",
+    ),
+    Simulated(
+        "what-expired-on-the-wire-was-certainly-not-written",
+        "core/outcome.py",
+        "Persisted.MAYBE if batch.may_be_written or batch.on_wire else Persisted.NO",
+        "Persisted.MAYBE if batch.may_be_written else Persisted.NO",
+        profile="plain",
+    ),
+    Simulated(
+        "a-late-answer-is-nothing",
+        "core/sequence.py",
+        "            self.gap = max(self.gap, last)",
+        "            self.next = batch.sequence",
+    ),
+    Simulated(
+        "a-flush-forgets-the-parts-of-a-split",
+        "engine/flush.py",
+        "            self._batches.update(parts)",
+        "            self._batches.update(parts[1:])",
+        profile="transactional",
+    ),
+    Simulated(
+        "a-commit-does-not-mind-what-failed",
+        "engine/ends.py",
+        "        if self.on_failure is not None:",
+        "        if self.on_failure is not None and not batch.attempts:",
+        profile="transactional",
+    ),
+    Simulated(
+        "a-commit-waits-for-nobody",
+        "engine/transactor.py",
+        "        await self._parts.flush(None)\n",
+        "",
+        profile="transactional",
+    ),
+)
