@@ -35,14 +35,19 @@ def _partition(partition: Any) -> TopicPartition:
 
 
 def _offset(partition: Any, given: Any) -> OffsetAndMetadata:
-    offset, *rest = given if isinstance(given, tuple) and 0 < len(given) <= 3 else (given,)
-    metadata = rest[0] if rest else ""
-    leader_epoch = rest[1] if rest[1:] and rest[1] is not None else -1
+    offset, metadata, leader_epoch = _parts(given)
     if not _is_number(offset) or not 0 <= offset <= _MAX_OFFSET:
         raise UsageError(f"{given!r} for {partition!r} is no offset: it is a number from 0 on, the next record to read")
-    if not isinstance(metadata or "", str) or not _is_number(leader_epoch):
+    if not isinstance(metadata, str) or not _is_number(leader_epoch):
         raise UsageError(f"{given!r} for {partition!r}: beside the offset it has a text and, perhaps, the number of a leader's epoch")
-    return OffsetAndMetadata(offset, metadata or "", leader_epoch)
+    return OffsetAndMetadata(offset, metadata, leader_epoch)
+
+
+def _parts(given: Any) -> tuple[Any, Any, Any]:
+    """Offset, metadata and leader epoch, with what stands for each that is not given."""
+    parts = given if isinstance(given, tuple) and 0 < len(given) <= 3 else (given,)
+    offset, metadata, leader_epoch = (*parts, None, None)[:3]
+    return offset, metadata or "", -1 if leader_epoch is None else leader_epoch
 
 
 def _is_number(value: Any) -> bool:

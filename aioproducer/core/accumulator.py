@@ -9,30 +9,26 @@
 5. With idempotence, a batch is numbered when it is first drained (`core.sequence`), and nothing is drained before the producer has an id.
 6. A partition that may not be drained is passed over; it never stops the others (where Java breaks off, ACC-09).
 
-Knows nothing of loops, memory, or how a record becomes bytes: an open batch is an `interfaces.OpenBatch`.
+Knows nothing of loops, memory, where routes come from (`core.installing`), or how a record becomes bytes: an open batch is an `interfaces.OpenBatch`.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import OrderedDict, deque
-from itertools import chain, count
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from aioproducer.core.batch import NO_EPOCH, Batch, Event, State
-from aioproducer.core.metadata import NO_ID
 from aioproducer.core.outcome import fate
 from aioproducer.core.routes import NOBODY, Cell, Route
 from aioproducer.core.sequence import NO_IDENTITY, Identity, Numbering
-from aioproducer.core.steps import STRIDE, whole
 from aioproducer.errors import Persisted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from aioproducer.core.metadata import TopicView
     from aioproducer.core.splitting import Piece
-    from aioproducer.core.steps import Steps
 
 __all__ = ["NOBODY", "Accumulator", "Cell", "Route"]
 
@@ -47,6 +43,7 @@ class Accumulator:
         on_close: told of each batch that takes no more records; its credit can be settled.
 
     Attributes:
+        routes: by topic; `installing` keeps them.
         granted: who we are to brokers; NO_IDENTITY while that is asked for, None without idempotence.
         is_transactional: batches belong to transactions, and epochs to their coordinator.
         on_open: told of each batch that is opened.
@@ -58,7 +55,7 @@ class Accumulator:
         self.routes: dict[str, Route] = {}
         self._roots: OrderedDict[Batch, None] = OrderedDict()  # oldest first: all live equally long, so the first expires first
         self.eager = False  # memory is short, or the producer closes: partial batches go at once
-        self._full = full
+        self.full = full
         self._linger = linger
         self._lifetime = lifetime
         self._ready: dict[int, OrderedDict[Cell, None]] = {}
@@ -71,88 +68,9 @@ class Accumulator:
         self.on_open: Callable[[Batch], object] | None = None
         self.on_identity_lost: Callable[[], object] = lambda: None
 
-    # Topics
+    # Leaders
 
-    def install(self, topic: TopicView) -> Route:
-        """`installing` and `retiring`, at once."""
-        route = whole(self.installing(topic))
-        whole(self.retiring(topic))
-        return route
-
-    def installing(self, topic: TopicView) -> Steps[Route]:
-        """Take over what is known of a topic. New leaders change its route; another id, or number of partitions, makes a new one.
-
-        A new route takes the old one's place in the last step, whole. `retiring` is to follow; until then nobody else may install the topic.
-        """
-        before = self.routes.get(topic.name) or Route(topic.name, topic.topic_id)
-        route = before
-        if before.topic_id == NO_ID:
-            before.topic_id = topic.topic_id
-        if len(before.cells) != len(topic.partitions) or topic.topic_id not in (before.topic_id, NO_ID):
-            route = yield from self._rerouting(topic, before)
-        led: list[int] = []
-        for cell, (leader, epoch) in zip(route.cells, topic.partitions, strict=True):
-            self._lead(cell, leader, epoch)
-            if leader >= 0:
-                led.append(cell.partition)
-            if not (cell.partition + 1) % STRIDE:
-                yield
-        route.elected(led)
-        self.routes[topic.name] = route
-        return route
-
-    def _rerouting(self, topic: TopicView, before: Route) -> Steps[Route]:
-        """A route with nothing of the old one's placement; partitions that were there before keep their batches."""
-        is_anew = topic.topic_id not in (before.topic_id, NO_ID)
-        if is_anew:
-            before.topic_id = topic.topic_id  # for all partitions at once: a request has one id for a topic
-        route = Route(topic.name, before.topic_id)
-        gone = {cell.partition: cell for cell in before.gone}
-        for index in range(len(topic.partitions)):
-            cell = before.cells[index] if index < len(before.cells) else gone.pop(index, None)
-            route.cells.append(cell or Cell(route, index, NOBODY, self._full))
-            if not (index + 1) % STRIDE:
-                yield
-        route.gone = before.cells[len(route.cells) :]
-        route.gone += gone.values()
-        for number, cell in enumerate(chain(route.cells, route.gone), 1):
-            cell.route = route
-            if is_anew:
-                cell.epoch = NO_EPOCH  # elections are counted anew
-                if cell.numbers is not None:
-                    cell.numbers.restart()
-                    self._look_at(cell, cell.numbers)
-            if not number % STRIDE:
-                yield
-        return route
-
-    def retiring(self, topic: TopicView) -> Steps[None]:
-        """After `installing`: partitions that the topic has no more are let go of when their last batch has ended.
-
-        What waits for one is still tried until its time is over, at a broker that will say so: a broker that is behind may tell of the
-        old topic once more.
-        """
-        route, leaders = self.routes[topic.name], topic.partitions
-        gone, route.gone = route.gone, []
-        while gone:
-            cell = gone.pop()
-            self.close(cell)
-            if cell.closed or cell.in_flight:
-                self._lead(cell, *leaders[cell.partition % len(leaders)])
-                route.gone.append(cell)
-            if gone and not len(gone) % STRIDE:
-                yield
-
-    def elect(self, topic: TopicView, partition: int) -> None:
-        """`install` for one partition, of a topic that has the id and the partitions that are known."""
-        route = self.routes.get(topic.name)
-        if route is not None and partition < len(route.cells):
-            cell, (leader, epoch) = route.cells[partition], topic.partitions[partition]
-            if (cell.leader >= 0) != (leader >= 0):
-                route.elected()
-            self._lead(cell, leader, epoch)
-
-    def _lead(self, cell: Cell, leader: int, epoch: int) -> None:
+    def lead(self, cell: Cell, leader: int, epoch: int) -> None:
         """Another leader, or a later election: what backs off from the last one need not any more (LDR-02)."""
         if leader == cell.leader and epoch <= cell.epoch:
             return
@@ -164,6 +82,13 @@ class Accumulator:
                 cell.retry_at = 0.0
             cell.epoch = epoch
         self._offer(cell)
+
+    def lead_anew(self, cell: Cell) -> None:
+        """Its topic is another of that name: elections are counted anew, and so are its batches."""
+        cell.epoch = NO_EPOCH
+        if cell.numbers is not None:
+            cell.numbers.restart()
+            self._look_at(cell, cell.numbers)
 
     # Appending
 
@@ -193,7 +118,7 @@ class Accumulator:
         batch.open = None
         batch.move(Event.CLOSE)
         cell.current = None
-        cell.open = self._full
+        cell.open = self.full
         cell.closed.append(batch)
         self._on_close(batch)
         self._offer(cell)
@@ -280,7 +205,7 @@ class Accumulator:
         for _ in range(len(ready or ())):
             assert ready is not None
             cell, _ = ready.popitem(last=False)
-            if (cell.in_flight and cell.lane is not lane) or (self.granted is not None and not self._may_go(cell)):
+            if self._is_passed_over(cell, lane):
                 continue  # offered again when those in flight elsewhere have ended, or what it waits for
             if full_only and not cell.closed:
                 ready[cell] = None
@@ -295,18 +220,26 @@ class Accumulator:
                 ready.move_to_end(cell, last=False)
                 break
             size += len(batch.payload)
-            if self.granted is not None:
-                self._number_batch(batch, self.granted)
-            cell.closed.popleft()
-            cell.in_flight += 1
-            cell.lane = lane
-            batch.held = True
-            batch.is_alone = cell.one_at_a_time
-            batch.epoch = cell.epoch
-            batch.move(Event.DRAIN)
+            self._take_off(batch, lane)
             batches.append(batch)
-            self._offer(cell)
         return batches
+
+    def _is_passed_over(self, cell: Cell, lane: object) -> bool:
+        return (cell.in_flight > 0 and cell.lane is not lane) or (self.granted is not None and not self._may_go(cell))
+
+    def _take_off(self, batch: Batch, lane: object) -> None:
+        """The first of its partition goes, over that connection."""
+        cell = batch.cell
+        if self.granted is not None:
+            self._number_batch(batch, self.granted)
+        cell.closed.popleft()
+        cell.in_flight += 1
+        cell.lane = lane
+        batch.held = True
+        batch.is_alone = cell.one_at_a_time
+        batch.epoch = cell.epoch
+        batch.move(Event.DRAIN)
+        self._offer(cell)
 
     def _number_batch(self, batch: Batch, granted: Identity) -> None:
         cell = batch.cell

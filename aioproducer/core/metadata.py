@@ -208,8 +208,13 @@ def _partitions(
             beyond[index] = view
         if not number % STRIDE:
             yield
+    yield from _close_up(found, beyond)
+    return tuple(found)
+
+
+def _close_up(found: list[PartitionView], beyond: dict[int, PartitionView]) -> Steps[None]:
+    """What was told of before those that it lies beyond goes behind them."""
     while (next_one := beyond.pop(len(found), None)) is not None:
         found.append(next_one)
         if not len(found) % STRIDE:
             yield
-    return tuple(found)

@@ -116,12 +116,17 @@ def judge(
     if name in NUMBERS:
         action = NUMBERS[name][stands]
         return Verdict(Action.FAIL if transactional and action in _OWN_EPOCHS else action)
-    action = Action.RETRY if error.retriable else Action.FAIL
-    if records > 1 and name in TOO_LARGE:
-        action = Action.SPLIT
-    elif 0 < named < records and name in _OF_RECORDS:
-        action = Action.EXCLUDE
-    return Verdict(action, error.refresh, name in _AFTER_APPEND or (appended and name in _AFTER_APPEND_WITH_OFFSET))
+    uncertain = name in _AFTER_APPEND or (appended and name in _AFTER_APPEND_WITH_OFFSET)
+    return Verdict(_action(error, records, named), error.refresh, uncertain)
+
+
+def _action(error: BrokerError, records: int, named: int) -> Action:
+    """On an error that is not about numbers."""
+    if records > 1 and error.name in TOO_LARGE:
+        return Action.SPLIT
+    if 0 < named < records and error.name in _OF_RECORDS:
+        return Action.EXCLUDE
+    return Action.RETRY if error.retriable else Action.FAIL
 
 
 def standing(batch: Batch) -> Standing:

@@ -157,14 +157,16 @@ class Transaction:
         if self.state in _ADDING and self.pending:
             return Request(Rpc.ADD_PARTITIONS, self._home, tuple(self.pending))
         if self.state in _ADDING and self._offsets:
-            offsets = self._offsets[0]
-            group_id = offsets.group.group_id
-            if self.version == 1 and group_id not in self._groups:
-                return Request(Rpc.ADD_OFFSETS, self._home, offsets=offsets)
-            return Request(Rpc.COMMIT_OFFSETS, Coordinator(0, group_id), offsets=offsets)
+            return self._next_of(self._offsets[0])
         if self.state in _ENDING and self.is_flushed:
             return Request(Rpc.COMMIT if self.state is State.COMMITTING else Rpc.ABORT, self._home)
         return None
+
+    def _next_of(self, offsets: OffsetsCommit) -> Request:
+        group_id = offsets.group.group_id
+        if self.version == 1 and group_id not in self._groups:
+            return Request(Rpc.ADD_OFFSETS, self._home, offsets=offsets)
+        return Request(Rpc.COMMIT_OFFSETS, Coordinator(0, group_id), offsets=offsets)
 
     def sent(self, request: Request) -> None:
         """It goes out now, whatever becomes of it."""
@@ -221,19 +223,22 @@ class Transaction:
             if request.rpc is Rpc.COMMIT_OFFSETS and request.offsets is not None:
                 request.offsets.keep(errors)
             return course
-        if course is Course.RENEW:
-            if request.rpc is Rpc.ABORT and self._can_renew:  # another epoch aborts it, too
-                self._needs_renewal = True
-                self._finish()
-                return course
-            course = Course.ABORTABLE if self._can_renew else Course.FATAL
-        if self.state is State.INITIALIZING and course < Course.FATAL:
-            course = Course.RESET
-        elif course is Course.RESET:
-            course = Course.FATAL
+        if course is Course.RENEW and request.rpc is Rpc.ABORT and self._can_renew:  # another epoch aborts it, too
+            self._needs_renewal = True
+            self._finish()
+            return course
+        course = self._course_now(course)
         self.is_told &= request.rpc is not Rpc.COMMIT
         self._fail(request.rpc, course, error, ", ".join(sorted(places)), now)
         return course
+
+    def _course_now(self, course: Course) -> Course:
+        """What an error means in this state, which nothing can be tried again from."""
+        if course is Course.RENEW:
+            course = Course.ABORTABLE if self._can_renew else Course.FATAL
+        if self.state is State.INITIALIZING and course < Course.FATAL:
+            return Course.RESET
+        return Course.FATAL if course is Course.RESET else course
 
     def forget(self, at: Coordinator) -> None:
         """Whoever that coordinator was is not there any more."""

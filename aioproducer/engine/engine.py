@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import weakref
-from contextvars import Context
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from aioproducer.core.accumulator import Accumulator
 from aioproducer.core.backoff import Backoff
 from aioproducer.core.sequence import NO_IDENTITY
+from aioproducer.engine import forks
 from aioproducer.engine.alarm import Alarm
 from aioproducer.engine.appender import Appender
 from aioproducer.engine.checks import Checks
@@ -24,6 +23,7 @@ from aioproducer.engine.hot import FULL, Delivery, Way, here
 from aioproducer.engine.identity import ProducerIds
 from aioproducer.engine.intake import Intake, TransactionalIntake
 from aioproducer.engine.many import Many
+from aioproducer.engine.network import net_settings
 from aioproducer.engine.parking import Parking
 from aioproducer.engine.pool import BufferPool
 from aioproducer.engine.refresher import Refresher
@@ -32,10 +32,10 @@ from aioproducer.engine.sender import Sender
 from aioproducer.engine.supervisor import Supervisor
 from aioproducer.engine.threads import FromThread
 from aioproducer.engine.transactor import Parts, Transactor
-from aioproducer.errors import KafkaError, ProducerClosed, TransactionError, UsageError
+from aioproducer.engine.unseen import UnseenFailures
+from aioproducer.errors import KafkaError, ProducerClosed, UsageError
 from aioproducer.model import FlushSummary
 from aioproducer.net.cluster import Cluster
-from aioproducer.net.lane import NetSettings
 from aioproducer.records.ratios import CompressionRatios
 
 if TYPE_CHECKING:
@@ -46,16 +46,13 @@ if TYPE_CHECKING:
     from aioproducer.engine.deliveries import Deliveries
     from aioproducer.engine.pool import Parked
     from aioproducer.engine.ready import ReadyBatch
-    from aioproducer.errors import DeliveryError
     from aioproducer.interfaces import Dialer, Resolver
     from aioproducer.model import Compression
+    from aioproducer.net.lane import NetSettings
 
 __all__ = ["Engine"]
 
 _log = logging.getLogger(__name__)
-_WARN_EVERY: Final = 10.0  # seconds between two warnings of the same kind
-_KINDS: Final = 1000  # kinds of warnings that are remembered
-_live: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 class Engine:
@@ -85,13 +82,13 @@ class Engine:
         self._is_flushed = False
         self._config = config
         self._way = way
-        self._warned: dict[tuple[str, str], float] = {}
         self._pid = os.getpid()
         backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self.pool = BufferPool(config.buffer_memory)
-        self._home = Home(self.loop, self._on_unseen, wall_clock)
-        hook = config.on_delivery_error
-        self._hook = self._home.watch.over("on_delivery_error", hook) if hook is not None else None
+        unseen = UnseenFailures(self.loop, warns=config.transactional_id is None)  # a commit raises them
+        self._home = Home(self.loop, unseen.on_failure, wall_clock)
+        if config.on_delivery_error is not None:
+            unseen.hook = self._home.watch.over("on_delivery_error", config.on_delivery_error)
         self._guard = GuardedLoop(self.loop, self._on_bug)
         self._completions = Completions(self._guard)
         self._supervisor = Supervisor(self._on_crash)
@@ -124,23 +121,7 @@ class Engine:
         self._intake = kind(checks, self._parking, self.pool, self._home, self._appender.limit)
         self.from_thread: FromThread[Any, Any] = FromThread(self.loop, self._accept, config.max_block_ms / 1000)
         way.make_room = self._appender.make_room
-        settings = NetSettings(
-            client_id=config.client_id,
-            software_version=version,
-            dialer=dialer,
-            resolver=resolver,
-            chance=chance,
-            max_in_flight=int(config.max_in_flight_requests_per_connection),
-            request_timeout=config.request_timeout_ms / 1000,
-            setup=Backoff(
-                config.socket_connection_setup_timeout_ms / 1000,
-                max(config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms) / 1000,
-            ),
-            reconnect=Backoff(config.reconnect_backoff_ms / 1000, config.reconnect_backoff_max_ms / 1000),
-            max_idle=max(config.connections_max_idle_ms, 0) / 1000,
-            canonical_bootstrap=config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only",
-            rebootstraps=config.metadata_recovery_strategy == "rebootstrap",
-        )
+        settings = net_settings(config, version, dialer, resolver, chance)
         self._connect(settings, backoff, chance)
 
     def _connect(self, settings: NetSettings, backoff: Backoff, chance: Callable[[], float]) -> None:
@@ -216,7 +197,7 @@ class Engine:
         self._spawn(self._encoder.run(), "compression")
         self._way.here = here()
         self.is_open = True
-        _live.add(self)
+        forks.watch(self)
 
     async def _run_metadata(self, *, is_known: bool) -> None:
         if not is_known:
@@ -347,7 +328,7 @@ class Engine:
 
     async def _end(self, cause: KafkaError, until: float = 0.0) -> None:
         """`until`: how long a broker may take to read what was acknowledged when its transport took it (acks=0)."""
-        _live.discard(self)
+        forks.forget(self)
         self._shut(cause)
         try:
             if self._is_flushed:
@@ -396,30 +377,6 @@ class Engine:
         else:
             _log.error("A bug: %r", error, exc_info=error)
 
-    def _on_unseen(self, error: DeliveryError, count: int) -> None:
-        """A batch failed and nobody looked: the user's hook, and one warning for each topic and kind, now and then."""
-        if isinstance(error.__cause__, TransactionError):  # dropped with its transaction
-            return
-        if self._hook is not None and not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(self._tell, error, count, context=Context())  # who let go of it may be in another thread
-        if self._transactor is not None:  # its commit raises it
-            return
-        now = self.loop.time()
-        kind = (error.topic, type(error.__cause__).__name__)
-        if now - self._warned.get(kind, -_WARN_EVERY) < _WARN_EVERY:
-            return
-        if len(self._warned) >= _KINDS:
-            self._warned.clear()
-        self._warned[kind] = now
-        _log.warning("%d records failed and nobody looked at their deliveries: %s", count, error)
-
-    def _tell(self, error: DeliveryError, count: int) -> None:
-        assert self._hook is not None
-        told = self._hook(error, count)  # what it raises is the loop's exception handler's business
-        if asyncio.iscoroutine(told):
-            told.close()
-            raise UsageError("on_delivery_error gave a coroutine: it is a plain function, called with the error and the number of records")
-
     def forget_fork(self) -> None:
         """In a forked child: the parent's connections and loop are not ours to use."""
         self._way.fast = {}
@@ -429,12 +386,3 @@ class Engine:
     def waiting(self) -> int:
         """Records that wait for memory or metadata."""
         return self._parking.waiting
-
-
-def _after_fork() -> None:
-    for engine in tuple(_live):
-        engine.forget_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -47,7 +47,6 @@ def waits_for(batch: Batch, cluster: Cluster, granted: Identity | None = None) -
     numbers = cell.numbers
     node = cluster.node(cell.leader)
     where = node.where if node is not None else "its broker"
-    trouble = f" ({node.last_error})" if node is not None and node.last_error is not None else ""
     reasons = (
         (batch.on_wire, f"the answer of {where}"),
         (batch.state is State.ENCODING, "its compression"),
@@ -59,11 +58,15 @@ def waits_for(batch: Batch, cluster: Cluster, granted: Identity | None = None) -
         (numbers is not None and (numbers.lost >= 0 or numbers.gap >= 0), "the batches before it: then its partition begins a new epoch"),
         (numbers is not None and len(numbers.outstanding) >= WINDOW, f"one of the {WINDOW} batches before it: brokers remember no more"),
         (node is not None and node.is_muted, f"{where}, which throttles"),
-        (node is not None and node.produce.connection is None, f"a connection to {where}{trouble}"),
+        (node is not None and node.produce.connection is None, f"a connection to {where}{_trouble(node)}"),
         (batch.state is State.OPEN, "more records (linger_ms), or the next turn of the loop"),
     )
     full = f"an answer of {where}: it has as many requests as max_in_flight_requests_per_connection allows, or does not read"
     return next((reason for applies, reason in reasons if applies), full)
+
+
+def _trouble(node: Node | None) -> str:
+    return f" ({node.last_error})" if node is not None and node.last_error is not None else ""
 
 
 def backlog(batches: Iterable[Batch], cluster: Cluster, now: float, lifetime: float, granted: Identity | None = None) -> Iterator[str]:

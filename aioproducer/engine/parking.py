@@ -13,6 +13,7 @@ from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
+from aioproducer.core.installing import elect, installing, retiring
 from aioproducer.engine import reasons
 from aioproducer.engine.pool import Line, Parked
 from aioproducer.engine.reasons import FOR_MEMORY, FOR_METADATA, FOR_OTHERS, FOR_PARTITION, FOR_TOPIC, FOR_TURN
@@ -268,12 +269,12 @@ class Parking:
         """
         name = topic.name
         if topic.error is None and (name in self._lots or name in self._asked or name in self._accumulator.routes):
-            route = yield from self._accumulator.installing(topic)
+            route = yield from installing(self._accumulator, topic)
             lot = self._forget(name)
             self._troubles.pop(name, None)
             self._admit(route, lot.take_all() if lot is not None else [])
             self._turn()
-            yield from self._accumulator.retiring(topic)
+            yield from retiring(self._accumulator, topic)
         elif (lot := self._forget(name)) is not None:
             self._refuse(topic, lot)
 
@@ -284,7 +285,7 @@ class Parking:
 
     def on_leader(self, topic: TopicView, partition: int) -> None:
         """A partition has another leader."""
-        self._accumulator.elect(topic, partition)
+        elect(self._accumulator, topic, partition)
         self._turn()
 
     def _admit(self, route: Route, parked: list[Parked]) -> None:

@@ -309,11 +309,8 @@ class Refresher:
                 await self._breathe()  # also after a topic that is as it was: that took as long to see
         news = told.intersection(urged)
         for name in wanted:
-            if name not in told and name in self.view.topics:
-                await self._tell(self.view.topics[name], unsettled)
-                await self._breathe()
-            elif name not in told:  # the answer left it out
-                unsettled[name] = None
+            if name not in told:
+                await self._leave_out(name, unsettled)
         self._rest(in_vain=bool(unsettled) or (bool(urged) and not news))
         self._stale.update(dict.fromkeys(name for name in unsettled if name in wanted))
 
@@ -324,6 +321,14 @@ class Refresher:
             await self._tell(topic, unsettled)
         self._end_taking()
         return topic
+
+    async def _leave_out(self, name: str, unsettled: dict[str, None]) -> None:
+        """The answer does not tell of a topic that was asked for: it is as it was."""
+        if name in self.view.topics:
+            await self._tell(self.view.topics[name], unsettled)
+            await self._breathe()
+        else:
+            unsettled[name] = None
 
     async def _tell(self, topic: TopicView, unsettled: dict[str, None]) -> None:
         self._taking = topic.name

@@ -192,6 +192,9 @@ class Sender:
         except KafkaError as error:
             self._take_back(node, live, partial(self.ends.fail, cause=error))
             return
+        self._write(node, lane, version, live)
+
+    def _write(self, node: Node, lane: Connection, version: int, live: Sequence[Batch]) -> None:
         now = self._loop.time()
         place = f"broker {node.broker.node_id} at {lane.where}"
         for batch in live:

@@ -154,9 +154,7 @@ def _found(version: int, answer: Any, request: Request) -> Told:
 
 def _done(request: Request, answer: Any) -> Told:
     if request.rpc in (Rpc.ADD_PARTITIONS, Rpc.COMMIT_OFFSETS):
-        asked = request.partitions if request.offsets is None else tuple(request.offsets.offsets)
-        codes = {(topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions}
-        return Told({f"{topic}-{partition}": error for topic, partition in asked if (error := _error(codes.get((topic, partition))))})
+        return Told(_of_partitions(request, answer))
     if answer.error_code:
         place = f"group {request.group_id!r}" if request.rpc is Rpc.ADD_OFFSETS else ""
         return Told({place: broker_error(answer.error_code)})
@@ -164,6 +162,13 @@ def _done(request: Request, answer: Any) -> Told:
     if request.rpc is Rpc.INIT and not has_identity:
         return Told({"": broker_error("COORDINATOR_NOT_AVAILABLE", "its answer has no producer id")})
     return Told({}, Identity(answer.producer_id, answer.producer_epoch) if has_identity else NO_IDENTITY)
+
+
+def _of_partitions(request: Request, answer: Any) -> dict[str, BrokerError]:
+    """The errors of those that were asked for."""
+    asked = request.partitions if request.offsets is None else tuple(request.offsets.offsets)
+    codes = {(topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions}
+    return {f"{topic}-{partition}": error for topic, partition in asked if (error := _error(codes.get((topic, partition))))}
 
 
 def _error(code: int | None) -> BrokerError | None:

@@ -6,6 +6,7 @@ as by `Producer`. Knows nothing of coordinators, epochs or time: `fence` and `ra
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import (
@@ -39,7 +40,7 @@ _FAILED: Final = "has a transaction that can only be aborted: call abort_transac
 _MISSING: Final = (RecordTooLarge, SendTimeout)
 
 
-class RecordedTransactions:
+class RecordedTransactions(ABC):
     """What a recording producer has of transactions.
 
     Attributes:
@@ -112,16 +113,21 @@ class RecordedTransactions:
         if read[1]:
             self.uncommitted_offsets.append(read)
 
-    # --- how
+    # --- what it needs of the producer
 
+    @abstractmethod
     def _raise(self, method: str) -> None:
-        raise NotImplementedError
+        """Raise what the test wants of this method, if anything."""
 
+    @abstractmethod
     def _check(self) -> None:
-        raise NotImplementedError
+        """Whether it runs, in this loop. ProducerClosed: it does not."""
 
+    @abstractmethod
     def _take_pending(self) -> list[RecordedDelivery]:
-        raise NotImplementedError
+        """The records that have not ended; they are pending no more."""
+
+    # --- how
 
     def _check_transactional(self) -> None:
         self._check()

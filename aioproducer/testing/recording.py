@@ -17,32 +17,26 @@ Knows nothing of batches, requests or brokers.
 from __future__ import annotations
 
 import asyncio
-import inspect
-import time
 from collections import Counter, deque
 from collections.abc import AsyncIterable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import (
     BrokerError,
     DeliveryError,
     KafkaError,
-    MetadataTimeout,
     Persisted,
     ProducerClosed,
-    RecordTooLarge,
     UsageError,
     broker_error,
 )
 from aioproducer.model import Acks, FlushSummary, Headers, Record, RecordMetadata, TimestampType
-from aioproducer.records.record_batch import encode_headers, size_limit
-from aioproducer.serializers import adapt, serialize
 from aioproducer.testing.recorded import RecordedBatch, RecordedDeliveries, RecordedDelivery, RecordedFromThread, RecordedSend
+from aioproducer.testing.recorded_arguments import SendArguments
 from aioproducer.testing.recorded_transactions import TRANSACTION_METHODS, RecordedTransactions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import TracebackType
 
 __all__ = ["RecordingProducer"]
@@ -56,7 +50,6 @@ else:
     K = TypeVar("K")
     V = TypeVar("V")
 
-_MAX_TIMESTAMP: Final = 2**63 - 1
 _METHODS: Final = ("start", "send", "send_nowait", "send_many", "send_batch", "partitions_for", "flush", "stop", *TRANSACTION_METHODS)
 
 
@@ -89,17 +82,14 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         super().__init__()
         self.config = ProducerConfig.of(config, options)
         self.history: list[RecordedSend] = []
-        self._serialize_key = adapt(self.config.key_serializer)
-        self._serialize_value = adapt(self.config.value_serializer)
+        self._arguments = SendArguments(self.config, partitions or {})
         self._auto_complete = auto_complete
-        self._partitions = dict(partitions or {})
         self._pending: deque[RecordedDelivery] = deque()
         self._ends: Counter[tuple[str, int]] = Counter()
         self._raising: dict[str, list[Any]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._state = "not started"
         self._from_thread: RecordedFromThread | None = None
-        self._partitioner = _function_of(self.config.partitioner)
         self._is_completing = False
 
     @classmethod
@@ -250,7 +240,7 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
     def create_batch(self, topic: str, partition: int) -> RecordedBatch:
         """An empty batch of one partition: `append` to it until it is full, then `await send_batch(batch)`."""
         self._check()
-        return RecordedBatch(topic, partition, self.config.batch_size, self._checked)
+        return RecordedBatch(topic, partition, self.config.batch_size, self._arguments.read)
 
     async def send_batch(self, batch: RecordedBatch) -> RecordedDeliveries:
         """Record what a batch holds. UsageError: it is empty or was sent before."""
@@ -266,7 +256,7 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         """As many as the argument `partitions` says; else one."""
         self._raise("partitions_for")
         self._check()
-        return set(range(self._partitions.get(topic, 1)))
+        return set(range(self._arguments.partitions_of(topic)))
 
     @property
     def from_thread(self) -> RecordedFromThread:
@@ -350,7 +340,7 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         self._check()
         self._check_send()
         try:
-            return self._record(self._checked(topic, value, key, partition, timestamp_ms, headers)[0])
+            return self._record(self._arguments.read(topic, value, key, partition, timestamp_ms, headers)[0])
         except KafkaError as error:
             self._on_refused(topic, error)
             raise
@@ -379,60 +369,3 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         self._is_completing = False
         while self.complete_next():
             pass
-
-    def _checked(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> tuple[RecordedSend, int]:
-        """What the producer checks, in its order, in its words; also the record's size, in bytes."""
-        if not isinstance(topic, str) or not topic:
-            raise UsageError(f"a topic is a non-empty string, not {type(topic).__name__ if not isinstance(topic, str) else repr(topic)}")
-        if partition is not None and (not isinstance(partition, int) or isinstance(partition, bool) or partition < 0):
-            raise UsageError(f"partition={_shown(partition)} for {topic!r}: it is a number from 0 on, or None")
-        if timestamp_ms is not None and (not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms <= _MAX_TIMESTAMP):
-            raise UsageError(f"timestamp_ms={_shown(timestamp_ms)} for {topic!r}: it is whole milliseconds since 1970, or None")
-        key = serialize("key", self._serialize_key, topic, headers, key)
-        value = serialize("value", self._serialize_value, topic, headers, value)
-        size = size_limit(key, value, encode_headers(headers))
-        for limit in ("max_request_size", "buffer_memory"):
-            if size > (allowed := getattr(self.config, limit)):
-                raise RecordTooLarge(f"a record for {topic!r} takes {size} bytes, more than {limit}={allowed}. Raise it, or send less.")
-        place = self._place(topic, key, value, partition)
-        now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
-        return RecordedSend(topic, place, key, value, now_ms, tuple((name, part and bytes(part)) for name, part in headers)), size
-
-    def _place(self, topic: str, key: bytes | None, value: bytes | None, partition: int | None) -> int:
-        count = self._partitions.get(topic)
-        if partition is not None:
-            if count is not None and partition >= count:
-                raise MetadataTimeout(f"partition {partition} of {topic!r} is not known: it has {count}")
-            return partition
-        if self._partitioner is None:
-            return 0
-        known = count or 1
-        try:
-            chosen = self._partitioner(topic, key, value, known, range(known))
-        except Exception as error:
-            raise UsageError(f"the partitioner raised {type(error).__name__} for {topic!r}") from error
-        if isinstance(chosen, bool) or not isinstance(chosen, int) or not 0 <= chosen < known:
-            what = chosen if isinstance(chosen, int) else type(chosen).__name__
-            raise UsageError(f"the partitioner chose {what} for {topic!r}, which has partitions 0 to {known - 1}")
-        return chosen
-
-
-def _function_of(partitioner: Any) -> Callable[..., Any] | None:
-    """The `partitioner` option as a function of topic, key, value, partitions and available ones."""
-    if isinstance(partitioner, type):
-        partitioner = partitioner()
-    function = getattr(partitioner, "partition", partitioner)
-    if function is None:
-        return None
-    try:
-        inspect.signature(function).bind(b"key", 1)
-    except TypeError:
-        return cast("Callable[..., Any]", function)
-    except ValueError:  # a builtin that shows no signature
-        pass
-    return lambda _topic, key, _value, partitions, _available: function(key, partitions)
-
-
-def _shown(number: object) -> object:
-    """What stands where a number belongs: not the thing itself, which may be a key or a value in the wrong place."""
-    return number if isinstance(number, (int, float)) else type(number).__name__

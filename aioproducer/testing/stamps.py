@@ -61,16 +61,21 @@ def with_offsets(sent: Message, records: Sequence[Record], base_offset: int, app
     """A message with the offset that it has in the log, and the broker's time if it has one (Kafka's LogValidator)."""
     last_offset = base_offset + len(records) - 1
     stamps = append_time_ms is not None and sent.magic > 0
+    if not stamps and _keeps_its_bytes(sent, records):
+        return _OFFSET.pack(last_offset) + bytes(sent.raw[_OFFSET.size :])
     timestamp, attributes = (append_time_ms or 0, LOG_APPEND_TIME) if stamps else (sent.timestamp_ms, 0)
     if sent.compression is Compression.NONE:
-        if not stamps:
-            return _OFFSET.pack(last_offset) + bytes(sent.raw[_OFFSET.size :])
         [record] = records
         return message(sent.magic, last_offset, timestamp, record.key, record.value, attributes)
-    if sent.magic and not stamps and [record.offset - records[0].offset for record in records] == list(range(len(records))):
-        return _OFFSET.pack(last_offset) + bytes(sent.raw[_OFFSET.size :])
     first = 0 if sent.magic else base_offset
     inner = b"".join(
         message(sent.magic, first + number, record.timestamp_ms, record.key, record.value) for number, record in enumerate(records)
     )
     return wrapper(sent.magic, sent.compression, inner, last_offset, timestamp, attributes=attributes)
+
+
+def _keeps_its_bytes(sent: Message, records: Sequence[Record]) -> bool:
+    """Whether nothing but its own offset depends on its place: the offsets in a wrapper of magic 1 are relative, and without gaps."""
+    if sent.compression is Compression.NONE:
+        return True
+    return sent.magic > 0 and [record.offset - records[0].offset for record in records] == list(range(len(records)))

@@ -47,6 +47,7 @@ class State(Enum):
     COMPLETE_ABORT = "CompleteAbort"
 
 
+_NOT_ENDED: Final = frozenset({State.EMPTY, State.ONGOING})
 _PREPARING: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
 _COMMITTING: Final = frozenset({State.PREPARE_COMMIT, State.COMPLETE_COMMIT})
 _COMPLETE: Final = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_ABORT: State.COMPLETE_ABORT}
@@ -198,8 +199,7 @@ class Transactions:
         Raises:
             BrokerError: INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
         """
-        if not transactional_id:
-            raise broker_error("INVALID_REQUEST", "the transactional id is empty")
+        _check_name(transactional_id)
         if not 0 < timeout_ms <= self.max_timeout_ms:
             raise broker_error("INVALID_TRANSACTION_TIMEOUT", f"a transaction's time-out is up to {self.max_timeout_ms} ms")
         transaction = self._known.get(transactional_id)
@@ -302,17 +302,14 @@ class Transactions:
     # --- who asks
 
     def _existing(self, transactional_id: str) -> Transaction:
-        if not transactional_id:
-            raise broker_error("INVALID_REQUEST", "the transactional id is empty")
+        _check_name(transactional_id)
         if transactional_id not in self._known:
             raise broker_error("INVALID_PRODUCER_ID_MAPPING", "no producer has this transactional id")
         return self._known[transactional_id]
 
     def _of(self, transactional_id: str, holder: Holder) -> Transaction:
         transaction = self._existing(transactional_id)
-        _check_id(transaction, holder)
-        if transaction.epoch != holder.epoch:
-            raise _fenced(transaction, holder)
+        _check_holder(transaction, holder)
         if transaction.state in _PREPARING:
             raise broker_error("CONCURRENT_TRANSACTIONS")
         return transaction
@@ -334,19 +331,33 @@ def _is_again(transaction: Transaction, holder: Holder, *, raises_epoch: bool) -
     Raises:
         BrokerError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
     """
-    has_rotated = raises_epoch and transaction.previous_id == holder.producer_id and holder.epoch == _LAST_EPOCH and transaction.epoch == 0
+    if raises_epoch:
+        return _names_epoch_before(transaction, holder)
+    _check_holder(transaction, holder)
+    return True
+
+
+def _names_epoch_before(transaction: Transaction, holder: Holder) -> bool:
+    """Whether an end of version 2 names the epoch before the one that it raised it to; else it names the current one."""
+    has_rotated = transaction.previous_id == holder.producer_id and holder.epoch == _LAST_EPOCH and transaction.epoch == 0
     if not has_rotated:
         _check_id(transaction, holder)
     is_same = holder.epoch == transaction.epoch
-    if not raises_epoch:
-        if not is_same:
-            raise _fenced(transaction, holder)
-        return True
-    is_again = has_rotated or transaction.epoch == holder.epoch + 1
-    is_under_way = transaction.state in {State.ONGOING, State.EMPTY}
-    if not (is_same or (is_again and not is_under_way)) or (is_same and transaction.state in _PREPARING):
+    is_before = has_rotated or holder.epoch == transaction.epoch - 1
+    if not (is_same or is_before) or transaction.state in (_PREPARING if is_same else _NOT_ENDED):
         raise _fenced(transaction, holder)
-    return is_again
+    return is_before
+
+
+def _check_name(transactional_id: str) -> None:
+    if not transactional_id:
+        raise broker_error("INVALID_REQUEST", "the transactional id is empty")
+
+
+def _check_holder(transaction: Transaction, holder: Holder) -> None:
+    _check_id(transaction, holder)
+    if transaction.epoch != holder.epoch:
+        raise _fenced(transaction, holder)
 
 
 def _check_id(transaction: Transaction, holder: Holder) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from aioproducer.core.accumulator import Accumulator, Cell
 from aioproducer.core.batch import Batch, Event
+from aioproducer.core.installing import install
 from aioproducer.core.metadata import NO_ID, PartitionView, TopicView
 from aioproducer.core.splitting import Piece
 
@@ -52,7 +53,7 @@ def topic(*leaders: int, name: str = "t", topic_id: bytes = NO_ID, epoch: int = 
 def accumulator(*leaders: int, linger: float = 0.0, lifetime: float = 1000.0) -> tuple[Accumulator, list[Cell]]:
     """One with topic t, and its cells."""
     made = Accumulator(FULL, linger=linger, lifetime=lifetime, on_close=lambda batch: None)
-    return made, list(made.install(topic(*leaders)).cells)
+    return made, list(install(made, topic(*leaders)).cells)
 
 
 def put(rules: Accumulator, cell: Cell, record: int = 0, *, now: float = 0.0) -> Batch:

@@ -20,6 +20,7 @@ from batches import FULL, RECORD_SIZE, put, topic
 from aioproducer.core.accumulator import Accumulator, Cell
 from aioproducer.core.attempt import AGAIN, go_again, over
 from aioproducer.core.batch import Batch, Event
+from aioproducer.core.installing import install
 from aioproducer.core.outcome import Action, fate
 from aioproducer.core.sequence import LAST_EPOCH, Identity
 from aioproducer.core.splitting import Piece
@@ -160,7 +161,7 @@ class World:
         self.rules.on_identity_lost = self.ask
         self.epoch = epoch
         self.rules.granted = Identity(1, epoch)
-        self.cell: Cell = self.rules.install(topic(1)).cells[0]
+        self.cell: Cell = install(self.rules, topic(1)).cells[0]
         self.trouble = trouble
         self.leader = 1
         self.election = 0
@@ -263,7 +264,7 @@ class World:
 
     def _on_metadata(self) -> None:
         self.is_told = True
-        self.rules.install(topic(self.leader, epoch=self.election))
+        install(self.rules, topic(self.leader, epoch=self.election))
 
     def _on_drain_unsent(self) -> bool:
         """The connection goes while the batch is compressed."""

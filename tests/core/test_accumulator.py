@@ -10,6 +10,7 @@ from batches import FULL, accumulator, answered, put, sent, split, topic
 from aioproducer.core import routes as module
 from aioproducer.core.accumulator import NOBODY, Accumulator
 from aioproducer.core.batch import Batch, Event, State
+from aioproducer.core.installing import install
 from aioproducer.core.partitioner import murmur2
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def test_an_eager_batch_that_lost_its_place_goes_after_linger(*, moved: bool) ->
     second = put(rules, cell, now=100)
     if moved:
         rules.eager = False
-        rules.install(topic(2))
+        install(rules, topic(2))
         answered(rules, first)
     else:
         assert sent(rules, 1, "another lane") == []
@@ -141,7 +142,7 @@ def test_only_the_leader_gets_a_batch() -> None:
     assert rules.ready_topics(3) == set()
     assert [batch.cell for batch in sent(rules, 2)] == [second]
     assert [batch.cell for batch in sent(rules, 1)] == [first]
-    rules.install(topic(1, 2, 2))
+    install(rules, topic(1, 2, 2))
     assert [batch.cell for batch in sent(rules, 2)] == [third]
     assert rules.drain(77, "lane", 1000) == []
 
@@ -206,7 +207,7 @@ def test_a_change_of_leader_does_not_end_one_at_a_time() -> None:
     put(rules, cell, 2)
     rules.close(cell)
     answered(rules, first, retry_at=0.0)
-    rules.install(topic(2))
+    install(rules, topic(2))
     assert sent(rules, 2) == [first]
     assert sent(rules, 2) == []
 
@@ -217,7 +218,7 @@ def test_after_a_change_of_leader_nothing_goes_before_what_is_in_flight_has_ende
     first = put(rules, cell, 1)
     sent(rules, 1)
     second = put(rules, cell, 2)
-    rules.install(topic(2))
+    install(rules, topic(2))
     assert not rules.has_ready(1)
     assert not rules.has_ready(2)
     answered(rules, first)
@@ -296,7 +297,7 @@ def test_a_leader_may_move_during_a_pause() -> None:
     batch = put(rules, cell)
     sent(rules, 1)
     answered(rules, batch, retry_at=50.0)
-    rules.install(topic(2))
+    install(rules, topic(2))
     assert not rules.has_ready(2)
     rules.wake(50.0)
     assert sent(rules, 2) == [batch]
@@ -306,19 +307,19 @@ def test_a_leader_may_move_during_a_pause() -> None:
 def test_an_election_ends_the_pause(when: str) -> None:
     """LDR-02: the one that it was sent to last is not the one that it is sent to next; in the later attempts the pause holds."""
     rules, (cell,) = accumulator(1)
-    rules.install(topic(1, epoch=4))
+    install(rules, topic(1, epoch=4))
     batch = put(rules, cell)
     sent(rules, 1)
     if when == "while it waits":
         answered(rules, batch, retry_at=50.0)
         assert not rules.has_ready(1)
-        rules.install(topic(2, epoch=5))
+        install(rules, topic(2, epoch=5))
     else:
-        rules.install(topic(2, epoch=5))
+        install(rules, topic(2, epoch=5))
         answered(rules, batch, retry_at=50.0)
     assert sent(rules, 2) == [batch]
     answered(rules, batch, retry_at=60.0)
-    rules.install(topic(2, epoch=5))
+    install(rules, topic(2, epoch=5))
     assert not rules.has_ready(2)
     rules.wake(60.0)
     assert sent(rules, 2) == [batch]
@@ -328,11 +329,11 @@ def test_an_election_ends_the_pause(when: str) -> None:
 def test_what_is_no_later_election_leaves_the_pause(leader: int) -> None:
     """A broker that is behind tells of the last one; or nobody was elected."""
     rules, (cell,) = accumulator(1)
-    rules.install(topic(1, epoch=4))
+    install(rules, topic(1, epoch=4))
     batch = put(rules, cell)
     sent(rules, 1)
     answered(rules, batch, retry_at=50.0)
-    rules.install(topic(leader, epoch=5 if leader == NOBODY else 4))
+    install(rules, topic(leader, epoch=5 if leader == NOBODY else 4))
     assert not rules.has_ready(leader)
 
 
@@ -421,7 +422,7 @@ def test_closing_tells() -> None:
     """Once for each batch, when its size is known."""
     told: list[Batch] = []
     rules = Accumulator(FULL, linger=0, lifetime=10, on_close=told.append)
-    (cell,) = rules.install(topic(1)).cells
+    (cell,) = install(rules, topic(1)).cells
     batch = put(rules, cell)
     assert told == []
     sent(rules, 1)
@@ -467,7 +468,7 @@ def test_more_partitions() -> None:
     _ = before.by_key[b"key"]
     before.sticky = cell
     batch = put(rules, cell)
-    route = rules.install(topic(1, 2, 1))
+    route = install(rules, topic(1, 2, 1))
     assert rules.routes["t"] is route is not before
     assert route.cells[0] is cell
     assert [(cell.partition, cell.leader, cell.route) for cell in route.cells] == [(0, 1, route), (1, 2, route), (2, 1, route)]
@@ -482,7 +483,7 @@ def test_the_same_partitions_told_again() -> None:
     route = rules.routes["t"]
     _ = route.by_key[b"key"]
     route.sticky = cell
-    rules.install(topic(2, 1))
+    install(rules, topic(2, 1))
     assert b"key" in route.by_key
     assert route.sticky is cell
 
@@ -494,10 +495,10 @@ def known(*leaders: int) -> TopicView:
 def test_a_topic_made_anew() -> None:
     """Another id makes another route, also with as many partitions; its elections are counted anew."""
     rules, (cell,) = accumulator(1)
-    before = rules.install(topic(1, topic_id=b"sixteen bytes id", epoch=7))
+    before = install(rules, topic(1, topic_id=b"sixteen bytes id", epoch=7))
     before.sticky = cell
     batch = put(rules, cell)
-    route = rules.install(topic(2, topic_id=b"another topic id", epoch=0))
+    route = install(rules, topic(2, topic_id=b"another topic id", epoch=0))
     assert (route is before, route.sticky, route.topic_id, cell.route) == (False, None, b"another topic id", route)
     assert (cell.leader, cell.epoch) == (2, 0)
     assert sent(rules, 2) == [batch]
@@ -506,29 +507,29 @@ def test_a_topic_made_anew() -> None:
 def test_fewer_partitions_of_a_topic_made_anew() -> None:
     """No record goes to a partition that is no more; what stands there is still tried, and goes on when the partition comes back."""
     rules, (_, gone) = accumulator(1, 1)
-    before = rules.install(known(1, 1))
+    before = install(rules, known(1, 1))
     before.sticky = gone
     put(rules, gone, 1)
     rules.close(gone)
     put(rules, gone, 2)
-    route = rules.install(topic(2, topic_id=b"another topic id"))
+    route = install(rules, topic(2, topic_id=b"another topic id"))
     assert len(route.cells) == 1
     assert (route.sticky, route.gone, gone.open) == (None, [gone], FULL)
     assert {route.by_key[b"%d" % number].partition for number in range(20)} == {0}
     assert [batch.payload for batch in sent(rules, 2)] == [b"         1"], "at a broker that says what is the matter"
-    again = rules.install(topic(2, 3, topic_id=b"another topic id"))
+    again = install(rules, topic(2, 3, topic_id=b"another topic id"))
     assert (again.cells[1], again.gone, gone.leader) == (gone, [], 3)
 
 
 def test_a_partition_that_is_no_more_is_forgotten_with_its_last_batch() -> None:
     """Nothing waits for it."""
     rules, (_, gone) = accumulator(1, 1)
-    rules.install(known(1, 1))
+    install(rules, known(1, 1))
     batch = put(rules, gone)
-    rules.install(topic(1, topic_id=b"another topic id"))
+    install(rules, topic(1, topic_id=b"another topic id"))
     rules.end(batch, Event.FAIL)
-    assert rules.install(topic(1, 1, 1, topic_id=b"another topic id")).cells[1] is gone
-    rules.install(topic(1, topic_id=b"the third one id"))
+    assert install(rules, topic(1, 1, 1, topic_id=b"another topic id")).cells[1] is gone
+    install(rules, topic(1, topic_id=b"the third one id"))
     assert rules.routes["t"].gone == []
 
 
@@ -536,18 +537,18 @@ def test_which_partitions_are_available() -> None:
     """Those that have a leader now."""
     rules, _ = accumulator(1, NOBODY, 2)
     assert rules.routes["t"].available == (0, 2)
-    assert rules.install(topic(NOBODY, 1, 2)).available == (1, 2)
+    assert install(rules, topic(NOBODY, 1, 2)).available == (1, 2)
 
 
 def test_a_topic_id_stays_known() -> None:
     """An older broker tells none; that does not make it unknown, nor is it another topic when the first broker tells one."""
     rules, _ = accumulator(1)
     before = rules.routes["t"]
-    assert rules.install(topic(1, topic_id=b"sixteen bytes id")) is before
-    assert rules.install(topic(1, topic_id=b"sixteen bytes id")).topic_id == b"sixteen bytes id"
-    assert rules.install(topic(1)).topic_id == b"sixteen bytes id"
-    assert rules.install(topic(1, 1)).topic_id == b"sixteen bytes id"  # as a broker that knows no ids tells of a new partition
-    assert rules.install(topic(1, topic_id=b"another topic id")).topic_id == b"another topic id"
+    assert install(rules, topic(1, topic_id=b"sixteen bytes id")) is before
+    assert install(rules, topic(1, topic_id=b"sixteen bytes id")).topic_id == b"sixteen bytes id"
+    assert install(rules, topic(1)).topic_id == b"sixteen bytes id"
+    assert install(rules, topic(1, 1)).topic_id == b"sixteen bytes id"  # as a broker that knows no ids tells of a new partition
+    assert install(rules, topic(1, topic_id=b"another topic id")).topic_id == b"another topic id"
 
 
 def test_a_cell_says_where_it_is() -> None:

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from aioproducer.core.accumulator import NOBODY, Accumulator, Cell
 from aioproducer.core.batch import Batch, Event, State
+from aioproducer.core.installing import install
 from aioproducer.core.metadata import PartitionView, TopicView
 from aioproducer.core.splitting import Piece
 
@@ -32,7 +33,7 @@ class Accumulating(RuleBasedStateMachine):
         self.leaders = [1] * PARTITIONS
         self.epochs = [0] * PARTITIONS
         self.sent_in: dict[Batch, int] = {}
-        self.cells: list[Cell] = self.rules.install(topic(*self.leaders)).cells
+        self.cells: list[Cell] = install(self.rules, topic(*self.leaders)).cells
         self.appended = 0
         self.opened_at: dict[Batch, float] = {}  # in order
         self.records: dict[Batch, list[int]] = {}
@@ -136,7 +137,7 @@ class Accumulating(RuleBasedStateMachine):
             self.is_suspect[cell] = True
         self.leaders[partition] = leader
         views = zip(self.leaders, self.epochs, strict=True)
-        self.rules.install(TopicView("t", partitions=tuple(PartitionView(leader, epoch) for leader, epoch in views)))
+        install(self.rules, TopicView("t", partitions=tuple(PartitionView(leader, epoch) for leader, epoch in views)))
 
     @rule(seconds=st.sampled_from([0.5, 3.0, 7.0, 30.0]))
     def wait(self, seconds: float) -> None:

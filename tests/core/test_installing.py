@@ -8,6 +8,7 @@ import pytest
 from batches import FULL, accumulator, answered, put, sent, topic
 
 from aioproducer.core.accumulator import NOBODY, Accumulator, Cell
+from aioproducer.core.installing import elect, install, installing, retiring
 from aioproducer.core.steps import STRIDE, whole
 
 if TYPE_CHECKING:
@@ -24,14 +25,14 @@ def large(count: int, leader: int = 1, *, topic_id: bytes = ID, epoch: int = 0) 
 
 def with_topic(view: TopicView) -> tuple[Accumulator, list[Cell]]:
     rules = Accumulator(FULL, linger=0.0, lifetime=1000.0, on_close=lambda batch: None)
-    return rules, list(rules.install(view).cells)
+    return rules, list(install(rules, view).cells)
 
 
 def test_a_new_topic_is_there_when_it_is_whole() -> None:
     """In the last step, not before."""
     rules = Accumulator(FULL, linger=0.0, lifetime=1000.0, on_close=lambda batch: None)
     steps = 0
-    for _ in rules.installing(large(MANY)):
+    for _ in installing(rules, large(MANY)):
         steps += 1
         assert rules.routes == {}
     assert steps >= 3
@@ -43,10 +44,10 @@ def test_a_new_topic_is_there_when_it_is_whole() -> None:
 def test_a_small_topic_takes_one_step() -> None:
     """Nobody comes between."""
     rules = Accumulator(FULL, linger=0.0, lifetime=1000.0, on_close=lambda batch: None)
-    assert list(rules.installing(large(STRIDE - 1))) == []
-    assert list(rules.retiring(large(STRIDE - 1))) == []
-    assert list(rules.installing(large(STRIDE - 2, topic_id=OTHER_ID))) == []
-    assert list(rules.retiring(large(STRIDE - 2, topic_id=OTHER_ID))) == []
+    assert list(installing(rules, large(STRIDE - 1))) == []
+    assert list(retiring(rules, large(STRIDE - 1))) == []
+    assert list(installing(rules, large(STRIDE - 2, topic_id=OTHER_ID))) == []
+    assert list(retiring(rules, large(STRIDE - 2, topic_id=OTHER_ID))) == []
 
 
 VIEWS = {
@@ -66,7 +67,7 @@ def test_records_flow_between_the_steps(view: TopicView) -> None:
     written: list[Batch] = []
     received: list[Batch] = []
     step = 0
-    for _ in rules.installing(view):
+    for _ in installing(rules, view):
         assert rules.routes["t"] is route
         written += [put(rules, cells[partition], step) for partition in (step, (step * STRIDE) % MANY, MANY - 1)]
         if step % 2:
@@ -80,7 +81,7 @@ def test_records_flow_between_the_steps(view: TopicView) -> None:
         step += 1
     assert step >= 3
     put(rules, cells[MANY - 1], step)
-    whole(rules.retiring(view))
+    whole(retiring(rules, view))
     installed = rules.routes["t"]
     assert [cell.partition for cell in installed.cells] == list(range(len(view.partitions)))
     assert all(cell is cells[cell.partition] for cell in installed.cells[:MANY])
@@ -103,10 +104,10 @@ def test_a_batch_that_is_opened_last_for_a_partition_that_is_no_more_is_not_lost
     """Whoever appends in the step before the new route is there still finds the old one."""
     rules, cells = with_topic(large(MANY))
     view = large(2, topic_id=OTHER_ID)
-    for _ in rules.installing(view):
+    for _ in installing(rules, view):
         pass
     batch = put(rules, cells[-1])
-    whole(rules.retiring(view))
+    whole(retiring(rules, view))
     assert rules.routes["t"].gone == [cells[-1]]
     assert sent(rules, 1) == [batch]
 
@@ -115,11 +116,11 @@ def test_those_without_batches_are_let_go_of() -> None:
     """Nothing but what waits keeps a partition that is no more."""
     rules, cells = with_topic(large(MANY))
     batch = put(rules, cells[7])
-    rules.install(large(1, topic_id=OTHER_ID))
+    install(rules, large(1, topic_id=OTHER_ID))
     assert rules.routes["t"].gone == [cells[7]]
     sent(rules, 1)
     answered(rules, batch)
-    rules.install(large(1, topic_id=OTHER_ID))
+    install(rules, large(1, topic_id=OTHER_ID))
     assert rules.routes["t"].gone == []
 
 
@@ -127,13 +128,13 @@ def test_one_partition_is_elected() -> None:
     """As a hint tells it: no other one is touched."""
     rules, cells = accumulator(1, 1, NOBODY)
     batches = [put(rules, cell) for cell in cells]
-    rules.elect(topic(2, 2, 2, epoch=1), 1)
+    elect(rules, topic(2, 2, 2, epoch=1), 1)
     assert [cell.leader for cell in cells] == [1, 2, NOBODY]
     assert rules.routes["t"].available == (0, 1)
-    rules.elect(topic(2, 2, 2, epoch=1), 2)
+    elect(rules, topic(2, 2, 2, epoch=1), 2)
     assert rules.routes["t"].available == (0, 1, 2)
     assert sent(rules, 2) == batches[1:]
-    rules.elect(topic(NOBODY, 2, 2, epoch=2), 0)
+    elect(rules, topic(NOBODY, 2, 2, epoch=2), 0)
     assert rules.routes["t"].available == (1, 2)
 
 
@@ -141,6 +142,6 @@ def test_one_partition_is_elected() -> None:
 def test_what_is_not_known_is_not_elected(name: str, partition: int) -> None:
     """Nobody produces there."""
     rules, cells = accumulator(1, 1)
-    rules.elect(topic(2, 2, 2, epoch=1, name=name), partition)
+    elect(rules, topic(2, 2, 2, epoch=1, name=name), partition)
     assert [cell.leader for cell in cells] == [1, 1]
     assert list(rules.routes) == ["t"]

@@ -9,6 +9,7 @@ from batches import accumulator, put, sent, split, topic
 
 from aioproducer.core.attempt import AGAIN, go_again, over
 from aioproducer.core.batch import Event, State
+from aioproducer.core.installing import install
 from aioproducer.core.outcome import Action, fate
 from aioproducer.core.sequence import LAST_EPOCH, NO_IDENTITY, WINDOW, Identity, Numbering, on_wire
 from aioproducer.errors import ConnectionLost, broker_error
@@ -144,7 +145,7 @@ def test_a_new_leader_gets_one_first() -> None:
     rules, (cell,) = idempotent()
     arrived(rules, cell, 2)
     more(rules, cell, 3)
-    rules.install(topic(2, epoch=1))
+    install(rules, topic(2, epoch=1))
     (first,) = sent(rules, 2)
     assert sent(rules, 2) == []
     told(rules, first)
@@ -561,10 +562,10 @@ def test_a_part_that_fails_renumbers_the_rest() -> None:
 def test_a_new_log_begins_a_new_epoch(ids: tuple[bytes, ...]) -> None:
     """Never an earlier number again: if the log is an old one after all, it would know it."""
     rules, (cell,) = idempotent()
-    rules.install(topic(1, topic_id=b"A" * 16))
+    install(rules, topic(1, topic_id=b"A" * 16))
     arrived(rules, cell)
     for epoch, topic_id in enumerate(ids, 1):
-        rules.install(topic(1, topic_id=topic_id))
+        install(rules, topic(1, topic_id=topic_id))
         more(rules, cell)
         (batch,) = fly(rules)
         assert numbers(batch) == [(epoch, 0)]
@@ -574,12 +575,12 @@ def test_a_new_log_begins_a_new_epoch(ids: tuple[bytes, ...]) -> None:
 def test_what_is_numbered_goes_on_in_a_new_log() -> None:
     """It takes any first number."""
     rules, (cell,) = idempotent()
-    rules.install(topic(1, topic_id=b"A" * 16))
+    install(rules, topic(1, topic_id=b"A" * 16))
     arrived(rules, cell)
     (batch,) = more(rules, cell)
     fly(rules)
     told(rules, batch, "UNKNOWN_TOPIC_ID")
-    rules.install(topic(1, topic_id=b"B" * 16))
+    install(rules, topic(1, topic_id=b"B" * 16))
     assert fly(rules) == [batch]
     assert numbers(batch) == [(0, 1)]
 
@@ -589,9 +590,9 @@ def test_a_new_log_in_the_last_epoch() -> None:
     asked: list[str] = []
     rules, (cell,) = idempotent(epoch=LAST_EPOCH)
     rules.on_identity_lost = lambda: asked.append("id")
-    rules.install(topic(1, topic_id=b"A" * 16))
+    install(rules, topic(1, topic_id=b"A" * 16))
     arrived(rules, cell)
-    rules.install(topic(1, topic_id=b"B" * 16))
+    install(rules, topic(1, topic_id=b"B" * 16))
     assert asked == ["id"]
 
 

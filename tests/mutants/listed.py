@@ -171,8 +171,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "drain-moves-a-partition-between-connections",
         "core/accumulator.py",
-        "if (cell.in_flight and cell.lane is not lane) or",
-        "if False or",
+        "return (cell.in_flight > 0 and cell.lane is not lane) or",
+        "return False or",
         ("tests/core/test_accumulator.py", "tests/core/test_accumulator_machine.py"),
     ),
     Mutant(
@@ -276,8 +276,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "refused-counts-as-unknown",
         "core/outcome.py",
-        "return Verdict(action, error.refresh, name in _AFTER_APPEND or (appended and name in _AFTER_APPEND_WITH_OFFSET))",
-        "return Verdict(action, error.refresh, True)",
+        "return Verdict(_action(error, records, named), error.refresh, uncertain)",
+        "return Verdict(_action(error, records, named), error.refresh, True)",
         ("tests/core/test_outcome.py",),
     ),
     Mutant(
@@ -290,8 +290,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "one-record-is-split-for-ever",
         "core/outcome.py",
-        "if records > 1 and name in TOO_LARGE:",
-        "if name in TOO_LARGE:",
+        "if records > 1 and error.name in TOO_LARGE:",
+        "if error.name in TOO_LARGE:",
         ("tests/core/test_outcome.py",),
     ),
     Mutant(
@@ -310,16 +310,16 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-topic-made-anew-has-two-ids-for-a-while",
-        "core/accumulator.py",
-        "route = Route(topic.name, before.topic_id)\n        gone",
-        "before.topic_id, route = NO_ID, Route(topic.name, before.topic_id)\n        gone",
+        "core/installing.py",
+        "route = Route(topic.name, before.topic_id)\n    gone",
+        "before.topic_id, route = NO_ID, Route(topic.name, before.topic_id)\n    gone",
         ("tests/core/test_installing.py",),
     ),
     Mutant(
         "partitions-that-are-no-more-stay-open",
-        "core/accumulator.py",
-        "            self.close(cell)\n            if cell.closed or cell.in_flight:\n                self._lead(",
-        "            if cell.closed or cell.in_flight:\n                self._lead(",
+        "core/installing.py",
+        "        accumulator.close(cell)\n        if cell.closed or cell.in_flight:\n            accumulator.lead(",
+        "        if cell.closed or cell.in_flight:\n            accumulator.lead(",
         ("tests/core/test_installing.py", "tests/core/test_accumulator.py"),
     ),
     Mutant(

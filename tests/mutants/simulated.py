@@ -147,8 +147,8 @@ SIMULATED: tuple[Simulated, ...] = (
     Simulated(
         "a-flush-forgets-the-parts-of-a-split",
         "engine/flush.py",
-        "            self._batches.update(parts)",
-        "            self._batches.update(parts[1:])",
+        "            self._batches.update(parts)\n",
+        "",
         profile="transactional",
     ),
     Simulated(

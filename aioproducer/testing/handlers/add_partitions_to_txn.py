@@ -48,13 +48,7 @@ def _answer(call: Call) -> None:
     if call.version > _OF_CLIENTS:
         call.connection.violate(f"AddPartitionsToTxn {call.version} is for brokers; clients ask up to {_OF_CLIENTS}")
         return
-    asked = list(_places(call.cluster, call.request))
-    codes = {place.target: call.code(place.target) or (0 if place.partition else _UNKNOWN) for place in asked}
-    if any(codes.values()):
-        codes = {target: code or _NOT_ATTEMPTED for target, code in codes.items()}
-    else:
-        code = told_fenced(_add(call, asked), since=_WITH_FENCED, version=call.version)
-        codes = dict.fromkeys(codes, code)
+    codes = _codes(call, list(_places(call.cluster, call.request)))
     topics = []
     for topic in call.request.topics:
         results = [
@@ -63,6 +57,14 @@ def _answer(call: Call) -> None:
         ]
         topics.append(message(f"{_MESSAGE}.topics", name=topic.name, partitions=results))
     call.reply(message(_MESSAGE, topics=topics))
+
+
+def _codes(call: Call, asked: list[Place]) -> dict[Target, int]:
+    """An error's number for each, or 0; they are added if none is refused before."""
+    codes = {place.target: call.code(place.target) or (0 if place.partition else _UNKNOWN) for place in asked}
+    if any(codes.values()):
+        return {target: code or _NOT_ATTEMPTED for target, code in codes.items()}
+    return dict.fromkeys(codes, told_fenced(_add(call, asked), since=_WITH_FENCED, version=call.version))
 
 
 def _add(call: Call, asked: list[Place]) -> int:

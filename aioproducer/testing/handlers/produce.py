@@ -62,8 +62,7 @@ def _targets(cluster: FakeCluster, request: Any) -> list[Target]:
 
 def _answer(call: Call) -> None:
     request = call.request
-    asked = [(topic.name, topic.topic_id, partition.index) for topic in request.topics for partition in topic.partitions]
-    if len(set(asked)) != len(asked):
+    if _names_twice(request):
         call.connection.violate("a Produce request names a partition twice")
         return
     refusal = _refusal(request)
@@ -80,6 +79,12 @@ def _answer(call: Call) -> None:
             call.reply(None)
         return
     call.reply(message(_MESSAGE, topics=topics, node_endpoints=places.endpoints(call.cluster, _MESSAGE, leaders)))
+
+
+def _names_twice(request: Any) -> bool:
+    """Whether a partition comes more than once."""
+    asked = [(topic.name, topic.topic_id, partition.index) for topic in request.topics for partition in topic.partitions]
+    return len(set(asked)) != len(asked)
 
 
 def _refusal(request: Any) -> BrokerError | None:
@@ -104,12 +109,22 @@ def _partition(call: Call, place: Place, asked: Any, refusal: BrokerError | None
         if refusal is not None:
             raise refusal
         if rule is None or rule.appends:
-            appended = _append(call, place, asked.records)
-            answer.base_offset, answer.log_append_time_ms = appended
-            answer.log_start_offset = place.partition.log.start_offset if place.partition else -1
+            _take(answer, call, place, asked.records)
     except BrokerError as error:
         answer.error_code = error.code
         answer.error_message = error.message
+    _follow(answer, call, place, rule)
+    return answer
+
+
+def _take(answer: Any, call: Call, place: Place, records: Any) -> None:
+    """Append, and answer where that is."""
+    answer.base_offset, answer.log_append_time_ms = _append(call, place, records)
+    answer.log_start_offset = place.partition.log.start_offset if place.partition else -1
+
+
+def _follow(answer: Any, call: Call, place: Place, rule: Rule | None) -> None:
+    """What comes of it: a test's own answer, replicas that have it too, another leader's name."""
     if rule is not None and not answer.error_code:
         _script(answer, rule, place)
     if not answer.error_code and call.request.acks == _ALL and place.partition is not None:
@@ -117,7 +132,6 @@ def _partition(call: Call, place: Place, asked: Any, refusal: BrokerError | None
         call.when_answered(partial(log.replicate, log.end_offset))
     if answer.error_code == _NOT_LEADER and rule is None:  # versions below 10 have no field for it
         places.name_leader(answer, place.partition)
-    return answer
 
 
 def _script(answer: Any, rule: Rule, place: Place) -> None:
