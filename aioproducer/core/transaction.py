@@ -30,6 +30,7 @@ __all__ = ["Transaction"]
 
 _ADDING: Final = (State.IN_TRANSACTION, State.COMMITTING)
 _ENDING: Final = (State.COMMITTING, State.ABORTING)
+_BEGINS: Final = (Rpc.ADD_PARTITIONS, Rpc.ADD_OFFSETS, Rpc.COMMIT_OFFSETS)  # while its answer is to come, nobody knows whether it is begun
 _FIRST_RENEWABLE: Final = 3  # InitProducerId's version that renews an epoch without taking it from a newer producer (KIP-360)
 
 
@@ -75,6 +76,7 @@ class Transaction:
         self._can_renew = False
         self._is_unsure = False  # the answer to a commit was lost
         self._is_begun = False  # the coordinator knows of it, so that it must be told the end
+        self._is_beginning = False  # it may know of it: an answer will tell
         self._needs_renewal = False
 
     # The application
@@ -172,6 +174,7 @@ class Transaction:
         """It goes out now, whatever becomes of it."""
         self.is_told |= request.rpc is Rpc.COMMIT
         self._is_begun |= request.rpc is Rpc.COMMIT_OFFSETS
+        self._is_beginning = request.rpc in _BEGINS
 
     # Answers
 
@@ -191,6 +194,7 @@ class Transaction:
 
     def done(self, request: Request, identity: Identity = NO_IDENTITY) -> None:
         """It was answered without an error. `identity`: for the next transaction, in version 2."""
+        self._is_beginning = False
         if request.rpc is Rpc.ADD_PARTITIONS:
             self._is_begun = True
             self.partitions.update(request.partitions)
@@ -216,6 +220,12 @@ class Transaction:
         Returns:
             QUICK, RETRY, LOOKUP: how to go on with what is due then, which may be less; else the state has changed.
         """
+        self._is_beginning = False
+        course = self._refused(request, errors, now)
+        self._settle()
+        return course
+
+    def _refused(self, request: Request, errors: Mapping[str, BrokerError], now: float) -> Course:
         course, error, places = gravest(request.rpc, errors)
         if course is Course.LOOKUP:
             self.forget(request.at)
@@ -233,7 +243,7 @@ class Transaction:
         return course
 
     def _course_now(self, course: Course) -> Course:
-        """What an error means in this state, which nothing can be tried again from."""
+        """What an error that is not tried again means in this state."""
         if course is Course.RENEW:
             course = Course.ABORTABLE if self._can_renew else Course.FATAL
         if self.state is State.INITIALIZING and course < Course.FATAL:
@@ -251,6 +261,8 @@ class Transaction:
         if request.rpc not in (Rpc.FIND_COORDINATOR, Rpc.INIT):
             self._needs_renewal |= self._can_renew
             self._is_begun |= not self._can_renew
+        self._is_beginning = False
+        self._settle()
 
     # States
 
@@ -275,7 +287,7 @@ class Transaction:
 
     def _settle(self) -> None:
         """An ending transaction of which the coordinator knows nothing has ended (TXN-07)."""
-        if self.state in _ENDING and self.is_flushed and not self._is_begun and not self.pending and not self._offsets:
+        if self.state in _ENDING and self.is_flushed and not (self._is_begun or self._is_beginning or self.pending or self._offsets):
             self._finish()
 
     def _finish(self) -> None:

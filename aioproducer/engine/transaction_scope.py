@@ -37,7 +37,9 @@ class TransactionScope:
         self._number = self._transactor.transaction.number
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if not self._is_open():  # the body ended it itself
+        if not self._is_open():  # the body ended it itself, or `stop` did
+            if error is None:
+                self._transactor.check_running()
             return
         if error is not None:
             await self._transactor.give_up(self._timeout, takes_back=True)

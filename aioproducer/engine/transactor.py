@@ -108,7 +108,7 @@ class Transactor:
         self._changed = asyncio.Event()
         self._end: Callable[[], Exception] | None = None
         self._flushing: Operation | None = None
-        self._moved_to = self.transaction.state
+        self._moved_to = (self.transaction.number, self.transaction.state)
         parts.accumulator.on_open = self._on_open
         parts.sender.ends.on_failure = self._on_failure
         parts.parking.on_given_up = self.on_refused
@@ -176,6 +176,11 @@ class Transactor:
             with anyio.move_on_after(timeout, shield=True):
                 while not operation.is_over and self._end is None:
                     await self._changed.wait()
+
+    def check_running(self) -> None:
+        """Raise if the producer has ended: what was open then is aborted."""
+        if self._end is not None:
+            raise self._end()
 
     def check_send(self) -> None:
         """Raise unless records may be sent: the transaction's error, if it has one."""
@@ -272,8 +277,8 @@ class Transactor:
         parts.sender.newest_produce = _NEWEST_PRODUCE[transaction.version]
         if transaction.identity != parts.accumulator.granted and transaction.identity.producer_id >= 0:
             parts.sender.identify(transaction.identity)
-        if state is not self._moved_to:
-            self._moved_to = state
+        if (transaction.number, state) != self._moved_to:
+            self._moved_to = (transaction.number, state)
             if state in _GIVEN_UP:
                 self._drop()
         for cell in [cell for cell, partition in self._held.items() if partition not in transaction.pending]:
@@ -302,6 +307,8 @@ class Transactor:
         is_sent = False
         try:
             node = await self._reach(request)
+            if self.transaction.due() != request:  # another thing is due by now, as when a commit was taken back
+                return 0.0
             self.transaction.sent(request)
             is_sent = True
             told, version = await self._call(node, request)

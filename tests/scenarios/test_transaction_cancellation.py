@@ -10,7 +10,7 @@ import pytest
 from scenarios.test_transactions import VERSIONS, cluster_of, committed, transactional
 from scenarios.whole import jumping, turns
 
-from aioproducer import Producer, TransactionAbortable, TransactionError, TransactionMisuse, TransactionTimeout
+from aioproducer import Producer, ProducerClosed, TransactionAbortable, TransactionError, TransactionMisuse, TransactionTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -262,3 +262,55 @@ async def test_two_tasks_and_one_transaction(version: int) -> None:
         errors = await asyncio.gather(*(producer.commit_transaction() for _ in range(3)), return_exceptions=True)
         assert all(isinstance(error, TransactionError) for error in errors)
         assert len(set(map(id, errors))) == 3
+
+
+class _Gate:
+    """A dialer behind a gate."""
+
+    def __init__(self, dialer: Any) -> None:
+        self._dialer = dialer
+        self.is_open = asyncio.Event()
+        self.is_open.set()
+
+    async def dial(self, host: str, port: int, receiver: Any) -> Any:
+        await self.is_open.wait()
+        return await self._dialer.dial(host, port, receiver)
+
+
+@VERSIONS
+@jumping
+async def test_a_commit_that_was_taken_back_while_its_coordinator_was_dialled_is_not_sent(version: int) -> None:
+    """It was due and not written: what is due then is the abort."""
+    async with cluster_of(version) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        gate = _Gate(cluster.network)
+        async with Producer(**{**cluster.client_options, "dialer": gate}, transactional_id="tx") as producer:
+            await producer.begin_transaction()
+            await producer.send_and_wait("orders", b"v", partition=0)
+            gate.is_open.clear()
+            cluster.disconnect_all()
+            await asyncio.sleep(0.01)
+            commit = asyncio.create_task(producer.commit_transaction())
+            await asyncio.sleep(0.5)
+            commit.cancel()
+            await asyncio.wait([commit])
+            abort = asyncio.create_task(producer.abort_transaction())
+            await asyncio.sleep(0.5)
+            gate.is_open.set()
+            await abort
+            assert committed(cluster) == []
+            async with producer.transaction():
+                await producer.send("orders", b"w", partition=0)
+        assert committed(cluster) == [b"w"]
+
+
+@VERSIONS
+@jumping
+async def test_a_scope_whose_producer_was_stopped_does_not_end_in_silence(version: int) -> None:
+    """`stop` aborted its transaction: who leaves the body must not believe that it is committed."""
+    async with transactional(version) as (cluster, producer):
+        with pytest.raises(ProducerClosed):
+            async with producer.transaction():
+                await producer.send_and_wait("orders", b"v", partition=0)
+                await producer.stop()
+        assert committed(cluster) == []
