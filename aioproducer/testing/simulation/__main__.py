@@ -1,0 +1,132 @@
+"""Simulates seeds, and says what is wrong with which.
+
+    python -m aioproducer.testing.simulation --seeds 1-1000 --jobs 2
+    python -m aioproducer.testing.simulation --seed 42              # one, with its history
+
+Exit status 1 if anything is wrong with any of them; then each is printed with the one command that replays it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.testing.simulation.campaign import Tally, run_seeds
+from aioproducer.testing.simulation.plan import ALL_FAULTS, PROFILES
+from aioproducer.testing.simulation.run import simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["main"]
+
+_WIDTH: Final = 30  # characters of the bar
+_SHOWN: Final = 3  # violations of one seed
+_SEEDS_SHOWN: Final = 1000
+_EVERY: Final = 10.0  # seconds between two lines where there is no terminal
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The status to end with."""
+    parser = _parser()
+    asked = parser.parse_args(arguments)
+    try:
+        return _one(asked) if asked.seed is not None else _many(asked)
+    except ValueError as error:
+        parser.error(str(error))
+    except KeyboardInterrupt:
+        return 130
+
+
+def _one(asked: argparse.Namespace) -> int:
+    report = simulate(asked.seed, profile=asked.profile, faults=asked.faults)
+    _write(*report.plan, *report.trace, f"faults: {dict(report.fired)}", f"digest: {report.digest}")
+    _write(*(f"WRONG: {violation}" for violation in report.violations))
+    _write(f"{len(report.violations)} violations. {report.command}")
+    return 1 if report.violations else 0
+
+
+def _many(asked: argparse.Namespace) -> int:
+    bar = _Bar(len(asked.seeds))
+    tally = run_seeds(asked.seeds, profile=asked.profile, faults=asked.faults, jobs=asked.jobs, on_progress=bar.show, most=asked.most)
+    bar.end()
+    for failing in tally.failing[:_SEEDS_SHOWN]:
+        _write(f"seed {failing.seed}: {failing.command}", *(f"    {violation}" for violation in failing.violations[:_SHOWN]))
+    _write("", *_table(tally), "")
+    _write(
+        f"{tally.seeds:,} seeds, {len(tally.failing)} with violations; {tally.records:,} records, {tally.acknowledged:,} acknowledged, "
+        f"{tally.failed:,} failed; {tally.simulated / 3600:,.1f} hours simulated",
+        *([f"transactions: {', '.join(f'{count:,} {fate}' for fate, count in sorted(tally.fates.items()))}"] if tally.fates else []),
+        f"{tally.seeds / max(bar.seconds, 1e-9):,.0f} seeds/s, {tally.seeds / max(tally.cpu, 1e-9):,.0f} a second of processor time",
+    )
+    return 1 if tally.failing else 0
+
+
+def _table(tally: Tally) -> list[str]:
+    """The share of runs in which each class of fault happened."""
+    profiles = [profile for profile in PROFILES if tally.runs[profile]]
+    lines = [f"{'runs in which it happened':26}" + "".join(f"{profile:>15}" for profile in profiles)]
+    for kind, shares in tally.shares():
+        cells = (f"{shares[profile]:.1%}" if profile in shares else "-" for profile in profiles)
+        lines.append(f"{kind:26}" + "".join(f"{cell:>15}" for cell in cells))
+    return lines
+
+
+class _Bar:
+    """How far it is: a bar on a terminal, else a line now and then."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._began = time.monotonic()
+        self._told_at = self._began
+        self._is_terminal = sys.stderr.isatty()
+        self.seconds = 0.0
+
+    def show(self, tally: Tally) -> None:
+        """So many are done."""
+        now = time.monotonic()
+        self.seconds = now - self._began
+        if not self._is_terminal and now - self._told_at < _EVERY:
+            return
+        self._told_at = now
+        done = tally.seeds / self._total
+        bar = "#" * int(done * _WIDTH)
+        left = self.seconds / done - self.seconds
+        text = f"[{bar:.<{_WIDTH}}] {tally.seeds:,} of {self._total:,} seeds, {tally.seeds / self.seconds:,.0f}/s, {left:,.0f} s left, {len(tally.failing)} with violations"
+        sys.stderr.write(f"\r{text} " if self._is_terminal else f"{text}\n")
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self._is_terminal:
+            sys.stderr.write("\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m aioproducer.testing.simulation", description=(__doc__ or "").split("\n", 1)[0])
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--seeds", type=_range, default=range(1, 1001), metavar="A-B", help="these (default: 1-1000)")
+    which.add_argument("--seed", type=int, metavar="N", help="this one, with its history")
+    parser.add_argument("--profile", choices=PROFILES, help="the kind of producer (default: drawn for each seed)")
+    parser.add_argument("--faults", type=lambda text: text.split(","), metavar="A,B", help=f"only these: {', '.join(ALL_FAULTS)}")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: %(default)s)")
+    parser.add_argument("--most", type=int, metavar="N", help="end after so many seeds with violations")
+    return parser
+
+
+def _range(text: str) -> range:
+    first, _, last = text.partition("-")
+    try:
+        return range(int(first), int(last or first) + 1)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no range of seeds: 1-1000") from None
+
+
+def _write(*lines: str) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

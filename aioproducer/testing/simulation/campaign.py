@@ -1,0 +1,142 @@
+"""Many seeds over several processes, and what they came to in numbers. Knows nothing of what a seed does."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections import Counter
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aioproducer.testing.simulation.plan import PROFILES, kinds_of
+from aioproducer.testing.simulation.run import Report, simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+__all__ = ["Failing", "Tally", "run_seeds"]
+
+_CHUNK: Final = 50  # seeds that a process takes at once
+
+
+class Failing(NamedTuple):
+    """A seed that something is wrong with: what, and what replays it."""
+
+    seed: int
+    command: str
+    violations: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What some seeds came to.
+
+    Attributes:
+        fates: of transactions.
+        runs: of each profile.
+        runs_with: runs in which each class of fault happened, by profile and class.
+        cpu: seconds of processor time.
+    """
+
+    seeds: int = 0
+    records: int = 0
+    acknowledged: int = 0
+    failed: int = 0
+    simulated: float = 0.0
+    cpu: float = 0.0
+    fates: Counter[str] = field(default_factory=Counter)
+    runs: Counter[str] = field(default_factory=Counter)
+    runs_with: Counter[tuple[str, str]] = field(default_factory=Counter)
+    failing: list[Failing] = field(default_factory=list)
+
+    def take(self, report: Report) -> None:
+        """One more run."""
+        self.seeds += 1
+        self.records += report.records
+        self.acknowledged += report.acknowledged
+        self.failed += report.failed
+        self.simulated += report.seconds
+        self.fates.update(report.fates)
+        self.runs[report.profile] += 1
+        self.runs_with.update((report.profile, kind) for kind, times in report.fired.items() if times)
+        if report.violations:
+            self.failing.append(Failing(report.seed, report.command, tuple(report.violations)))
+
+    def add(self, other: Tally) -> None:
+        """Those of another process."""
+        for name in ("seeds", "records", "acknowledged", "failed", "simulated", "cpu"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.fates.update(other.fates)
+        self.runs.update(other.runs)
+        self.runs_with.update(other.runs_with)
+        self.failing += other.failing
+
+    def shares(self) -> Iterator[tuple[str, dict[str, float]]]:
+        """Each class of fault, and by profile the share of those runs in which it happened that may have it."""
+        for kind in sorted({kind for _, kind in self.runs_with} | {kind for profile in self.runs for kind in kinds_of(profile)}):
+            yield (
+                kind,
+                {
+                    profile: self.runs_with[profile, kind] / self.runs[profile]
+                    for profile in PROFILES
+                    if self.runs[profile] and (kind in kinds_of(profile) or self.runs_with[profile, kind])
+                },
+            )
+
+
+def run_seeds(
+    seeds: range,
+    *,
+    profile: str | None = None,
+    faults: Collection[str] | None = None,
+    jobs: int = 1,
+    on_progress: Callable[[Tally], object] = lambda _tally: None,
+    most: int | None = None,
+) -> Tally:
+    """Run them all, or until `most` have failed.
+
+    Args:
+        seeds: which.
+        profile: as of `simulate`.
+        faults: likewise.
+        jobs: processes; 1: this one alone.
+        on_progress: called now and then with the tally so far.
+        most: failing seeds after which it ends.
+    """
+    tally = Tally()
+    chunks = (seeds[at : at + _CHUNK] for at in range(0, len(seeds), _CHUNK))
+    for part in _here(chunks, profile, faults) if jobs == 1 else _elsewhere(chunks, profile, faults, jobs):
+        tally.add(part)
+        on_progress(tally)
+        if most is not None and len(tally.failing) >= most:
+            break
+    tally.failing.sort()
+    return tally
+
+
+def _here(chunks: Iterator[range], profile: str | None, faults: Collection[str] | None) -> Iterator[Tally]:
+    return (_run(chunk, profile, faults) for chunk in chunks)
+
+
+def _elsewhere(chunks: Iterator[range], profile: str | None, faults: Collection[str] | None, jobs: int) -> Iterator[Tally]:
+    """Not forked: each process begins as a new one does, and shares nothing."""
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        pending = {pool.submit(_run, chunk, profile, faults) for chunk in islice(chunks, 2 * jobs)}
+        try:
+            while pending:
+                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                for future in done:
+                    pending |= {pool.submit(_run, chunk, profile, faults) for chunk in islice(chunks, 1)}
+                    yield future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _run(seeds: range, profile: str | None, faults: Collection[str] | None) -> Tally:
+    tally, began = Tally(), time.process_time()
+    for seed in seeds:
+        tally.take(simulate(seed, profile=profile, faults=faults))
+    tally.cpu = time.process_time() - began
+    return tally

@@ -1,0 +1,186 @@
+"""Judges a history against the logs, in the manner of Jepsen's Kafka test. Pure: a history and logs in, what is wrong with them out.
+
+What is looked for: lost, misplaced, duplicated, reordered, written though certainly not, never ended, ended twice; of transactions:
+aborted yet visible, torn, undecided. Only what the settings promise is judged (`Promise`). Knows no producer and no loop.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aioproducer.records.control import ControlType, control_record
+from aioproducer.testing.simulation.history import Fate, number_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from aioproducer.records.reader import RecordBatch
+    from aioproducer.testing.simulation.history import History, Sent, Transaction
+
+__all__ = ["Logged", "Promise", "check", "read_log"]
+
+_PARTITION: Final = "{0[0]}-{0[1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What the settings of a run promise.
+
+    Attributes:
+        keeps: acknowledged records are in the log.
+        is_once: no record is there twice.
+        is_ordered: all that is in a partition's log is in call order.
+        is_ordered_when_acknowledged: the acknowledged records are, by their first place in the log.
+        lifetime: seconds within which each delivery ends.
+    """
+
+    keeps: bool
+    is_once: bool
+    is_ordered: bool
+    is_ordered_when_acknowledged: bool
+    lifetime: float
+
+
+class Logged(NamedTuple):
+    """A record in a log. `is_visible`: a consumer with read_committed sees it; `is_open`: its transaction has not ended."""
+
+    offset: int
+    number: int | None
+    is_visible: bool = True
+    is_open: bool = False
+
+
+def read_log(batches: Iterable[RecordBatch]) -> list[Logged]:
+    """The records of a partition, and which of them a consumer with read_committed sees."""
+    logged: list[Logged] = []
+    ongoing: dict[int, list[int]] = {}
+    for batch in batches:
+        if batch.is_control:
+            is_commit = control_record(batch.records()[0]).type == ControlType.COMMIT
+            for place in ongoing.pop(batch.producer_id, ()):
+                logged[place] = logged[place]._replace(is_visible=is_commit, is_open=False)
+            continue
+        for record in batch.check():
+            if batch.is_transactional:
+                ongoing.setdefault(batch.producer_id, []).append(len(logged))
+            is_open = batch.is_transactional
+            logged.append(Logged(record.offset, number_of(record.value), not is_open, is_open))
+    return logged
+
+
+def check(history: History, logs: Mapping[tuple[str, int], Sequence[Logged]], promise: Promise, committed: int | None = None) -> list[str]:
+    """What is wrong, a sentence each; empty: nothing. `committed`: the offset of the transactions' group."""
+    return [
+        *history.overdue,
+        *_ends(history.sent, promise),
+        *_lost(history.sent, logs, promise),
+        *_written(history.sent, logs, promise),
+        *_order(history.sent, logs, promise),
+        *_transactions(history.transactions, logs),
+        *_offsets(history.transactions, committed),
+    ]
+
+
+def _ends(sent: Iterable[Sent], promise: Promise) -> Iterator[str]:
+    for each in sent:
+        if each.queued_at is None:
+            if not each.refused:
+                yield f"never ended: the send of {each} neither returned nor raised"
+            continue
+        if not each.ends:
+            yield f"never ended: {each} was queued, and its delivery has not ended"
+        elif len(each.ends) > 1:
+            yield f"ended twice: {each}: {each.ends}"
+        elif each.ends[0].at - each.queued_at > promise.lifetime:
+            yield f"too late: {each} ended {each.ends[0].at - each.queued_at:.3f} s after it was queued, beyond {promise.lifetime:.3f} s"
+
+
+def _lost(sent: Iterable[Sent], logs: Mapping[tuple[str, int], Sequence[Logged]], promise: Promise) -> Iterator[str]:
+    places = {key: {logged.offset: logged.number for logged in log} for key, log in logs.items()}
+    present: dict[tuple[str, int], set[int | None]] = {key: {logged.number for logged in log} for key, log in logs.items()}
+    for each in sent:
+        if not each.is_acknowledged:
+            continue
+        end = each.ends[0]
+        where = each.topic, end.partition
+        if each.partition is not None and each.partition != end.partition:
+            yield f"misplaced: {each} was acknowledged in partition {end.partition}"
+        if not promise.keeps:
+            continue
+        if each.number not in present.get(where, ()):
+            yield f"lost: {each} was acknowledged at offset {end.offset} of {_PARTITION.format(where)}, and is not in its log"
+        elif end.offset >= 0 and places[where].get(end.offset) != each.number:
+            there = places[where].get(end.offset)
+            yield f"misplaced: {each} was acknowledged at offset {end.offset} of {_PARTITION.format(where)}, where record {there} is"
+
+
+def _written(sent: Sequence[Sent], logs: Mapping[tuple[str, int], Sequence[Logged]], promise: Promise) -> Iterator[str]:
+    times: Counter[int] = Counter()
+    for where, log in logs.items():
+        for logged in log:
+            number = logged.number
+            if number is None or number >= len(sent):
+                yield f"foreign: offset {logged.offset} of {_PARTITION.format(where)} is no record of this run"
+                continue
+            times[number] += 1
+            each = sent[number]
+            if each.topic != where[0] or each.partition not in {None, where[1]}:
+                yield f"misplaced: {each} is in {_PARTITION.format(where)}"
+            if each.refused and not each.is_doubtful:
+                yield f"written though refused: {each} was not queued ({each.refused}), and is in {_PARTITION.format(where)}"
+            elif each.ends and each.ends[0].persisted == "no":
+                yield f"written though certainly not: {each} failed with persisted=no, and is at {logged.offset} of {_PARTITION.format(where)}"
+    if promise.is_once:
+        for number, count in times.items():
+            if count > 1:
+                yield f"duplicated: {sent[number]} is in the log {count} times"
+
+
+def _order(sent: Sequence[Sent], logs: Mapping[tuple[str, int], Sequence[Logged]], promise: Promise) -> Iterator[str]:
+    if not promise.is_ordered and not promise.is_ordered_when_acknowledged:
+        return
+    for where, log in logs.items():
+        seen: set[int] = set()
+        latest = -1
+        newest: Sent | None = None
+        for logged in log:
+            number = logged.number
+            if number is None or number >= len(sent) or number in seen:
+                continue
+            each = sent[number]
+            if not promise.is_ordered and not each.is_acknowledged:
+                continue
+            seen.add(number)
+            if each.last < latest:
+                yield f"reordered: {each} was sent before {newest}, and is behind it in {_PARTITION.format(where)}, at {logged.offset}"
+            if each.first > latest:
+                latest, newest = each.first, each
+
+
+def _offsets(transactions: Sequence[Transaction], committed: int | None) -> Iterator[str]:
+    """The offset that the group has is that of the last transaction that was committed, or of one of unknown fate behind it."""
+    expected = max((each.number for each in transactions if each.fate is Fate.COMMITTED and each.has_offset), default=None)
+    after = -1 if expected is None else expected
+    may_be = {each.number for each in transactions if each.offset is not None and each.fate in {Fate.COMMITTED, Fate.UNKNOWN}}
+    if committed != expected and (committed not in may_be or committed < after):
+        yield f"offsets: the group has {committed}, and the last transaction that committed one has {expected}"
+
+
+def _transactions(transactions: Iterable[Transaction], logs: Mapping[tuple[str, int], Sequence[Logged]]) -> Iterator[str]:
+    visible = {logged.number for log in logs.values() for logged in log if logged.is_visible}
+    for where, log in logs.items():
+        left = [logged.offset for logged in log if logged.is_open]
+        if left:
+            yield f"undecided: offsets {left} of {_PARTITION.format(where)} belong to a transaction that never ended"
+    for transaction in transactions:
+        seen = [each for each in transaction.records if each.number in visible]
+        if transaction.fate is Fate.ABORTED and seen:
+            yield f"aborted yet visible: {seen[0]} of transaction {transaction.number}"
+        queued = [each for each in transaction.records if each.queued_at is not None and not each.is_doubtful]
+        missing = [each for each in queued if each.number not in visible]
+        if transaction.fate is Fate.COMMITTED and missing:
+            yield f"torn: transaction {transaction.number} was committed, and {missing[0]} is not visible"
+        elif transaction.fate is not Fate.COMMITTED and seen and missing:
+            yield f"torn: of transaction {transaction.number}, {seen[0]} is visible and {missing[0]} is not"

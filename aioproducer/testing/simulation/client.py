@@ -1,0 +1,222 @@
+"""A producer whose every call is written down: what the drawn workload uses, and what a workload of your own is given.
+
+Its records have values of their own (a number and padding), by which the checker knows them again in the log. Knows no fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from aioproducer.errors import DeliveryError, KafkaError, Persisted
+from aioproducer.model import Record
+from aioproducer.testing.simulation.history import End, Fate, History, Sent, Transaction, value_of
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Awaitable, Callable, Sequence
+
+__all__ = ["Client"]
+
+
+class Client:
+    """Sends through a producer, and remembers.
+
+    Args:
+        make: makes the producer that is judged, and another one when that can do no more.
+        rng: what a workload draws its choices from.
+
+    Attributes:
+        limits: seconds that a call of `send`, `flush` and `stop` may take.
+        jumped: how many seconds the process has slept so far: these do not count.
+        transaction: the one that is open.
+        cancelled: how many calls were, by kind.
+        is_stopping: whether no new producer may be made.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        history: History,
+        rng: random.Random,
+        limits: dict[str, float],
+        jumped: Callable[[], float],
+    ) -> None:
+        self.producer = make()
+        self.history = history
+        self.rng = rng
+        self.limits = limits
+        self.transaction: Transaction | None = None
+        self.cancelled: Counter[str] = Counter()
+        self.is_stopping = False
+        self.on_end: Callable[[Any], None] = lambda _producer: None
+        self._make = make
+        self._jumped = jumped
+        self._loop = asyncio.get_running_loop()
+
+    # --- records
+
+    async def send(self, topic: str, *, size: int = 0, key: bytes | None = None, partition: int | None = None) -> Any:
+        """`Producer.send` of a value that long (and 6 bytes); the delivery. Raises and is cancelled as it."""
+        sent = self._called(topic, partition)
+        try:
+            delivery = await self._bounded("send", self.producer.send(topic, value_of(sent.number, size), key, partition=partition))
+        except BaseException as error:
+            self._refused(sent, error)
+            raise
+        self._queued(sent, delivery)
+        return delivery
+
+    def send_nowait(self, topic: str, *, size: int = 0, key: bytes | None = None, partition: int | None = None) -> Any:
+        """`Producer.send_nowait`, likewise."""
+        sent = self._called(topic, partition)
+        try:
+            delivery = self.producer.send_nowait(topic, value_of(sent.number, size), key, partition=partition)
+        except KafkaError as error:
+            self._refused(sent, error)
+            raise
+        self._queued(sent, delivery)
+        return delivery
+
+    async def send_many(self, topic: str, count: int, *, size: int = 0, partition: int | None = None) -> Any:
+        """`Producer.send_many` of so many records, likewise."""
+        many = [self._called(topic, partition) for _ in range(count)]
+        records = [Record(value_of(sent.number, size), partition=partition) for sent in many]
+        deliveries: Sequence[Any] = ()
+        try:
+            deliveries = await self.producer.send_many(topic, records)
+        except BaseException as error:
+            deliveries = getattr(error, "queued", ())  # `Deliveries.of`
+            for sent in many[len(deliveries) :]:
+                self._refused(sent, error)
+            raise
+        finally:
+            for sent, delivery in zip(many, deliveries, strict=False):
+                self._queued(sent, delivery)
+                sent.last = self.history.calls
+        return deliveries
+
+    async def send_and_wait(self, topic: str, *, size: int = 0, key: bytes | None = None, partition: int | None = None) -> Any:
+        """`send`, and its acknowledgement."""
+        return await (await self.send(topic, size=size, key=key, partition=partition))
+
+    # --- the others
+
+    async def flush(self, timeout: float | None = None) -> Any:
+        """`Producer.flush`."""
+        self.history.tell("flush", f"within {timeout} s")
+        summary = await self._bounded("flush", self.producer.flush(timeout))
+        self.history.tell("flush", f"{summary}")
+        return summary
+
+    async def stop(self) -> None:
+        """`Producer.stop`."""
+        self.history.tell("stop", "called")
+        await self._bounded("stop", self.producer.stop())
+        self.history.tell("stop", "returned")
+
+    # --- transactions
+
+    async def begin(self) -> None:
+        """`Producer.begin_transaction`."""
+        await self.producer.begin_transaction()
+        self.opened()
+
+    async def commit(self) -> None:
+        """`Producer.commit_transaction`."""
+        self.told("commit")
+        await self._bounded("end", self.producer.commit_transaction())
+
+    async def abort(self) -> None:
+        """`Producer.abort_transaction`."""
+        self.told("abort")
+        await self._bounded("end", self.producer.abort_transaction())
+
+    async def send_offset(self, topic: str, group: str) -> None:
+        """`Producer.send_offsets_to_transaction`, of the transaction's own number."""
+        assert self.transaction is not None
+        self.transaction.offset = self.transaction.number
+        await self.producer.send_offsets_to_transaction({(topic, 0): self.transaction.number}, group)
+        self.transaction.has_offset = True
+
+    def opened(self) -> Transaction:
+        """A transaction is open: what is sent from now on is of it."""
+        self.transaction = Transaction(len(self.history.transactions))
+        self.history.transactions.append(self.transaction)
+        self.told("open")
+        return self.transaction
+
+    def closed(self, fate: Fate) -> None:
+        """It has ended, as far as its user knows."""
+        assert self.transaction is not None
+        self.transaction.fate = fate
+        self.told(f"is {fate}")
+        self.transaction = None
+
+    def told(self, what: str) -> None:
+        """One line for the call, or the transaction, at hand."""
+        who = "call" if self.transaction is None else f"transaction {self.transaction.number}"
+        self.history.tell(who, what)
+
+    async def renew(self) -> bool:
+        """Stop the producer, which can do no more, and start another one; False: no more."""
+        if self.is_stopping:
+            return False
+        await self.stop()
+        self.on_end(self.producer)
+        if self.is_stopping:  # by now
+            return False
+        self.producer = self._make()
+        self.history.tell("start", "another producer")
+        await self.producer.start(wait=False)
+        if self.is_stopping:
+            await self.stop()
+        return not self.is_stopping
+
+    # --- what is written down
+
+    def _called(self, topic: str, partition: int | None) -> Sent:
+        history = self.history
+        call = history.next_call()
+        sent = Sent(len(history.sent), topic, partition, call, call, self._loop.time(), transaction=self.transaction)
+        history.sent.append(sent)
+        if self.transaction is not None:
+            self.transaction.records.append(sent)
+        return sent
+
+    def _refused(self, sent: Sent, error: BaseException) -> None:
+        sent.refused = type(error).__name__
+        self.history.tell("send", f"{sent}: not queued: {sent.refused}: {error}")
+
+    def _queued(self, sent: Sent, delivery: Any) -> None:
+        sent.queued_at = self._loop.time()
+        self.history.tell("send", f"{sent}: queued")
+        delivery.add_done_callback(lambda ended: self._ended(sent, ended))
+
+    def _ended(self, sent: Sent, delivery: Any) -> None:
+        end = self._end_of(sent, delivery)
+        sent.ends.append(end)
+        told = f"ok, {sent.topic}-{end.partition} at {end.offset}" if not end.error else f"{end.error} (persisted={end.persisted})"
+        self.history.tell("delivery", f"{sent}: {told}")
+
+    def _end_of(self, sent: Sent, delivery: Any) -> End:
+        now = self._loop.time()
+        if delivery.cancelled():
+            sent.is_doubtful = True
+            return End(now, -1, -1, "cancelled", Persisted.MAYBE)
+        error = delivery.exception()
+        if error is None:
+            metadata = delivery.result()
+            return End(now, metadata.partition, metadata.offset)
+        persisted = error.persisted if isinstance(error, DeliveryError) else Persisted.MAYBE
+        return End(now, getattr(error, "partition", -1), -1, f"{type(error).__name__}: {error}", persisted)
+
+    async def _bounded(self, what: str, call: Awaitable[Any]) -> Any:
+        began = self._loop.time() - self._jumped()
+        try:
+            return await call
+        finally:
+            took = self._loop.time() - self._jumped() - began
+            if took > self.limits[what]:
+                self.history.overdue.append(f"{what} took {took:.3f} s, and may take {self.limits[what]:.3f} s")

@@ -1,0 +1,216 @@
+"""What a seed stands for, drawn before anything runs: cluster, producer, workload, weather, faults. Knows nothing of how they are done.
+
+Numbers are small where that makes things meet: batches of a few records, memory for a few batches, time-outs about as long as faults.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.testing.simulation.faults import FAULTS, Fault
+from aioproducer.testing.simulation.network import Weather
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+__all__ = ["ALL_FAULTS", "PROFILES", "Plan", "Workload", "draw", "kinds_of"]
+
+PROFILES: Final = ("plain", "idempotent", "transactional")
+_SHARES: Final = (25, 45, 30)
+_NETWORK: Final = ("refused", "cut", "pause", "silence", "latency")
+_CLIENT: Final = ("cancel", "stop", "short_memory", "short_timeout", "oversize")
+ALL_FAULTS: Final = (*_NETWORK, *_CLIENT, *FAULTS)
+"""The names of all faults that a seed may have."""
+
+
+def kinds_of(profile: str) -> frozenset[str]:
+    """The classes of faults that come at a time in a profile."""
+    return frozenset(kind for kind, fault in FAULTS.items() if profile in fault.profiles)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What the client does. What is not said is drawn.
+
+    Attributes:
+        topics: partitions by topic.
+        tasks: that send at the same time.
+        records: of all tasks, about.
+        sizes: bytes of a record's padding, one of these.
+        pause: seconds between a task's calls, at most.
+        cancelled: probability that a call is cancelled somewhere on its way.
+        stop_at: seconds after which `stop` is called, whatever goes on; None: at the end.
+        stop_cancelled: after which that call is cancelled, and made again.
+        options: of the producer.
+    """
+
+    topics: Mapping[str, int]
+    tasks: int
+    records: int
+    sizes: tuple[int, ...]
+    pause: float
+    cancelled: float
+    stop_at: float | None
+    stop_cancelled: float | None
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run.
+
+    Attributes:
+        brokers: how many.
+        topic_config: of every topic.
+        transaction_version: finalized level of `transaction.version`.
+        marker_delay: seconds between a transaction's end and its markers.
+        lag: seconds by which replicas are behind: an acknowledgement with acks=all waits so long.
+        weather: of the network, until `calm_at`.
+        faults: in the order in which they come.
+        calm_at: seconds after which all goes well.
+    """
+
+    seed: int
+    profile: str
+    brokers: int
+    topic_config: Mapping[str, object]
+    lag: float
+    transaction_version: int
+    marker_delay: float
+    weather: Weather
+    faults: tuple[Fault, ...]
+    calm_at: float
+    workload: Workload
+
+    def lines(self) -> list[str]:
+        """To read."""
+        return [
+            f"seed {self.seed}, {self.profile}: {self.brokers} brokers, topics {dict(self.workload.topics)} {dict(self.topic_config)}",
+            f"replicas lag {self.lag:.4f} s, markers {self.marker_delay} s, transactions of version {self.transaction_version}; {self.weather}",
+            f"{self.workload}",
+            *(f"fault at {fault.at:.4f}: {fault}" for fault in self.faults),
+        ]
+
+
+def draw(seed: int, profile: str | None = None, faults: Collection[str] | None = None, workload: Workload | None = None) -> Plan:
+    """The plan of a seed.
+
+    Args:
+        seed: any number; equal arguments give equal plans.
+        profile: one of `PROFILES`; None: drawn.
+        faults: only these of `ALL_FAULTS`; None: all.
+        workload: in place of a drawn one.
+
+    Raises:
+        ValueError: no such profile or fault.
+    """
+    unknown = sorted(set(faults or ()) - set(ALL_FAULTS))
+    if unknown or profile not in {None, *PROFILES}:
+        raise ValueError(f"{unknown or profile!r}: profiles are {', '.join(PROFILES)}, faults {', '.join(ALL_FAULTS)}")
+    rng = random.Random(f"plan {seed}")
+    drawn = rng.choices(PROFILES, _SHARES)[0]
+    profile = profile or drawn
+    chosen = set(ALL_FAULTS if faults is None else faults)
+    brokers = rng.choice((1, 2, 3, 3))
+    calm_at = rng.uniform(0.2, 3.0)
+    made = workload or _workload(rng, profile, chosen, calm_at)
+    config: dict[str, object] = {}
+    if "oversize" in chosen and rng.random() < 0.2:
+        config["max.message.bytes"] = rng.choice((150, 300, 600))
+    kinds = [kind for kind in FAULTS if kind in chosen and kind in kinds_of(profile)]
+    # each run has a few kinds and several of each, so that some runs are gentle and some are all of one thing
+    kinds = rng.sample(kinds, min(len(kinds), rng.choice((0, 2, 4, 6, 9))))
+    drawn_faults = [
+        FAULTS[kind].draw(rng, kind, calm_at * rng.random() ** rng.choice((1, 2, 6)), made.topics, brokers)
+        for kind in kinds
+        for _ in range(rng.randint(1, 4))
+    ]
+    lag = rng.choice((0.0, 0.0, 0.002, 0.02)) if "crash_tail" not in kinds else rng.choice((0.005, 0.05))
+    in_order = tuple(sorted(drawn_faults, key=lambda fault: fault.at))
+    return Plan(
+        seed,
+        profile,
+        brokers,
+        config,
+        lag,
+        transaction_version=rng.choice((1, 2, 2)),
+        marker_delay=rng.choice((0.0, 0.0, 0.03, 0.3)),
+        weather=_weather(rng, chosen),
+        faults=in_order,
+        calm_at=calm_at,
+        workload=made,
+    )
+
+
+def _weather(rng: random.Random, chosen: Collection[str]) -> Weather:
+    def some(kind: str, most: float) -> float:
+        drawn = rng.choice((0.0, most / 4, most))
+        return drawn if kind in chosen else 0.0
+
+    latency = rng.choice(((0.0001, 0.001), (0.0005, 0.005), (0.001, 0.05)))
+    return Weather(
+        latency=latency if "latency" in chosen else (0.0005, 0.0005),
+        refused=some("refused", 0.2),
+        cut=some("cut", 0.4),
+        pause=some("pause", 0.3),
+        silence=some("silence", 0.1),
+        pause_seconds=rng.choice((0.02, 0.3, 2.0)),
+        reach=rng.choice((300.0, 1500.0, 5000.0)),
+        room=rng.choice((512, 65_536, 65_536)),
+    )
+
+
+def _workload(rng: random.Random, profile: str, chosen: Collection[str], calm_at: float) -> Workload:
+    topics = {f"t{number}": rng.randint(1, 4) for number in range(rng.randint(1, 3))}
+    records = rng.choice((20, 25, 30, 40, 50, 80))
+    tasks = rng.choice((1, 1, 2, 4, 8)) if profile != "transactional" else rng.choice((1, 1, 2, 4))
+    stops = "stop" in chosen and rng.random() < 0.15
+    return Workload(
+        topics=topics,
+        tasks=tasks,
+        records=records,
+        sizes=rng.choice(((0,), (0, 20, 100), (10, 10, 200), (0, 10, 50, 400))),
+        pause=rng.choice((0.0, 0.002, 0.02, 4 * calm_at * tasks / records)),  # the last: as long as the faults last
+        cancelled=rng.choice((0.0, 0.1, 0.3)) if "cancel" in chosen else 0.0,
+        stop_at=rng.uniform(0, calm_at) if stops else None,
+        stop_cancelled=rng.uniform(0, 0.2) if "cancel" in chosen and rng.random() < 0.2 else None,
+        options=_options(rng, profile, chosen),
+    )
+
+
+def _options(rng: random.Random, profile: str, chosen: Collection[str]) -> dict[str, Any]:
+    batch = rng.choice((1, 120, 300, 300, 2000, 2000))
+    memory = rng.choice((1200, 2500, 6000)) if "short_memory" in chosen and rng.random() < 0.4 else 1_000_000
+    request = rng.choice((300, 800, 2000))
+    delivery = request + rng.choice((100, 500, 2000) if "short_timeout" in chosen and rng.random() < 0.4 else (8_000, 20_000))
+    options: dict[str, Any] = {
+        "batch_size": batch,
+        "linger_ms": rng.choice((0, 0, 2, 20)),
+        "max_in_flight_requests_per_connection": rng.randint(1, 5),
+        "buffer_memory": max(memory, batch + 700),
+        "compression_type": rng.choice(("none", "none", "none", "none", "gzip", "lz4")),
+        "request_timeout_ms": request,
+        "delivery_timeout_ms": delivery + 20,
+        "max_block_ms": rng.choice((500, 3_000, 20_000)),
+        "close_timeout_ms": rng.choice((100, 3_000, 30_000)),
+        "retry_backoff_ms": rng.choice((5, 50)),
+        "retry_backoff_max_ms": rng.choice((50, 400)),
+        "reconnect_backoff_ms": rng.choice((5, 50)),
+        "reconnect_backoff_max_ms": rng.choice((50, 400)),
+        "socket_connection_setup_timeout_ms": 1_000,
+        "socket_connection_setup_timeout_max_ms": 2_000,
+        "metadata_max_age_ms": rng.choice((800, 5_000, 300_000)),
+        "connections_max_idle_ms": rng.choice((400, 540_000, 540_000)),
+    }
+    if profile == "plain":
+        options["acks"] = rng.choice(("all", "all", "all", 1, 0))
+        options["retries"] = rng.choice((2_147_483_647, 2_147_483_647, 0, 3))
+        options["enable_idempotence"] = False
+    else:
+        options["enable_idempotence"] = True
+    if profile == "transactional":
+        options["transactional_id"] = "simulated"
+        options["transaction_timeout_ms"] = rng.choice((1_000, 10_000, 60_000))
+    return options

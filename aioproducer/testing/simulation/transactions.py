@@ -1,0 +1,180 @@
+"""The drawn workload of a transactional producer: transactions that commit, abort, are broken off anywhere, and follow one another.
+
+A transaction's fate is what its user was told: committed and aborted are certain, anything else is all or nothing. A producer that can do
+no more is stopped, and a new one with the same transactional id goes on. Knows no fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.errors import (
+    KafkaError,
+    ProducerClosed,
+    TransactionAbortable,
+    TransactionFatal,
+    TransactionMisuse,
+    TransactionTimeout,
+)
+from aioproducer.testing.simulation.history import Fate
+from aioproducer.testing.simulation.workload import cancelled_somewhere, send_once
+
+if TYPE_CHECKING:
+    from aioproducer.testing.simulation.client import Client
+    from aioproducer.testing.simulation.history import Transaction
+    from aioproducer.testing.simulation.plan import Workload
+
+__all__ = ["run_transactions", "transact"]
+
+
+_TRIES: Final = 50  # calls until a transaction has ended; each waits `max_block_ms`
+_MOST: Final = 12  # records of one task in one transaction
+
+
+class _Refused(Exception):
+    """A body has changed its mind."""
+
+
+async def run_transactions(client: Client, workload: Workload) -> None:
+    """One after another, until all records were sent."""
+    rng, left = client.rng, workload.records
+    while left > 0:
+        tasks = [rng.randint(0, min(_MOST, left)) for _ in range(workload.tasks)]
+        left -= max(sum(tasks), 1)
+        await transact(client, workload, tasks)
+        if workload.pause and rng.random() < 0.5:
+            await asyncio.sleep(rng.uniform(0, workload.pause))
+
+
+async def transact(client: Client, workload: Workload, tasks: list[int]) -> None:
+    """One transaction of so many records by each task; whatever happens to it, its fate is known or unknown when this returns."""
+    if client.rng.random() < 0.3:
+        await _scoped(client, workload, tasks)
+        return
+    if not await _begin(client, workload):
+        return
+    await _fill(client, workload, tasks)
+    await _end(client, workload, wants_commit=client.rng.random() < 0.75)
+
+
+async def _scoped(client: Client, workload: Workload, tasks: list[int]) -> None:
+    """By `async with producer.transaction()`."""
+    changes_mind = client.rng.random() < 0.2
+    transaction: Transaction | None = None
+    commits = False
+
+    async def call() -> None:
+        nonlocal transaction, commits
+        async with client.producer.transaction():
+            transaction = client.opened()
+            await _fill(client, workload, tasks, swallows=False)
+            if changes_mind:
+                raise _Refused
+            commits = True
+        client.closed(Fate.COMMITTED)
+
+    try:
+        await cancelled_somewhere(client, call, workload.cancelled, "transaction")
+    except _Refused:
+        client.told("changes its mind")
+    if transaction is not None and client.transaction is transaction:  # it raised, or was cancelled: was it aborted?
+        await _end(client, workload, wants_commit=False, fate_of_scope=Fate.UNKNOWN if commits else Fate.ABORTED)
+
+
+async def _begin(client: Client, workload: Workload) -> bool:
+    for _ in range(_TRIES):
+        try:
+            was_cancelled = await cancelled_somewhere(client, client.begin, workload.cancelled, "transaction", raises=True)
+        except (TransactionFatal, ProducerClosed):
+            if not await client.renew():
+                return False
+            continue
+        except KafkaError:
+            if client.is_stopping:
+                return False
+            await asyncio.sleep(0.05)
+            continue
+        if not was_cancelled or client.transaction is not None:
+            return True
+    return False
+
+
+async def _fill(client: Client, workload: Workload, tasks: list[int], *, swallows: bool = True) -> None:
+    """Its records, and perhaps its offset."""
+
+    async def one(records: int) -> None:
+        for _ in range(records):
+            if swallows:
+                await cancelled_somewhere(client, lambda: send_once(client, workload), workload.cancelled, "send")
+            else:
+                await send_once(client, workload)
+            if workload.pause and client.rng.random() < 0.2:
+                await asyncio.sleep(client.rng.uniform(0, workload.pause))
+
+    if swallows:
+        await asyncio.gather(*[one(records) for records in tasks])
+    else:
+        await one(sum(tasks))
+    if client.rng.random() < 0.3:
+        topic = next(iter(workload.topics))
+
+        async def commit_offset() -> None:
+            await client.send_offset(topic, "group")
+
+        if swallows:
+            await cancelled_somewhere(client, commit_offset, workload.cancelled, "transaction")
+        else:
+            await commit_offset()
+
+
+async def _end(client: Client, workload: Workload, *, wants_commit: bool, fate_of_scope: Fate | None = None) -> None:
+    """Commit or abort, again and again until it is known what came of it, or that nobody will know."""
+    ending = _Ending(client, workload, wants_commit=wants_commit, fate_of_scope=fate_of_scope)
+    fate = None
+    for _ in range(_TRIES):
+        fate = await ending.call()
+        if fate is not None:
+            break
+    client.closed(fate or Fate.UNKNOWN)
+
+
+class _Ending:
+    """The end of one transaction, call by call."""
+
+    def __init__(self, client: Client, workload: Workload, *, wants_commit: bool, fate_of_scope: Fate | None) -> None:
+        self._client = client
+        self._probability = workload.cancelled
+        self._wants_commit = wants_commit
+        self._fate_of_scope = fate_of_scope
+        self._asked_commit = fate_of_scope is Fate.UNKNOWN
+
+    async def call(self) -> Fate | None:
+        """One call; what the transaction came to, or None: call again."""
+        client = self._client
+        self._asked_commit |= self._wants_commit
+        call = client.commit if self._wants_commit else client.abort
+        try:
+            was_cancelled = await cancelled_somewhere(client, call, self._probability, "transaction", raises=True)
+        except TransactionAbortable:
+            self._wants_commit = False
+            return None
+        except TransactionMisuse as error:
+            return self._misused(error)
+        except TransactionFatal:  # it may have been committed, if that was asked for and the answer was lost
+            return Fate.UNKNOWN if self._asked_commit else Fate.ABORTED
+        except (ProducerClosed, TransactionTimeout) as error:
+            return Fate.UNKNOWN if client.is_stopping or isinstance(error, ProducerClosed) else None
+        if not was_cancelled:
+            return Fate.COMMITTED if self._wants_commit else Fate.ABORTED
+        if client.rng.random() < 0.3:
+            self._wants_commit = not self._wants_commit
+        return None
+
+    def _misused(self, error: TransactionMisuse) -> Fate | None:
+        """There is none to end any more, or its commit is on its way."""
+        self._client.told(f"{error}")
+        if self._fate_of_scope is not None:
+            return self._fate_of_scope
+        self._wants_commit = not self._wants_commit
+        return Fate.UNKNOWN if self._client.is_stopping else None

@@ -1,0 +1,235 @@
+"""The fake cluster of one run, and everything that befalls it: counted, written down, and healed at the end. Knows no client.
+
+A record is safe once an acknowledgement for it, with acks=all, has left its broker: a crash may lose only what comes behind the last
+such one of its partition (`PartitionLog.replicated`), as an unclean end of a leader does with what no follower has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.errors import BrokerError, broker_error
+from aioproducer.testing.simulation.faults import FAULTS
+from aioproducer.testing.simulation.network import SeededNetwork
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproducer.testing.cluster import FakeCluster
+    from aioproducer.testing.faults import Rule
+    from aioproducer.testing.jumping import JumpingLoop
+    from aioproducer.testing.simulation.history import History
+    from aioproducer.testing.simulation.plan import Plan
+
+__all__ = ["EPOCH", "GROUP", "TRANSACTIONAL_ID", "World"]
+
+TRANSACTIONAL_ID: Final = "simulated"
+GROUP: Final = "group"
+_NEWEST_TRANSACTIONS: Final = 2
+_TOLD: Final = {
+    broker_error(name).code: kind
+    for name, kind in (
+        ("MESSAGE_TOO_LARGE", "oversize"),
+        ("OUT_OF_ORDER_SEQUENCE_NUMBER", "out_of_order"),
+        ("INVALID_PRODUCER_EPOCH", "stale_epoch"),
+        ("NOT_LEADER_OR_FOLLOWER", "not_leader"),
+    )
+}
+
+EPOCH: Final = 1_700_000_000.0
+"""Seconds since 1970 at which the loop's time would be 0."""
+
+
+class World:
+    """What a run takes place in.
+
+    Attributes:
+        fired: how often each class of fault happened.
+        jumped: seconds that the process slept in all.
+        has_lost: whether a crash lost records.
+    """
+
+    def __init__(self, plan: Plan, cluster: FakeCluster, history: History, loop: JumpingLoop) -> None:
+        assert cluster.network is not None
+        self.cluster = cluster
+        self.fired: Counter[str] = Counter()
+        self.jumped = 0.0
+        self.has_lost = False
+        self._plan = plan
+        self._history = history
+        self._loop = loop
+        self._calendar = EPOCH
+        self._rng = random.Random(f"world {plan.seed}")
+        self._scripted: list[tuple[str, Rule]] = []
+        self._deeds: list[asyncio.Task[None]] = []
+        self.network = SeededNetwork(cluster.network, plan.weather, random.Random(f"network {plan.seed}"), self._on_network)
+
+    # --- the run
+
+    async def rage(self) -> None:
+        """Let the plan's faults happen, each at its time, and then let all go well."""
+        for topic, partitions in self._plan.workload.topics.items():
+            self.cluster.create_topic(topic, partitions, self._plan.topic_config)
+        self.cluster.transactions.marker_delay = self._plan.marker_delay
+        self.cluster.rewrite("Produce", self._on_answer, times=None)
+        if self._plan.lag:
+            self.cluster.delay("Produce", self._plan.lag, when="after")
+        begin = self._loop.time()
+        for fault in self._plan.faults:
+            await self._until(begin + fault.at)
+            self._history.tell("fault", str(fault))
+            deed = FAULTS[fault.kind].do(self, *fault.args)
+            if deed is not None:
+                self._deeds.append(self._loop.create_task(deed))
+        await self._until(begin + self._plan.calm_at)
+        await self.calm()
+
+    async def calm(self) -> None:
+        """Everything is mended: brokers, leaders, network; what was scripted and did not happen does not."""
+        for deed in self._deeds:
+            deed.cancel()
+        await asyncio.gather(*self._deeds, return_exceptions=True)
+        self.settle()
+        self.cluster.faults.clear()
+        self.cluster.transactions.marker_delay = 0.0
+        self.network.calm()
+        for number, broker in self.cluster.brokers.items():
+            broker.latency, broker.bandwidth = 0.0, None
+            if not broker.is_running:
+                await self.start_broker(number)
+            elif broker.is_paused:
+                broker.resume()
+        for topic in self.cluster.topics:
+            for partition in topic.partitions:
+                if partition.leader is None:
+                    self.move_leader(topic.name, partition.index, partition.replicas[0])
+        self._history.tell("fault", "calm")
+
+    def settle(self) -> None:
+        """Count what was scripted and happened."""
+        for kind, rule in self._scripted:
+            self.fired[kind] += rule.fired
+        self._scripted.clear()
+
+    async def _until(self, when: float) -> None:
+        if (left := when - self._loop.time()) > 0:
+            await asyncio.sleep(left)
+
+    # --- what faults are made of
+
+    def count(self, kind: str) -> None:
+        """A fault of a class happened."""
+        self.fired[kind] += 1
+
+    def script(self, kind: str, script: Callable[[FakeCluster], None]) -> None:
+        """Script an answer; it counts when it is given."""
+        script(self.cluster)
+        self._scripted.append((kind, self.cluster.faults.newest))
+
+    def move_leader(self, topic: str, partition: int, to: int | None) -> None:
+        """Let a broker that runs lead a partition, or nobody."""
+        if to is not None and not self.cluster.brokers[to].is_running:
+            to = None
+        if self.cluster.leader(topic, partition) == to:
+            return
+        self.count("leader")
+        self._history.tell("cluster", f"{topic}-{partition} is led by {to}")
+        self.cluster.move_leader(topic, partition, to)
+
+    def move_coordinator(self, to: int) -> None:
+        """Let another broker coordinate."""
+        self.count("coordinator")
+        self._history.tell("cluster", f"broker {to} coordinates")
+        for key in (TRANSACTIONAL_ID, GROUP):
+            self.cluster.move_coordinator(key, to)
+
+    def fence(self) -> None:
+        """Somebody else takes the transactional id: a successor, while the producer believes that it is still the one."""
+        with contextlib.suppress(BrokerError):
+            self.cluster.transactions.begin(TRANSACTIONAL_ID, 60_000, None)
+            self.count("fence")
+
+    def upgrade(self) -> None:
+        """Transactions are of the second version from now on."""
+        if self.cluster.transaction_version < _NEWEST_TRANSACTIONS:
+            self.cluster.transaction_version = _NEWEST_TRANSACTIONS
+            self.count("upgrade")
+
+    def forget_producers(self, topic: str, partition: int) -> None:
+        """A partition's broker knows no idempotent producer any more, as after `producer.id.expiration.ms`: long after the last record."""
+        if not all(sent.refused or sent.is_acknowledged for sent in self._history.sent if sent.topic == topic):
+            return
+        self.count("forget_producers")
+        self._history.tell("cluster", f"{topic}-{partition} forgets its producers")
+        self.cluster.log(topic, partition).producers.forget()
+
+    def hand_over(self, broker: int) -> None:
+        """Let others lead what a broker leads, as far as others run."""
+        others = [number for number, other in self.cluster.brokers.items() if number != broker and other.is_running]
+        for topic in self.cluster.topics:
+            for partition in topic.partitions:
+                if partition.leader == broker:
+                    self.move_leader(topic.name, partition.index, self._rng.choice(others) if others else None)
+
+    async def stop_broker(self, number: int, kind: str, *, tail: bool = False) -> None:
+        """A broker ends at once; with `tail`, what its followers do not have is lost."""
+        broker = self.cluster.brokers[number]
+        if not broker.is_running:
+            return
+        self.count(kind)
+        self._history.tell("cluster", f"broker {number} ends")
+        led = [partition for topic in self.cluster.topics for partition in topic.partitions if partition.leader == number]
+        broker.disconnect_all()  # first, so that nothing that is lost is acknowledged
+        if tail:
+            for partition in led:
+                self._lose_tail(partition)
+        await broker.stop(silently=self._rng.random() < 0.5)
+        self.hand_over(number)
+
+    def _lose_tail(self, partition: Any) -> None:
+        log = partition.log
+        if log.replicated < log.end_offset:
+            kept = self._rng.randint(log.replicated, log.end_offset - 1)
+            self._history.tell("cluster", f"partition {partition.index} loses what is behind {kept} of {log.end_offset}")
+            if log.truncate(kept):
+                self.count("lost_tail")
+                self.has_lost = True
+
+    async def start_broker(self, number: int) -> None:
+        """It is back, as a follower; what nobody leads it leads."""
+        broker = self.cluster.brokers[number]
+        if broker.is_running:
+            return
+        self._history.tell("cluster", f"broker {number} is back")
+        await broker.start()
+        for topic in self.cluster.topics:
+            for partition in topic.partitions:
+                if partition.leader is None:
+                    self.move_leader(topic.name, partition.index, number)
+
+    def jump(self, seconds: float, calendar: float) -> None:
+        """The process sleeps; the calendar is set."""
+        self.count("clock")
+        self._history.tell("clock", f"{seconds} s pass unnoticed, the calendar moves by {calendar} s")
+        self._calendar += calendar
+        self.jumped += seconds
+        self._loop.advance(seconds)
+
+    def wall_clock(self) -> float:
+        """Seconds since the epoch, as the calendar has it."""
+        return self._calendar + self._loop.time()
+
+    def _on_answer(self, answer: Any) -> None:
+        """Count what brokers answer of themselves."""
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                if partition.error_code in _TOLD:
+                    self.count(_TOLD[partition.error_code])
+
+    def _on_network(self, kind: str, where: str) -> None:
+        self.count(kind)
+        self._history.tell("network", f"{kind}: {where}")
