@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from aioproducer.core.batch import Batch
     from aioproducer.core.sequence import Identity
     from aioproducer.net.cluster import Cluster
+    from aioproducer.net.node import Node
 
 __all__ = ["backlog", "story", "waits_for"]
 

@@ -423,8 +423,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "txn-an-empty-one-is-ended-at-the-coordinator",
         "core/transaction.py",
-        "and self.is_flushed and not self._is_begun and not self.pending",
-        "and False and not self._is_begun and not self.pending",
+        "and self.is_flushed and not (self._is_begun or",
+        "and False and not (self._is_begun or",
         ("tests/core/test_transaction.py",),
     ),
     Mutant(

@@ -1,0 +1,101 @@
+"""What is known of a topic becomes its route: new leaders change it, another id or number of partitions makes a new one.
+
+A large topic is taken over in steps, and records flow between any two of them. Knows nothing of how metadata came, or when batches go.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from aioproducer.core.metadata import NO_ID
+from aioproducer.core.routes import NOBODY, Cell, Route
+from aioproducer.core.steps import STRIDE, whole
+
+if TYPE_CHECKING:
+    from aioproducer.core.accumulator import Accumulator
+    from aioproducer.core.metadata import TopicView
+    from aioproducer.core.steps import Steps
+
+__all__ = ["elect", "install", "installing", "retiring"]
+
+
+def install(accumulator: Accumulator, topic: TopicView) -> Route:
+    """`installing` and `retiring`, at once."""
+    route = whole(installing(accumulator, topic))
+    whole(retiring(accumulator, topic))
+    return route
+
+
+def installing(accumulator: Accumulator, topic: TopicView) -> Steps[Route]:
+    """Take over what is known of a topic.
+
+    A new route takes the old one's place in the last step, whole. `retiring` is to follow; until then nobody else may install the topic.
+    """
+    before = accumulator.routes.get(topic.name) or Route(topic.name, topic.topic_id)
+    route = before
+    if before.topic_id == NO_ID:
+        before.topic_id = topic.topic_id
+    if len(before.cells) != len(topic.partitions) or topic.topic_id not in (before.topic_id, NO_ID):
+        route = yield from _rerouting(accumulator, topic, before)
+    led: list[int] = []
+    for cell, (leader, epoch) in zip(route.cells, topic.partitions, strict=True):
+        accumulator.lead(cell, leader, epoch)
+        if leader >= 0:
+            led.append(cell.partition)
+        if not (cell.partition + 1) % STRIDE:
+            yield
+    route.elected(led)
+    accumulator.routes[topic.name] = route
+    return route
+
+
+def _rerouting(accumulator: Accumulator, topic: TopicView, before: Route) -> Steps[Route]:
+    """A route with nothing of the old one's placement; partitions that were there before keep their batches."""
+    is_anew = topic.topic_id not in (before.topic_id, NO_ID)
+    if is_anew:
+        before.topic_id = topic.topic_id  # for all partitions at once: a request has one id for a topic
+    route = Route(topic.name, before.topic_id)
+    gone = {cell.partition: cell for cell in before.gone}
+    for index in range(len(topic.partitions)):
+        cell = before.cells[index] if index < len(before.cells) else gone.pop(index, None)
+        route.cells.append(cell or Cell(route, index, NOBODY, accumulator.full))
+        if not (index + 1) % STRIDE:
+            yield
+    route.gone = before.cells[len(route.cells) :]
+    route.gone += gone.values()
+    for number, cell in enumerate(chain(route.cells, route.gone), 1):
+        cell.route = route
+        if is_anew:
+            accumulator.lead_anew(cell)
+        if not number % STRIDE:
+            yield
+    return route
+
+
+def retiring(accumulator: Accumulator, topic: TopicView) -> Steps[None]:
+    """After `installing`: partitions that the topic has no more are let go of when their last batch has ended.
+
+    What waits for one is still tried until its time is over, at a broker that will say so: a broker that is behind may tell of the
+    old topic once more.
+    """
+    route, leaders = accumulator.routes[topic.name], topic.partitions
+    gone, route.gone = route.gone, []
+    while gone:
+        cell = gone.pop()
+        accumulator.close(cell)
+        if cell.closed or cell.in_flight:
+            accumulator.lead(cell, *leaders[cell.partition % len(leaders)])
+            route.gone.append(cell)
+        if gone and not len(gone) % STRIDE:
+            yield
+
+
+def elect(accumulator: Accumulator, topic: TopicView, partition: int) -> None:
+    """`install` for one partition, of a topic that has the id and the partitions that are known."""
+    route = accumulator.routes.get(topic.name)
+    if route is not None and partition < len(route.cells):
+        cell, (leader, epoch) = route.cells[partition], topic.partitions[partition]
+        if (cell.leader >= 0) != (leader >= 0):
+            route.elected()
+        accumulator.lead(cell, leader, epoch)

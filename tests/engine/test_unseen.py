@@ -1,0 +1,75 @@
+"""Tests of `aioproducer.engine.unseen`: which failures that nobody looked at the hook and the log are told of."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aioproducer.engine.unseen import UnseenFailures
+from aioproducer.errors import DeliveryError, Persisted, TransactionAborted, broker_error
+
+if TYPE_CHECKING:
+    from aioproducer.errors import KafkaError
+
+
+def failure(topic: str = "orders", cause: KafkaError | None = None) -> DeliveryError:
+    error = DeliveryError("refused", topic, 0, Persisted.NO, 1)
+    error.__cause__ = cause or broker_error("INVALID_RECORD")
+    return error
+
+
+async def told(unseen: UnseenFailures, *failures: DeliveryError) -> list[tuple[str, int]]:
+    """What the hook is told, not before its turn in the loop."""
+    hooked: list[tuple[str, int]] = []
+    unseen.hook = lambda error, count: hooked.append((error.topic, count))
+    for count, error in enumerate(failures, 1):
+        unseen.on_failure(error, count)
+    assert hooked == []
+    await asyncio.sleep(0)
+    return hooked
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("warns", "cause", "hooked", "lines"),
+    [
+        (True, None, [("orders", 1)], 1),
+        (False, None, [("orders", 1)], 0),
+        (True, TransactionAborted("aborted"), [], 0),
+        (False, TransactionAborted("aborted"), [], 0),
+    ],
+    ids=["plain", "its commit raises it", "dropped with a transaction", "dropped, and its commit is gone"],
+)
+async def test_who_is_told(
+    warns: bool, cause: KafkaError | None, hooked: list[tuple[str, int]], lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was dropped with its transaction is no news; what a commit raises needs no warning."""
+    unseen = UnseenFailures(asyncio.get_running_loop(), warns=warns)
+    assert await told(unseen, failure(cause=cause)) == hooked
+    assert len(caplog.records) == lines
+
+
+@pytest.mark.asyncio
+async def test_the_hook_hears_of_each_and_the_log_of_each_kind(caplog: pytest.LogCaptureFixture) -> None:
+    """A kind is a topic and an error."""
+    unseen = UnseenFailures(asyncio.get_running_loop(), warns=True)
+    assert await told(unseen, failure(), failure(), failure("payments")) == [("orders", 1), ("orders", 2), ("payments", 3)]
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "1 records failed and nobody looked at their deliveries",
+        "3 records failed and nobody looked at their deliveries",
+    ]
+
+
+@pytest.mark.asyncio
+async def test_what_is_remembered_of_kinds_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    """A thousand; then all are new again."""
+    unseen = UnseenFailures(asyncio.get_running_loop(), warns=True)
+    for number in range(1000):
+        unseen.on_failure(failure(str(number)), 1)
+    unseen.on_failure(failure("0"), 1)
+    assert len(caplog.records) == 1000
+    unseen.on_failure(failure("one more"), 1)
+    unseen.on_failure(failure("0"), 1)
+    assert len(caplog.records) == 1002
