@@ -14,7 +14,7 @@ from aioproducer.records.control import ControlType, control_record
 from aioproducer.testing.simulation.history import Fate, number_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from aioproducer.records.reader import RecordBatch
     from aioproducer.testing.simulation.history import History, Sent, Transaction
@@ -78,6 +78,7 @@ def check(history: History, logs: Mapping[tuple[str, int], Sequence[Logged]], pr
         *_lost(history.sent, logs, promise),
         *_written(history.sent, logs, promise),
         *_order(history.sent, logs, promise),
+        *_undecided(logs),
         *_transactions(history.transactions, logs),
         *_offsets(history.transactions, committed),
     ]
@@ -103,17 +104,21 @@ def _lost(sent: Iterable[Sent], logs: Mapping[tuple[str, int], Sequence[Logged]]
     for each in sent:
         if not each.is_acknowledged:
             continue
-        end = each.ends[0]
-        where = each.topic, end.partition
-        if each.partition is not None and each.partition != end.partition:
-            yield f"misplaced: {each} was acknowledged in partition {end.partition}"
-        if not promise.keeps:
-            continue
-        if each.number not in present.get(where, ()):
-            yield f"lost: {each} was acknowledged at offset {end.offset} of {_PARTITION.format(where)}, and is not in its log"
-        elif end.offset >= 0 and places[where].get(end.offset) != each.number:
-            there = places[where].get(end.offset)
-            yield f"misplaced: {each} was acknowledged at offset {end.offset} of {_PARTITION.format(where)}, where record {there} is"
+        where = each.topic, each.ends[0].partition
+        if each.partition not in {None, where[1]}:
+            yield f"misplaced: {each} was acknowledged in partition {where[1]}"
+        if promise.keeps:
+            yield from _missing(each, where, places.get(where, {}), present.get(where, set()))
+
+
+def _missing(each: Sent, where: tuple[str, int], places: Mapping[int, int | None], present: Container[int | None]) -> Iterator[str]:
+    """An acknowledged record that is not where it was said to be; `places` are the partition's records by offset."""
+    offset = each.ends[0].offset
+    there = places.get(offset)
+    if each.number not in present:
+        yield f"lost: {each} was acknowledged at offset {offset} of {_PARTITION.format(where)}, and is not in its log"
+    elif offset >= 0 and there != each.number:
+        yield f"misplaced: {each} was acknowledged at offset {offset} of {_PARTITION.format(where)}, where record {there} is"
 
 
 def _written(sent: Sequence[Sent], logs: Mapping[tuple[str, int], Sequence[Logged]], promise: Promise) -> Iterator[str]:
@@ -125,38 +130,47 @@ def _written(sent: Sequence[Sent], logs: Mapping[tuple[str, int], Sequence[Logge
                 yield f"foreign: offset {logged.offset} of {_PARTITION.format(where)} is no record of this run"
                 continue
             times[number] += 1
-            each = sent[number]
-            if each.topic != where[0] or each.partition not in {None, where[1]}:
-                yield f"misplaced: {each} is in {_PARTITION.format(where)}"
-            if each.refused and not each.is_doubtful:
-                yield f"written though refused: {each} was not queued ({each.refused}), and is in {_PARTITION.format(where)}"
-            elif each.ends and each.ends[0].persisted == "no":
-                yield f"written though certainly not: {each} failed with persisted=no, and is at {logged.offset} of {_PARTITION.format(where)}"
+            yield from _unwanted(sent[number], where, logged.offset)
     if promise.is_once:
         for number, count in times.items():
             if count > 1:
                 yield f"duplicated: {sent[number]} is in the log {count} times"
 
 
+def _unwanted(each: Sent, where: tuple[str, int], offset: int) -> Iterator[str]:
+    """A record that is in a log, and should not be, or not in this one."""
+    if each.topic != where[0] or each.partition not in {None, where[1]}:
+        yield f"misplaced: {each} is in {_PARTITION.format(where)}"
+    if each.refused and not each.is_doubtful:
+        yield f"written though refused: {each} was not queued ({each.refused}), and is in {_PARTITION.format(where)}"
+    elif each.ends and each.ends[0].persisted == "no":
+        yield f"written though certainly not: {each} failed with persisted=no, and is at {offset} of {_PARTITION.format(where)}"
+
+
 def _order(sent: Sequence[Sent], logs: Mapping[tuple[str, int], Sequence[Logged]], promise: Promise) -> Iterator[str]:
     if not promise.is_ordered and not promise.is_ordered_when_acknowledged:
         return
     for where, log in logs.items():
-        seen: set[int] = set()
         latest = -1
         newest: Sent | None = None
-        for logged in log:
-            number = logged.number
-            if number is None or number >= len(sent) or number in seen:
-                continue
-            each = sent[number]
+        for each, offset in _first_places(sent, log):
             if not promise.is_ordered and not each.is_acknowledged:
                 continue
-            seen.add(number)
             if each.last < latest:
-                yield f"reordered: {each} was sent before {newest}, and is behind it in {_PARTITION.format(where)}, at {logged.offset}"
+                yield f"reordered: {each} was sent before {newest}, and is behind it in {_PARTITION.format(where)}, at {offset}"
             if each.first > latest:
                 latest, newest = each.first, each
+
+
+def _first_places(sent: Sequence[Sent], log: Iterable[Logged]) -> Iterator[tuple[Sent, int]]:
+    """The records of this run in a log, each with the first offset that it has there."""
+    seen: set[int] = set()
+    for logged in log:
+        number = logged.number
+        if number is None or number >= len(sent) or number in seen:
+            continue
+        seen.add(number)
+        yield sent[number], logged.offset
 
 
 def _offsets(transactions: Sequence[Transaction], committed: int | None) -> Iterator[str]:
@@ -168,19 +182,29 @@ def _offsets(transactions: Sequence[Transaction], committed: int | None) -> Iter
         yield f"offsets: the group has {committed}, and the last transaction that committed one has {expected}"
 
 
-def _transactions(transactions: Iterable[Transaction], logs: Mapping[tuple[str, int], Sequence[Logged]]) -> Iterator[str]:
-    visible = {logged.number for log in logs.values() for logged in log if logged.is_visible}
+def _undecided(logs: Mapping[tuple[str, int], Sequence[Logged]]) -> Iterator[str]:
     for where, log in logs.items():
         left = [logged.offset for logged in log if logged.is_open]
         if left:
             yield f"undecided: offsets {left} of {_PARTITION.format(where)} belong to a transaction that never ended"
+
+
+def _transactions(transactions: Iterable[Transaction], logs: Mapping[tuple[str, int], Sequence[Logged]]) -> Iterator[str]:
+    visible = {logged.number for log in logs.values() for logged in log if logged.is_visible}
     for transaction in transactions:
-        seen = [each for each in transaction.records if each.number in visible]
-        if transaction.fate is Fate.ABORTED and seen:
-            yield f"aborted yet visible: {seen[0]} of transaction {transaction.number}"
-        queued = [each for each in transaction.records if each.queued_at is not None and not each.is_doubtful]
-        missing = [each for each in queued if each.number not in visible]
-        if transaction.fate is Fate.COMMITTED and missing:
-            yield f"torn: transaction {transaction.number} was committed, and {missing[0]} is not visible"
-        elif transaction.fate is not Fate.COMMITTED and seen and missing:
-            yield f"torn: of transaction {transaction.number}, {seen[0]} is visible and {missing[0]} is not"
+        yield from _torn(transaction, visible)
+
+
+def _torn(transaction: Transaction, visible: Container[int | None]) -> Iterator[str]:
+    """What of it is visible and should not be, or the other way about."""
+    seen = [each for each in transaction.records if each.number in visible]
+    if transaction.fate is Fate.ABORTED and seen:
+        yield f"aborted yet visible: {seen[0]} of transaction {transaction.number}"
+    queued = [each for each in transaction.records if each.queued_at is not None and not each.is_doubtful]
+    missing = [each for each in queued if each.number not in visible]
+    if not missing:
+        return
+    if transaction.fate is Fate.COMMITTED:
+        yield f"torn: transaction {transaction.number} was committed, and {missing[0]} is not visible"
+    elif seen:
+        yield f"torn: of transaction {transaction.number}, {seen[0]} is visible and {missing[0]} is not"

@@ -13,7 +13,7 @@ from aioproducer.testing.simulation.faults import FAULTS, Fault
 from aioproducer.testing.simulation.network import Weather
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 __all__ = ["ALL_FAULTS", "PROFILES", "Plan", "Workload", "draw", "kinds_of"]
 
@@ -106,9 +106,7 @@ def draw(seed: int, profile: str | None = None, faults: Collection[str] | None =
     Raises:
         ValueError: no such profile or fault.
     """
-    unknown = sorted(set(faults or ()) - set(ALL_FAULTS))
-    if unknown or profile not in {None, *PROFILES}:
-        raise ValueError(f"{unknown or profile!r}: profiles are {', '.join(PROFILES)}, faults {', '.join(ALL_FAULTS)}")
+    _check(profile, faults)
     rng = random.Random(f"plan {seed}")
     drawn = rng.choices(PROFILES, _SHARES)[0]
     profile = profile or drawn
@@ -116,19 +114,10 @@ def draw(seed: int, profile: str | None = None, faults: Collection[str] | None =
     brokers = rng.choice((1, 2, 3, 3))
     calm_at = rng.uniform(0.2, 3.0)
     made = workload or _workload(rng, profile, chosen, calm_at)
-    config: dict[str, object] = {}
-    if "oversize" in chosen and rng.random() < 0.2:
-        config["max.message.bytes"] = rng.choice((150, 300, 600))
-    kinds = [kind for kind in FAULTS if kind in chosen and kind in kinds_of(profile)]
-    # each run has a few kinds and several of each, so that some runs are gentle and some are all of one thing
-    kinds = rng.sample(kinds, min(len(kinds), rng.choice((0, 2, 4, 6, 9))))
-    drawn_faults = [
-        FAULTS[kind].draw(rng, kind, calm_at * rng.random() ** rng.choice((1, 2, 6)), made.topics, brokers)
-        for kind in kinds
-        for _ in range(rng.randint(1, 4))
-    ]
+    config = _topic_config(rng, chosen)
+    kinds = _kinds(rng, profile, chosen)
+    in_order = _faults(rng, kinds, calm_at, made.topics, brokers)
     lag = rng.choice((0.0, 0.0, 0.002, 0.02)) if "crash_tail" not in kinds else rng.choice((0.005, 0.05))
-    in_order = tuple(sorted(drawn_faults, key=lambda fault: fault.at))
     return Plan(
         seed,
         profile,
@@ -142,6 +131,34 @@ def draw(seed: int, profile: str | None = None, faults: Collection[str] | None =
         calm_at=calm_at,
         workload=made,
     )
+
+
+def _check(profile: str | None, faults: Collection[str] | None) -> None:
+    unknown = sorted(set(faults or ()) - set(ALL_FAULTS))
+    if unknown or profile not in {None, *PROFILES}:
+        raise ValueError(f"{unknown or profile!r}: profiles are {', '.join(PROFILES)}, faults {', '.join(ALL_FAULTS)}")
+
+
+def _topic_config(rng: random.Random, chosen: Collection[str]) -> dict[str, object]:
+    if "oversize" in chosen and rng.random() < 0.2:
+        return {"max.message.bytes": rng.choice((150, 300, 600))}
+    return {}
+
+
+def _kinds(rng: random.Random, profile: str, chosen: Collection[str]) -> list[str]:
+    """Each run has a few kinds and several of each, so that some runs are gentle and some are all of one thing."""
+    kinds = [kind for kind in FAULTS if kind in chosen and kind in kinds_of(profile)]
+    return rng.sample(kinds, min(len(kinds), rng.choice((0, 2, 4, 6, 9))))
+
+
+def _faults(rng: random.Random, kinds: Iterable[str], calm_at: float, topics: Mapping[str, int], brokers: int) -> tuple[Fault, ...]:
+    """Some of each kind, in the order in which they come."""
+    drawn = [
+        FAULTS[kind].draw(rng, kind, calm_at * rng.random() ** rng.choice((1, 2, 6)), topics, brokers)
+        for kind in kinds
+        for _ in range(rng.randint(1, 4))
+    ]
+    return tuple(sorted(drawn, key=lambda fault: fault.at))
 
 
 def _weather(rng: random.Random, chosen: Collection[str]) -> Weather:

@@ -121,20 +121,25 @@ def simulate(
     report = Report(seed, plan.profile, plan.lines())
     run = _Run(plan, report, workload if callable(workload) else None)
     with _errors_logged(report.violations):
-        try:
-            with asyncio.Runner(loop_factory=_Loop) as runner:
-                runner.get_loop().set_exception_handler(lambda _loop, context: report.violations.append(f"unhandled: {_context(context)}"))
-                runner.run(run.play())
-        except _Circles as error:
-            report.violations.append(f"livelock: {error}")
-        except TimeoutError as error:
-            report.violations.append(f"never ended: {_last_frames(error)}")
-        except RuntimeError as error:
-            report.violations.append(f"deadlock: {error}" if "deadlock" in str(error) else f"raised: {_last_frames(error)}")
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  whatever it is, it is the run's verdict
-            report.violations.append(f"raised: {_last_frames(error)}")
+        _play(run, report.violations)
     run.close()
     return report
+
+
+def _play(run: _Run, violations: list[str]) -> None:
+    """In a loop of its own; what a run raises is its verdict."""
+    try:
+        with asyncio.Runner(loop_factory=_Loop) as runner:
+            runner.get_loop().set_exception_handler(lambda _loop, context: violations.append(f"unhandled: {_context(context)}"))
+            runner.run(run.play())
+    except _Circles as error:
+        violations.append(f"livelock: {error}")
+    except TimeoutError as error:
+        violations.append(f"never ended: {_last_frames(error)}")
+    except RuntimeError as error:
+        violations.append(f"deadlock: {error}" if "deadlock" in str(error) else f"raised: {_last_frames(error)}")
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  whatever it is
+        violations.append(f"raised: {_last_frames(error)}")
 
 
 def _context(context: dict[str, Any]) -> str:

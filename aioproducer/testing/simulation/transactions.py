@@ -156,20 +156,23 @@ class _Ending:
         call = client.commit if self._wants_commit else client.abort
         try:
             was_cancelled = await cancelled_somewhere(client, call, self._probability, "transaction", raises=True)
-        except TransactionAbortable:
-            self._wants_commit = False
-            return None
-        except TransactionMisuse as error:
-            return self._misused(error)
-        except TransactionFatal:  # it may have been committed, if that was asked for and the answer was lost
-            return Fate.UNKNOWN if self._asked_commit else Fate.ABORTED
-        except (ProducerClosed, TransactionTimeout) as error:
-            return Fate.UNKNOWN if client.is_stopping or isinstance(error, ProducerClosed) else None
+        except (TransactionAbortable, TransactionMisuse, TransactionFatal, ProducerClosed, TransactionTimeout) as error:
+            return self._failed(error)
         if not was_cancelled:
             return Fate.COMMITTED if self._wants_commit else Fate.ABORTED
         if client.rng.random() < 0.3:
             self._wants_commit = not self._wants_commit
         return None
+
+    def _failed(self, error: KafkaError) -> Fate | None:
+        if isinstance(error, TransactionAbortable):
+            self._wants_commit = False
+            return None
+        if isinstance(error, TransactionMisuse):
+            return self._misused(error)
+        if isinstance(error, TransactionFatal):  # it may have been committed, if that was asked for and the answer was lost
+            return Fate.UNKNOWN if self._asked_commit else Fate.ABORTED
+        return Fate.UNKNOWN if self._client.is_stopping or isinstance(error, ProducerClosed) else None
 
     def _misused(self, error: TransactionMisuse) -> Fate | None:
         """There is none to end any more, or its commit is on its way."""

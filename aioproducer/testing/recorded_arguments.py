@@ -1,0 +1,99 @@
+"""What a `RecordingProducer` makes of a send's arguments: a record as it would stand in the log, or the error that `Producer` raises.
+
+In the producer's order and words, to which one contract suite (tests/contract) holds both. Knows no delivery and no loop.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from aioproducer.errors import MetadataTimeout, RecordTooLarge, UsageError
+from aioproducer.records.record_batch import encode_headers, size_limit
+from aioproducer.serializers import adapt, serialize
+from aioproducer.testing.recorded import RecordedSend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["SendArguments"]
+
+_MAX_TIMESTAMP: Final = 2**63 - 1
+
+
+class SendArguments:
+    """Reads them.
+
+    Args:
+        config: a `ProducerConfig`; serializers, `partitioner` and size limits have effect.
+        partitions: how many a topic has, where that is said.
+    """
+
+    def __init__(self, config: Any, partitions: Mapping[str, int]) -> None:
+        self._config = config
+        self._serialize_key = adapt(config.key_serializer)
+        self._serialize_value = adapt(config.value_serializer)
+        self._partitions = dict(partitions)
+        self._partitioner = _function_of(config.partitioner)
+
+    def partitions_of(self, topic: str) -> int:
+        """How many a topic has; one where nothing is said."""
+        return self._partitions.get(topic, 1)
+
+    def read(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> tuple[RecordedSend, int]:
+        """What the producer checks, in its order, in its words; also the record's size, in bytes."""
+        if not isinstance(topic, str) or not topic:
+            raise UsageError(f"a topic is a non-empty string, not {type(topic).__name__ if not isinstance(topic, str) else repr(topic)}")
+        if partition is not None and (not isinstance(partition, int) or isinstance(partition, bool) or partition < 0):
+            raise UsageError(f"partition={_shown(partition)} for {topic!r}: it is a number from 0 on, or None")
+        if timestamp_ms is not None and (not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms <= _MAX_TIMESTAMP):
+            raise UsageError(f"timestamp_ms={_shown(timestamp_ms)} for {topic!r}: it is whole milliseconds since 1970, or None")
+        key = serialize("key", self._serialize_key, topic, headers, key)
+        value = serialize("value", self._serialize_value, topic, headers, value)
+        size = size_limit(key, value, encode_headers(headers))
+        for limit in ("max_request_size", "buffer_memory"):
+            if size > (allowed := getattr(self._config, limit)):
+                raise RecordTooLarge(f"a record for {topic!r} takes {size} bytes, more than {limit}={allowed}. Raise it, or send less.")
+        place = self._place(topic, key, value, partition)
+        now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+        return RecordedSend(topic, place, key, value, now_ms, tuple((name, part and bytes(part)) for name, part in headers)), size
+
+    def _place(self, topic: str, key: bytes | None, value: bytes | None, partition: int | None) -> int:
+        count = self._partitions.get(topic)
+        if partition is not None:
+            if count is not None and partition >= count:
+                raise MetadataTimeout(f"partition {partition} of {topic!r} is not known: it has {count}")
+            return partition
+        if self._partitioner is None:
+            return 0
+        known = count or 1
+        try:
+            chosen = self._partitioner(topic, key, value, known, range(known))
+        except Exception as error:
+            raise UsageError(f"the partitioner raised {type(error).__name__} for {topic!r}") from error
+        if isinstance(chosen, bool) or not isinstance(chosen, int) or not 0 <= chosen < known:
+            what = chosen if isinstance(chosen, int) else type(chosen).__name__
+            raise UsageError(f"the partitioner chose {what} for {topic!r}, which has partitions 0 to {known - 1}")
+        return chosen
+
+
+def _function_of(partitioner: Any) -> Callable[..., Any] | None:
+    """The `partitioner` option as a function of topic, key, value, partitions and available ones."""
+    if isinstance(partitioner, type):
+        partitioner = partitioner()
+    function = getattr(partitioner, "partition", partitioner)
+    if function is None:
+        return None
+    try:
+        inspect.signature(function).bind(b"key", 1)
+    except TypeError:
+        return cast("Callable[..., Any]", function)
+    except ValueError:  # a builtin that shows no signature
+        pass
+    return lambda _topic, key, _value, partitions, _available: function(key, partitions)
+
+
+def _shown(number: object) -> object:
+    """What stands where a number belongs: not the thing itself, which may be a key or a value in the wrong place."""
+    return number if isinstance(number, (int, float)) else type(number).__name__
