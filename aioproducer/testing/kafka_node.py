@@ -157,8 +157,9 @@ class KafkaNode:
         """
         (self.make_folder() / "server.log").unlink(missing_ok=True)  # so that its lines are those of this attempt
         await self._spawn(tools, "kafka.Kafka", "server.properties")
-        process = self.running()
-        ended = asyncio.ensure_future(process.wait())
+        process = self._process
+        assert process is not None
+        ended = asyncio.ensure_future(process.wait())  # which it may have by now
         ready = asyncio.ensure_future(is_ready())
         try:
             await asyncio.wait((ended, ready), return_when=asyncio.FIRST_COMPLETED)
