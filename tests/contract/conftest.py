@@ -5,12 +5,15 @@ A test asks for `side`. What cannot hold for one of them is in `CANNOT`, with it
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from typing import TYPE_CHECKING, Any
 
+import confluent_kafka
 import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from settled import settled
 
 from aioproducer import Producer
 from aioproducer.records.reader import read_batches
@@ -49,8 +52,8 @@ class Side:
         """Key, value, timestamp and headers of each record, by partition."""
         raise NotImplementedError
 
-    async def visible(self, topic: str) -> dict[int, list[bytes | None]]:
-        """The values that a reader of committed records sees, by partition."""
+    async def visible(self, topic: str, *, is_open: bool = False) -> dict[int, list[bytes | None]]:
+        """The values that a reader of committed records sees, by partition, once no transaction is open there; `is_open`: now."""
         raise NotImplementedError
 
     async def committed(self, producer: Any, group: str, topic: str) -> dict[int, int]:
@@ -75,15 +78,18 @@ class RealSide(Side):
             await client.metadata([topic])
             return {index: await self._read(client, topic, index) for index in range(self.partitions)}
 
-    async def visible(self, topic: str) -> dict[int, list[bytes | None]]:
-        consumer = AIOKafkaConsumer(bootstrap_servers=self.server.bootstrap_servers, isolation_level="read_committed")
+    async def visible(self, topic: str, *, is_open: bool = False) -> dict[int, list[bytes | None]]:
+        partitions = [TopicPartition(topic, index) for index in range(self.partitions)]
+        if not is_open:
+            await settled(self.server.bootstrap_servers, topic, range(self.partitions))
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self.server.bootstrap_servers, isolation_level="read_committed", auto_offset_reset="earliest"
+        )
         await consumer.start()
         try:
-            partitions = [TopicPartition(topic, index) for index in range(self.partitions)]
             consumer.assign(partitions)
             ends = await consumer.end_offsets(partitions)
             found: dict[int, list[bytes | None]] = {index: [] for index in range(self.partitions)}
-            await consumer.seek_to_beginning(*partitions)
             for partition in partitions:
                 while await consumer.position(partition) < ends[partition]:
                     for at, records in (await consumer.getmany(timeout_ms=100)).items():
@@ -93,13 +99,15 @@ class RealSide(Side):
             await consumer.stop()
 
     async def committed(self, producer: Any, group: str, topic: str) -> dict[int, int]:
-        consumer = AIOKafkaConsumer(bootstrap_servers=self.server.bootstrap_servers, group_id=group, enable_auto_commit=False)
-        await consumer.start()
+        """By librdkafka, which waits for what a transaction has pending."""
+        options = {"bootstrap.servers": self.server.bootstrap_servers, "group.id": group, "isolation.level": "read_committed"}
+        consumer = confluent_kafka.Consumer(options)
         try:
-            offsets = {index: await consumer.committed(TopicPartition(topic, index)) for index in range(self.partitions)}
-            return {index: offset for index, offset in offsets.items() if offset is not None}
+            asked = [confluent_kafka.TopicPartition(topic, index) for index in range(self.partitions)]
+            found = await asyncio.to_thread(consumer.committed, asked, 30)
+            return {one.partition: one.offset for one in found if one.offset >= 0}
         finally:
-            await consumer.stop()
+            consumer.close()
 
     async def _read(self, client: WireClient, topic: str, index: int) -> list[Any]:
         found: list[Any] = []
@@ -133,7 +141,7 @@ class FakeSide(Side):
             for index in range(self.partitions)
         }
 
-    async def visible(self, topic: str) -> dict[int, list[bytes | None]]:
+    async def visible(self, topic: str, *, is_open: bool = False) -> dict[int, list[bytes | None]]:
         return {index: self.cluster.values(topic, index, isolation="read_committed") for index in range(self.partitions)}
 
     async def committed(self, producer: Any, group: str, topic: str) -> dict[int, int]:
@@ -158,7 +166,7 @@ class RecordingSide(Side):
             for index in range(self.partitions)
         }
 
-    async def visible(self, topic: str) -> dict[int, list[bytes | None]]:
+    async def visible(self, topic: str, *, is_open: bool = False) -> dict[int, list[bytes | None]]:
         log = await self.log(topic)
         return {index: [value for _, value, *_ in records] for index, records in log.items()}
 

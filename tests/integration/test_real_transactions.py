@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from settled import settled
 
 from aioproducer import (
     CommitFailed,
@@ -66,6 +67,7 @@ class Stage:
 
     async def visible(self, topic: str) -> dict[int, list[bytes]]:
         """What a read_committed consumer of another library sees, by partition."""
+        await settled(self.server.bootstrap_servers, topic, range(PARTITIONS))
         return await asyncio.to_thread(self._read, topic)
 
     def _read(self, topic: str) -> dict[int, list[bytes]]:
@@ -107,7 +109,9 @@ class Stage:
         def ask() -> list[int]:
             from confluent_kafka import Consumer, TopicPartition
 
-            consumer = Consumer({"bootstrap.servers": self.server.bootstrap_servers, "group.id": group})
+            consumer = Consumer(
+                {"bootstrap.servers": self.server.bootstrap_servers, "group.id": group, "isolation.level": "read_committed"}
+            )
             try:
                 return [each.offset for each in consumer.committed([TopicPartition(topic, one) for one in range(PARTITIONS)], timeout=30)]
             finally:
