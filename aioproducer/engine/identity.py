@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["ProducerIds"]
 
 _log = logging.getLogger(__name__)
-_PATIENCE: Final = 3.0  # seconds for a connection, where others may be had
+_PATIENCE: Final = 1.0  # seconds for a connection before another broker is asked; it goes on being made
 _NO_LIMIT: Final = 2**31 - 1  # the transaction timeout of who has none
 _ADVICE: Final = {
     "CLUSTER_AUTHORIZATION_FAILED": "Grant it IdempotentWrite on the cluster (Kafka 2.8: Write on any topic is enough), "
