@@ -88,7 +88,7 @@ class Accumulator:
         cell.epoch = NO_EPOCH
         if cell.numbers is not None:
             cell.numbers.restart()
-            self._look_at(cell, cell.numbers)
+            self._look_at(cell)
 
     # Appending
 
@@ -142,9 +142,11 @@ class Accumulator:
             return granted != NO_IDENTITY
         return cell.numbers.admits(granted, cell.closed[0] if cell.closed else None, cell.in_flight)
 
-    def _offer(self, cell: Cell) -> None:
-        if self._may_go(cell):
+    def _offer(self, cell: Cell) -> bool:
+        may_go = self._may_go(cell)
+        if may_go:
             self._ready.setdefault(cell.leader, OrderedDict())[cell] = None
+        return may_go
 
     def _unready(self, cell: Cell) -> None:
         if (ready := self._ready.get(cell.leader)) is not None:
@@ -320,45 +322,39 @@ class Accumulator:
         if batch.state is State.OPEN:
             self.close(batch.cell)
         cell = batch.cell
-        fails = fate(batch) is not Persisted.NO if event is Event.FAIL else None
+        if cell.numbers is not None and event is Event.FAIL:
+            cell.numbers.failed(batch, may_be_written=fate(batch) is not Persisted.NO)
+        elif cell.numbers is not None:
+            cell.numbers.acknowledged(batch)
         if batch.state is State.READY:
             cell.closed.remove(batch)
         batch.move(event)
-        if cell.numbers is not None:
-            self._end_number(cell, cell.numbers, batch, may_be_written=fails)
-        if not self._may_go(cell):
-            self._unready(cell)
+        self._look_at(cell)
         root = batch.root
         if root.parts is not None:
             root.parts.pop(batch)
         if not root.parts:
             del self._roots[root]
 
-    def _end_number(self, cell: Cell, numbers: Numbering, batch: Batch, *, may_be_written: bool | None) -> None:
-        if may_be_written is None:
-            numbers.acknowledged(batch)
-        else:
-            numbers.failed(batch, may_be_written=may_be_written)
-        self._look_at(cell, numbers)
-
     def acknowledged_late(self, batch: Batch) -> None:
         """The answer to one that has ended: it is in the log."""
         if batch.cell.numbers is not None:
             batch.cell.numbers.acknowledged(batch)
-            self._look_at(batch.cell, batch.cell.numbers)
+            self._look_at(batch.cell)
 
     def renumber(self, batch: Batch, *, is_fenced: bool) -> None:
         """Its broker will not take its number; it gets another one when all before it have ended."""
         numbers = batch.cell.numbers
         if numbers is not None:
             numbers.lose(batch, is_fenced=is_fenced)
-            self._look_at(batch.cell, numbers)
+            self._look_at(batch.cell)
 
-    def _look_at(self, cell: Cell, numbers: Numbering) -> None:
-        """Its numbers have changed: it may go, or the whole producer needs another id for it."""
-        if self.granted is not None and numbers.needs_identity(self.granted):
+    def _look_at(self, cell: Cell) -> None:
+        """A batch of it ended, or its numbers have changed: it may go, or not any more, or the whole producer needs another id for it."""
+        if self.granted is not None and cell.numbers is not None and cell.numbers.needs_identity(self.granted):
             self.lose_identity()
-        self._offer(cell)
+        if not self._offer(cell):
+            self._unready(cell)
 
     @property
     def incomplete(self) -> Iterator[Batch]:

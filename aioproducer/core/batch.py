@@ -1,7 +1,7 @@
 """The life of a batch.
 
 1. A batch ends once: acknowledged, failed, or split into others. What arrives later is counted and dropped.
-2. Its bytes are fixed when it is encoded. A retry sends the same bytes.
+2. Its bytes are fixed when it is encoded. A retry sends the same bytes; a new number changes the header alone (KIP-360).
 3. A batch that was on the wire may have been written, whatever the client saw: its failure says `persisted=maybe`.
 
 States are Kafka's (seeds/003). Knows nothing of clocks, loops, sockets, or who waits for it.

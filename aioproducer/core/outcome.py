@@ -92,7 +92,6 @@ def judge(
     *,
     stands: Standing = Standing.PLAIN,
     transactional: bool = False,
-    sent: bool = True,
     records: int = 1,
     named: int = 0,
     appended: bool = False,
@@ -103,7 +102,6 @@ def judge(
         error: what it ended with; None: it was acknowledged.
         stands: how the batch stands among those of its partition.
         transactional: epochs are the coordinator's.
-        sent: False when certainly none of its bytes left.
         records: how many the batch has.
         named: how many of them the broker blames.
         appended: the error came with an offset.
@@ -111,7 +109,7 @@ def judge(
     if error is None:
         return Verdict(Action.COMPLETE)
     if isinstance(error, TransportError):
-        return Verdict(Action.RETRY, refresh=True, uncertain=sent)
+        return Verdict(Action.RETRY, refresh=True, uncertain=True)
     name = error.name
     if name in NUMBERS:
         action = NUMBERS[name][stands]

@@ -151,9 +151,9 @@ class Engine:
                 self._accumulator,
                 backoff,
                 request_timeout=settings.request_timeout,
-                may_go_without=self._config.enable_idempotence is None,
                 chance=chance,
                 identify=self._sender.identify,
+                go_without=self._sender.go_without_numbers,
                 fail=self._sender.drop_unsent,
             )
 

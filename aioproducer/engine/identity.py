@@ -7,7 +7,6 @@ and the next record asks again: what a user was not allowed may be granted. Know
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.sequence import Identity
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ProducerIds"]
 
-_log = logging.getLogger(__name__)
 _PATIENCE: Final = 1.0  # seconds for a connection before another broker is asked; it goes on being made
 _NO_LIMIT: Final = 2**31 - 1  # the transaction timeout of who has none
 _ADVICE: Final = {
@@ -38,7 +36,7 @@ class ProducerIds:
     """Asks for producer ids; `run` is its task.
 
     Args:
-        may_go_without: brokers that know no producer ids are sent batches without numbers: idempotence is on by default only.
+        go_without: told of a broker that knows no producer ids; BrokerError: batches may not go without numbers.
         fail: ends every record that waits, with the reason.
 
     Attributes:
@@ -52,9 +50,9 @@ class ProducerIds:
         backoff: Backoff,
         *,
         request_timeout: float,
-        may_go_without: bool,
         chance: Callable[[], float],
-        identify: Callable[[Identity | None], object],
+        identify: Callable[[Identity], object],
+        go_without: Callable[[str], object],
         fail: Callable[[KafkaError], object],
     ) -> None:
         self.trouble: KafkaError | None = None
@@ -62,9 +60,9 @@ class ProducerIds:
         self._accumulator = accumulator
         self._backoff = backoff
         self._request_timeout = request_timeout
-        self._may_go_without = may_go_without
         self._chance = chance
         self._identify = identify
+        self._go_without = go_without
         self._fail = fail
         self._failures = 0
         self._is_needed = asyncio.Event()
@@ -91,33 +89,34 @@ class ProducerIds:
         while True:
             await self._is_needed.wait()
             try:
-                identity = await self._ask()
+                await self._ask()
             except KafkaError as error:
                 await self._on_trouble(error)
             else:
                 self.trouble, self._failures = None, 0
                 self._is_needed.clear()
                 self._accumulator.on_open = None
-                self._identify(identity)
                 self._is_told.set()
 
-    async def _ask(self) -> Identity | None:
-        """An id, or None where there are none and need not be."""
+    async def _ask(self) -> None:
+        """Take an id from the first broker that answers, or go without."""
         trouble: KafkaError = ConnectionLost("no broker can be asked")
         tried: set[Node] = set()
         while (node := next((node for node in self._cluster.candidates() if node not in tried), None)) is not None:
             tried.add(node)
             try:
-                return await self._ask_node(node)
+                await self._ask_node(node)
             except TransportError as error:
                 trouble = error
+            else:
+                return
         raise trouble
 
-    async def _ask_node(self, node: Node) -> Identity | None:
+    async def _ask_node(self, node: Node) -> None:
         connection = await node.control.connected(_PATIENCE)
         if ApiKey.INIT_PRODUCER_ID not in connection.versions:
             self._go_without(connection.where)
-            return None
+            return
         answer = await node.call(ApiKey.INIT_PRODUCER_ID, _request, timeout=self._request_timeout, patience=_PATIENCE)
         try:
             decoded = answer.decode()
@@ -126,14 +125,7 @@ class ProducerIds:
             raise
         if decoded.error_code:
             raise _explained(broker_error(decoded.error_code))
-        return Identity(decoded.producer_id, decoded.producer_epoch)
-
-    def _go_without(self, where: str) -> None:
-        if not self._may_go_without:
-            raise broker_error(
-                "UNSUPPORTED_VERSION", f"{where} is older than Kafka 0.11 and gives no producer ids: set enable_idempotence=False"
-            )
-        _log.warning("%s is older than Kafka 0.11: records may be there twice. Set enable_idempotence=False if that is meant.", where)
+        self._identify(Identity(decoded.producer_id, decoded.producer_epoch))
 
     async def _on_trouble(self, error: KafkaError) -> None:
         self.trouble = error

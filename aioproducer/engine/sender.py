@@ -224,7 +224,7 @@ class Sender:
     def _version(self, lane: Connection, batches: Sequence[Batch]) -> int:
         magic = batches[0].magic
         if magic < NEWEST and self._accumulator.granted is not None:
-            self._go_without_numbers(lane)
+            self.go_without_numbers(lane.where)
         version = produce_version(lane, magic)
         if self.newest_produce is not None:
             version = min(version, self.newest_produce)
@@ -235,13 +235,6 @@ class Sender:
                 "UNSUPPORTED_COMPRESSION_TYPE", f"{lane.where} is older than Kafka 2.1 and knows no zstd: choose another compression_type"
             )
         return version
-
-    def _go_without_numbers(self, lane: Connection) -> None:
-        """A leader is older than those who gave us an id: a default gives way to it, what a user asked for does not."""
-        if self._config.enable_idempotence or self._transactional_id is not None:
-            raise broker_error("UNSUPPORTED_FOR_MESSAGE_FORMAT", f"{lane.where} is older than Kafka 0.11 and knows no idempotence")
-        _log.warning("%s is older than Kafka 0.11: from now on records may be there twice", lane.where)
-        self.identify(None)
 
     def _seal(self, batch: Batch) -> None:
         assert batch.payload is not None
@@ -315,6 +308,19 @@ class Sender:
         """Who the producer is to brokers; None: nobody, as they know no producer ids."""
         self._accumulator.identify(identity)
         self.turn()
+
+    def go_without_numbers(self, where: str) -> None:
+        """A broker knows no producer ids: the default gives way to it, with a warning; what a user asked for does not.
+
+        Raises:
+            BrokerError: the user did.
+        """
+        if self._config.enable_idempotence or self._transactional_id is not None:
+            raise broker_error(
+                "UNSUPPORTED_FOR_MESSAGE_FORMAT", f"{where} is older than Kafka 0.11 and knows no idempotence: set enable_idempotence=False"
+            )
+        _log.warning("%s is older than Kafka 0.11: records may be there twice. Set enable_idempotence=False if that is meant.", where)
+        self.identify(None)
 
     def drop_unsent(self, cause: KafkaError) -> None:
         """There is no producer id, or a transaction is given up: what has no number yet was never sent, and fails (IDM-02, TXN-06)."""

@@ -27,7 +27,6 @@ NO_LIMIT: Final = 2**31 - 1
 _NONE: Final = -1  # no producer id, epoch or sequence
 _MAGICS: Final = (0, 1, 2)
 _LOG_APPEND_TIME: Final = 0x08
-_TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 _CRC: Final = slice(12, 16)  # of a message in a set
 
@@ -290,7 +289,7 @@ class MemoryRecordsBuilder:
             return message_set.wrapper(
                 self._magic, self._codec, records, self._last_offset, latest, attributes=attributes, level=self._level
             )
-        flags = ((self._is_appended, _LOG_APPEND_TIME), (self._is_transactional, _TRANSACTIONAL), (self._is_control, _CONTROL))
+        flags = ((self._is_appended, _LOG_APPEND_TIME), (self._is_transactional, record_batch.TRANSACTIONAL), (self._is_control, _CONTROL))
         payload = compress(self._codec, records, self._level)
         head = record_batch.header(
             payload,

@@ -19,6 +19,7 @@ from crc32c import crc32c
 from aioproducer.errors import ProtocolError
 from aioproducer.model import Compression, TimestampType
 from aioproducer.records.compression import decompress
+from aioproducer.records.record_batch import TRANSACTIONAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +47,6 @@ _LEAST_HEADER: Final = 2  # one byte each: key length, value length
 _CODEC: Final = 0x07
 _CODECS: Final = frozenset(Compression)
 _LOG_APPEND_TIME: Final = 0x08
-_TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 
 
@@ -97,7 +97,7 @@ class RecordBatch:
     @property
     def is_transactional(self) -> bool:
         """Whether it belongs to a transaction."""
-        return bool(self.attributes & _TRANSACTIONAL)
+        return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:

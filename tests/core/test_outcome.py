@@ -165,9 +165,8 @@ def test_an_acknowledgement() -> None:
 
 @pytest.mark.parametrize("kind", [ConnectionLost, RequestTimedOut, ProtocolError], ids=lambda kind: kind.__name__)
 def test_no_answer_is_never_certain(kind: type[Exception]) -> None:
-    """It is sent again, to whoever leads then; unless no byte of it left, it may have been written."""
+    """It is sent again, to whoever leads then, and may have been written."""
     assert judge(kind("gone")) == Verdict(RETRY, refresh=True, uncertain=True)  # type: ignore[arg-type]
-    assert judge(kind("gone"), sent=False) == Verdict(RETRY, refresh=True, uncertain=False)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -497,9 +497,10 @@ def test_a_commit_that_was_refused_can_be_aborted() -> None:
     request = due(one, Rpc.COMMIT)
     one.sent(request)
     one.refused(request, {"": broker_error("TRANSACTION_ABORTABLE")}, 1.0)
-    one.abort()
+    abort = one.abort()
     one.flushed()
-    due(one, Rpc.ABORT)
+    one.done(due(one, Rpc.ABORT))
+    assert (abort.is_over, abort.error) == (True, None)
 
 
 def test_an_abort_drops_what_was_to_be_added() -> None:

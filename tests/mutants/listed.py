@@ -283,7 +283,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "lost-counts-as-not-written",
         "core/outcome.py",
-        "uncertain=sent)",
+        "uncertain=True)",
         "uncertain=False)",
         ("tests/core/test_outcome.py",),
     ),

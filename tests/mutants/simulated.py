@@ -76,15 +76,15 @@ SIMULATED: tuple[Simulated, ...] = (
     Simulated(
         "a-lost-reply-completes",
         "core/outcome.py",
-        "        return Verdict(Action.RETRY, refresh=True, uncertain=sent)",
-        "        return Verdict(Action.COMPLETE, refresh=True, uncertain=sent)",
+        "        return Verdict(Action.RETRY, refresh=True, uncertain=True)",
+        "        return Verdict(Action.COMPLETE, refresh=True, uncertain=True)",
         profile="plain",
     ),
     Simulated(
         "a-numbered-lost-reply-completes",
         "core/outcome.py",
-        "        return Verdict(Action.RETRY, refresh=True, uncertain=sent)",
-        "        return Verdict(Action.COMPLETE, refresh=True, uncertain=sent)",
+        "        return Verdict(Action.RETRY, refresh=True, uncertain=True)",
+        "        return Verdict(Action.COMPLETE, refresh=True, uncertain=True)",
     ),
     Simulated(
         "the-first-of-an-epoch-does-not-go-alone",
