@@ -143,9 +143,17 @@ def sim(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def experiments(session: nox.Session) -> None:
+    """What the special systems are good for, each on and off, as tables and pictures. Names and `--quick`, `--page`, `--json` behind `--`."""
+    run(session, "python", "-m", "tests.experiments", *session.posargs)
+
+
+@nox.session(venv_backend="none")
 def docs(session: nox.Session) -> None:
     """Write the pages that are made of code."""
     run(session, "python", "docs/reference/make_config.py")
+    run(session, "python", "docs/reference/make_metrics.py")
+    run(session, "python", "docs/topics/make_dashboard.py")
 
 
 @nox.session(reuse_venv=True)

@@ -12,9 +12,25 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import ConfigError
+from aioproducer.interceptors import METHODS
 from aioproducer.model import Acks, Compression
 from aioproducer.option_names import options_of, say_unknown
-from aioproducer.options import ACKS, ADDRESSES, COMPRESSION, FLAG, MAYBE_FLAG, Yielding, function, number, option, text, words
+from aioproducer.options import (
+    ACKS,
+    ADDRESSES,
+    COMPRESSION,
+    FLAG,
+    MAYBE_FLAG,
+    Yielding,
+    breaker,
+    function,
+    mapping,
+    number,
+    option,
+    plugins,
+    text,
+    words,
+)
 from aioproducer.partitioners import RoundRobinPartitioner
 from aioproducer.serializers import string_serializer
 
@@ -44,6 +60,7 @@ _PAIRS: Final = (
     ("retry_backoff_ms", "retry_backoff_max_ms"),
     ("reconnect_backoff_ms", "reconnect_backoff_max_ms"),
     ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms"),
+    ("circuit_breaker_mute_retry_interval_ms", "circuit_breaker_mute_retry_max_interval_ms"),
 )
 
 
@@ -139,6 +156,12 @@ class ProducerConfig:
     metadata_max_age_ms: float = option(
         300_000, _ms(1), "age at which metadata is fetched again", librdkafka=("topic.metadata.refresh.interval.ms",)
     )
+    metadata_max_idle_ms: float = option(
+        300_000,
+        _ms(5000),
+        "a topic that nothing was sent to for so long is forgotten, with all that is kept of it",
+        kips=("metadata.evict.ms",),
+    )
     metadata_recovery_strategy: str = option(
         "rebootstrap", words("rebootstrap", "none"), "when no known broker answers: start over at bootstrap_servers, or keep trying"
     )
@@ -167,6 +190,61 @@ class ProducerConfig:
         java="partitioner.class",
     )
     partitioner_ignore_keys: bool = option(False, FLAG, "whether records with a key go to the sticky partition too")
+    partitioner_adaptive_partitioning_enable: bool = option(
+        True, FLAG, "whether records without a key go the less to a partition the longer its queue is"
+    )
+    partitioner_availability_timeout_ms: float = option(
+        0, _ms(0), "records without a key avoid a broker that could take nothing for so long, though something was ready for it; 0: never"
+    )
+    partitioner_rack_aware: bool = option(
+        False, FLAG, "whether records without a key go to partitions whose leader is in client_rack, while there are any"
+    )
+    client_rack: str = option("", text(_SHORT), "the rack or zone that this producer is in, as brokers' broker.rack names it")
+    interceptors: Any = option(
+        (),
+        plugins(*METHODS),
+        "see each record before it is queued, and how it ended; in this order",
+        java="interceptor.classes",
+        librdkafka=("interceptors",),
+    )
+    metrics_recording_level: str = option(
+        "info",
+        words("none", "info", "debug", "trace"),
+        "what `metrics()` has: nothing that is counted; all but each partition's queue; all",
+    )
+    metrics_sample_window_ms: float = option(30_000, _ms(1), "one sample of what rates, averages and maxima are taken of")
+    metrics_num_samples: int = option(2, number(1, 1_000, unit="samples"), "how many of them these look back")
+    circuit_breaker_class: Any = option(
+        None, breaker("failure_rate", "FailureRateCircuitBreaker"), "mutes partitions that fail (KIP-693); None: nobody does", java=None
+    )
+    circuit_breaker_trigger_message_count: int = option(
+        20, number(1, _INT, unit="records"), "records, of late, below which a failure rate says nothing", java=None
+    )
+    circuit_breaker_trigger_failure_perc: int = option(
+        50, number(1, 100, unit="%"), "of a partition's records, of late, that failed: with so many it is muted", java=None
+    )
+    circuit_breaker_mute_retry_interval_ms: float = option(
+        Yielding(1_000),
+        _ms(1),
+        "first pause before a muted partition is tried, doubles; also what late means: a batch that is on its way for longer counts as failed",
+        java=None,
+    )
+    circuit_breaker_mute_retry_max_interval_ms: float = option(
+        Yielding(30_000), _ms(1), "longest pause before a muted partition is tried again", java=None
+    )
+    circuit_breaker_enable_mute_inflight_full: bool = option(
+        False, FLAG, "with one request in flight: whether a broker that does not answer it in the first pause is muted", java=None
+    )
+    circuit_breaker_options: Mapping[str, Any] | None = option(None, mapping(), "what `configure` of your own breaker is given", java=None)
+    circuit_breaker_keyed_policy: str = option(
+        "strict",
+        words("strict", "available", "fail_fast"),
+        "records for a muted partition, by their key or by name: they stay, go to another one, or are refused",
+        java=None,
+    )
+    on_circuit_event: Callable[..., object] | None = option(
+        None, function(), "(event): called with a CircuitEvent when a partition is muted, tried or restored", java=None
+    )
     on_delivery_error: Callable[..., object] | None = option(
         None, function(), "(error, records): called for failed records that nobody looked at", java=None
     )
@@ -250,6 +328,8 @@ class ProducerConfig:
             raise ConfigError(
                 f"compression_type=zstd needs record format 2, and message_format_max={self.message_format_max}. Raise it, or choose another codec."
             )
+        if self.circuit_breaker_enable_mute_inflight_full and self.max_in_flight_requests_per_connection != 1:
+            _log.warning("circuit_breaker_enable_mute_inflight_full does nothing but with max_in_flight_requests_per_connection=1")
         if self.partitioner is not None and self.partitioner_ignore_keys:
             raise ConfigError("partitioner_ignore_keys is for Kafka's partitioner: leave it out, or `partitioner`, which sees the keys")
 

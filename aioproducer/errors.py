@@ -11,6 +11,7 @@
     ├── SendTimeout           `send` waited `max_block_ms`; the record was not queued
     │   ├── BufferExhausted
     │   └── MetadataTimeout
+    ├── PartitionUnavailable  the circuit breaker has muted the record's partition; the record was not queued
     ├── BrokerError           a broker's answer: `code`, `retriable`, `refresh`
     ├── TransportError        no answer
     │   ├── ConnectionLost
@@ -47,6 +48,7 @@ __all__ = [
     "ErrorCode",
     "KafkaError",
     "MetadataTimeout",
+    "PartitionUnavailable",
     "Persisted",
     "ProducerClosed",
     "ProducerFenced",
@@ -123,6 +125,26 @@ class Persisted(enum.StrEnum):
     NO = "no"
     MAYBE = "maybe"
     YES = "yes"
+
+
+class PartitionUnavailable(KafkaError):
+    """The partition that a record belongs to is muted by the circuit breaker (KIP-693), and the record was not queued.
+
+    Attributes:
+        topic, partition: which one.
+        persisted: always `no`.
+    """
+
+    persisted = Persisted.NO
+
+    def __init__(self, reason: str, topic: str, partition: int) -> None:
+        super().__init__(reason, topic, partition)
+        self.reason = reason
+        self.topic = topic
+        self.partition = partition
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}: {self.reason}"
 
 
 class TransactionError(KafkaError):

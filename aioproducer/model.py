@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 __all__ = [
     "Acks",
+    "CircuitEvent",
+    "CircuitState",
     "Compression",
     "ConsumerGroupMetadata",
     "FlushSummary",
     "Header",
     "Headers",
+    "Health",
     "OffsetAndMetadata",
+    "ProducerRecord",
     "Record",
     "RecordMetadata",
     "TimestampType",
@@ -58,6 +62,28 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+class CircuitState(enum.StrEnum):
+    """How a partition's circuit stands (KIP-693)."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    PROBING = "probing"
+
+
+class CircuitEvent(NamedTuple):
+    """A partition's circuit changed its state; what `on_circuit_event` is told.
+
+    Attributes:
+        interval_ms: open: how long it is left alone now; probing: how long it was; closed: 0.
+        cause: of an open one, why; None: somebody muted it by hand.
+    """
+
+    partition: TopicPartition
+    state: CircuitState
+    interval_ms: float
+    cause: Exception | None = None
+
+
 class OffsetAndMetadata(NamedTuple):
     """An offset to commit: of the next record to read, with a note, and the epoch of the leader that the last one was read from."""
 
@@ -95,6 +121,22 @@ class Record(NamedTuple, Generic[K, V]):
         return f"<Record{where}{when}: {len(self.headers)} headers>"
 
 
+class ProducerRecord(NamedTuple):
+    """A record on its way in, as an interceptor sees it (Java's `ProducerRecord`); the fields are what `send` takes."""
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    headers: Headers = ()
+
+    def __repr__(self) -> str:
+        """Never its key, value or header values."""
+        where = "" if self.partition is None else f", partition {self.partition}"
+        return f"<ProducerRecord for {self.topic}{where}: {len(self.headers)} headers>"
+
+
 class RecordMetadata(NamedTuple):
     """Where a record is, and what the broker made of it (Java's `RecordMetadata`).
 
@@ -108,6 +150,36 @@ class RecordMetadata(NamedTuple):
     timestamp_type: TimestampType
     serialized_key_size: int
     serialized_value_size: int
+
+
+class Health(NamedTuple):
+    """Whether a producer can do its work now, for readiness probes: true if it is ready.
+
+    Attributes:
+        is_ready: it runs, reaches its cluster, and no record is overdue.
+        reasons: why it is not.
+        brokers_known: brokers of the cluster.
+        brokers_up: of them, to which a connection stands: one is made when there is something to send.
+        brokers_down: of them, of which the latest attempt to connect failed.
+        oldest_unacknowledged_seconds: age of the oldest record that has not ended, 0 if there is none.
+        open_breakers: brokers and partitions that a circuit breaker holds back; the others' records go their way.
+        buffer_available: bytes of `buffer_memory` that are free.
+        waiting: sends that wait.
+    """
+
+    is_ready: bool
+    reasons: tuple[str, ...] = ()
+    brokers_known: int = 0
+    brokers_up: int = 0
+    brokers_down: int = 0
+    oldest_unacknowledged_seconds: float = 0.0
+    open_breakers: tuple[str, ...] = ()
+    buffer_available: int = 0
+    waiting: int = 0
+
+    def __bool__(self) -> bool:
+        """Whether it is ready."""
+        return self.is_ready
 
 
 class FlushSummary(NamedTuple):

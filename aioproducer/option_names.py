@@ -25,6 +25,11 @@ _LEVELS: Final = {"gzip": "compression_gzip_level", "lz4": "compression_lz4_leve
 # Java's first partitioner, which hashes keys as all clients do and gives the rest to a sticky partition: what is done here by itself
 _PARTITIONERS: Final = {"murmur2_random": None}
 
+# KIP-693, which is in no released Kafka: what is no field here is its breaker's own
+_BREAKER: Final = "producer.circuit.breaker."
+_BREAKERS_OPTIONS: Final = "circuit_breaker_options"
+_BREAKERS: Final = {"mute.retry.interval": "circuit_breaker_mute_retry_interval_ms"}  # its only name that is not the field's
+
 _LATER: Final = "is for a later version of aioproducer; leave it out"
 # the first row that has a name tells
 NOT_HERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
@@ -41,7 +46,6 @@ NOT_HERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         ),
     ),
     ("it is the JVM's: put the secret into the mapping before", ("config.providers", "config.providers.*")),
-    ("Kafka 4.4 has it, and the rack-aware partitioner that reads it is not here; leave it out", ("client.rack", "partitioner.rack.aware")),
     ("Kafka 4.4 has it: here names are resolved by `start`, again and again within max_block_ms", ("bootstrap.resolve.timeout.ms",)),
     ("Kafka 4.4 has it; leave it out", ("metadata.cluster.check.enable",)),
     ("here memory is always taken by need; leave it out", ("buffer.memory.allocation.strategy",)),
@@ -51,11 +55,11 @@ NOT_HERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ),
     ("two-phase commit (KIP-939) is in no released Kafka; leave it out", ("transaction.two.phase.commit.enable",)),
     ("with enable_idempotence a record that is lost fails, and those after it are sent: leave it out", ("enable.gapless.guarantee",)),
-    (f"forgetting topics (KIP-526) {_LATER}", ("metadata.max.idle.ms", "metadata.evict.ms")),
-    (f"the circuit breaker (KIP-693) {_LATER}", ("*circuit.break*",)),
-    (f"the adaptive partitioner (KIP-794) {_LATER}", ("partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms")),
-    (f"calling interceptors (KIP-42) {_LATER}", ("interceptor.classes", "interceptors", "plugin.library.paths")),
-    (f"counting metrics {_LATER}", ("metrics.*", "metric.reporters", "statistics.interval.ms", "stats_cb")),
+    ("librdkafka's plugins are its own: give `interceptors`", ("plugin.library.paths",)),
+    (
+        "ask `producer.metrics()`, or give its producers to an exporter of aioproducer.telemetry",
+        ("metrics.context.*", "metric.reporters", "statistics.interval.ms", "stats_cb"),
+    ),
     ("this client tells brokers no metrics (KIP-714); leave it out", ("enable.metrics.push",)),
     ("memory is bounded in bytes, by buffer_memory", ("queue.buffering.max.messages", "queued.max.messages.kbytes")),
     ("batches are bounded in bytes, by batch_size", ("batch.num.messages",)),
@@ -135,14 +139,18 @@ class _Place(NamedTuple):
     scale: int = 1
 
 
+_OF_BREAKER: Final = _Place("a breaker's own")
+
+
 def _names(table: Mapping[str, Option]) -> dict[str, _Place]:
-    """Every name of every option: ours, Java's, librdkafka's."""
+    """Every name of every option: ours, Java's, librdkafka's, and those of proposals."""
     names = {}
     for field, option in table.items():
         names[field] = _Place(field)
         if option.java is not None:
             names[option.java or field.replace("_", ".")] = _Place(field)
         names.update({name: _Place(field, scale) for name, scale in option.librdkafka.items()})
+        names.update(dict.fromkeys(option.kips, _Place(field)))
     return names
 
 
@@ -156,7 +164,10 @@ def options_of(mapping: Mapping[str, Any], table: Mapping[str, Option]) -> dict[
     given: dict[str, str] = {}
     options: dict[str, Any] = {}
     for name, value in mapping.items():
-        place = names.get(name) if isinstance(name, str) else None
+        place = _place(name, names)
+        if place is _OF_BREAKER:
+            options[_BREAKERS_OPTIONS] = {**(options.get(_BREAKERS_OPTIONS) or {}), name.removeprefix(_BREAKER): value}
+            continue
         if place is None:
             raise ConfigError(say_unknown(name, table, dotted=True))
         if place.field in given:
@@ -166,6 +177,17 @@ def options_of(mapping: Mapping[str, Any], table: Mapping[str, Option]) -> dict[
     _place_level(options)
     _place_partitioner(options)
     return options
+
+
+def _place(name: Any, names: Mapping[str, _Place]) -> _Place | None:
+    """Where a name leads; None: nobody knows it."""
+    if not isinstance(name, str):
+        return None
+    if name in names or not name.startswith(_BREAKER):
+        return names.get(name)
+    rest = name.removeprefix(_BREAKER)
+    field = _BREAKERS.get(rest, "circuit_breaker_" + rest.replace(".", "_"))
+    return names.get(field, _OF_BREAKER)
 
 
 def _in_our_unit(name: str, value: Any, scale: int) -> Any:

@@ -22,9 +22,12 @@ __all__ = [
     "Kind",
     "Option",
     "Yielding",
+    "breaker",
     "function",
+    "mapping",
     "number",
     "option",
+    "plugins",
     "text",
     "words",
 ]
@@ -57,18 +60,28 @@ class Option:
         doc: one sentence.
         java: its name there; empty: the field's with dots; None: Java has none.
         librdkafka: its other names there, and what one of their units is in ours.
+        kips: names that proposals had for it.
     """
 
     kind: Kind
     doc: str
     java: str | None = ""
     librdkafka: Mapping[str, int] = field(default_factory=dict)
+    kips: tuple[str, ...] = ()
 
 
-def option(default: Any, kind: Kind, doc: str, *, java: str | None = "", librdkafka: tuple[str, ...] | Mapping[str, int] = ()) -> Any:
+def option(
+    default: Any,
+    kind: Kind,
+    doc: str,
+    *,
+    java: str | None = "",
+    librdkafka: tuple[str, ...] | Mapping[str, int] = (),
+    kips: tuple[str, ...] = (),
+) -> Any:
     """A dataclass field that is an option."""
     names = dict.fromkeys(librdkafka, 1) if isinstance(librdkafka, tuple) else librdkafka
-    return field(default=default, metadata={"option": Option(kind, doc, java, names)})
+    return field(default=default, metadata={"option": Option(kind, doc, java, names, kips)})
 
 
 class Yielding(float):
@@ -151,6 +164,61 @@ def function(classes: Mapping[str, Any] | None = None, shape: Callable[[Any], bo
         return value
 
     return Kind("callable" + "".join(f", `{one.rpartition('.')[2]}`" for one in known), read)
+
+
+def breaker(word: str, name_of_class: str) -> Kind:
+    """None; `word`, or a name of a class that ends in `name_of_class`: the one that is here; or a user's own, or its class."""
+
+    def read(name: str, value: Any) -> Any:
+        if value is None:
+            return None
+        if isinstance(value, str):
+            if value.strip() == word or value.strip().rpartition(".")[2] == name_of_class:
+                return word
+            raise ConfigError(f"{name}={value!r}: it is {word!r}, or a circuit breaker of your own")
+        if not all(
+            callable(getattr(value, hook, None)) for hook in ("configure", "set_circuit_break_manager", "on_send", "on_complete", "close")
+        ):
+            raise ConfigError(f"{name} must be a PartitionCircuitBreaker, with all of its methods, not {type(value).__name__}")
+        return value
+
+    return Kind(f"None, `{word}`, a PartitionCircuitBreaker or its class", read)
+
+
+def mapping() -> Kind:
+    """Names and values, or None for none."""
+
+    def read(name: str, value: Any) -> Mapping[str, Any] | None:
+        if value is None:
+            return None
+        try:
+            given = dict(value)
+        except (TypeError, ValueError):
+            raise ConfigError(f"{name} must be a mapping, not {type(value).__name__}") from None
+        if not all(isinstance(one, str) for one in given):
+            raise ConfigError(f"{name}: its names are strings")
+        return given
+
+    return Kind("a mapping, or None", read)
+
+
+def plugins(*methods: str) -> Kind:
+    """Objects or classes, each with one of these methods at least; a config holds a tuple of them."""
+
+    def read(name: str, value: Any) -> tuple[Any, ...]:
+        given = () if value in (None, "") else tuple(value) if isinstance(value, (list, tuple)) else (value,)
+        for one in given:
+            known = [found for method in methods if callable(found := getattr(one, method, None))]
+            if not known:
+                shown = repr(one) if isinstance(one, str) else f"a {type(one).__name__}"
+                raise ConfigError(f"{name}: {shown} has none of the methods {', '.join(methods)}")
+            if any(map(inspect.iscoroutinefunction, known)):
+                raise ConfigError(
+                    f"{name}: methods are plain functions, not coroutine functions: they are called between two steps of the loop"
+                )
+        return given
+
+    return Kind("objects or classes", read)
 
 
 def text(longest: int, *, shortest: int = 0, none: bool = False) -> Kind:

@@ -21,3 +21,7 @@ class RoundRobinPartitioner:
         turn = self._next.get(topic, 0)
         self._next[topic] = turn + 1
         return available[turn % len(available)] if available else turn % partitions
+
+    def forget(self, topic: str) -> None:
+        """The producer has forgotten a topic (`metadata_max_idle_ms`): if it comes back, it begins anew."""
+        self._next.pop(topic, None)

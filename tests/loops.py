@@ -30,14 +30,17 @@ _ON_UVLOOP = {
             test_a_broker_that_throttles_is_left_alone
             test_a_failed_bootstrap_names_every_address_and_its_reason
             test_a_hint_is_followed_without_a_request
+            test_a_topic_is_in_one_question_at_a_time
             test_a_topic_that_nobody_needs_is_not_asked_for_again
-            test_all_is_asked_for_when_it_is_old
             test_brokers_that_do_not_answer_for_long_are_forgotten
             test_brokers_that_move_are_found_again_at_the_bootstrap_addresses
             test_it_needs_no_bootstrap_of_its_own
             test_many_topics_are_asked_for_in_portions
             test_nobody_up_is_no_busy_loop
             test_stale_topics_are_asked_for_a_pause_after_the_last_answer
+            test_what_is_old_is_asked_for
+            test_what_nobody_needs_is_not_remembered
+            test_without_topics_the_brokers_are_asked_for
         """,
         "tests/net/test_cluster.py": """
             test_nothing_is_dialled_before_somebody_asks
@@ -98,6 +101,23 @@ _ON_UVLOOP = {
         "tests/scenarios/test_delivering.py": """
             test_no_more_requests_than_allowed_are_in_flight
         """,
+        "tests/scenarios/test_idle_topics.py": """
+            test_a_producer_whose_epochs_are_used_up_by_topics_that_come_back
+            test_a_record_that_waits_for_memory_when_its_topic_is_forgotten
+            test_a_send_in_the_moment_of_forgetting
+            test_a_steady_refresh_asks_only_for_what_is_in_use
+            test_a_topic_stays_while_its_records_are_on_their_way
+            test_a_topic_that_comes_back_goes_on_in_its_log
+            test_a_topic_that_is_gone_when_it_comes_back
+            test_a_topic_that_is_sent_to_stays
+            test_a_topic_that_was_made_anew_meanwhile
+            test_a_transactional_producers_topics
+            test_large_topics_are_forgotten_beside_records_that_flow
+            test_nothing_is_left_of_a_topic_that_never_was
+            test_nothing_is_left_of_an_idle_topic
+            test_stopping_while_topics_are_forgotten
+            test_the_epoch_of_a_topic_that_comes_back_is_one_that_no_broker_knows
+        """,
         "tests/scenarios/test_in_flight.py": """
             test_one_in_flight_never_reorders
         """,
@@ -106,6 +126,17 @@ _ON_UVLOOP = {
         """,
         "tests/scenarios/test_made_anew.py": """
             test_records_of_a_partition_that_is_no_more_fail_with_the_reason
+        """,
+        "tests/scenarios/test_measuring.py": """
+            test_a_record_that_is_overdue_is_no_health
+            test_a_topic_that_is_forgotten_takes_its_metrics_along
+            test_health_follows_the_brokers
+            test_what_is_kept_waiting_shows
+            test_who_waits_for_memory_is_counted_and_timed
+        """,
+        "tests/scenarios/test_telling.py": """
+            test_an_outage_is_told_once_when_it_begins_and_ends
+            test_throttles_and_forgotten_clusters_are_told
         """,
         "tests/scenarios/test_network.py": """
             test_a_black_hole_holds_up_no_other_broker
@@ -147,6 +178,7 @@ _ON_UVLOOP = {
     },
     "its times are exact, which only time that jumps is": {
         "tests/engine/test_refresher.py": """
+            test_a_new_topic_does_not_wait_behind_a_refresh
             test_a_wanted_topic_is_asked_for_at_once_with_those_of_its_turn
             test_bootstrap_goes_on_to_the_next_address
             test_an_address_that_hangs_holds_up_the_next_for_a_moment_only
@@ -185,6 +217,12 @@ _ON_UVLOOP = {
         "tests/scenarios/test_network.py": """
             test_a_broker_that_does_not_know_our_newest_handshake
             test_one_bootstrap_address_that_refuses_costs_no_time
+        """,
+        "tests/scenarios/test_intercepting.py": """
+            test_one_that_holds_the_loop_is_named
+        """,
+        "tests/scenarios/test_measuring.py": """
+            test_a_loop_that_is_held_shows
         """,
         "tests/scenarios/test_send_many.py": """
             test_a_slow_iterable_holds_the_loop_for_a_few_records_at_most

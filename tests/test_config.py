@@ -42,6 +42,10 @@ JAVAS_DEFAULTS = {
     "metadata_recovery_rebootstrap_trigger_ms": 300_000,
     "metadata_max_age_ms": 300_000,
     "partitioner_ignore_keys": False,
+    "partitioner_adaptive_partitioning_enable": True,
+    "partitioner_availability_timeout_ms": 0,
+    "partitioner_rack_aware": False,
+    "client_rack": "",
     "allow_auto_create_topics": True,
     "acks": Acks.ALL,
     "compression_type": Compression.NONE,
@@ -268,6 +272,7 @@ def test_flags(name: str) -> None:
     ("name", "words"),
     [
         ("metadata_recovery_strategy", ["rebootstrap", "none"]),
+        ("circuit_breaker_keyed_policy", ["strict", "available", "fail_fast"]),
         ("client_dns_lookup", ["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"]),
     ],
 )
@@ -486,3 +491,41 @@ def test_an_unknown_option_that_is_near_to_none() -> None:
     """Then nothing is suggested."""
     with pytest.raises(ConfigError, match=r"unknown option 'zzz'$"):
         ProducerConfig.of(None, {"zzz": 1})
+
+
+# Circuit breakers
+
+
+@pytest.mark.parametrize(
+    "given", ["failure_rate", " failure_rate ", "FailureRateCircuitBreaker", "org.apache.kafka.FailureRateCircuitBreaker"]
+)
+def test_the_breaker_that_is_here_by_its_names(given: str) -> None:
+    """KIP-693 names a class; in which package, it does not say."""
+    assert config(circuit_breaker_class=given).circuit_breaker_class == "failure_rate"
+
+
+@pytest.mark.parametrize("given", ["", "latency", "com.example.Breaker", 1, object(), ProducerConfig])
+def test_what_is_no_circuit_breaker(given: object) -> None:
+    """A class of Java's is none here, nor is what lacks a method."""
+    with pytest.raises(ConfigError, match="circuit_breaker_class"):
+        config(circuit_breaker_class=given)
+
+
+@pytest.mark.parametrize(("given", "held"), [(None, None), ({}, {}), ({"a": 1}, {"a": 1}), ([("a", 1)], {"a": 1})], ids=str)
+def test_options_of_a_breaker(given: Any, held: dict[str, Any] | None) -> None:
+    """Names and values, whatever they are."""
+    assert config(circuit_breaker_options=given).circuit_breaker_options == held
+
+
+@pytest.mark.parametrize("given", [1, "a=1", [1], {1: 2}], ids=str)
+def test_what_are_no_options_of_a_breaker(given: Any) -> None:
+    with pytest.raises(ConfigError, match="circuit_breaker_options"):
+        config(circuit_breaker_options=given)
+
+
+def test_an_option_that_does_nothing_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    """KIP-693 has it for one request in flight."""
+    config(circuit_breaker_enable_mute_inflight_full=True, max_in_flight_requests_per_connection=1)
+    assert caplog.records == []
+    config(circuit_breaker_enable_mute_inflight_full=True)
+    assert "max_in_flight_requests_per_connection=1" in caplog.text

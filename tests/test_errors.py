@@ -22,6 +22,7 @@ TREE = {
     "BufferExhausted": "SendTimeout",
     "MetadataTimeout": "SendTimeout",
     "WouldBlock": "KafkaError",
+    "PartitionUnavailable": "KafkaError",
     "BrokerError": "KafkaError",
     "TransportError": "KafkaError",
     "ConnectionLost": "TransportError",

@@ -19,7 +19,16 @@ MODULES = [
     ".".join(("aioproducer", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
     for path in sorted(PACKAGE.rglob("*.py"))
 ]
-PUBLIC = ["aioproducer", "aioproducer.errors", "aioproducer.jars", "aioproducer.spark", "aioproducer.testing"]
+PUBLIC = [
+    "aioproducer",
+    "aioproducer.errors",
+    "aioproducer.jars",
+    "aioproducer.spark",
+    "aioproducer.telemetry.otlp",
+    "aioproducer.telemetry.prometheus",
+    "aioproducer.telemetry.tracing",
+    "aioproducer.testing",
+]
 ALIASES = {"Header", "Headers"}  # of types: they stand for what they are
 
 

@@ -30,6 +30,8 @@ BREACHES = (
     ("fake", "testing/log.py", "from aioproducer.core.partitioner import murmur2"),
     ("fake", "testing/handlers/produce.py", "from aioproducer.producer import Producer"),
     ("spark", "spark/session.py", "from aioproducer.wire import api"),
+    ("telemetry", "telemetry/naming.py", "from aioproducer.producer import Producer"),
+    ("telemetry", "telemetry/tracing.py", "from aioproducer.engine import hot"),
     ("root", "engine/alarm.py", "from aioproducer import Producer"),
     ("root", "testing/client.py", "import aioproducer"),
     ("cycles", "core/partitioner.py", "from aioproducer.core import accumulator"),

@@ -172,10 +172,10 @@ async def test_a_partitioner_of_the_users_chooses() -> None:
 
 @pytest.mark.asyncio
 async def test_records_without_a_key_change_partition_with_the_batch() -> None:
-    """KIP-480: they fill one batch, then another partition's."""
+    """KIP-794: `batch_size` bytes to one, then as many to another."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=4)
-        async with Producer(**cluster.client_options, batch_size=500) as producer:
+        async with Producer(**cluster.client_options, batch_size=500, partitioner_adaptive_partitioning_enable=False) as producer:
             deliveries = [await producer.send("orders", b"." * 40) for _ in range(200)]
             partitions = [(await delivery).partition for delivery in deliveries]
         assert set(partitions) == {0, 1, 2, 3}

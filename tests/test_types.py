@@ -10,8 +10,10 @@ from aioproducer import (
     ConsumerGroupMetadata,
     Deliveries,
     Delivery,
+    Distribution,
     FlushSummary,
     FromThread,
+    Health,
     OffsetAndMetadata,
     Persisted,
     Producer,
@@ -67,6 +69,9 @@ async def test_the_face_has_types() -> None:
             assert_type(await producer.flush(), FlushSummary)
             assert_type(producer.buffer_available, int)
             assert_type(producer.explain(), str)
+            assert_type(producer.metrics().number("record-send-total"), float)
+            assert_type(producer.metrics().distribution("batch-fill-ratio"), Distribution)
+            assert_type(producer.health(), Health)
         assert len(cluster.values("orders")) == 8
 
 

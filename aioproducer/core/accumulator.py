@@ -7,6 +7,7 @@
    succeeds: those that were in flight beside the failed one prove nothing. What was cut from a batch that was too large may be too
    large again: it always goes alone.
 5. With idempotence, a batch is numbered when it is first drained (`core.sequence`), and nothing is drained before the producer has an id.
+   The first after a long silence goes alone: a broker that has forgotten the producer takes any number for the first.
 6. A partition that may not be drained is passed over; it never stops the others (where Java breaks off, ACC-09).
 
 Knows nothing of loops, memory, where routes come from (`core.installing`), or how a record becomes bytes: an open batch is an `interfaces.OpenBatch`.
@@ -17,12 +18,13 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict, deque
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from aioproducer.core.availability import Availability
 from aioproducer.core.batch import NO_EPOCH, Batch, Event, State
 from aioproducer.core.outcome import fate
 from aioproducer.core.routes import NOBODY, Cell, Route
-from aioproducer.core.sequence import NO_IDENTITY, Identity, Numbering
+from aioproducer.core.sequence import LAST_EPOCH, NO_IDENTITY, Identity, Numbering, Past
 from aioproducer.errors import Persisted
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from aioproducer.core.splitting import Piece
 
 __all__ = ["NOBODY", "Accumulator", "Cell", "Route"]
+
+_REMEMBERED: Final = 60.0  # seconds of silence after which a broker may have forgotten a producer: its own limit is a day
 
 
 class Accumulator:
@@ -41,6 +45,7 @@ class Accumulator:
         linger: seconds that a partial batch waits.
         lifetime: seconds from a batch's making to its end (`delivery_timeout_ms`).
         on_close: told of each batch that takes no more records; its credit can be settled.
+        availability: which partitions records without a key may go to.
 
     Attributes:
         routes: by topic; `installing` keeps them.
@@ -48,10 +53,15 @@ class Accumulator:
         is_transactional: batches belong to transactions, and epochs to their coordinator.
         on_open: told of each batch that is opened.
         on_identity_lost: called when the producer needs another id; `identify` gives it.
+        on_send: asked before a batch is drained: 0, or until when its partition is left out.
+        on_another_leader: told of a muted partition that another broker leads now.
     """
 
-    def __init__(self, full: Any, *, linger: float, lifetime: float, on_close: Callable[[Batch], None]) -> None:
+    def __init__(
+        self, full: Any, *, linger: float, lifetime: float, on_close: Callable[[Batch], None], availability: Availability | None = None
+    ) -> None:
         self._on_close = on_close
+        self.availability = availability or Availability()
         self.routes: dict[str, Route] = {}
         self._roots: OrderedDict[Batch, None] = OrderedDict()  # oldest first: all live equally long, so the first expires first
         self.eager = False  # memory is short, or the producer closes: partial batches go at once
@@ -63,10 +73,13 @@ class Accumulator:
         self._backing_off: list[tuple[float, int, Cell]] = []
         self._pauses = count()
         self._number = 0
+        self._past: Past | None = None
         self.granted: Identity | None = None
         self.is_transactional = False
         self.on_open: Callable[[Batch], object] | None = None
         self.on_identity_lost: Callable[[], object] = lambda: None
+        self.on_send: Callable[[Batch], float] | None = None
+        self.on_another_leader: Callable[[Cell], object] | None = None
 
     # Leaders
 
@@ -76,12 +89,17 @@ class Accumulator:
             return
         self._unready(cell)
         cell.one_at_a_time |= leader != cell.leader and (cell.in_flight > 0 or cell.numbers is not None)
+        is_another = leader not in (cell.leader, NOBODY)
         cell.leader = leader
+        if leader < 0:
+            cell.route.leave(cell)
         if epoch > cell.epoch:
             if cell.epoch != NO_EPOCH and leader >= 0:
                 cell.retry_at = 0.0
             cell.epoch = epoch
         self._offer(cell)
+        if cell.is_muted and is_another and self.on_another_leader is not None:
+            self.on_another_leader(cell)
 
     def lead_anew(self, cell: Cell) -> None:
         """Its topic is another of that name: elections are counted anew, and so are its batches."""
@@ -90,27 +108,50 @@ class Accumulator:
             cell.numbers.restart()
             self._look_at(cell)
 
+    # Forgetting
+
+    def may_be_forgotten(self, cell: Cell) -> bool:
+        """Whether nothing of a partition is under way, and it can be known anew."""
+        if cell.current is not None or cell.closed or cell.in_flight:
+            return False
+        return cell.numbers is None or cell.numbers.may_be_forgotten(self.granted)
+
+    def forget(self, cell: Cell) -> None:
+        """Keep of a partition what those that come after it must know. Epochs that are used up end the producer's id."""
+        if cell.numbers is not None:
+            self._past = cell.numbers.past(self.granted, self._past)
+            if self._past is not None and self._past.granted == self.granted and self._past.identity.epoch >= LAST_EPOCH:
+                self.lose_identity()
+
     # Appending
 
     def open(self, cell: Cell, open_batch: Any, result: Any, *, credit: int, now: float) -> Batch:
         """Start a batch; it can be drained at once, or after `linger`."""
         self._number += 1
         batch = Batch(cell, (self._number,), open_batch, result, credit=credit, expires_at=now + self._lifetime)
+        cell.route.used_at = now
         cell.current = batch
+        cell.bytes += credit
         cell.open = open_batch
         self._roots[batch] = None
         if self._linger:  # also an eager one: it may lose its place in the ready queue before it goes, and memory be no longer short
             self._lingering.append((now + self._linger, batch))
         if self.on_open is not None:
             self.on_open(batch)
-        self._offer(cell)
+        if not self._offer(cell) and not self._linger:
+            self.watch(cell, now)
         return batch
 
     def close(self, cell: Cell) -> Batch | None:
         """Take the open batch from those who append; it is next in its queue. None if there was none."""
         batch = cell.current
-        if batch is None:
-            return None
+        if batch is not None:
+            self._close(batch)
+            self._offer(cell)
+        return batch
+
+    def _close(self, batch: Batch) -> None:
+        cell = batch.cell
         assert batch.open is not None
         batch.payload, batch.base_timestamp, batch.max_timestamp = batch.open.close()
         batch.count = batch.open.count
@@ -121,8 +162,6 @@ class Accumulator:
         cell.open = self.full
         cell.closed.append(batch)
         self._on_close(batch)
-        self._offer(cell)
-        return batch
 
     def open_cells(self) -> list[Cell]:
         """Cells whose batch takes records, oldest first."""
@@ -133,7 +172,7 @@ class Accumulator:
     def _may_go(self, cell: Cell) -> bool:
         if not cell.closed and (cell.current is None or (self._linger and not self.eager)):
             return False
-        if cell.retry_at or cell.is_held or (cell.one_at_a_time and cell.in_flight):
+        if cell.retry_at or cell.is_held or cell.is_muted or (cell.one_at_a_time and cell.in_flight):
             return False
         return self.granted is None or self._is_admitted(cell, self.granted)
 
@@ -160,9 +199,23 @@ class Accumulator:
         """Whether a broker has something to drain."""
         return bool(self._ready.get(node_id))
 
+    def ready_cells(self, node_id: int) -> tuple[Cell, ...]:
+        """Partitions with something to drain to a broker."""
+        return tuple(self._ready.get(node_id, ()))
+
     def ready_topics(self, node_id: int) -> set[str]:
         """Topics with something to drain to a broker; for `NOBODY`, those with records for partitions that have no leader."""
         return {cell.topic for cell in self._ready.get(node_id, ())}
+
+    def look(self, now: float) -> None:
+        """Judge brokers that could take nothing lately."""
+        self.availability.look(now, self._ready)
+
+    def watch(self, cell: Cell, now: float) -> None:
+        """Whether what it has waits until its broker answers what is in flight before it."""
+        has_more = cell.closed or cell.current is not None
+        if has_more and cell.in_flight and not cell.is_muted and cell not in self._ready.get(cell.leader, ()):
+            self.availability.blocked(cell.leader, now, cell)
 
     def wake(self, now: float) -> None:
         """Let go what lingered or backed off long enough."""
@@ -171,6 +224,7 @@ class Accumulator:
             batch = lingering.popleft()[1]
             if batch.state is State.OPEN:
                 self.close(batch.cell)
+                self.watch(batch.cell, now)
         waiting = self._backing_off
         while waiting and waiting[0][0] <= now:
             _, _, cell = heapq.heappop(waiting)
@@ -205,7 +259,8 @@ class Accumulator:
         batches: list[Batch] = []
         size = 0
         for _ in range(len(ready or ())):
-            assert ready is not None
+            if not ready:  # who was asked whether to send has muted others
+                break
             cell, _ = ready.popitem(last=False)
             if self._is_passed_over(cell, lane):
                 continue  # offered again when those in flight elsewhere have ended, or what it waits for
@@ -213,14 +268,16 @@ class Accumulator:
                 ready[cell] = None
                 continue
             if not cell.closed:
-                self.close(cell)
-                ready.pop(cell, None)
+                assert cell.current is not None
+                self._close(cell.current)
             batch = cell.closed[0]
             assert batch.payload is not None
             if batches and size + len(batch.payload) > limit:
                 ready[cell] = None
                 ready.move_to_end(cell, last=False)
                 break
+            if self.on_send is not None and self._is_left_out(batch, self.on_send):
+                continue
             size += len(batch.payload)
             self._take_off(batch, lane)
             batches.append(batch)
@@ -228,6 +285,13 @@ class Accumulator:
 
     def _is_passed_over(self, cell: Cell, lane: object) -> bool:
         return (cell.in_flight > 0 and cell.lane is not lane) or (self.granted is not None and not self._may_go(cell))
+
+    def _is_left_out(self, batch: Batch, ask: Callable[[Batch], float]) -> bool:
+        """Whether a batch that could go is held for now."""
+        until = ask(batch)
+        if until:
+            self._pause(batch.cell, until)
+        return bool(until) or batch.cell.is_muted
 
     def _take_off(self, batch: Batch, lane: object) -> None:
         """The first of its partition goes, over that connection."""
@@ -246,9 +310,11 @@ class Accumulator:
     def _number_batch(self, batch: Batch, granted: Identity) -> None:
         cell = batch.cell
         if cell.numbers is None:
-            cell.numbers = Numbering(renews=not self.is_transactional)
-        # until the first of an epoch is acknowledged, its broker would take any number for the first
-        cell.one_at_a_time |= cell.numbers.number(batch, granted)
+            cell.numbers = Numbering(renews=not self.is_transactional, past=self._past)
+        # until the first of an epoch, or after a silence, is acknowledged, its broker may take any number for the first
+        is_first = cell.numbers.number(batch, granted) or (batch.expires_at > cell.remembered_until and not cell.in_flight)
+        cell.one_at_a_time |= is_first
+        cell.remembered_until = batch.expires_at + _REMEMBERED
 
     def identify(self, identity: Identity | None) -> None:
         """Who the producer is from now on; None: nobody. Partitions go on under what they have until all of that has ended."""
@@ -267,14 +333,53 @@ class Accumulator:
         cell.is_held = False
         self._offer(cell)
 
+    # Partitions that fail, or hold too much
+
+    def avoid(self, cell: Cell) -> None:
+        """For its circuit: who has the choice leaves it out."""
+        cell.is_avoided = True
+        self.availability.avoid(cell)
+
+    def welcome(self, cell: Cell) -> None:
+        """Not any more."""
+        cell.is_avoided = False
+        if not cell.is_full:
+            self.availability.welcome(cell)
+
+    def fill(self, cell: Cell) -> None:
+        """It holds as much as it may. Its open batch closes: who comes next must not go ahead of those who wait for room."""
+        cell.is_full = True
+        self.close(cell)
+        self.availability.avoid(cell)
+
+    def ease(self, cell: Cell) -> None:
+        """Not any more."""
+        cell.is_full = False
+        if not cell.is_avoided:
+            self.availability.welcome(cell)
+
+    def mute(self, cell: Cell) -> None:
+        """Drain nothing of it. Its open batch closes: who goes the fast way to it is to be asked where else to go."""
+        cell.is_muted = True
+        self.close(cell)
+        self._unready(cell)
+
+    def unmute(self, cell: Cell, *, is_trial: bool) -> None:
+        """Drain what it has, now; a trial: one batch, and more when that has succeeded."""
+        cell.is_muted = False
+        cell.retry_at = 0.0
+        cell.one_at_a_time |= is_trial
+        self._offer(cell)
+
     def landed(self, batch: Batch) -> None:
-        """A drained batch is no longer in flight, whatever became of it."""
+        """A drained batch is no longer in flight, whatever became of it. One that has not ended yet is to be ended, put back or split next."""
         cell = batch.cell
         batch.held = False
         cell.in_flight -= 1
         if not cell.in_flight:
             cell.lane = None
-        self._offer(cell)
+        if batch.ended:
+            self._offer(cell)
 
     def succeeded(self, batch: Batch) -> None:
         """A batch was acknowledged: several may be in flight again, if it was sent alone and what is next was not cut from one too large."""
@@ -289,10 +394,13 @@ class Accumulator:
         batch.move(Event.RETRY)
         self._put_back(cell, [batch])
         if retry_at and not NO_EPOCH < batch.epoch < cell.epoch:
-            cell.retry_at = max(cell.retry_at, retry_at)
-            heapq.heappush(self._backing_off, (cell.retry_at, next(self._pauses), cell))
+            self._pause(cell, retry_at)
         else:
             self._offer(cell)
+
+    def _pause(self, cell: Cell, until: float) -> None:
+        cell.retry_at = max(cell.retry_at, until)
+        heapq.heappush(self._backing_off, (cell.retry_at, next(self._pauses), cell))
 
     def split(self, batch: Batch, pieces: Sequence[tuple[Piece, Any]]) -> list[Batch]:
         """Put smaller batches, of pieces and their results, in the place of one that was refused: ahead of what came after it (BAT-03)."""
@@ -361,6 +469,11 @@ class Accumulator:
         """Batches that have not ended, oldest first."""
         for root in self._roots:
             yield from (root,) if root.parts is None else root.parts
+
+    @property
+    def unfinished(self) -> int:
+        """How many have not ended; those that one was split into count once."""
+        return len(self._roots)
 
     def expired(self, now: float) -> list[Batch]:
         """Batches whose time is over, oldest first. They are not ended yet."""

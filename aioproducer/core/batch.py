@@ -179,6 +179,13 @@ class Batch:
         part.history = list(self.history)
         return part
 
+    def hold(self, credit: int) -> int:
+        """It holds so many bytes of `buffer_memory` from now on; gives how many more than before."""
+        more = credit - self.credit
+        self.credit = credit
+        self.cell.bytes += more
+        return more
+
     def move(self, event: Event) -> None:
         """Go to the state that `event` leads to."""
         self.state = next_state(self.state, event)

@@ -1,4 +1,4 @@
-"""What is known of a topic becomes its route: new leaders change it, another id or number of partitions makes a new one.
+"""What is known of a topic becomes its route: new leaders change it, another id or number of partitions makes a new one; unused, it goes.
 
 A large topic is taken over in steps, and records flow between any two of them. Knows nothing of how metadata came, or when batches go.
 """
@@ -13,11 +13,13 @@ from aioproducer.core.routes import NOBODY, Cell, Route
 from aioproducer.core.steps import STRIDE, whole
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from aioproducer.core.accumulator import Accumulator
     from aioproducer.core.metadata import TopicView
     from aioproducer.core.steps import Steps
 
-__all__ = ["elect", "install", "installing", "retiring"]
+__all__ = ["elect", "forgetting", "install", "installing", "retiring"]
 
 
 def install(accumulator: Accumulator, topic: TopicView) -> Route:
@@ -32,7 +34,7 @@ def installing(accumulator: Accumulator, topic: TopicView) -> Steps[Route]:
 
     A new route takes the old one's place in the last step, whole. `retiring` is to follow; until then nobody else may install the topic.
     """
-    before = accumulator.routes.get(topic.name) or Route(topic.name, topic.topic_id)
+    before = accumulator.routes.get(topic.name) or Route(topic.name, topic.topic_id, accumulator.availability)
     route = before
     if before.topic_id == NO_ID:
         before.topic_id = topic.topic_id
@@ -46,6 +48,7 @@ def installing(accumulator: Accumulator, topic: TopicView) -> Steps[Route]:
         if not (cell.partition + 1) % STRIDE:
             yield
     route.elected(led)
+    route.used_at = max(route.used_at, before.used_at)
     accumulator.routes[topic.name] = route
     return route
 
@@ -55,7 +58,7 @@ def _rerouting(accumulator: Accumulator, topic: TopicView, before: Route) -> Ste
     is_anew = topic.topic_id not in (before.topic_id, NO_ID)
     if is_anew:
         before.topic_id = topic.topic_id  # for all partitions at once: a request has one id for a topic
-    route = Route(topic.name, before.topic_id)
+    route = Route(topic.name, before.topic_id, accumulator.availability)
     gone = {cell.partition: cell for cell in before.gone}
     for index in range(len(topic.partitions)):
         cell = before.cells[index] if index < len(before.cells) else gone.pop(index, None)
@@ -98,4 +101,42 @@ def elect(accumulator: Accumulator, topic: TopicView, partition: int) -> None:
         cell, (leader, epoch) = route.cells[partition], topic.partitions[partition]
         if (cell.leader >= 0) != (leader >= 0):
             route.elected()
+        else:
+            route.moved()
         accumulator.lead(cell, leader, epoch)
+
+
+def forgetting(
+    accumulator: Accumulator, route: Route, is_in_use: Callable[[str], bool], forget: Iterable[Callable[[str], object]]
+) -> Steps[bool]:
+    """Forget a topic that nobody uses; whether it is gone: not if a batch of it is there, or comes between two steps.
+
+    Args:
+        accumulator: that has its route.
+        route: likewise.
+        is_in_use: whether somebody waits for a topic, or for an answer about it.
+        forget: told of the topic in the step in which it goes. Later steps only take it to pieces: in one piece it would wait for the
+            collector, and then hold the loop.
+    """
+    topic, used_at = route.topic, route.used_at
+    for at in range(0, len(route.cells), STRIDE):
+        if at:
+            yield
+        some = route.cells[at : at + STRIDE]
+        if not all(map(accumulator.may_be_forgotten, some)):
+            return False
+        for cell in some:
+            accumulator.forget(cell)
+    if route.gone or route.used_at != used_at or accumulator.routes.get(topic) is not route or is_in_use(topic):
+        return False
+    del accumulator.routes[topic]
+    for each in forget:
+        each(topic)
+    yield
+    route.abandon()
+    while route.cells:
+        for cell in route.cells[-STRIDE:]:
+            accumulator.availability.welcome(cell)
+        del route.cells[-STRIDE:]
+        yield
+    return True

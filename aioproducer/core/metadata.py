@@ -93,7 +93,7 @@ class ClusterView:
         if not brokers:
             return False
         if not self.is_of(answer.cluster_id):
-            self.topics.clear()
+            self.topics = {}  # what is being taken of the old one's goes with it
         self.brokers = brokers
         self.cluster_id = answer.cluster_id or self.cluster_id
         return True
@@ -119,11 +119,12 @@ class ClusterView:
         """
         if told.name is None:
             return None
-        known = self.topics.get(told.name)
+        topics = self.topics
+        known = topics.get(told.name)
         topic = yield from _topic(told, known, self.brokers, has_epochs=has_epochs)
         if topic == known:
             return None
-        self.topics[told.name] = topic
+        topics[told.name] = topic
         return topic
 
     def take_leader(self, name: str, partition: int, leader: int, epoch: int, endpoints: Iterable[Any] = ()) -> TopicView | None:

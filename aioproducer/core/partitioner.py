@@ -1,4 +1,4 @@
-"""Which partition a record goes to when its caller names none: Kafka's murmur2 of the key, or what the user's partitioner says.
+"""Which partition a record goes to when its caller names none: Kafka's murmur2 of the key, a weighed choice, or what the user's partitioner says.
 
 Every Kafka client hashes alike (Java's `Utils.murmur2`), so one key has one partition whoever sends it. Knows nothing of brokers.
 """
@@ -6,6 +6,8 @@ Every Kafka client hashes alike (Java's `Utils.murmur2`), so one key has one par
 from __future__ import annotations
 
 import inspect
+from bisect import bisect_right
+from itertools import accumulate
 from operator import index
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     from aioproducer.interfaces import Partitioner
 
-__all__ = ["Choose", "adapt", "choose", "murmur2"]
+__all__ = ["Choose", "adapt", "choose", "forgetter", "murmur2", "pick", "weighed"]
 
 Choose: TypeAlias = "Callable[[str, bytes | None, bytes | None, int, Sequence[int]], Any]"
 _OF_KEY: Final = 2  # parameters of (key, partitions)
@@ -68,6 +70,23 @@ _SPLITTERS: Final = [_splitter(max(size, 4)) for size in range(_LONGEST + 1)]
 _words = Struct("<I").iter_unpack
 
 
+def weighed(depths: Sequence[int]) -> list[int] | None:
+    """Queues as running sums of weights, for `pick`; None: all are as long, and there is nothing to choose between.
+
+    A queue weighs as much as it is shorter than one batch more than the longest has (Java's BuiltInPartitioner, PAR-06): the longest
+    weighs 1, and is never left out for good.
+    """
+    above = max(depths) + 1
+    if min(depths) + 1 == above:
+        return None
+    return list(accumulate(above - depth for depth in depths))
+
+
+def pick(table: Sequence[int], chance: float) -> int:
+    """Which of those that were weighed; `chance`: a random number in [0, 1)."""
+    return bisect_right(table, int(chance * table[-1]))
+
+
 def adapt(partitioner: Partitioner | Callable[..., Any] | type[Any] | None) -> Choose | None:
     """What the user gave, as a function of all five arguments.
 
@@ -92,6 +111,12 @@ def adapt(partitioner: Partitioner | Callable[..., Any] | type[Any] | None) -> C
     if _takes(function, _OF_KEY):
         return lambda _topic, key, _value, partitions, _available: function(key, partitions)
     return function  # type: ignore[no-any-return]
+
+
+def forgetter(partitioner: Choose | None) -> Callable[[str], object]:
+    """What tells an adapted partitioner of a topic that is forgotten, if it has a method `forget`; else nothing is told."""
+    forget: Callable[[str], object] | None = getattr(getattr(partitioner, "__self__", None), "forget", None)
+    return forget if callable(forget) else lambda _topic: None
 
 
 def _takes(function: Callable[..., Any], count: int) -> bool:

@@ -1,4 +1,7 @@
-"""Where the records of a topic go: a route has a cell for each partition, and knows which of them a key belongs to.
+"""Where the records of a topic go: a route has a cell for each partition, knows which of them a key belongs to, and whose turn it is.
+
+Records without a key stick to one partition until it has had its share of bytes, then to another (KIP-794). Shares are counted when a
+batch closes, so that one is never cut short by the end of a share, and no record pays for the counting.
 
 What is remembered of keys is bounded, and is forgotten with its route. Knows nothing of when a batch may go.
 """
@@ -9,19 +12,23 @@ from bisect import bisect_left
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from aioproducer.core.availability import Availability
 from aioproducer.core.batch import NO_EPOCH
-from aioproducer.core.partitioner import murmur2
+from aioproducer.core.partitioner import murmur2, pick, weighed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioproducer.core.batch import Batch
+    from aioproducer.core.breaker import Circuit
     from aioproducer.core.sequence import Numbering
 
 __all__ = ["NOBODY", "Cell", "Placement", "Route"]
 
 _KEYS: Final = 32_768  # keys whose partition a topic remembers
 _STRANGERS: Final = 16 * _KEYS  # sends of other keys after which it learns anew
+_GLANCE: Final = 16  # queues looked at for each change of partition, on average
+_MOST_WEIGHED: Final = 4096  # partitions: of more, few queues have two batches, and a look at all of them would hold the loop
 NOBODY: Final = -1  # the leader of a partition that has none
 
 
@@ -35,20 +42,32 @@ class Cell:
         numbers: of an idempotent producer's batches; None until the first is drained.
         is_held: nothing is drained until it is released (its transaction does not have it yet).
         one_at_a_time: after a failure or a change of leader, until a batch that went alone succeeds.
+        bytes: of `buffer_memory` that its batches hold.
+        is_full: they hold as much as is free: it gets no more for now, and is avoided.
+        circuit: of a partition that fails; None: it is well.
+        is_avoided: for its circuit, who has the choice leaves it out.
+        is_muted: for its circuit, nothing is drained.
+        remembered_until: a batch that lives no longer than that was made soon after the one that was drained before it.
     """
 
     __slots__ = (
+        "bytes",
+        "circuit",
         "closed",
         "current",
         "epoch",
         "in_flight",
+        "is_avoided",
+        "is_full",
         "is_held",
+        "is_muted",
         "lane",
         "leader",
         "numbers",
         "one_at_a_time",
         "open",
         "partition",
+        "remembered_until",
         "retry_at",
         "route",
         "topic",
@@ -68,7 +87,10 @@ class Cell:
         self.numbers: Numbering | None = None
         self.is_held = False
         self.one_at_a_time = False
-        self.retry_at = 0.0
+        self.bytes = 0
+        self.circuit: Circuit | None = None
+        self.is_full = self.is_avoided = self.is_muted = False
+        self.remembered_until = self.retry_at = 0.0
 
     def __repr__(self) -> str:
         return f"<Cell {self.topic}-{self.partition} leader {self.leader}: {len(self.closed)} closed, {self.in_flight} in flight>"
@@ -108,43 +130,145 @@ class Placement(dict[bytes, "Cell"]):
 class Route:
     """Where the records of one topic go, while it has that id and so many partitions: other ones make another route.
 
+    Which partitions are usable is `availability`'s to say, for all choices alike. A circuit breaker avoids a partition by
+    `accumulator.availability.avoid(cell)`, and ends that by `.welcome(cell)`. That is all: routes notice at their next choice, `available`
+    leaves it out for the user's partitioner too, and it is left at once if it is the sticky one. Records with a key, or for a named
+    partition, are not touched by it.
+
+    Args:
+        topic: its name.
+        topic_id: likewise.
+        availability: what partitions are judged by, shared with the other routes.
+
     Attributes:
         cells: its partitions.
         gone: partitions that the topic had before it was made anew, with batches that still wait for them.
         by_key: the cell of a key.
-        sticky: the cell that records without a key go to until its batch closes.
+        sticky: the cell that records without a key go to, until it has had its share.
+        share: bytes that it has had since, in batches that have closed.
+        used_at: when a batch was last opened for it, or it was asked about.
     """
 
-    __slots__ = ("_available", "by_key", "cells", "gone", "sticky", "topic", "topic_id")
+    __slots__ = (
+        "_availability",
+        "_available",
+        "_choices",
+        "_led",
+        "_looks_in",
+        "_table",
+        "_version",
+        "by_key",
+        "cells",
+        "gone",
+        "share",
+        "sticky",
+        "topic",
+        "topic_id",
+        "used_at",
+    )
 
-    def __init__(self, topic: str, topic_id: bytes) -> None:
+    def __init__(self, topic: str, topic_id: bytes, availability: Availability | None = None) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.cells: list[Cell] = []
         self.gone: list[Cell] = []
         self.by_key = Placement(self.cells)
         self.sticky: Cell | None = None
+        self.share = 0
+        self.used_at = 0.0
+        self._availability = availability or Availability()
+        self._version = self._availability.version
+        self._led: tuple[int, ...] | None = None
         self._available: tuple[int, ...] | None = None
+        self._choices: Sequence[int] | None = None
+        self._table: list[int] | None = None
+        self._looks_in = 0
+
+    # Usable partitions
 
     @property
     def available(self) -> tuple[int, ...]:
-        """The partitions that have a leader."""
-        if self._available is None:
-            self._available = tuple(cell.partition for cell in self.cells if cell.leader >= 0)
+        """The usable partitions; if none is, those that have a leader."""
+        if self._available is None or self._version != self._availability.version:
+            if self._led is None:
+                self._led = tuple(cell.partition for cell in self.cells if cell.leader >= 0)
+            self._version = self._availability.version
+            self._available = self._availability.usable(self.cells, self._led)
+            self._choices = None
         return self._available
 
-    def elected(self, available: Sequence[int] | None = None) -> None:
-        """Other partitions than before have a leader; which, if that is known."""
-        self._available = None if available is None else tuple(available)
+    @property
+    def choices(self) -> Sequence[int]:
+        """Of those the ones in the client's rack, if any; if no partition has a leader, all: what records without a key choose from."""
+        available = self.available
+        if self._choices is None:
+            self._choices = self._availability.near(self.cells, available) or range(len(self.cells))
+            self._looks_in = 0
+        return self._choices
 
-    def another(self, chance: float) -> Cell:
-        """A partition for records without a key: one with a leader if there is any, another than the sticky one if there is any.
+    def elected(self, led: Sequence[int] | None = None) -> None:
+        """Other partitions than before have a leader; which, if that is known."""
+        self._led = None if led is None else tuple(led)
+        self._available = None
+
+    def moved(self) -> None:
+        """A partition has another leader: as many have one, but another may be late, or in another rack."""
+        self._available = None
+
+    def abandon(self) -> None:
+        """The topic is forgotten: nothing that was derived of its partitions is kept, so that they can go one by one."""
+        self.elected()
+        self.by_key.forget()
+        self.sticky = self._choices = self._table = None
+
+    # The sticky partition
+
+    def stays(self, size: int, quantum: int) -> bool:
+        """Whether the sticky partition takes so many bytes more, of `quantum` in all, before it is another's turn."""
+        sticky = self.sticky
+        return sticky is not None and (not self.share or self.share + size <= quantum) and self._availability.is_usable(sticky)
+
+    def switch(self, chance: float, *, is_adaptive: bool) -> Cell:
+        """It is another partition's turn; the new sticky one. Arguments as of `another`."""
+        self.sticky = self.another(chance, is_adaptive=is_adaptive)
+        self.share = 0
+        return self.sticky
+
+    def leave(self, cell: Cell) -> None:
+        """It is another partition's turn now, if this is the sticky one, whatever room its open batch has."""
+        if self.sticky is cell:
+            self.sticky = None
+
+    def another(self, chance: float, *, is_adaptive: bool = False) -> Cell:
+        """A partition for records without a key.
+
+        Each of the usable ones is as likely, but for the sticky one, which is left if there is any other. If `is_adaptive` and they have
+        queues of different lengths, it is the likelier the shorter its queue (PAR-06); the sticky one may be chosen again then.
 
         Args:
             chance: a random number in [0, 1).
+            is_adaptive: whether queues matter (`partitioner_adaptive_partitioning_enable`).
         """
-        sticky, led = self.sticky, self.available or range(len(self.cells))
-        at = bisect_left(led, sticky.partition) if sticky is not None and len(led) > 1 else len(led)
-        is_among = sticky is not None and at < len(led) and led[at] == sticky.partition
-        nth = int(chance * (len(led) - is_among))
-        return self.cells[led[nth + (is_among and nth >= at)]]
+        choices, sticky = self.choices, self.sticky
+        table = self._weights(choices) if is_adaptive else None
+        if table is not None:
+            return self.cells[choices[pick(table, chance)]]
+        at = bisect_left(choices, sticky.partition) if sticky is not None and len(choices) > 1 else len(choices)
+        is_among = sticky is not None and at < len(choices) and choices[at] == sticky.partition
+        nth = int(chance * (len(choices) - is_among))
+        return self.cells[choices[nth + (is_among and nth >= at)]]
+
+    def _weights(self, choices: Sequence[int]) -> list[int] | None:
+        """The table of chances, by the queues of a while ago; None: all are as likely.
+
+        All queues are looked at anew after so many changes that each costs a few glances, however many partitions there are.
+        """
+        cells = self.cells
+        if self._looks_in > 0:
+            self._looks_in -= 1
+        elif len(choices) > _MOST_WEIGHED:
+            self._table = None
+        else:
+            self._looks_in = len(choices) // _GLANCE
+            self._table = weighed([len(cells[at].closed) + (cells[at].current is not None) for at in choices])
+        return self._table

@@ -7,6 +7,8 @@
 4. What ended and may be in the log (`gap`) is found out by what follows it: an acknowledgement shows that it is there. If nothing
    follows, the next batch begins a new epoch, so that a straggler is refused.
 5. Epochs are counted for each partition alone: brokers keep (producer id, epoch, sequence) for each. A transaction's are its coordinator's.
+6. Of partitions that are forgotten (KIP-526) the newest epoch of all is kept, nothing of each: whoever is new begins with the next one,
+   for it may be one of those, and a broker would take numbers of theirs for its.
 
 Numbers here never wrap, only those on the wire do; so that every comparison is one of plain integers (exceeds RCD-08).
 Knows nothing of clocks, connections or errors.
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from aioproducer.core.batch import Batch
 
-__all__ = ["LAST_EPOCH", "NO_IDENTITY", "UNNUMBERED", "WINDOW", "Identity", "Numbering", "on_wire"]
+__all__ = ["LAST_EPOCH", "NO_IDENTITY", "UNNUMBERED", "WINDOW", "Identity", "Numbering", "Past", "on_wire"]
 
 WINDOW: Final = 5  # batches of a producer that a broker remembers of a partition
 LAST_EPOCH: Final = 32_767
@@ -46,11 +48,26 @@ def on_wire(sequence: int) -> int:
     return sequence & _WRAP
 
 
+class Past(NamedTuple):
+    """What is kept of all partitions that were forgotten.
+
+    Attributes:
+        granted: what the producer was given; of another id's partitions nothing needs to be known.
+        identity: the newest epoch of that id.
+        strays: whether something of it may yet be written.
+    """
+
+    granted: Identity
+    identity: Identity
+    strays: bool
+
+
 class Numbering:
     """The numbers of one partition.
 
     Args:
         renews: whether this client may begin a new epoch. Not in a transaction: there the coordinator does, when it has ended.
+        past: the partition may be one of those that were forgotten.
 
     Attributes:
         identity: under which the outstanding batches are numbered.
@@ -63,13 +80,16 @@ class Numbering:
 
     __slots__ = ("acked", "gap", "granted", "identity", "lost", "next", "outstanding", "renews", "strays")
 
-    def __init__(self, *, renews: bool = True) -> None:
+    def __init__(self, *, renews: bool = True, past: Past | None = None) -> None:
         self.renews = renews
         self.granted = self.identity = NO_IDENTITY
         self.next = 0
         self.acked = self.lost = self.gap = _NOTHING
         self.strays = False
         self.outstanding: deque[Batch] = deque()
+        if past is not None:
+            self.granted, self.identity, self.strays = past
+            self.lost = 0
 
     # Before a batch is sent
 
@@ -199,6 +219,23 @@ class Numbering:
         """
         if self.renews and not self.outstanding:
             self.lost = self.next
+
+    # When it is forgotten
+
+    def may_be_forgotten(self, granted: Identity | None) -> bool:
+        """Whether nothing is under way, and no epoch goes on in which brokers know its numbers: a transactional producer's, of some versions."""
+        return not self.outstanding and (self.renews or self.identity != granted)
+
+    def past(self, granted: Identity | None, before: Past | None) -> Past | None:
+        """What is to be kept of this partition, and of those that were forgotten before.
+
+        Strays of an id that is no longer the producer's count until a partition of the new one is forgotten: they are older than that by then.
+        """
+        if not self.renews or self.identity == NO_IDENTITY:
+            return before
+        if before is not None and before.granted == self.granted:
+            return Past(self.granted, max(before.identity, self.identity), before.strays or self.strays)
+        return before if before is not None and self.granted != granted else Past(self.granted, self.identity, self.strays)
 
     def _is_ours(self, batch: Batch) -> bool:
         return batch.sequence >= 0 and batch.identity == self.identity

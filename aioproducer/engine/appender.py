@@ -3,6 +3,8 @@
 1. Memory is taken by need: the first record's, then steps. What a batch cannot get closes it, and the record waits.
 2. A bounded number of bytes is taken in one loop turn; then who sends without pause waits for the next one, before its append: a tight
    loop of sends starves nobody.
+3. With a circuit breaker a partition that is full (`shares`) gets no more: its records alone wait for it (`Parked.behind`). Those for a
+   muted one go where the user's policy says.
 
 Knows nothing of who waits, or of where records come from: no memory is an answer here (None, False), and nothing is waited for.
 """
@@ -13,6 +15,7 @@ from asyncio import current_task
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from aioproducer.core import partitioner
+from aioproducer.engine import reasons
 from aioproducer.engine.hot import Delivery, OpenBatch, Way, make_delivery
 from aioproducer.engine.pool import BATCH_OVERHEAD, NO_HEADERS
 from aioproducer.engine.result import BatchResult, Home
@@ -21,20 +24,24 @@ from aioproducer.records.record_batch import OVERHEAD
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.accumulator import Accumulator, Cell, Route
     from aioproducer.core.batch import Batch
     from aioproducer.engine.deliveries import Run
     from aioproducer.engine.pool import BufferPool, Parked
+    from aioproducer.engine.shares import Shares
     from aioproducer.records.ratios import CompressionRatios
 
-__all__ = ["Appender"]
+__all__ = ["FAIL_FAST", "STRICT", "Appender"]
 
+STRICT: Final = "strict"  # of circuit_breaker_keyed_policy
+FAIL_FAST: Final = "fail_fast"
 _RECORD_OVERHEAD: Final = 130  # bytes of an unjoined record: eight list slots and two bytes objects
 _STEP: Final = 4096  # bytes by which a batch's room grows: 16 KiB up front would let 2,048 quiet partitions hold 32 MiB
 _TURN: Final = 65_536  # bytes taken in one loop turn before the next send waits for the next: below a millisecond of appending
+_FEW: Final = 64  # partitions that are looked at where none is usable
 _MOST_OVERHEAD: Final = 24  # of a small plain record
 
 
@@ -45,12 +52,14 @@ class Appender:
         way: tells the turn's time.
         pool: `buffer_memory`.
         ratios: how far topics compress: a batch takes what should become `batch_size`.
+        shares: how much of the memory a partition may hold.
         chance: a random number in [0, 1).
 
     Attributes:
         limit: bytes of records in a batch of `batch_size`.
         is_kafkas: keys decide as Kafka's own partitioner has it.
         spent: bytes taken in this loop turn.
+        forget: tells the user's partitioner of a topic that is forgotten.
         serving_ms: the time of those who waited and are served now, 0 while nobody is: one of its own for each costs a microsecond.
     """
 
@@ -64,6 +73,7 @@ class Appender:
         home: Home,
         *,
         ratios: CompressionRatios,
+        shares: Shares,
         chance: Callable[[], float],
     ) -> None:
         self.spent = 0
@@ -81,8 +91,13 @@ class Appender:
         self._ratios = ratios
         self._first = min(_STEP, self.limit, config.buffer_memory - BATCH_OVERHEAD)  # a batch's first room, unless a record needs more
         choose = partitioner.adapt(config.partitioner)
+        self.forget = partitioner.forgetter(choose)
         self._partitioner = home.watch.over("partitioner", choose) if choose is not None else None
         self._ignores_keys = config.partitioner_ignore_keys
+        self._is_adaptive = config.partitioner_adaptive_partitioning_enable
+        self._shares = shares
+        self._has_breaker = config.circuit_breaker_class is not None
+        self._policy = config.circuit_breaker_keyed_policy
         self.is_kafkas = self._partitioner is None and not self._ignores_keys
 
     # The turn
@@ -116,17 +131,28 @@ class Appender:
     # One record
 
     def place(self, record: Parked, route: Route) -> Delivery | None:
-        """Append to the partition it belongs to; None: no memory, or no such partition yet."""
+        """Append to the partition it belongs to; None: no memory, no such partition yet, or that one must not have more (`record.behind`).
+
+        Raises:
+            UsageError: the user's partitioner failed.
+            PartitionUnavailable: its partition is muted, and the user wants to know at once.
+        """
+        behind, record.behind = record.behind, None
+        if behind is not None and behind in route.cells[behind.partition : behind.partition + 1]:
+            delivery = self._append_behind(behind, record)
+            if delivery is None and record.behind is None and not behind.is_full:
+                record.behind = behind  # it was for want of memory: it stays with that partition all the same
+            return delivery
         if record.whole is not None:
             return None if self.is_missing(record, route) else self._add_whole(route.cells[record.whole.partition], record)
         if record.partition is not None:
-            return None if self.is_missing(record, route) else self._append(route.cells[record.partition], record)
+            return None if self.is_missing(record, route) else self._append_to(route.cells[record.partition], record)
         if self._partitioner is not None:
-            return self._append(route.cells[self._ask_partitioner(record, route, self._partitioner)], record)
+            return self._append_to(route.cells[self._ask_partitioner(record, route, self._partitioner)], record)
         key = record.key
         if key is None or self._ignores_keys:
             return self._append_sticky(route, record)
-        return self._append(route.by_key[key], record)
+        return self._append_to(route.by_key[key], record)
 
     @staticmethod
     def is_missing(record: Parked, route: Route) -> bool:
@@ -142,22 +168,63 @@ class Appender:
         return record.chosen[1]
 
     def _append_sticky(self, route: Route, record: Parked) -> Delivery | None:
-        """To the topic's sticky partition while its batch has room, else to another's (KIP-480)."""
+        """To the topic's sticky partition while its batch has room, and until it has had its share; then to another's (KIP-794)."""
         cell = route.sticky
         if cell is not None and cell.current is not None:
             delivery = self._append_open(cell, record)
             if delivery is not None:
                 return delivery
             self._accumulator.close(cell)
-        return self._append(self._sticky(route), record)
+        while True:
+            cell = self._sticky(route, record.size)
+            if cell.is_full:
+                return self._append(self._least_bad(route), record)
+            delivery = self._append(cell, record)
+            if delivery is not None or not cell.is_full:
+                return delivery
+            record.behind = None  # it has just been found to be full; another one may not be
 
-    def _sticky(self, route: Route) -> Cell:
-        """Where records without a key go on: the sticky partition while it has a batch, else another."""
+    def _least_bad(self, route: Route) -> Cell:
+        """Nothing is usable: of a few partitions one that is not muted, else one that is not full."""
+        choices = route.choices
+        begin = int(self._chance() * len(choices))
+        few = [route.cells[choices[(begin + at) % len(choices)]] for at in range(min(len(choices), _FEW))]
+        return min(few, key=lambda cell: (cell.is_avoided, cell.is_full, cell.bytes))
+
+    def _append_behind(self, cell: Cell, record: Parked) -> Delivery | None:
+        """To the partition that it has waited for, if it takes more by now."""
+        if record.whole is not None:
+            return self._add_whole(cell, record)
+        if record.partition is None and self._partitioner is None and (record.key is None or self._ignores_keys):
+            return self._append(cell, record)
+        return self._append_to(cell, record)
+
+    def _sticky(self, route: Route, size: int) -> Cell:
+        """Where records without a key go on: the sticky partition while it has a batch, or takes `size` bytes more, else another."""
         cell = route.sticky
-        if cell is not None and cell.current is not None:
+        if cell is not None and (cell.current is not None or route.stays(size, self._room(route.topic))):
             return cell
-        route.sticky = route.another(self._chance())
-        return route.sticky
+        return route.switch(self._chance(), is_adaptive=self._is_adaptive)
+
+    def _append_to(self, cell: Cell, record: Parked) -> Delivery | None:
+        """To its key's partition, or the named one; what becomes of it while that is muted is the user's choice."""
+        if cell.is_avoided and self._policy != STRICT:
+            cell = self._instead_of(cell, record)
+        return self._append(cell, record)
+
+    def _instead_of(self, cell: Cell, record: Parked) -> Cell:
+        """A usable partition for a record of a muted one, for a key always the same while the same are usable; if there is none, that one."""
+        if self._policy == FAIL_FAST:
+            raise reasons.unavailable(cell, "The record was not queued.")
+        route = cell.route
+        if record.key is None or self._ignores_keys:
+            other = self._sticky(route, record.size)
+        else:
+            usable = route.available
+            other = route.cells[usable[(partitioner.murmur2(record.key) & 0x7FFFFFFF) % len(usable)]] if usable else cell
+        if not self._accumulator.availability.is_usable(other):
+            other = self._least_bad(route)
+        return cell if other.is_avoided else other
 
     def _append(self, cell: Cell, record: Parked) -> Delivery | None:
         if cell.current is not None:
@@ -184,6 +251,7 @@ class Appender:
         now_ms = self._timestamp(record)
         batch = self._new_batch(cell, now_ms, max(record.size, self._first))
         if batch is None:
+            record.behind = cell if cell.is_full else None
             return None
         assert batch.open is not None
         delivery: Delivery | None = batch.open.append_record(now_ms, record.key, record.value, record.headers)
@@ -200,6 +268,11 @@ class Appender:
         """A batch that the user filled goes behind what its partition has."""
         whole = record.whole
         assert whole is not None
+        if cell.is_avoided and self._policy == FAIL_FAST:
+            raise reasons.unavailable(cell, "The batch was not queued.")
+        if self._shares.is_over(cell):
+            record.behind = cell
+            return None
         if not self._pool.try_take(record.size):
             return None
         self.spent += record.size
@@ -215,14 +288,16 @@ class Appender:
         if (type(key) is not bytes and key is not None) or type(value) is not bytes or self.must_pause():
             return False
         size = _MOST_OVERHEAD + (len(key) if key is not None else 0) + len(value)
-        if size > self._first or (key is None and cell.current is None):  # without a key the next batch is another partition's
-            return False
+        if size > self._first or (key is None and cell.current is None and not cell.route.stays(size, self._room(cell.topic))):
+            return False  # or, without a key, it is another partition's turn
         if cell.current is not None:
             if self._grow(cell.current, size):
                 return True
             if key is None:
                 return False
             self._accumulator.close(cell)
+        if cell.is_avoided and self._policy != STRICT:
+            return False
         return self._new_batch(cell, self._way.turn_ms, self._first) is not None
 
     def append_run(self, route: Route, cell: Cell | None, keys: Sequence[bytes] | None, values: Sequence[bytes]) -> list[Run]:
@@ -231,8 +306,10 @@ class Appender:
         runs: list[Run] = []
         at = 0
         while at < len(values):
-            target = self._sticky(route) if cell is None else cell
             size = _MOST_OVERHEAD + len(values[at]) + (len(keys[at]) if keys is not None else 0)
+            target = self._sticky(route, size) if cell is None else cell
+            if cell is None and target.current is None and not target.is_full and self._shares.is_over(target):
+                continue
             batch = target.current or self._new_batch(
                 target, now_ms, min(self.limit, max(self._first, size * (len(values) - at))), force=True
             )
@@ -252,13 +329,21 @@ class Appender:
         batches = partitions + size // self.limit + 1
         return self._pool.available >= size + records * (_MOST_OVERHEAD + _RECORD_OVERHEAD) + batches * (self._first + BATCH_OVERHEAD)
 
+    def takes_freely(self, route: Route, cells: Collection[Cell]) -> bool:
+        """Whether no record for these partitions, without any for the sticky ones, has to wait for one of them or go elsewhere."""
+        if not self._has_breaker:
+            return True
+        if not cells:
+            return any(map(self._accumulator.availability.is_usable, map(route.cells.__getitem__, route.available[:1])))
+        return not any(self._shares.is_over(cell) or (cell.is_avoided and self._policy != STRICT) for cell in cells)
+
     # Room
 
     def _new_batch(self, cell: Cell, now_ms: int, room: int, *, force: bool = False) -> Batch | None:
         credit = room + BATCH_OVERHEAD
         if force:
             self._pool.take(credit)
-        elif not self._pool.try_take(credit):
+        elif self._shares.is_over(cell) or not self._pool.try_take(credit):
             return None
         self.spent += credit
         result = BatchResult(self._home, cell.topic, cell.partition, now_ms)
@@ -268,7 +353,7 @@ class Appender:
         """More room for an open batch, up to `batch_size`; False: it is full, or memory is short."""
         assert batch.open is not None
         left = self._room(batch.cell.topic) - batch.open.granted
-        if size > left:
+        if size > left or self._shares.is_over(batch.cell):
             return False
         step = min(max(size, _STEP, batch.open.granted), left)
         if not self._pool.try_take(step):
@@ -276,7 +361,7 @@ class Appender:
         overhead = (batch.open.count - batch.settled) * _RECORD_OVERHEAD
         self._pool.take(overhead)
         batch.settled = batch.open.count
-        batch.credit += step + overhead
+        batch.hold(batch.credit + step + overhead)
         self.spent += step + overhead
         batch.open.grow(step)
         return True
@@ -286,15 +371,16 @@ class Appender:
         return self.limit if self._codec is Compression.NONE else min(self._ratios.room(topic, self._codec, self.limit), self._most)
 
     def settle(self, batch: Batch) -> None:
-        """A batch closed: what it took beyond its bytes goes back."""
+        """A batch closed: what it took beyond its bytes goes back, and the sticky partition has had so much more of its share."""
         assert batch.payload is not None
+        cell = batch.cell
+        if cell.route.sticky is cell:
+            cell.route.share += len(batch.payload)
         self.shrink(batch, len(batch.payload) + BATCH_OVERHEAD)
 
     def shrink(self, batch: Batch, credit: int) -> None:
         """A batch needs no more than `credit` bytes from now on; more, if an older broker's format made it grow."""
         if batch.credit > credit:
-            self._pool.release(batch.credit - credit)
-            batch.credit = credit
+            self._pool.release(-batch.hold(credit))
         elif batch.magic < 2:
-            self._pool.take(credit - batch.credit)
-            batch.credit = credit
+            self._pool.take(batch.hold(credit))

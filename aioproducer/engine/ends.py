@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.accumulator import Accumulator
+    from aioproducer.core.accumulator import Accumulator, Cell
     from aioproducer.core.backoff import Backoff
     from aioproducer.core.batch import Batch
     from aioproducer.core.splitting import Piece
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.encoder import Encoder
     from aioproducer.engine.flush import Flush
     from aioproducer.engine.guard import GuardedLoop
+    from aioproducer.engine.meter import Meter
     from aioproducer.engine.pool import BufferPool
     from aioproducer.engine.produce import Told
     from aioproducer.errors import KafkaError, TransportError
@@ -47,10 +48,12 @@ class Ends:
     Attributes:
         cluster: whose brokers the batches wait for, to be said in errors; set before the first batch.
         on_failure: told of each batch that fails, and of its error, before those who wait for it are.
+        on_freed: told of a partition that holds less memory than before.
     """
 
     cluster: Cluster
     on_failure: Callable[[Batch, DeliveryError], object] | None = None
+    on_freed: Callable[[Cell], object] | None = None
 
     def __init__(
         self,
@@ -62,8 +65,10 @@ class Ends:
         encoder: Encoder,
         backoff: Backoff,
         chance: Callable[[], float],
+        meter: Meter,
     ) -> None:
         self._config = config
+        self._meter = meter
         self._loop = loop
         self._accumulator = accumulator
         self._pool = pool
@@ -100,6 +105,7 @@ class Ends:
         now = self._loop.time()
         if error is not None:
             batch.history.append((now, error))
+            self._meter.attempt_failed(error)
         verdict = over(
             batch,
             error,
@@ -118,6 +124,7 @@ class Ends:
             batch.result.complete(told.base_offset, told.log_append_time_ms)
             self._accumulator.end(batch, Event.ACKNOWLEDGE)
             self._accumulator.succeeded(batch)
+            self._meter.acknowledged(self._loop.time(), batch)
             self._finish(batch)
             return
         assert error is not None
@@ -125,6 +132,7 @@ class Ends:
             self.fail(batch, self._too_large(batch, error) or error)
         elif action in AGAIN:
             pause = self._pause(batch, action, error)
+            self._meter.retried(self._loop.time(), batch)
             go_again(self._accumulator, batch, action, self._loop.time() + pause if pause else 0.0)
         elif action is Action.SPLIT:
             self._encoder.was_too_large(batch)
@@ -147,13 +155,12 @@ class Ends:
 
     def _split(self, batch: Batch, pieces: Sequence[Piece]) -> list[Batch]:
         """Smaller batches go in its place; who waits for its records waits for those."""
+        self._meter.was_split(self._loop.time())
         results = batch.result.split([piece.indexes for piece in pieces])
         parts = self._accumulator.split(batch, list(zip(pieces, results, strict=True)))
-        self._pool.release(batch.credit)
-        batch.credit = 0
+        self._pool.release(-batch.hold(0))
         for part in parts:
-            part.credit = part.raw_size + BATCH_OVERHEAD
-            self._pool.take(part.credit)
+            self._pool.take(part.hold(part.raw_size + BATCH_OVERHEAD))
         batch.payload = batch.header = None
         self._completions.add(batch.result)
         for flush in self._flushes:
@@ -184,8 +191,13 @@ class Ends:
         batch.on_wire = False
         self._accumulator.landed(batch)
         if batch.ended:
-            self._pool.release(batch.credit)
-            batch.credit = 0
+            self._give_back(batch)
+
+    def _give_back(self, batch: Batch) -> None:
+        """Its bytes are free."""
+        self._pool.release(-batch.hold(0))
+        if self.on_freed is not None:
+            self.on_freed(batch.cell)
 
     # Ends
 
@@ -201,6 +213,7 @@ class Ends:
         )
         error.history = story(batch, self._loop.time(), self._config.delivery_timeout_ms / 1000, end)
         self._accumulator.end(batch, Event.FAIL)
+        self._meter.failed(self._loop.time(), batch, cause)
         if self.on_failure is not None:
             self.on_failure(batch, error)
         batch.result.fail(error)
@@ -210,8 +223,7 @@ class Ends:
         """A batch ended: its payload and, unless a connection holds them, its bytes are free; who waits for it is woken."""
         batch.payload = batch.header = None
         if not batch.held:
-            self._pool.release(batch.credit)
-            batch.credit = 0
+            self._give_back(batch)
         self._completions.add(batch.result)
         for flush in tuple(self._flushes):
             if flush.ended(batch):

@@ -9,19 +9,26 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from aioproducer.core.accumulator import Accumulator
+from aioproducer.core.availability import Availability
 from aioproducer.core.backoff import Backoff
+from aioproducer.core.idling import Idling, shrink
+from aioproducer.core.refreshing import Refreshing
 from aioproducer.core.sequence import NO_IDENTITY
 from aioproducer.engine import forks
 from aioproducer.engine.alarm import Alarm
 from aioproducer.engine.appender import Appender
+from aioproducer.engine.breaking import Breaking
 from aioproducer.engine.checks import Checks
 from aioproducer.engine.completions import Completions
 from aioproducer.engine.encoder import Encoder
 from aioproducer.engine.formats import check_brokers, level_of
+from aioproducer.engine.gauges import Gauges, unready
 from aioproducer.engine.guard import GuardedLoop
 from aioproducer.engine.hot import FULL, Delivery, Way, here
 from aioproducer.engine.identity import ProducerIds
+from aioproducer.engine.idle import Idle
 from aioproducer.engine.intake import Intake, TransactionalIntake
+from aioproducer.engine.interception import Interception
 from aioproducer.engine.many import Many
 from aioproducer.engine.network import net_settings
 from aioproducer.engine.parking import Parking
@@ -29,7 +36,9 @@ from aioproducer.engine.pool import BufferPool
 from aioproducer.engine.refresher import Refresher
 from aioproducer.engine.result import Home
 from aioproducer.engine.sender import Sender
+from aioproducer.engine.shares import Shares
 from aioproducer.engine.supervisor import Supervisor
+from aioproducer.engine.telling import Telling
 from aioproducer.engine.threads import FromThread
 from aioproducer.engine.transactor import Parts, Transactor
 from aioproducer.engine.unseen import UnseenFailures
@@ -47,7 +56,8 @@ if TYPE_CHECKING:
     from aioproducer.engine.pool import Parked
     from aioproducer.engine.ready import ReadyBatch
     from aioproducer.interfaces import Dialer, Resolver
-    from aioproducer.model import Compression
+    from aioproducer.metrics.registry import Snapshot
+    from aioproducer.model import Compression, Health
     from aioproducer.net.lane import NetSettings
 
 __all__ = ["Engine"]
@@ -92,37 +102,63 @@ class Engine:
         self._guard = GuardedLoop(self.loop, self._on_bug)
         self._completions = Completions(self._guard)
         self._supervisor = Supervisor(self._on_crash)
-        ratios = CompressionRatios()
+        ratios = self._ratios = CompressionRatios()
         self._encoder = Encoder(cast("Compression", config.compression_type), level_of(config), ratios)
         self._accumulator = Accumulator(
             FULL,
             linger=config.linger_ms / 1000,
             lifetime=config.delivery_timeout_ms / 1000,
             on_close=self._on_close,
+            availability=Availability(
+                config.partitioner_availability_timeout_ms / 1000,
+                self._is_near if config.partitioner_rack_aware and config.client_rack else None,
+            ),
         )
-        self._sender = Sender(config, self._guard, way, self._accumulator, self.pool, self._completions, self._encoder, backoff, chance)
+        self._telling = Telling(config, version, self.loop.time, self._home.now_ms())
+        self._events, self._meter = self._telling.events, self._telling.meter
+        self._sender = Sender(
+            config, self._guard, way, self._accumulator, self.pool, self._completions, self._encoder, backoff, chance, self._meter
+        )
+        self._idling = Idling(self._accumulator.routes, config.metadata_max_idle_ms / 1000)
         way.tick = self._tick
         checks = Checks(config, self._home.watch)
-        self._appender = Appender(config, self.loop, way, self._accumulator, self.pool, self._home, ratios=ratios, chance=chance)
+        shares = Shares(self.pool, self._accumulator, is_bounded=config.circuit_breaker_class is not None)
+        self._appender = Appender(
+            config, self.loop, way, self._accumulator, self.pool, self._home, ratios=ratios, shares=shares, chance=chance
+        )
         self._parking = Parking(
             self.loop,
             way,
             self._accumulator,
             self.pool,
             self._appender,
+            shares,
             max_block_ms=config.max_block_ms,
-            is_plain=self._appender.is_kafkas and not checks.serializes,
+            max_idle=config.metadata_max_idle_ms / 1000,
+            is_plain=self._appender.is_kafkas and not checks.serializes and not config.interceptors,
             want=self._want,
             trouble=lambda: self._refresher.trouble,
+            on_known=self._on_known,
             turn=self._sender.turn,
             alarm=partial(Alarm, self._guard, is_patient=True),
+            meter=self._meter,
         )
         kind = Intake if config.transactional_id is None else TransactionalIntake
         self._intake = kind(checks, self._parking, self.pool, self._home, self._appender.limit)
+        self._take, self._take_now = self._intake.accept, self._intake.accept_now
+        self._interception = Interception(config.interceptors, self.loop, self._home.watch, self._telling.metrics)
+        if config.interceptors:
+            self._take, self._take_now = map(self._interception.around, (self._take, self._take_now))
         self.from_thread: FromThread[Any, Any] = FromThread(self.loop, self._accept, config.max_block_ms / 1000)
         way.make_room = self._appender.make_room
-        settings = net_settings(config, version, dialer, resolver, chance)
+        settings = net_settings(config, version, dialer, resolver, chance)._replace(observer=self._telling.observer)
         self._connect(settings, backoff, chance)
+        gauges = Gauges(config, self.pool, self._accumulator, self._parking, self._cluster, self._refresher, self.loop.time)
+        if self._breaking is not None:
+            gauges.open_breakers = self._breaking.told
+        self._telling.gauges = gauges
+        self._sender.on_identity = self._telling.identity
+        self._accumulator.availability.on_late = self._telling.late
 
     def _connect(self, settings: NetSettings, backoff: Backoff, chance: Callable[[], float]) -> None:
         servers = self._config.bootstrap_servers
@@ -131,14 +167,31 @@ class Engine:
         self._refresher = Refresher(
             self._cluster,
             backoff,
-            max_age=self._config.metadata_max_age_ms / 1000,
+            Refreshing(self._config.metadata_max_age_ms / 1000, self._is_needed),
             request_timeout=settings.request_timeout,
             recovery_time=self._config.metadata_recovery_rebootstrap_trigger_ms / 1000,
             auto_create=self._config.allow_auto_create_topics,
             chance=chance,
+            spawn=self._supervisor.spawn,
             topics=lambda: (*self._accumulator.routes, *self._parking.waited_for()),
+            is_needed=self._is_needed,
             on_topic=self._parking.on_topic,
             on_leader=self._parking.on_leader,
+        )
+        self._breaking = self._make_breaking()
+        self._idle = Idle(
+            self._idling,
+            self._accumulator,
+            slices=self._refresher.slices,
+            is_in_use=lambda topic: self._refresher.is_asked(topic) or self._parking.is_waited_for(topic),
+            forget=[
+                self._refresher.forget,
+                self._ratios.forget,
+                self._appender.forget,
+                self._telling.forgotten,
+                *([self._breaking.forget] if self._breaking is not None else ()),
+            ],
+            shrink=[partial(shrink, self._accumulator.routes), self._refresher.shrink, self._telling.metrics.shrink],
         )
         self._sender.connect(self._appender, self._parking, self._cluster, self._refresher.urge, self._refresher.hint)
         self._accumulator.is_transactional = self._config.transactional_id is not None
@@ -160,14 +213,34 @@ class Engine:
         self._transactor: Transactor | None = None
         if isinstance(self._intake, TransactionalIntake):
             meet, flush = self._refresher.meet, self.flush
-            parts = Parts(self._cluster, self._accumulator, self._sender, self._parking, meet, flush, self._supervisor.spawn)
+            parts = Parts(self._cluster, self._accumulator, self._sender, self._parking, meet, flush, self._supervisor.spawn, self._meter)
             self._transactor = self._intake.transactor = Transactor(self._config, parts, backoff, chance)
+
+    def _make_breaking(self) -> Breaking | None:
+        if self._config.circuit_breaker_class is None:
+            return None
+        sender = self._sender
+        sender.breaking = breaking = Breaking(
+            self._config, self._guard, self._accumulator, self._cluster, self._parking, self._home.watch, self._events, sender.turn
+        )
+        sender.ends.on_freed = breaking.freed
+        return breaking
 
     def _on_close(self, batch: Batch) -> None:
         self._appender.settle(batch)
 
+    def _is_near(self, node_id: int) -> bool:
+        broker = self._refresher.view.brokers.get(node_id)
+        return broker is not None and broker.rack == self._config.client_rack
+
     def _want(self, topic: str) -> None:
         self._refresher.want(topic)
+
+    def _is_needed(self, topic: str) -> bool:
+        return topic in self._accumulator.routes or self._parking.is_waited_for(topic)
+
+    def _on_known(self, topic: str) -> None:
+        self._idling.watch(topic, self.loop.time())
 
     async def start(self, *, wait: bool) -> None:
         """Start the tasks and wait for the first metadata and the producer id, or let tasks wait for them.
@@ -189,14 +262,17 @@ class Engine:
                     await self._ids.first(until - self.loop.time())
             if self._transactor is not None and wait:
                 self._spawn(self._transactor.run(), "transactions")
-                await self._transactor.start(until - self.loop.time())
+                with self._meter.spent("txn-init-time"):
+                    await self._transactor.start(until - self.loop.time())
         except BaseException:
             await self._end(ProducerClosed("the producer did not start"))
             raise
         self._spawn(self._run_metadata(is_known=wait), "metadata")
         self._spawn(self._encoder.run(), "compression")
+        self._spawn(self._idle.run(), "idle topics")
         self._way.here = here()
         self.is_open = True
+        self._events.tell("producer-started")
         forks.watch(self)
 
     async def _run_metadata(self, *, is_known: bool) -> None:
@@ -221,12 +297,12 @@ class Engine:
 
     def _accept(self, *record: Any) -> Delivery | Parked:
         self.check()
-        return self._intake.accept(*record)
+        return self._take(*record)
 
     def send_now(self, *record: Any) -> Delivery:
         """`send`, or WouldBlock."""
         self.check()
-        return self._intake.accept_now(*record)
+        return self._take_now(*record)
 
     async def send_many(self, topic: str, records: Any, send: Callable[..., Awaitable[Delivery]]) -> Deliveries:
         """All of them, in bulk where that can be; `send` is the producer's."""
@@ -251,7 +327,7 @@ class Engine:
     async def send(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery:
         """Every send that is not fast."""
         self.check()
-        outcome = self._intake.accept(topic, value, key, partition, timestamp_ms, headers)
+        outcome = self._take(topic, value, key, partition, timestamp_ms, headers)
         return outcome if type(outcome) is Delivery else await self._intake.wait(outcome)  # type: ignore[arg-type]
 
     @property
@@ -261,6 +337,21 @@ class Engine:
         if self._transactor is None:
             raise UsageError("transactions need a name that outlives this producer: give it transactional_id")
         return self._transactor
+
+    def snapshot(self) -> Snapshot:
+        """All metrics, as they stand. From any thread: the loop is asked for what only it knows, the rest is read here."""
+        return self._telling.metrics.snapshot(*self.from_thread.ask(self._telling.read))
+
+    def health(self, patience: float | None) -> Health:
+        """Whether it can do its work; `patience`: seconds that a record may be unacknowledged. From any thread."""
+        return self.from_thread.ask(partial(self._health, patience))
+
+    def _health(self, patience: float | None) -> Health:
+        if self.failure is not None:
+            return unready(f"the producer failed: {self.failure!r}")
+        if not self.is_open:
+            return unready("the producer has stopped")
+        return self._telling.gauges.health(self._config.request_timeout_ms / 1000 if patience is None else patience)
 
     def explain(self) -> list[str]:
         """What waits, and for what, a line each."""
@@ -288,6 +379,10 @@ class Engine:
 
     async def flush(self, timeout: float | None) -> FlushSummary:
         """Send everything now, and wait until what was queued or parked has ended, at most `timeout` seconds."""
+        with self._meter.spent("flush-time"):
+            return await self._flush(timeout)
+
+    async def _flush(self, timeout: float | None) -> FlushSummary:
         marks = self._parking.mark()
         flush = None
         done = asyncio.Event()
@@ -314,6 +409,8 @@ class Engine:
         self.from_thread.shut(lambda: ProducerClosed("the producer has stopped"))
         self.is_open = False
         self._parking.shut()
+        if self._breaking is not None:
+            self._breaking.close()
         summary = None
         until = self.loop.time() + timeout
         try:
@@ -323,6 +420,7 @@ class Engine:
                 summary = await self.flush(max(until - self.loop.time(), 0.0))
         finally:
             self._is_flushed = summary is not None and not summary.pending
+            self._events.tell("producer-stopped", unfinished=self._accumulator.unfinished)
             await self._end(ProducerClosed("the producer was stopped before the record was acknowledged"), until)
         return summary
 
@@ -339,6 +437,7 @@ class Engine:
                 await self.ended()
             finally:
                 self._encoder.close()
+                self._interception.close()
 
     async def ended(self) -> None:
         """Until the last task is gone."""
@@ -348,6 +447,7 @@ class Engine:
         """Everything that waits learns why; connections close, at once if a broker hangs that would not take what is still to be written."""
         self.is_open = False
         ends: tuple[Callable[[], None], ...] = (
+            lambda: self._breaking.close() if self._breaking is not None else None,
             lambda: self.from_thread.shut(lambda: ProducerClosed(str(cause))),
             lambda: self._parking.close(lambda: ProducerClosed(str(cause))),
             lambda: self._sender.fail_all(cause),
@@ -363,6 +463,7 @@ class Engine:
     def _on_crash(self, error: BaseException) -> None:
         """A task of ours ended by a bug, or was cancelled from outside: never a silent hang."""
         self.failure = error
+        self._events.tell("producer-failed", cause=repr(error))
         if not isinstance(error, asyncio.CancelledError):  # `asyncio.run` ends so; who uses the producer after it is told
             _log.error("The producer failed: %r", error, exc_info=error)
         cause = ProducerClosed(f"the producer failed: {error!r}")

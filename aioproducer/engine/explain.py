@@ -52,6 +52,7 @@ def waits_for(batch: Batch, cluster: Cluster, granted: Identity | None = None) -
         (batch.on_wire, f"the answer of {where}"),
         (batch.state is State.ENCODING, "its compression"),
         (node is None, "a leader of its partition"),
+        (cell.is_muted, "its partition's circuit breaker, which leaves it alone for a while"),
         (cell.retry_at, "the end of a pause after a failure (retry_backoff_ms)"),
         (cell.in_flight and cell.one_at_a_time, "the batch before it: after a failure one goes at a time"),
         (cell.is_held, "its transaction's coordinator, which is to learn of the partition"),

@@ -372,6 +372,7 @@ class SendPath(Generic[K, V]):
             RecordTooLarge: key, value and headers exceed `max_request_size` bytes.
             MetadataTimeout: the topic or its partition is not known after `max_block_ms`.
             BufferExhausted: no memory after `max_block_ms`.
+            PartitionUnavailable: its partition is muted, with a circuit breaker: after `max_block_ms`, or at once, as its policy has it.
             BrokerError: the cluster refuses the topic (its name, or who may write to it).
             None of these records was queued.
 

@@ -161,7 +161,7 @@ class Many:
         if route is None or cells is None:
             return False
         numbers = {cell: number for number, cell in enumerate(dict.fromkeys(cells))}
-        if not self._appender.has_room(size, len(columns.values), max(len(numbers), 1)):
+        if not self._appender.takes_freely(route, numbers) or not self._appender.has_room(size, len(columns.values), max(len(numbers), 1)):
             return False
         if len(numbers) <= 1:
             runs = [self._appender.append_run(route, cells[0] if cells else None, columns.keys, columns.values)]

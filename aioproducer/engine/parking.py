@@ -1,7 +1,8 @@
 """Who waits, and in which order: a record is appended at once, or parked until it can be, or until its time is over.
 
 1. Who comes first is appended first. A record that must wait parks: for its topic until metadata names it, then in one line for
-   memory and for the next loop turn. While anybody stands in that line, everybody stands in it.
+   memory and for the next loop turn. While anybody stands in that line, everybody stands in it. Only who waits for one partition, which
+   holds as much as it may (with a circuit breaker), stands aside, in the lot of that partition (`lots`), and holds nobody else up.
 2. What parks is the record; its task wakes in the step in which it is appended or given up. Cancelled, it leaves no trace.
 
 Knows nothing of how a record is checked, where it goes or what it takes: `appender` appends it, or says that it cannot.
@@ -9,29 +10,33 @@ Knows nothing of how a record is checked, where it goes or what it takes: `appen
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.core.installing import elect, installing, retiring
 from aioproducer.engine import reasons
+from aioproducer.engine.lots import Lots
 from aioproducer.engine.pool import Line, Parked
-from aioproducer.engine.reasons import FOR_MEMORY, FOR_METADATA, FOR_OTHERS, FOR_PARTITION, FOR_TOPIC, FOR_TURN
-from aioproducer.errors import UsageError
+from aioproducer.engine.reasons import FOR_MEMORY, FOR_METADATA, FOR_OTHERS, FOR_PARTITION, FOR_SHARE, FOR_TOPIC, FOR_TURN
+from aioproducer.errors import PartitionUnavailable, UsageError
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable, Iterable, Iterator
 
-    from aioproducer.core.accumulator import Accumulator, Route
+    from aioproducer.core.accumulator import Accumulator, Cell, Route
     from aioproducer.core.metadata import TopicView
     from aioproducer.core.steps import Steps
     from aioproducer.engine.alarm import Alarm
     from aioproducer.engine.appender import Appender
     from aioproducer.engine.hot import Delivery, Way
+    from aioproducer.engine.meter import Meter
     from aioproducer.engine.pool import BufferPool
+    from aioproducer.engine.shares import Shares
     from aioproducer.engine.waiter import Waiter
-    from aioproducer.errors import KafkaError, SendTimeout
+    from aioproducer.errors import KafkaError
 
 __all__ = ["Parking"]
 
@@ -45,12 +50,16 @@ class Parking:
     Args:
         way: what `send` looks at; closed while anybody stands in the line.
         pool: `buffer_memory`, to tell of.
+        shares: likewise, of each partition.
         max_block_ms: how long anybody waits.
+        max_idle: seconds for which a topic is remembered that somebody would send to, and does not wait for.
         is_plain: records go the fast way, where nobody waits.
         want: asks for a topic's metadata.
         trouble: why nobody answers such questions now, if so.
+        on_known: told of a topic when it has a route that had none.
         turn: sees to a loop turn that drains and serves who waits.
         alarm: makes one.
+        meter: records who waited.
 
     Attributes:
         on_given_up: told of each record that waited in vain: its topic, and why.
@@ -65,28 +74,37 @@ class Parking:
         accumulator: Accumulator,
         pool: BufferPool,
         appender: Appender,
+        shares: Shares,
         *,
         max_block_ms: float,
+        max_idle: float,
         is_plain: bool,
         want: Callable[[str], None],
         trouble: Callable[[], KafkaError | None],
+        on_known: Callable[[str], object],
         turn: Callable[[], None],
         alarm: Callable[[Callable[[], float | None], Callable[[float], None]], Alarm],
+        meter: Meter,
     ) -> None:
         self._loop = loop
+        self._meter = meter
         self._way = way
         self._accumulator = accumulator
         self._pool = pool
         self._appender = appender
+        self._shares = shares
         self._max_block_ms = max_block_ms
+        self._max_idle = max_idle
         self._is_plain = is_plain
         self._is_gated = False
         self._want = want
         self._trouble = trouble
+        self._on_known = on_known
         self._turn = turn
         self._line = Line()
+        self._aside = Lots()
         self._lots: dict[str, Line] = {}
-        self._asked: dict[str, None] = {}  # topics that somebody would send to, and does not wait for
+        self._asked: dict[str, float] = {}  # topics that somebody would send to, and does not wait for: when
         self._troubles: dict[str, KafkaError] = {}
         self._deadlines: deque[Parked] = deque()
         self._numbers = count()
@@ -105,6 +123,10 @@ class Parking:
         if obstacle is FOR_MEMORY:
             self._hurry()
         self._turn()
+        if obstacle is FOR_SHARE:
+            assert record.behind is not None
+            self._stand(self._aside.line(record.behind), record, obstacle)
+            return record
         return self._park(record, "" if obstacle is FOR_TURN else FOR_MEMORY)
 
     def take_now(self, record: Parked) -> Delivery:
@@ -115,7 +137,7 @@ class Parking:
             return record.delivery
         assert record.topic is not None
         if obstacle in FOR_METADATA:
-            self._asked[record.topic] = None
+            self._asked[record.topic] = self._loop.time()
             self._want(record.topic)
         elif obstacle is FOR_MEMORY:
             self._hurry()
@@ -129,13 +151,14 @@ class Parking:
             return FOR_TOPIC
         if self._appender.is_missing(record, route):  # before the line: at its head it would hold up everybody
             return FOR_PARTITION
-        if self._line:
+        record.behind = None
+        if self.has_line:
             return FOR_OTHERS
         if self._appender.must_pause():
             return FOR_TURN
         record.delivery = self._appender.place(record, route)
         if record.delivery is None:
-            return FOR_MEMORY
+            return FOR_SHARE if record.is_aside else FOR_MEMORY
         self._turn()
         return None
 
@@ -158,7 +181,9 @@ class Parking:
         """Where a topic's records go, once metadata names it; waits as `wait` does."""
         if topic not in self._accumulator.routes:
             await self.wait(self._park_for_topic(Parked(topic, asks=True), FOR_TOPIC))
-        return self._accumulator.routes[topic]
+        route = self._accumulator.routes[topic]
+        route.used_at = self._loop.time()
+        return route
 
     # Parking
 
@@ -185,6 +210,8 @@ class Parking:
 
     def _hurry(self) -> None:
         """Memory is short: nothing lingers until nobody waits."""
+        if not self._accumulator.eager:
+            self._meter.memory(self._loop.time(), is_short=True)
         self._accumulator.eager = True
         self._accumulator.hurry()
         self._turn()
@@ -199,12 +226,20 @@ class Parking:
 
     def _serve(self) -> None:
         until, served = self._loop.time() + _TURN_SECONDS, 0
-        while (record := self._line.head()) is not None:
+        while (record := self._next()) is not None:
             served += 1
             if self._appender.is_spent or (not served % _STRIDE and self._loop.time() > until):
                 self._turn()
                 return
+            if record.topic is not None and record.topic not in self._accumulator.routes:  # forgotten meanwhile: once more for metadata
+                self._where(record).pop()
+                record.reason, record.behind = FOR_TOPIC, None
+                self._lots.setdefault(record.topic, Line()).merge([record])
+                self._want(record.topic)
+                continue
             waiter = self._serve_one(record)
+            if waiter is None and record.is_aside:
+                continue
             if waiter is None:
                 record.reason = FOR_MEMORY
                 self._hurry_once()
@@ -218,29 +253,57 @@ class Parking:
         if not self._accumulator.eager:
             self._hurry()
 
+    def _next(self) -> Parked | None:
+        """Who called first, of the line and of the lots whose partitions may take more."""
+        head, lot = self._line.head(), self._aside.next()
+        aside = lot.head() if lot is not None else None
+        return head if aside is None or (head is not None and head.number < aside.number) else aside
+
+    def _where(self, record: Parked) -> Line:
+        """The line that the next one stands in."""
+        lot = self._aside.next()
+        return lot if lot is not None and lot.head() is record else self._line
+
+    def _step_aside(self, line: Line, record: Parked, behind: Cell) -> None:
+        """The next one has to wait for its partition alone; it may have stood in that one's lot already."""
+        record.reason = FOR_SHARE
+        lot = self._aside.line(behind)
+        if lot is line:
+            self._aside.calm(behind)
+            return
+        line.pop()
+        lot.merge([record])
+
     def _serve_one(self, record: Parked) -> Waiter | None:
-        """Take the head out of the line, appended or given up; None: it must stay."""
+        """Take the next one out of its line, appended or given up; None: it must stay, or stands aside."""
         delivery: Delivery | None = None
         error: Exception | None = None
+        line = self._where(record)
         if record.topic is not None:
             route = self._accumulator.routes[record.topic]
             try:
                 delivery = self._appender.place(record, route)
-            except UsageError as refused:
+            except (UsageError, PartitionUnavailable) as refused:
                 error = refused
+            if delivery is None and error is None and record.is_aside:
+                assert record.behind is not None
+                self._step_aside(line, record, record.behind)
+                return None
             if delivery is None and self._appender.is_missing(record, route):  # the topic was made anew, with fewer partitions
                 record.reason = FOR_PARTITION
                 error = self._overdue(record)
             if delivery is None and error is None:
                 return None
-        self._line.pop()
+        line.pop()
         if error is not None:
             self._tell_given_up(record, error)
         return record.leave(delivery, error)
 
     def _reopen(self) -> None:
-        """Nobody waits any more: the way is open."""
-        if not self._line:
+        """Nobody waits any more, but for a partition alone: the way is open."""
+        if not self.has_line:
+            if self._accumulator.eager:
+                self._meter.memory(self._loop.time(), is_short=False)
             self._accumulator.eager = False
             if self._is_plain and not self._is_gated:
                 self._way.fast = self._accumulator.routes
@@ -253,14 +316,32 @@ class Parking:
         else:
             self._way.fast = {}
 
+    # Partitions that hold as much as they may
+
+    def freed(self, cell: Cell) -> None:
+        """A partition holds less than before: it may take more, and so may others."""
+        for eased in self._shares.eased(cell):
+            self.rouse(eased)
+
+    def rouse(self, cell: Cell) -> None:
+        """Those who wait for a partition may be appended, there or elsewhere."""
+        if self._aside.rouse(cell):
+            self._way.fast = {}
+            self._turn()
+
     # Topics
 
     def waited_for(self) -> Iterable[str]:
-        """Topics that somebody waits for."""
-        for topic in [topic for topic, lot in self._lots.items() if not lot]:
-            del self._lots[topic]
-            self._troubles.pop(topic, None)
-        return dict.fromkeys((*self._lots, *self._asked))
+        """Topics that somebody waits for, or would send to."""
+        return filter(self.is_waited_for, tuple(dict.fromkeys((*self._lots, *self._asked))))
+
+    def is_waited_for(self, topic: str) -> bool:
+        """Whether a topic is one of those."""
+        if self._lots.get(topic) or self._loop.time() - self._asked.get(topic, -math.inf) < self._max_idle:
+            return True
+        self._forget(topic)
+        self._troubles.pop(topic, None)
+        return False
 
     def on_topic(self, topic: TopicView) -> Steps[None]:
         """The cluster told of a topic: those who wait for it move into the line, or learn why they cannot.
@@ -269,7 +350,11 @@ class Parking:
         """
         name = topic.name
         if topic.error is None and (name in self._lots or name in self._asked or name in self._accumulator.routes):
+            is_new = name not in self._accumulator.routes
             route = yield from installing(self._accumulator, topic)
+            if is_new:
+                route.used_at = self._loop.time()
+                self._on_known(name)
             lot = self._forget(name)
             self._troubles.pop(name, None)
             self._admit(route, lot.take_all() if lot is not None else [])
@@ -290,6 +375,10 @@ class Parking:
 
     def _admit(self, route: Route, parked: list[Parked]) -> None:
         """A topic is known: those who waited for it move into the line, but for those whose partition it does not have."""
+        first = next((record for record in parked if record.topic is not None), None)
+        if first is not None:
+            now = self._loop.time()
+            self._meter.topic_came(now, now + self._max_block_ms / 1000 - first.deadline)
         known: list[Parked] = []
         for record in parked:
             if record.asks:
@@ -301,7 +390,7 @@ class Parking:
                 record.reason = ""
                 known.append(record)
         self._line.merge(known)  # a key in the line may belong to a partition that others waited for since before
-        if self._line:
+        if self.has_line:
             self._way.fast = {}
         self._reopen()
 
@@ -325,7 +414,10 @@ class Parking:
         self._loop.call_soon(record.leave(error=None if mark else error).wake)
 
     def _tell_given_up(self, record: Parked, error: Exception) -> None:
-        if self.on_given_up is not None and record.topic is not None and not record.asks:
+        if record.topic is None or record.asks:
+            return
+        self._meter.given_up(self._loop.time(), record.topic, error)
+        if self.on_given_up is not None:
             self.on_given_up(record.topic, error)
 
     # Deadlines and the end
@@ -344,7 +436,9 @@ class Parking:
         self._release_marks()
         self._turn()
 
-    def _overdue(self, record: Parked) -> SendTimeout:
+    def _overdue(self, record: Parked) -> KafkaError:
+        if record.behind is not None:
+            return reasons.late_share(record, record.behind, self._pool, self._max_block_ms)
         if record.reason not in FOR_METADATA:
             return reasons.late_memory(record, self._pool, self._max_block_ms)
         assert record.topic is not None
@@ -354,7 +448,7 @@ class Parking:
     def mark(self) -> list[Parked]:
         """Marks at the end of every line; each is served once all before it have been."""
         marks = []
-        for line in (self._line, *self._lots.values()):
+        for line in self._lines():
             if line:
                 mark = Parked(None)
                 mark.park(self._loop, next(self._numbers), "", 0.0)
@@ -363,8 +457,8 @@ class Parking:
         return marks
 
     def _release_marks(self) -> None:
-        """Nobody stands before the marks at the head of a topic's lot: who waits for them need not wait for the topic."""
-        for lot in self._lots.values():
+        """Nobody stands before the marks at the head of a lot: who waits for them need not wait for its topic or partition."""
+        for lot in (*self._aside.lines(), *self._lots.values()):
             while (record := lot.head()) is not None and record.topic is None:
                 self._loop.call_soon(lot.pop().leave().wake)
 
@@ -376,20 +470,28 @@ class Parking:
 
     @property
     def has_line(self) -> bool:
-        """Whether anybody waits for memory or for the next turn."""
-        return bool(self._line)
+        """Whether anybody waits for memory or for the next turn, not for a topic or a partition alone."""
+        return bool(self._line) or bool(self._aside)
 
     @property
     def waiting(self) -> int:
         """Records that are parked."""
         return sum(record.topic is not None and not record.asks for record in self._everybody())
 
+    @property
+    def waiting_for_topics(self) -> int:
+        """Of them, those that wait for a topic or a partition."""
+        return sum(record.topic is not None and not record.asks for lot in self._lots.values() for record in lot)
+
     def explain(self) -> list[str]:
         """What the parked records wait for, and how many for each."""
         return reasons.told(self._everybody())
 
     def _everybody(self) -> Iterator[Parked]:
-        return (record for line in (self._line, *self._lots.values()) for record in line)
+        return (record for line in self._lines() for record in line)
+
+    def _lines(self) -> tuple[Line, ...]:
+        return (self._line, *self._aside.lines(), *self._lots.values())
 
     def shut(self) -> None:
         """No new record is taken in; those that wait are still served."""
@@ -400,14 +502,14 @@ class Parking:
         """Nothing is taken in any more; who waits is told why."""
         self.shut()
         self._alarm.stop()
-        for line in (self._line, *self._lots.values()):
+        for line in self._lines():
             for record in line.take_all():
                 self._give_up(record, error())
         self._lots.clear()
 
     def drop(self, error: Callable[[], Exception]) -> None:
         """The records that wait are not queued, and who sends them is told why; who asks for a topic waits on."""
-        for line in (self._line, *self._lots.values()):
+        for line in self._lines():
             for record in line.take_all():
                 if record.asks:
                     line.push(record)

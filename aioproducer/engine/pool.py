@@ -19,8 +19,9 @@ from aioproducer.engine.waiter import Waiter
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
+    from collections.abc import Callable
 
-    from aioproducer.core.accumulator import Route
+    from aioproducer.core.accumulator import Cell, Route
     from aioproducer.engine.hot import Delivery
     from aioproducer.engine.ready import ReadyBatch
 
@@ -64,12 +65,15 @@ class Parked:
 
     Attributes:
         asks: there is no record; somebody wants to know the topic.
+        behind: the partition that it stays with, as that was full; while it is, it waits for that one alone.
         chosen: the partition that the user's partitioner chose, on that route.
         whole: in the place of one record, a batch that the user filled (a `ready.ReadyBatch`).
+        on_left: told once when it leaves the line, of its delivery or of what it was given up for.
     """
 
     __slots__ = (
         "asks",
+        "behind",
         "chosen",
         "deadline",
         "delivery",
@@ -77,6 +81,7 @@ class Parked:
         "headers",
         "key",
         "number",
+        "on_left",
         "partition",
         "reason",
         "size",
@@ -109,6 +114,7 @@ class Parked:
         self.size = size
         self.asks = asks
         self.whole = whole
+        self.behind: Cell | None = None
         self.chosen: tuple[Route, int] | None = None
         self.number = -1
         self.deadline = 0.0
@@ -116,6 +122,7 @@ class Parked:
         self.delivery: Delivery | None = None
         self.error: Exception | None = None
         self.waiter: Waiter | None = None  # while it stands in a line
+        self.on_left: Callable[[Delivery | None, BaseException | None], object] | None = None
 
     def park(self, loop: AbstractEventLoop, number: int, reason: str, deadline: float) -> None:
         """It is about to stand in a line; numbers grow in the order of the calls."""
@@ -123,6 +130,11 @@ class Parked:
         self.number = number
         self.reason = reason
         self.deadline = deadline
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether it waits for room in its partition alone."""
+        return self.behind is not None and self.behind.is_full
 
     @property
     def is_waiting(self) -> bool:
@@ -134,8 +146,11 @@ class Parked:
         try:
             if self.waiter is not None:  # else it was served before anybody waited: a flush awaits the lines one after another
                 await self.waiter
+        except BaseException as error:
+            self._tell(None, error)
+            raise
         finally:
-            self.waiter = self.value = self.key = self.whole = (
+            self.waiter = self.value = self.key = self.whole = self.behind = (
                 None  # what was cancelled may stand in the line for a while: without its bytes
             )
         if self.error is not None:
@@ -143,10 +158,16 @@ class Parked:
 
     def leave(self, delivery: Delivery | None = None, error: Exception | None = None) -> Waiter:
         """It is out of the line; the waiter is to be woken, in this step."""
-        waiter, self.waiter = self.waiter, None
+        waiter, self.waiter, self.chosen = self.waiter, None, None
         assert waiter is not None
         self.delivery, self.error = delivery, error
+        self._tell(delivery, error)
         return waiter
+
+    def _tell(self, delivery: Delivery | None, error: BaseException | None) -> None:
+        on_left, self.on_left = self.on_left, None
+        if on_left is not None:
+            on_left(delivery, error)
 
 
 class Line:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.errors import BufferExhausted, MetadataTimeout, WouldBlock
+from aioproducer.errors import BufferExhausted, MetadataTimeout, PartitionUnavailable, WouldBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from aioproducer.core.accumulator import Route
+    from aioproducer.core.accumulator import Cell, Route
     from aioproducer.engine.pool import BufferPool, Parked
     from aioproducer.errors import KafkaError
 
@@ -19,11 +19,14 @@ __all__ = [
     "FOR_METADATA",
     "FOR_OTHERS",
     "FOR_PARTITION",
+    "FOR_SHARE",
     "FOR_TOPIC",
     "FOR_TURN",
     "late_memory",
     "late_metadata",
+    "late_share",
     "told",
+    "unavailable",
     "would_block",
 ]
 
@@ -31,12 +34,14 @@ FOR_TOPIC: Final = "metadata of the topic"
 FOR_PARTITION: Final = "the partition to exist"
 FOR_METADATA: Final = (FOR_TOPIC, FOR_PARTITION)
 FOR_MEMORY: Final = "buffer_memory"
+FOR_SHARE: Final = "room for its partition"
 FOR_OTHERS: Final = "records before it"
 FOR_TURN: Final = "the next turn of the loop"
 _ADVICE: Final = {
     FOR_TOPIC: ", which is asked for now: `await producer.partitions_for(...)` first",
     FOR_PARTITION: ", which is asked for now",
     FOR_MEMORY: ", which is used up: send less, or raise it",
+    FOR_SHARE: ", which holds as much of buffer_memory as is free",
     FOR_OTHERS: ", which wait for memory or for the next turn of the loop",
     FOR_TURN: ": this one took its part. Let the loop go on, say by `await asyncio.sleep(0)`",
 }
@@ -69,10 +74,35 @@ def late_memory(record: Parked, pool: BufferPool, max_block_ms: float) -> Buffer
     )
 
 
+def late_share(record: Parked, cell: Cell, pool: BufferPool, max_block_ms: float) -> KafkaError:
+    """For who waited for room for its partition, as long as `max_block_ms`."""
+    if cell.circuit is not None:
+        return unavailable(cell, f"There was no room for the record within max_block_ms={max_block_ms:g}; it was not queued.")
+    return BufferExhausted(
+        f"no memory for {record.size} bytes within max_block_ms={max_block_ms:g}: {cell.topic}-{cell.partition} holds {cell.bytes} bytes of "
+        f"buffer_memory, and {pool.available} of {pool.size} are free; with a circuit breaker no partition may hold more than is free. "
+        "The record was not queued. Its broker is slower than the sends: send less, or raise buffer_memory."
+    )
+
+
+def unavailable(cell: Cell, end: str) -> PartitionUnavailable:
+    """For a record whose partition is muted."""
+    circuit = cell.circuit
+    cause = circuit.cause if circuit is not None else None
+    why = f" ({cause})" if cause is not None else ""
+    error = PartitionUnavailable(f"the circuit breaker has muted the partition{why}. {end}", cell.topic, cell.partition)
+    error.__cause__ = cause
+    return error
+
+
 def told(records: Iterable[Parked]) -> list[str]:
     """What they wait for, and how many for each, a line each; marks are no records."""
     reasons = Counter(
-        f"{record.reason} {record.topic!r}" if record.reason in FOR_METADATA else record.reason or FOR_TURN
+        f"{record.reason} {record.behind.topic}-{record.behind.partition}"
+        if record.behind is not None and record.reason is FOR_SHARE
+        else f"{record.reason} {record.topic!r}"
+        if record.reason in FOR_METADATA
+        else record.reason or FOR_TURN
         for record in records
         if record.topic is not None
     )

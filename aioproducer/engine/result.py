@@ -292,6 +292,12 @@ class BatchResult:
             result, index = result._moved[index]
         return result, index
 
+    def largest(self) -> int:
+        """Bytes of the largest record's key and value, of a batch that has closed and not ended."""
+        assert self.kept is not None
+        keys, values = (_numbers(lengths, self.count)[: self.count] for lengths in self.kept[:2])
+        return max(max(key, 0) + max(value, 0) for key, value in zip(keys, values, strict=True))
+
     def look(self) -> None:
         """Somebody sees, or will see, how it ends."""
         self.looked_at = True

@@ -45,10 +45,12 @@ if TYPE_CHECKING:
     from aioproducer.core.batch import Batch
     from aioproducer.core.sequence import Identity
     from aioproducer.engine.appender import Appender
+    from aioproducer.engine.breaking import Breaking
     from aioproducer.engine.completions import Completions
     from aioproducer.engine.encoder import Encoder
     from aioproducer.engine.guard import GuardedLoop
     from aioproducer.engine.hot import Way
+    from aioproducer.engine.meter import Meter
     from aioproducer.engine.parking import Parking
     from aioproducer.engine.pool import BufferPool
     from aioproducer.engine.produce import Asked
@@ -68,9 +70,13 @@ class Sender:
     Attributes:
         newest_produce: the newest version of Produce that may be used; None: any. Transactions of the first kind end at 11.
         ends: what becomes of batches after an attempt.
+        breaking: which partitions are left alone; None: none is.
+        on_identity: told who the producer is to brokers.
     """
 
     newest_produce: int | None = None
+    breaking: Breaking | None = None
+    on_identity: Callable[[Identity | None], object] = staticmethod(lambda _identity: None)
 
     def __init__(
         self,
@@ -83,20 +89,23 @@ class Sender:
         encoder: Encoder,
         backoff: Backoff,
         chance: Callable[[], float],
+        meter: Meter,
     ) -> None:
         self._config = config
+        self._meter = meter
         self._loop = loop
         self._way = way
         self._accumulator = accumulator
         self._completions = completions
         self._encoder = encoder
-        self.ends = Ends(config, loop, accumulator, pool, completions, encoder, backoff, chance)
+        self.ends = Ends(config, loop, accumulator, pool, completions, encoder, backoff, chance, meter)
         self._acks = cast("Acks", config.acks)
         self._codec = cast("Compression", config.compression_type)
         self._transactional_id = config.transactional_id
         self._request_timeout = config.request_timeout_ms / 1000
         self._burst = 0  # loop turns that the burst of sends at hand has lasted
         self._is_turn_due = False
+        self._turn_since = 0.0
         self._is_closed = False
         self._waking = Alarm(loop, accumulator.next_wake, self._on_wake)
         self._expiry = Alarm(loop, accumulator.next_expiry, self._on_expiry, is_patient=True)
@@ -128,10 +137,12 @@ class Sender:
         """See to it that the next loop turn drains and serves who waits."""
         if not self._is_turn_due:
             self._is_turn_due = True
+            self._turn_since = self._loop.time()
             self._loop.call_soon(self._on_turn)
 
     def _on_turn(self) -> None:
         self._is_turn_due = False
+        self._meter.turned(self._loop.time() - self._turn_since)
         self._way.turn_ms = 0
         self._burst = self._burst + 1 if self._parking.is_bursting else 0
         self._appender.new_turn()
@@ -153,11 +164,15 @@ class Sender:
                 self.drain(node)
             else:
                 self._urge(self._accumulator.ready_topics(node_id))
+        if self._accumulator.availability.is_watching:
+            self._accumulator.look(self._loop.time())
 
     def on_node(self, node: Node) -> None:
         """A broker's connection stands, has room again, was lost, or could not be made: then perhaps others lead its partitions by now."""
         if node.failures:
             self._urge(self._accumulator.ready_topics(node.broker.node_id))
+        if self.breaking is not None:
+            self.breaking.on_node(node)
         self.drain(node)
 
     def drain(self, node: Node) -> None:
@@ -167,14 +182,19 @@ class Sender:
         while node.is_ready and accumulator.has_ready(node_id) and node.slots.try_acquire():
             lane = node.produce.connection
             assert lane is not None
+            accumulator.availability.drained(node_id)
             batches = accumulator.drain(node_id, lane, self._config.max_request_size, full_only=self._burst % _BURST_TURNS != 0)
             if not batches:
                 node.slots.release()
                 return
             magic = magic_of(lane, self._config.message_format_max)
             self._encoder.encode(batches, magic, lane, partial(self._submit, node, lane, batches))
-        if node.produce.connection is None and accumulator.has_ready(node_id) and not self._is_closed:
-            node.want_produce()
+            for batch in batches if accumulator.availability.timeout else ():
+                accumulator.watch(batch.cell, self._loop.time())
+        if accumulator.has_ready(node_id):
+            accumulator.availability.blocked(node_id, self._loop.time())
+            if node.produce.connection is None and not self._is_closed:
+                node.want_produce()
 
     def _submit(self, node: Node, lane: Connection, batches: Sequence[Batch]) -> None:
         """Write one request of encoded batches."""
@@ -202,6 +222,9 @@ class Sender:
             batch.attempts += 1
             batch.on_wire = True
             batch.history.append((now, place))
+        self._meter.sent(now, live)
+        if self.breaking is not None:
+            self.breaking.sent(live)
         if self._parking.has_line:  # what compression saved is free
             self.turn()
         body = codec("Produce.request", version).encode(
@@ -211,7 +234,8 @@ class Sender:
             lane.send_unanswered(ApiKey.PRODUCE, version, body, self._loop.guarded(partial(self._on_written, node, live)))
         else:
             asked = produce.asked(live, version)
-            lane.send(ApiKey.PRODUCE, version, body, self._loop.guarded(partial(self._on_answer, node, lane, asked)), self._request_timeout)
+            on_answer = self._loop.guarded(partial(self._on_answer, node, lane, asked, now))
+            lane.send(ApiKey.PRODUCE, version, body, on_answer, self._request_timeout)
 
     def _take_back(self, node: Node, batches: Iterable[Batch], end: Callable[[Batch], object]) -> None:
         """A request is not written after all."""
@@ -244,39 +268,51 @@ class Sender:
 
     # Answers
 
-    def _on_answer(self, node: Node, lane: Connection, asked: Asked, answer: Answer | TransportError) -> None:
+    def _on_answer(self, node: Node, lane: Connection, asked: Asked, sent_at: float, answer: Answer | TransportError) -> None:
         node.slots.release()
         error: TransportError | None = None
         told: dict[Batch, Told] = {}
         led: set[Batch] = set()
         try:
             if isinstance(answer, Answer):
+                now = self._loop.time()
+                self._meter.answered(now, node.broker.node_id, now - sent_at)
                 told, led = self._read(node, asked, answer)
             else:
                 error = answer
         except ProtocolError as malformed:
             error = malformed
         told = told or {batch: Told(error) for batch in asked.values()}
-        stale = {batch.cell.topic for batch, outcome in told.items() if self.ends.end_attempt(batch, outcome) and batch not in led}
+        stale = {batch.cell.topic for batch, outcome in told.items() if self._end_attempt(batch, outcome) and batch not in led}
         if stale:
             self._urge(stale)
         if isinstance(answer, Answer) and error is not None:
             lane.abort(error)
         self._go_on(node, told)
 
+    def _end_attempt(self, batch: Batch, told: Told) -> bool:
+        """One attempt is over; True: metadata is stale."""
+        is_stale = self.ends.end_attempt(batch, told)
+        if self.breaking is not None:
+            self.breaking.ended(batch, told.error)
+        return is_stale
+
     def _read(self, node: Node, asked: Asked, answer: Answer) -> tuple[dict[Batch, Told], set[Batch]]:
         """What an answer says of each batch, and those whose new leader it told: nobody else needs to be asked for that (KIP-951)."""
         decoded = answer.decode()
         if decoded.throttle_time_ms > 0 and answer.version >= produce.FIRST_WITH_THROTTLE:
             node.throttle(decoded.throttle_time_ms)
-        led = {batch for batch, hint in produce.hints(asked, decoded).items() if self._hint(*hint)}
-        return produce.read(asked, decoded), led
+            self._meter.throttled(self._loop.time(), decoded.throttle_time_ms)
+        told = produce.read(asked, decoded)
+        if all(outcome.error is None for outcome in told.values()):
+            return told, set()
+        return told, {batch for batch, hint in produce.hints(asked, decoded).items() if self._hint(*hint)}
 
     def _on_written(self, node: Node, batches: Iterable[Batch], error: TransportError | Answer | None) -> None:
         """acks=0: a request is done when it is handed to a transport that is not full."""
         node.slots.release()
         for batch in batches:
-            self.ends.end_attempt(batch, Told(error if isinstance(error, TransportError) else None))
+            self._end_attempt(batch, Told(error if isinstance(error, TransportError) else None))
         self._go_on(node, batches)
 
     def _go_on(self, node: Node, batches: Iterable[Batch]) -> None:
@@ -306,6 +342,7 @@ class Sender:
 
     def identify(self, identity: Identity | None) -> None:
         """Who the producer is to brokers; None: nobody, as they know no producer ids."""
+        self.on_identity(identity)
         self._accumulator.identify(identity)
         self.turn()
 

@@ -32,10 +32,12 @@ if TYPE_CHECKING:
 __all__ = ["FromThread", "ThreadDelivery"]
 
 K = TypeVar("K")
+T = TypeVar("T")
 V = TypeVar("V")
 _LIMIT: Final = 1_048_576  # bytes of records that are handed over and not in a batch yet
 _OVERHEAD: Final = 1024  # bytes of one of them beside its key and value, at most
 _AT_ONCE: Final = 256  # records that are taken in one step of the loop
+_ANSWER: Final = 5.0  # seconds that a thread waits for what the loop knows
 
 
 class ThreadDelivery(Future[RecordMetadata]):
@@ -170,6 +172,24 @@ class FromThread(Generic[K, V]):
             raise ProducerClosed("the producer's loop is closed") from error
         self._is_due = True
 
+    def ask(self, question: Callable[[], T]) -> T:
+        """What the loop answers between two of its steps; in its own thread, or when it runs no more, at once.
+
+        Raises:
+            TimeoutError: it did not come to it within some seconds: something holds it.
+        """
+        if threading.get_ident() == self._thread or not self._loop.is_running():
+            return question()
+        answer: Future[T] = Future()
+        try:
+            self._loop.call_soon_threadsafe(_answer, answer, question)
+        except RuntimeError:  # closed just now
+            return question()
+        try:
+            return answer.result(_ANSWER)
+        except TimeoutError:
+            raise TimeoutError(f"the producer's loop did not come to answer within {_ANSWER:g} s: something holds it") from None
+
     # In the loop's thread
 
     def _take(self) -> None:
@@ -221,3 +241,10 @@ class FromThread(Generic[K, V]):
             self._error = self._error or error
             self._condition.notify_all()
         self._take_some(len(self._queue))
+
+
+def _answer(answer: Future[T], question: Callable[[], T]) -> None:
+    try:
+        answer.set_result(question())
+    except Exception as error:  # noqa: BLE001  (who asked is told)
+        answer.set_exception(error)

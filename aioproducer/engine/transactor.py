@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from aioproducer.core.accumulator import Accumulator, Cell
     from aioproducer.core.batch import Batch
     from aioproducer.core.transaction_state import Operation, Request
+    from aioproducer.engine.meter import Meter
     from aioproducer.engine.parking import Parking
     from aioproducer.engine.sender import Sender
     from aioproducer.engine.transaction_messages import Told
@@ -70,6 +71,7 @@ class Parts(NamedTuple):
         meet: a coordinator's address is known from now on.
         flush: sends everything now, and returns when all of it has ended.
         spawn: starts a task that the producer's supervisor owns.
+        meter: records the time spent in calls.
     """
 
     cluster: Cluster
@@ -79,6 +81,7 @@ class Parts(NamedTuple):
     meet: Callable[[Broker], bool]
     flush: Callable[[float | None], Awaitable[object]]
     spawn: Callable[[Coroutine[None, None, None], str], object]
+    meter: Meter
 
 
 class Transactor:
@@ -133,7 +136,8 @@ class Transactor:
         if self.transaction.state is State.UNINITIALIZED:
             self.transaction.initialize()
             self._on_change()
-        await self._until(lambda: self.transaction.state is not State.INITIALIZING, "begin_transaction()")
+        with self._parts.meter.spent("txn-begin-time"):
+            await self._until(lambda: self.transaction.state is not State.INITIALIZING, "begin_transaction()")
         if self.transaction.state is State.UNINITIALIZED and self.transaction.error is not None:
             raise self.transaction.error.again()
         self.transaction.begin(self._loop.time())
@@ -143,13 +147,15 @@ class Transactor:
         """Send what is left, then commit. Cancellation: it goes on."""
         operation = self.transaction.commit()
         self._on_change()
-        await self._end_of(operation, "commit_transaction()")
+        with self._parts.meter.spent("txn-commit-time"):
+            await self._end_of(operation, "commit_transaction()")
 
     async def abort(self) -> None:
         """Drop what was not sent, then abort. Cancellation: it goes on."""
         operation = self.transaction.abort()
         self._on_change()
-        await self._end_of(operation, "abort_transaction()")
+        with self._parts.meter.spent("txn-abort-time"):
+            await self._end_of(operation, "abort_transaction()")
 
     async def send_offsets(self, group: ConsumerGroupMetadata, offsets: Mapping[tuple[str, int], OffsetAndMetadata]) -> None:
         """Make them part of the transaction. Cancellation: it goes on."""
@@ -158,7 +164,8 @@ class Transactor:
             return
         operation = self.transaction.add_offsets(group, offsets)
         self._on_change()
-        await self._end_of(operation, "send_offsets_to_transaction()")
+        with self._parts.meter.spent("txn-send-offsets-time"):
+            await self._end_of(operation, "send_offsets_to_transaction()")
 
     async def give_up(self, timeout: float, *, takes_back: bool = False) -> None:
         """End an open transaction: abort it, or wait for the end that it is coming to; at most `timeout` seconds.

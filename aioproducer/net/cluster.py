@@ -60,6 +60,11 @@ class Cluster:
         """The addresses that we were told to start from."""
         return self._bootstrap
 
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The brokers of the cluster, as metadata names them."""
+        return tuple(self._nodes.values())
+
     def node(self, node_id: int) -> Node | None:
         """The broker of that id, if it is one of the cluster's now."""
         return self._nodes.get(node_id)
@@ -79,6 +84,7 @@ class Cluster:
             told = brokers.get(node_id)
             if told is None or told[:3] != node.broker[:3]:
                 del self._nodes[node_id]
+                self._settings.observer.gone(node.broker)
                 node.close()
         for node_id, broker in brokers.items():
             if node_id not in self._nodes:
@@ -111,6 +117,7 @@ class Cluster:
         """Forget every broker and begin again at the bootstrap addresses, looked up anew (KIP-1102); False: the settings forbid it."""
         if not self._settings.rebootstraps or self._is_closed:
             return False
+        self._settings.observer.forgotten()
         self.update({})
         for node in self._bootstrap:
             node.close()

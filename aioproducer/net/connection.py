@@ -17,6 +17,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioproducer.errors import ConnectionLost, ProtocolError, RequestTimedOut, TransportError
+from aioproducer.net.observer import NO_TRAFFIC
 from aioproducer.net.transport import writer_of
 from aioproducer.wire.api import NAMES, ApiKey, negotiate
 from aioproducer.wire.frame import FrameReader, correlation_of, decode_response, encode_request
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from aioproducer.interfaces import Buffer, Stream
+    from aioproducer.net.observer import Traffic
 
 __all__ = ["Answer", "Connection"]
 
@@ -65,6 +67,7 @@ class Connection:
         on_lost: called once, after every pending request has failed.
         on_writable: called when a full write buffer has room again.
         max_idle: seconds without a request after which it is closed; 0: never (`connections_max_idle_ms`).
+        traffic: watches its requests and answers.
 
     Attributes:
         versions: the broker's (lowest, highest) by request number.
@@ -80,8 +83,10 @@ class Connection:
         on_writable: Callable[[], None],
         *,
         max_idle: float = 0.0,
+        traffic: Traffic = NO_TRAFFIC,
     ) -> None:
         self.where = where
+        self._traffic = traffic
         self.versions: Mapping[int, tuple[int, int]] = {}
         self.features: Mapping[str, int] = {}
         self.features_epoch = -1
@@ -161,6 +166,11 @@ class Connection:
     def in_flight(self) -> int:
         """Requests without an answer yet."""
         return len(self._pending)
+
+    @property
+    def cause(self) -> TransportError | None:
+        """Why it ended; None: it has not."""
+        return self._cause
 
     @property
     def is_usable(self) -> bool:
@@ -259,7 +269,9 @@ class Connection:
     def _put(self, key: ApiKey, version: int, body: Sequence[Buffer]) -> None:
         self._used_at = self._loop.time()
         self._correlation_id = (self._correlation_id + 1) % _CORRELATION_LIMIT
-        self._write(encode_request(key, version, self._correlation_id, self._client_id, body))
+        request = encode_request(key, version, self._correlation_id, self._client_id, body)
+        self._traffic.sent(self._used_at, sum(map(len, request)))
+        self._write(request)
 
     def _on_frame(self, frame: Buffer) -> None:
         if self._cause is not None:
@@ -272,6 +284,7 @@ class Connection:
         _, offset = decode_response(pending.key, pending.version, frame)
         self._pending.popleft()
         self._used_at = self._loop.time()
+        self._traffic.answered(self._used_at, len(frame))
         self._call(pending.on_answer, Answer(pending.key, pending.version, frame, offset))
 
     def _call(self, callback: Callable[[Any], None], argument: Any) -> None:

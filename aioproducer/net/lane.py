@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from aioproducer.errors import ConnectionLost, KafkaError, TransportError
 from aioproducer.net.connection import Connection
 from aioproducer.net.handshake import negotiate_versions
+from aioproducer.net.observer import UNSEEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from aioproducer.core.metadata import Broker
     from aioproducer.interfaces import Dialer, Resolver
     from aioproducer.net.addresses import Addresses
+    from aioproducer.net.observer import Observer
 
 __all__ = ["Lane", "NetSettings"]
 
@@ -41,6 +43,7 @@ class NetSettings(NamedTuple):
         max_idle: how long a connection may be unused; 0: for ever.
         canonical_bootstrap: whether a bootstrap address stands for the canonical names behind it.
         rebootstraps: whether to begin again at the bootstrap addresses when no known broker can be reached.
+        observer: watches them.
     """
 
     client_id: str
@@ -55,6 +58,7 @@ class NetSettings(NamedTuple):
     max_idle: float
     canonical_bootstrap: bool
     rebootstraps: bool
+    observer: Observer = UNSEEN
 
 
 class Lane:
@@ -203,6 +207,7 @@ class Lane:
         self.last_error = None
         self._stood_at = self._loop.time()
         self.connection = connection
+        self._settings.observer.connected(self._broker, self._label)
         for future in self._take_waiting():
             future.set_result(connection)
         return None
@@ -220,6 +225,7 @@ class Lane:
     def _fail(self, cause: TransportError) -> None:
         self.failures += 1
         self.last_error = cause
+        self._settings.observer.failed(self._broker, self._label, cause, self.failures)
         self._not_before = self._loop.time() + self._settings.reconnect.after(self.failures, self._settings.chance())
         for future in self._take_waiting():
             future.set_exception(cause)
@@ -260,7 +266,8 @@ class Lane:
 
     async def _dial(self, address: str, where: str, patience: float) -> Connection:
         settings = self._settings
-        connection = Connection(where, settings.client_id, self._on_lost, self._on_change, max_idle=settings.max_idle)
+        traffic = settings.observer.traffic(self._broker.node_id)
+        connection = Connection(where, settings.client_id, self._on_lost, self._on_change, max_idle=settings.max_idle, traffic=traffic)
         try:
             async with asyncio.timeout(patience) as timer:
                 self._timer = timer
@@ -300,6 +307,7 @@ class Lane:
         if self.connection is not connection:
             return
         self.connection = None
+        self._settings.observer.lost(self._broker, self._label, connection.cause)
         self._addresses.forget()
         self._not_before = self._stood_at + self._settings.reconnect.after(1, self._settings.chance())
         if self._waiting:  # since it began to close

@@ -81,6 +81,7 @@ class Node:
         self.slots = Slots(settings.max_in_flight)
         self.addresses = Addresses(broker.host, look_up)
         self._on_change = on_change
+        self._observer = settings.observer
         self._loop = asyncio.get_running_loop()
         self._muted_until = 0.0
         self._unmute: asyncio.TimerHandle | None = None
@@ -190,6 +191,8 @@ class Node:
         self._muted_until = until
         if self._unmute is not None:
             self._unmute.cancel()
+        else:
+            self._observer.throttled(self.broker, milliseconds)
         self._unmute = self._loop.call_at(until, self._on_unmuted)
         self._calm.clear()
         for lane in (self.produce, self.control):

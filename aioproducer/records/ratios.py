@@ -6,10 +6,9 @@ follows slowly where they compress better. Java keeps one for the whole process;
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from aioproducer.model import Compression
+from aioproducer.model import Compression
 
 __all__ = ["SAFETY", "CompressionRatios"]
 
@@ -47,5 +46,5 @@ class CompressionRatios:
 
     def forget(self, topic: str) -> None:
         """The topic is gone."""
-        for key in [key for key in self._guesses if key[0] == topic]:
-            del self._guesses[key]
+        for codec in Compression:
+            self._guesses.pop((topic, codec), None)

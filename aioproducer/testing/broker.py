@@ -32,6 +32,7 @@ class FakeBroker:
         node_id: its number.
         host: what Metadata tells of it; `advertise` makes it tell another address than the one it listens on.
         port: likewise.
+        rack: its `broker.rack`, which Metadata tells; None: it has none.
         latency: seconds that each answer is on its way, however many are.
         bandwidth: bytes a second that it takes; None: any.
         is_running: whether it listens.
@@ -46,6 +47,7 @@ class FakeBroker:
         self.node_id = node_id
         self.host = "127.0.0.1"
         self.port = 0
+        self.rack: str | None = None
         self.latency = 0.0
         self.bandwidth: float | None = None
         self.is_running = False

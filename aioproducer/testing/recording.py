@@ -31,7 +31,9 @@ from aioproducer.errors import (
     UsageError,
     broker_error,
 )
-from aioproducer.model import Acks, FlushSummary, Headers, Record, RecordMetadata, TimestampType
+from aioproducer.metrics.registry import Metrics, Snapshot
+from aioproducer.metrics.sensors import Windows
+from aioproducer.model import Acks, FlushSummary, Headers, Health, Record, RecordMetadata, TimestampType
 from aioproducer.testing.recorded import RecordedBatch, RecordedDeliveries, RecordedDelivery, RecordedFromThread, RecordedSend
 from aioproducer.testing.recorded_arguments import SendArguments
 from aioproducer.testing.recorded_transactions import TRANSACTION_METHODS, RecordedTransactions
@@ -301,6 +303,17 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
     def buffer_available(self) -> int:
         """Bytes of `buffer_memory` that are free: all, as nothing is kept for sending."""
         return int(self.config.buffer_memory)
+
+    def metrics(self) -> Snapshot:
+        """As of a producer that did nothing but send `history`."""
+        counted = Metrics(self.config.client_id, Windows(), version="", began_ms=0)
+        counted.producer["record-send"].record(0.0, len(self.history))
+        return counted.snapshot(0.0, {"buffer-total-bytes": self.buffer_available, "buffer-available-bytes": self.buffer_available})
+
+    def health(self, *, patience: float | None = None) -> Health:  # noqa: ARG002  (the face's)
+        """It is ready while it runs."""
+        reasons = () if self._state == "running" else (f"the producer is {self._state}",)
+        return Health(not reasons, reasons, buffer_available=self.buffer_available)
 
     def explain(self) -> str:
         """What is pending, for a person to read. Never keys or values."""

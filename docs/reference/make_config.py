@@ -68,11 +68,14 @@ def _default(value: object) -> str:
         return f"`{value.name.lower()}`"
     if isinstance(value, tuple):
         return f"`{','.join(value)}`"
+    if value == "":
+        return "empty"
     return f"`{value:.0f}`" if isinstance(value, float) else f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
 def _others(option: Option) -> str:
     java = {"": [], None: ["none in Java"]}.get(option.java, [f"`{option.java}`"])
+    java += [f"`{name}` (KIP)" for name in option.kips]
     return ", ".join([*java, *(f"`{name}`" + (f" (of {scale})" if scale > 1 else "") for name, scale in option.librdkafka.items())])
 
 

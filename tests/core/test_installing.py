@@ -1,19 +1,21 @@
-"""Tests of `Accumulator.installing` and `retiring`: a large topic is taken over in steps, and records flow between any two of them."""
+"""Tests of `aioproducer.core.installing`: a large topic is taken over, and forgotten, in steps, and records flow between any two of them."""
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 import pytest
 from batches import FULL, accumulator, answered, put, sent, topic
 
 from aioproducer.core.accumulator import NOBODY, Accumulator, Cell
-from aioproducer.core.installing import elect, install, installing, retiring
+from aioproducer.core.installing import elect, forgetting, install, installing, retiring
 from aioproducer.core.steps import STRIDE, whole
 
 if TYPE_CHECKING:
     from aioproducer.core.batch import Batch
     from aioproducer.core.metadata import TopicView
+    from aioproducer.core.steps import Steps
 
 ID, OTHER_ID = b"sixteen bytes id", b"another topic id"
 MANY = 3 * STRIDE
@@ -145,3 +147,81 @@ def test_what_is_not_known_is_not_elected(name: str, partition: int) -> None:
     elect(rules, topic(2, 2, 2, epoch=1, name=name), partition)
     assert [cell.leader for cell in cells] == [1, 1]
     assert list(rules.routes) == ["t"]
+
+
+# Forgetting
+
+
+def forget(rules: Accumulator, told: list[str], *, is_in_use: bool = False) -> Steps[bool]:
+    return forgetting(rules, rules.routes["t"], lambda _topic: is_in_use, [told.append])
+
+
+def test_a_topic_that_nobody_uses_is_forgotten_in_one_step() -> None:
+    """Whoever keeps something of it is told in that step; what is left holds nothing together for the collector."""
+    rules, cells = with_topic(large(MANY))
+    route, told = rules.routes["t"], list[str]()
+    route.by_key[b"k"]
+    seen = [("t" in rules.routes, list(told)) for _ in forget(rules, told)]
+    assert set(map(str, seen)) == {str((True, [])), str((False, ["t"]))}
+    assert len(seen) > 5
+    del cells
+    gc.collect()
+    gc.disable()
+    try:
+        assert (rules.routes, route.cells, dict(route.by_key), route.sticky) == ({}, [], {}, None)
+        assert [each for each in gc.get_objects() if isinstance(each, Cell)] == []
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("where", ["open", "closed", "in flight"])
+def test_a_topic_with_a_batch_is_not_forgotten(where: str) -> None:
+    """Wherever it stands; when it has ended, it is."""
+    rules, cells = with_topic(large(MANY))
+    batch = put(rules, cells[-1])
+    if where != "open":
+        rules.close(cells[-1])
+    if where == "in flight":
+        assert sent(rules, 1) == [batch]
+    told: list[str] = []
+    assert not whole(forget(rules, told))
+    assert rules.routes["t"].cells == cells
+    if where != "in flight":
+        assert sent(rules, 1) == [batch]
+    answered(rules, batch)
+    assert whole(forget(rules, told))
+    assert told == ["t"]
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_record_that_comes_between_two_steps_keeps_its_topic(step: int) -> None:
+    """Also if it is acknowledged before the next."""
+    rules, cells = with_topic(large(MANY))
+    told: list[str] = []
+    steps = forget(rules, told)
+    for _ in range(step):
+        next(steps)
+    batch = put(rules, cells[0], now=5.0)
+    assert sent(rules, 1) == [batch]
+    answered(rules, batch)
+    assert not whole(steps)
+    assert rules.routes["t"].cells == cells
+    assert told == []
+
+
+def test_a_topic_that_is_asked_for_is_not_forgotten() -> None:
+    """Its answer is about to be taken (MET-05)."""
+    rules, _ = with_topic(large(MANY))
+    assert not whole(forget(rules, [], is_in_use=True))
+    assert "t" in rules.routes
+
+
+def test_a_topic_that_comes_back_begins_anew() -> None:
+    """Cells, keys and batches of its own."""
+    rules, cells = with_topic(large(3))
+    assert whole(forget(rules, []))
+    again = install(rules, large(3, 2, epoch=4)).cells
+    assert not set(again) & set(cells)
+    assert [cell.leader for cell in again] == [2, 2, 2]
+    put(rules, again[1])
+    assert len(sent(rules, 2)) == 1

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from murmurs import MURMURS
 
 from aioproducer.core import partitioner as module
-from aioproducer.core.partitioner import murmur2
+from aioproducer.core.partitioner import murmur2, pick, weighed
 
 JAVAS = {  # Kafka's UtilsTest.testMurmur2, as Java's signed int
     b"21": -973932308,
@@ -67,3 +67,29 @@ def test_a_text_is_no_key() -> None:
     """Its bytes depend on an encoding."""
     with pytest.raises(TypeError):
         murmur2("text")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("depths", "table"),
+    [
+        ([0, 3, 1], [4, 5, 8]),  # the example in Java's own words
+        ([5, 0, 3, 0, 1], [1, 7, 10, 16, 21]),
+        ([0, 1], [2, 3]),
+        ([1000, 0], [1, 1002]),
+        ([0, 0, 0], None),
+        ([7, 7], None),
+        ([3], None),
+    ],
+)
+def test_queues_weigh_as_in_java(depths: list[int], table: list[int] | None) -> None:
+    """What BuiltInPartitioner makes of them; a Java that runs is asked in tests/integration."""
+    assert weighed(depths) == table
+
+
+@given(st.lists(st.integers(1, 10), min_size=1, max_size=20), st.floats(0, 1, exclude_max=True))
+def test_a_pick_is_the_first_that_reaches_it(weights: list[int], chance: float) -> None:
+    """Never beyond the last, however near the chance is to 1."""
+    table = [sum(weights[: at + 1]) for at in range(len(weights))]
+    expected = next(at for at, end in enumerate(table) if end > int(chance * table[-1]))
+    assert pick(table, chance) == expected
+    assert pick(table, 1 - 2**-53) == len(weights) - 1

@@ -1,11 +1,15 @@
-"""Tests of `aioproducer.core.routes`: where records without a key go next. Keys are tested with the accumulator."""
+"""Tests of `aioproducer.core.routes`: where records without a key go next, and when. Keys are tested with the accumulator."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aioproducer.core import routes as module
+from aioproducer.core.availability import Availability
 from aioproducer.core.metadata import NO_ID
 from aioproducer.core.routes import NOBODY, Cell, Route
 
@@ -64,3 +68,132 @@ def test_leaders_that_were_elected_are_noticed() -> None:
     assert route.available == (0, 1, 2)
     route.elected([1, 2])
     assert route.available == (1, 2)
+
+
+# Shares
+
+
+def test_a_share_is_its_bytes() -> None:
+    """The sticky partition stays until what it has had, and what comes, is more than the quantum; the first record always fits."""
+    route = made([1, 1, 1], 0)
+    assert route.stays(1000, 100)
+    route.share = 60
+    assert route.stays(40, 100)
+    assert not route.stays(41, 100)
+
+
+def test_a_new_turn_is_a_new_share() -> None:
+    """Nothing of the last one's counts; without a sticky partition, none stays."""
+    route = made([1, 1], None)
+    assert not route.stays(1, 100)
+    first = route.switch(0.0, is_adaptive=False)
+    route.share = 100
+    second = route.switch(0.0, is_adaptive=False)
+    assert first is not second is route.sticky
+    assert route.share == 0
+
+
+@pytest.mark.parametrize("trouble", ["no leader", "avoided", "late"])
+def test_what_is_not_usable_does_not_stay(trouble: str) -> None:
+    """Whatever it has had of its share."""
+    availability = Availability(timeout=1.0)
+    route = Route("t", NO_ID, availability)
+    route.cells += [Cell(route, partition, 1 + partition, None) for partition in range(3)]
+    route.sticky = route.cells[0]
+    assert route.stays(1, 100)
+    if trouble == "no leader":
+        route.cells[0].leader = NOBODY
+        route.elected()
+    elif trouble == "avoided":
+        availability.avoid(route.cells[0])
+    else:
+        availability.blocked(1, 0.0)
+        availability.look(2.0, {1: [Cell(route, 7, 1, None)]})
+    assert not route.stays(1, 100)
+    assert {route.another(chance).partition for chance in CHANCES} == {1, 2}
+
+
+# Queues
+
+
+def queue(route: Route, *depths: int) -> None:
+    for cell, depth in zip(route.cells, depths, strict=True):
+        cell.closed.clear()
+        cell.closed.extend([None] * depth)  # type: ignore[list-item]
+
+
+def test_shorter_queues_are_likelier_exactly_as_in_java() -> None:
+    """Kafka's own example (BuiltInPartitionerTest): each as often as its queue is shorter than one more than the longest (PAR-06)."""
+    route = made([1, 2, 3, 11, 1], None)
+    queue(route, 5, 0, 3, 0, 1)
+    chosen = Counter(route.another((nth + 0.5) / 42, is_adaptive=True).partition for nth in range(42))
+    assert chosen == {0: 2, 1: 12, 2: 6, 3: 12, 4: 10}
+
+
+def test_an_open_batch_is_one_of_the_queue() -> None:
+    """As the last one in Java's queue is."""
+    route = made([1, 2], None)
+    route.cells[0].current = object()  # type: ignore[assignment]
+    chosen = Counter(route.another((nth + 0.5) / 30, is_adaptive=True).partition for nth in range(30))
+    assert chosen == {0: 10, 1: 20}
+
+
+@pytest.mark.parametrize(("is_adaptive", "depths"), [(True, (0, 0, 0)), (True, (4, 4, 4)), (False, (9, 0, 3))])
+def test_where_queues_say_nothing_all_others_are_as_likely(is_adaptive: bool, depths: tuple[int, ...]) -> None:
+    """All as long, or not to be looked at (PAR-05)."""
+    route = made([1, 2, 3], 1)
+    queue(route, *depths)
+    chosen = Counter(route.another(chance, is_adaptive=is_adaptive).partition for chance in CHANCES)
+    assert chosen == {0: 50, 2: 50}
+
+
+def test_queues_of_what_is_not_usable_say_nothing() -> None:
+    """Neither by their length, nor are they chosen; that one was left out is noticed at once."""
+    availability = Availability()
+    route = Route("t", NO_ID, availability)
+    route.cells += [Cell(route, partition, 1 + partition, None) for partition in range(3)]
+    queue(route, 100, 0, 1)
+    assert Counter(route.another((nth + 0.5) / 202, is_adaptive=True).partition for nth in range(202)) == {0: 1, 1: 101, 2: 100}
+    availability.avoid(route.cells[0])
+    assert Counter(route.another((nth + 0.5) / 3, is_adaptive=True).partition for nth in range(3)) == {1: 2, 2: 1}
+
+
+def test_what_was_seen_of_queues_does_not_outlive_the_choice() -> None:
+    """Of 40 partitions they are looked at now and then; when one is avoided in between, they are all the same."""
+    availability = Availability()
+    route = Route("t", NO_ID, availability)
+    route.cells += [Cell(route, partition, 1, None) for partition in range(40)]
+    queue(route, *range(40))
+    route.another(0.5, is_adaptive=True)
+    for cell in route.cells[20:]:
+        availability.avoid(cell)
+    chosen = Counter(route.another((nth + 0.5) / 210, is_adaptive=True).partition for nth in reversed(range(210)))
+    assert [chosen[at] for at in range(40)] == [*range(20, 0, -1), *[0] * 20]
+
+
+def test_queues_are_looked_at_as_seldom_as_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few glances for each change of partition, whatever their number; of more than can be looked at, none."""
+    looks: list[int] = []
+
+    def weighed(depths: list[int]) -> None:
+        looks.append(len(depths))
+
+    monkeypatch.setattr(module, "weighed", weighed)
+    for partitions, changes in ((1, 100), (12, 100), (160, 100), (4096, 1000), (4097, 1000)):
+        route = made([1] * partitions, None)
+        looks.clear()
+        for _ in range(changes):
+            route.switch(0.5, is_adaptive=True)
+        assert sum(looks) <= changes * 16 + partitions
+        assert bool(looks) is (partitions <= 4096)
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=40))
+def test_a_queue_that_grows_is_chosen_less(depths: list[int]) -> None:
+    """Chances are the weights'; none is ever left out for good."""
+    route = made([1] * len(depths), None)
+    queue(route, *depths)
+    above = max(depths) + 1
+    weights = [above - depth for depth in depths] if min(depths) < max(depths) else [1] * len(depths)
+    chosen = Counter(route.another((nth + 0.5) / sum(weights), is_adaptive=True).partition for nth in range(sum(weights)))
+    assert [chosen[at] for at in range(len(depths))] == weights

@@ -9,9 +9,10 @@ from batches import accumulator, put, sent, split, topic
 
 from aioproducer.core.attempt import AGAIN, go_again, over
 from aioproducer.core.batch import Event, State
-from aioproducer.core.installing import install
+from aioproducer.core.installing import forgetting, install
 from aioproducer.core.outcome import Action, fate
 from aioproducer.core.sequence import LAST_EPOCH, NO_IDENTITY, WINDOW, Identity, Numbering, on_wire
+from aioproducer.core.steps import whole
 from aioproducer.errors import ConnectionLost, broker_error
 
 if TYPE_CHECKING:
@@ -138,6 +139,21 @@ def test_the_first_of_an_epoch_goes_alone() -> None:
     assert again is first
     told(rules, again)
     assert numbers(*fly(rules)) == [(0, 1), (0, 2)]
+
+
+@pytest.mark.parametrize(("silence", "at_once"), [(59.0, 3), (61.0, 1)])
+def test_the_first_after_a_silence_goes_alone(silence: float, at_once: int) -> None:
+    """Nor does a broker that has forgotten the producer."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    for record in range(3):
+        put(rules, cell, record, now=silence)
+        rules.close(cell)
+    batches = fly(rules)
+    assert len(batches) == at_once
+    for batch in batches:
+        told(rules, batch)
+    assert len(fly(rules)) == 3 - at_once
 
 
 def test_a_new_leader_gets_one_first() -> None:
@@ -594,6 +610,118 @@ def test_a_new_log_in_the_last_epoch() -> None:
     arrived(rules, cell)
     install(rules, topic(1, topic_id=b"B" * 16))
     assert asked == ["id"]
+
+
+# Rule 6: forgotten topics
+
+
+def forget(rules: Accumulator) -> bool:
+    return whole(forgetting(rules, rules.routes["t"], lambda _topic: False, []))
+
+
+def again(rules: Accumulator) -> Cell:
+    """The topic, as it comes back."""
+    return install(rules, topic(1)).cells[0]
+
+
+def goes(rules: Accumulator, cell: Cell) -> list[Batch]:
+    """One more batch is acknowledged."""
+    batches = more(rules, cell)
+    assert delivered(rules) == batches
+    return batches
+
+
+def test_a_topic_that_comes_back_begins_an_epoch() -> None:
+    """A broker would take a number that it knows for a batch that it has (KIP-526 beside KIP-98)."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell, 3)
+    assert forget(rules)
+    returned = again(rules)
+    batches = more(rules, returned, 3)
+    assert fly(rules) == batches[:1], "the first of an epoch goes alone"
+    told(rules, batches[0])
+    fly(rules)
+    assert numbers(*batches) == [(1, 0), (1, 1), (1, 2)]
+
+
+def test_one_epoch_serves_all_that_were_forgotten() -> None:
+    """Those that were there go on in theirs; the epoch grows when one is forgotten that was in the newest."""
+    rules, cells = idempotent(partitions=2)
+    for cell in cells:
+        arrived(rules, cell)
+    other = install(rules, topic(1, name="u")).cells[0]
+    arrived(rules, other)
+    assert forget(rules)
+    first = again(rules)
+    assert numbers(*goes(rules, other), *goes(rules, first)) == [(0, 1), (1, 0)]
+    assert whole(forgetting(rules, rules.routes["u"], lambda _topic: False, []))
+    assert numbers(*goes(rules, install(rules, topic(1, name="u")).cells[0])) == [(1, 0)]
+    assert forget(rules)
+    assert numbers(*goes(rules, again(rules))) == [(2, 0)]
+
+
+def test_a_topic_is_not_forgotten_while_a_late_answer_may_come() -> None:
+    """What expired is still on its way."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    (batch,) = more(rules, cell)
+    fly(rules)
+    rules.end(batch, Event.FAIL)
+    assert not forget(rules)
+    told(rules, batch, LOST)
+    assert forget(rules)
+
+
+def test_the_last_epoch_of_a_forgotten_topic_asks_for_another_id() -> None:
+    """Under which all begins at 0."""
+    asked: list[str] = []
+    rules, (cell,) = idempotent(epoch=LAST_EPOCH)
+    rules.on_identity_lost = lambda: asked.append("id")
+    arrived(rules, cell)
+    assert forget(rules)
+    assert asked == ["id"]
+    (batch,) = more(rules, again(rules))
+    assert fly(rules) == []
+    rules.identify(Identity(8, 0))
+    assert fly(rules) == [batch]
+    assert (batch.identity, batch.sequence) == (Identity(8, 0), 0)
+
+
+def test_another_id_knows_nothing_of_what_was_forgotten_before() -> None:
+    """Its partitions begin at its own epoch; when they are forgotten, theirs counts."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    assert forget(rules)
+    rules.identify(Identity(8, 0))
+    assert numbers(*goes(rules, again(rules))) == [(0, 0)]
+    assert forget(rules)
+    assert numbers(*goes(rules, again(rules))) == [(1, 0)]
+
+
+def test_strays_of_a_forgotten_topic_are_refused_when_it_comes_back() -> None:
+    """By the next epoch of their own id, though the producer has another by then."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    (batch,) = more(rules, cell)
+    fly(rules)
+    rules.end(batch, Event.FAIL)
+    told(rules, batch, LOST)
+    assert forget(rules)
+    rules.identify(Identity(8, 0))
+    first, second = more(rules, again(rules), 2)
+    delivered(rules)
+    assert (first.identity, second.identity) == (Identity(7, 1), Identity(8, 0))
+
+
+def test_a_topic_of_an_epoch_that_goes_on_is_not_forgotten() -> None:
+    """A transactional producer's, until its coordinator begins another one: brokers know its numbers, and it may not begin one itself."""
+    rules, (cell,) = idempotent()
+    rules.is_transactional = True
+    arrived(rules, cell)
+    assert not forget(rules)
+    rules.identify(Identity(7, 1))
+    assert forget(rules)
+    assert numbers(*goes(rules, again(rules))) == [(1, 0)]
 
 
 # Transactions

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from vectors.generate import run
 from vectors.golden import FILE, area, build, cases, expected, record, unhex, written
 
-from aioproducer import jars
 from aioproducer.model import Compression
 
 if TYPE_CHECKING:
     from vectors.golden import Vector
 
-pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiler() -> None:
-    """A JDK, not only a Java runtime; in CI its want is a failure."""
-    java = jars.java()  # in JAVA_HOME, or a link in PATH
-    if not (Path(os.path.realpath(java)).with_name("javac").exists() or shutil.which("javac")):
-        pytest.skip(f"{java} has no compiler beside it: a JDK is needed, not only a runtime")
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("compiler")]
 
 
 def read_by_java(vectors: list[Vector], raws: list[bytes]) -> list[Any]:

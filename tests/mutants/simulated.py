@@ -89,14 +89,14 @@ SIMULATED: tuple[Simulated, ...] = (
     Simulated(
         "the-first-of-an-epoch-does-not-go-alone",
         "core/accumulator.py",
-        "        cell.one_at_a_time |= cell.numbers.number(batch, granted)",
-        "        cell.numbers.number(batch, granted)",
+        "        cell.one_at_a_time |= is_first\n",
+        "",
     ),
     Simulated(
         "a-partition-is-not-muted-while-one-is-in-flight",
         "core/accumulator.py",
-        "cell.is_held or (cell.one_at_a_time and cell.in_flight):",
-        "cell.is_held:",
+        "cell.is_muted or (cell.one_at_a_time and cell.in_flight):",
+        "cell.is_muted:",
     ),
     Simulated(
         "who-comes-last-gets-memory-first",
@@ -115,8 +115,8 @@ SIMULATED: tuple[Simulated, ...] = (
     Simulated(
         "what-expired-on-the-wire-keeps-its-memory",
         "engine/ends.py",
-        "        if batch.ended:\n            self._pool.release(batch.credit)\n            batch.credit = 0\n\n    # Ends",
-        "        if batch.ended:\n            batch.credit = 0\n\n    # Ends",
+        "        if batch.ended:\n            self._give_back(batch)\n",
+        "        if batch.ended:\n            batch.hold(0)\n",
         profile="plain",
     ),
     Simulated(
@@ -164,5 +164,11 @@ SIMULATED: tuple[Simulated, ...] = (
         "        await self._parts.flush(None)\n",
         "",
         profile="transactional",
+    ),
+    Simulated(
+        "a-forgotten-topic-comes-back-in-its-epoch",
+        "core/accumulator.py",
+        "past=self._past)",
+        "past=None)",
     ),
 )

@@ -192,9 +192,11 @@ async def test_older_brokers_can_be_imitated() -> None:
 @pytest.mark.parametrize("version", range(14))
 async def test_metadata_in_every_version(cluster: FakeCluster, kafka: WireClient, version: int) -> None:
     """Brokers and one topic, as far as the version tells."""
+    cluster.brokers[2].rack = "b"
     asked = [message("Metadata.request.topics", name="orders")]
     answer = await kafka.ask(ApiKey.METADATA, version=version, topics=asked)
     assert [(node.node_id, node.port) for node in answer.brokers] == [(node.node_id, node.port) for node in cluster.brokers.values()]
+    assert [node.rack for node in answer.brokers] == [None, "b" if version >= 1 else None]
     (found,) = answer.topics
     assert (found.error_code, found.name, found.topic_id) == (0, "orders", topic_id(cluster) if version >= 10 else bytes(16))
     partitions = [(p.partition_index, p.leader_id, p.leader_epoch, p.replica_nodes, p.isr_nodes) for p in found.partitions]

@@ -243,3 +243,15 @@ async def test_who_awaits_a_cancelled_handle_still_hears_of_the_record() -> None
             assert (await tasks[0]).offset == (await tasks[2]).offset == 0
         with pytest.raises(asyncio.CancelledError):
             delivery.result()
+
+
+async def test_it_has_metrics_and_health() -> None:
+    """As of a producer that only sent; ready while it runs."""
+    producer = RecordingProducer()
+    assert not producer.health()
+    async with producer:
+        await producer.send("t", b"v")
+        assert producer.health()
+        assert producer.metrics().number("record-send-total") == 1
+        assert producer.metrics().number("record-error-total") == 0
+    assert producer.health().reasons == ("the producer is stopped",)

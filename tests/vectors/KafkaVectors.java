@@ -1,8 +1,10 @@
 /*
- * Kafka's own record classes, asked two things over standard input and output.
+ * Kafka's own classes for records and partitions, asked over standard input and output.
  *
  *   write        prints the vectors: every case in every magic and codec, as one JSON object a line
  *   read         for each line "magic codec hex" that comes in, prints what Kafka reads of it: the records and, decompressed, their bytes
+ *   place        for each line "partitions hex" that comes in, prints the partition of that key
+ *   weigh        for each line of queues' lengths, prints the table that adaptive partitioning makes of them
  *
  * Run by generate.py and by tests/integration/test_java_vectors.py; no build: java -cp '<folder of jars>/*' KafkaVectors.java write
  */
@@ -12,10 +14,12 @@ import java.io.InputStreamReader;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.kafka.clients.producer.internals.BuiltInPartitioner;
 import org.apache.kafka.common.compress.Compression;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
@@ -30,6 +34,7 @@ import org.apache.kafka.common.record.Record;
 import org.apache.kafka.common.record.RecordBatch;
 import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.common.utils.BufferSupplier;
+import org.apache.kafka.common.utils.LogContext;
 
 public final class KafkaVectors {
     private static final long NOW = 1_700_000_000_000L;
@@ -49,7 +54,28 @@ public final class KafkaVectors {
         switch (arguments[0]) {
             case "write" -> write();
             case "read" -> read();
+            case "place" -> place();
+            case "weigh" -> weigh();
             default -> throw new IllegalArgumentException(arguments[0]);
+        }
+    }
+
+    // partitions
+
+    private static void place() throws Exception {
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            String[] words = line.split(" ", -1);
+            System.out.println(BuiltInPartitioner.partitionForKey(HEX.parseHex(words[1]), Integer.parseInt(words[0])));
+        }
+    }
+
+    private static void weigh() throws Exception {
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            int[] queues = Arrays.stream(line.split(" ")).mapToInt(Integer::parseInt).toArray();
+            new BuiltInPartitioner(new LogContext(), "t", 1).updatePartitionLoadStats(queues, new int[queues.length], queues.length);
+            System.out.println(Arrays.toString(queues)); // the table is made in the place of the queues, if one is made
         }
     }
 

@@ -56,7 +56,9 @@ def _answer(call: Call) -> None:
     else:
         topics = [_asked(call, asked) for asked in request.topics]
     known = [broker for broker in cluster.brokers.values() if broker.is_known]
-    brokers = [message(f"{_MESSAGE}.brokers", node_id=broker.node_id, host=broker.host, port=broker.port) for broker in known]
+    brokers = [
+        message(f"{_MESSAGE}.brokers", node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack) for broker in known
+    ]
     controller_id = known[0].node_id if known else -1
     call.reply(message(_MESSAGE, brokers=brokers, cluster_id=cluster.cluster_id, controller_id=controller_id, topics=topics))
 

@@ -34,6 +34,7 @@ class Promise:
         is_ordered: all that is in a partition's log is in call order.
         is_ordered_when_acknowledged: the acknowledged records are, by their first place in the log.
         lifetime: seconds within which each delivery ends.
+        is_placed: records are in the partitions that they were sent to; not if those may be left out (a circuit breaker's policy).
     """
 
     keeps: bool
@@ -41,6 +42,7 @@ class Promise:
     is_ordered: bool
     is_ordered_when_acknowledged: bool
     lifetime: float
+    is_placed: bool = True
 
 
 class Logged(NamedTuple):
@@ -105,7 +107,7 @@ def _lost(sent: Iterable[Sent], logs: Mapping[tuple[str, int], Sequence[Logged]]
         if not each.is_acknowledged:
             continue
         where = each.topic, each.ends[0].partition
-        if each.partition not in {None, where[1]}:
+        if promise.is_placed and each.partition not in {None, where[1]}:
             yield f"misplaced: {each} was acknowledged in partition {where[1]}"
         if promise.keeps:
             yield from _missing(each, where, places.get(where, {}), present.get(where, set()))
@@ -130,16 +132,16 @@ def _written(sent: Sequence[Sent], logs: Mapping[tuple[str, int], Sequence[Logge
                 yield f"foreign: offset {logged.offset} of {_PARTITION.format(where)} is no record of this run"
                 continue
             times[number] += 1
-            yield from _unwanted(sent[number], where, logged.offset)
+            yield from _unwanted(sent[number], where, logged.offset, promise)
     if promise.is_once:
         for number, count in times.items():
             if count > 1:
                 yield f"duplicated: {sent[number]} is in the log {count} times"
 
 
-def _unwanted(each: Sent, where: tuple[str, int], offset: int) -> Iterator[str]:
+def _unwanted(each: Sent, where: tuple[str, int], offset: int, promise: Promise) -> Iterator[str]:
     """A record that is in a log, and should not be, or not in this one."""
-    if each.topic != where[0] or each.partition not in {None, where[1]}:
+    if each.topic != where[0] or (promise.is_placed and each.partition not in {None, where[1]}):
         yield f"misplaced: {each} is in {_PARTITION.format(where)}"
     if each.refused and not each.is_doubtful:
         yield f"written though refused: {each} was not queued ({each.refused}), and is in {_PARTITION.format(where)}"

@@ -5,6 +5,7 @@ Numbers are small where that makes things meet: batches of a few records, memory
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +16,7 @@ from aioproducer.testing.simulation.network import Weather
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-__all__ = ["ALL_FAULTS", "PROFILES", "Plan", "Workload", "draw", "kinds_of"]
+__all__ = ["ALL_FAULTS", "PROFILES", "REST", "Plan", "Workload", "draw", "kinds_of"]
 
 PROFILES: Final = ("plain", "idempotent", "transactional")
 _SHARES: Final = (25, 45, 30)
@@ -23,6 +24,8 @@ _NETWORK: Final = ("refused", "cut", "pause", "silence", "latency")
 _CLIENT: Final = ("cancel", "stop", "short_memory", "short_timeout", "oversize")
 ALL_FAULTS: Final = (*_NETWORK, *_CLIENT, *FAULTS)
 """The names of all faults that a seed may have."""
+REST: Final = 6.0
+"""Seconds that a task rests that rests."""
 
 
 def kinds_of(profile: str) -> frozenset[str]:
@@ -44,6 +47,7 @@ class Workload:
         stop_at: seconds after which `stop` is called, whatever goes on; None: at the end.
         stop_cancelled: after which that call is cancelled, and made again.
         options: of the producer.
+        rests: probability that a task rests after a call, for longer than topics are kept that nobody produces to.
     """
 
     topics: Mapping[str, int]
@@ -55,6 +59,7 @@ class Workload:
     stop_at: float | None
     stop_cancelled: float | None
     options: Mapping[str, Any]
+    rests: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +118,7 @@ def draw(seed: int, profile: str | None = None, faults: Collection[str] | None =
     chosen = set(ALL_FAULTS if faults is None else faults)
     brokers = rng.choice((1, 2, 3, 3))
     calm_at = rng.uniform(0.2, 3.0)
-    made = workload or _workload(rng, profile, chosen, calm_at)
+    made = workload or _choosy(random.Random(f"choosy {seed}"), _workload(rng, profile, chosen, calm_at))
     config = _topic_config(rng, chosen)
     kinds = _kinds(rng, profile, chosen)
     in_order = _faults(rng, kinds, calm_at, made.topics, brokers)
@@ -195,6 +200,24 @@ def _workload(rng: random.Random, profile: str, chosen: Collection[str], calm_at
         stop_cancelled=rng.uniform(0, 0.2) if "cancel" in chosen and rng.random() < 0.2 else None,
         options=_options(rng, profile, chosen),
     )
+
+
+def _choosy(rng: random.Random, workload: Workload) -> Workload:
+    """The same with partitions that are left out, and topics that are forgotten. Of its own chance: all else of a seed stays as it is."""
+    interval = rng.choice((20, 100, 1_000))
+    options: dict[str, Any] = {
+        "partitioner_adaptive_partitioning_enable": rng.random() < 0.7,
+        "partitioner_availability_timeout_ms": rng.choice((0, 0, 20, 500)),
+        "metadata_max_idle_ms": rng.choice((5_000, 300_000)),
+        "circuit_breaker_class": rng.choice((None, "failure_rate")),
+        "circuit_breaker_trigger_message_count": rng.choice((1, 3, 10)),
+        "circuit_breaker_trigger_failure_perc": rng.choice((10, 50, 100)),
+        "circuit_breaker_mute_retry_interval_ms": interval,
+        "circuit_breaker_mute_retry_max_interval_ms": interval * rng.choice((1, 4, 16)),
+        "circuit_breaker_keyed_policy": rng.choice(("strict", "strict", "available", "fail_fast")),
+    }
+    rests = 0.05 if options["metadata_max_idle_ms"] < REST * 1000 and rng.random() < 0.5 else 0.0
+    return dataclasses.replace(workload, options={**workload.options, **options}, rests=rests)
 
 
 def _options(rng: random.Random, profile: str, chosen: Collection[str]) -> dict[str, Any]:

@@ -374,4 +374,5 @@ class _Run:
             is_ordered=is_once,
             is_ordered_when_acknowledged=keeps and alone and not world.has_lost,
             lifetime=options["delivery_timeout_ms"] / 1000 + _SLACK + world.jumped,
+            is_placed=options.get("circuit_breaker_keyed_policy") != "available",
         )

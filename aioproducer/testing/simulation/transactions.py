@@ -18,7 +18,7 @@ from aioproducer.errors import (
     TransactionTimeout,
 )
 from aioproducer.testing.simulation.history import Fate
-from aioproducer.testing.simulation.workload import cancelled_somewhere, send_once
+from aioproducer.testing.simulation.workload import cancelled_somewhere, rest, send_once
 
 if TYPE_CHECKING:
     from aioproducer.testing.simulation.client import Client
@@ -45,6 +45,7 @@ async def run_transactions(client: Client, workload: Workload) -> None:
         await transact(client, workload, tasks)
         if workload.pause and rng.random() < 0.5:
             await asyncio.sleep(rng.uniform(0, workload.pause))
+        await rest(rng, workload)
 
 
 async def transact(client: Client, workload: Workload, tasks: list[int]) -> None:

@@ -7,6 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import KafkaError
+from aioproducer.testing.simulation.plan import REST
 
 if TYPE_CHECKING:
     import random
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from aioproducer.testing.simulation.client import Client
     from aioproducer.testing.simulation.plan import Workload
 
-__all__ = ["cancelled_somewhere", "send_once", "send_some"]
+__all__ = ["cancelled_somewhere", "rest", "send_once", "send_some"]
 
 _TURNS: Final = 8  # of the loop within which a call is cancelled
 _SECONDS: Final = 0.05  # or, on average, the time
@@ -36,6 +37,13 @@ async def _task(client: Client, workload: Workload, records: int) -> None:
         left -= await _step(client, workload, deliveries, left)
         if workload.pause and rng.random() < 0.5:
             await asyncio.sleep(rng.uniform(0, workload.pause))
+        await rest(rng, workload)
+
+
+async def rest(rng: random.Random, workload: Workload) -> None:
+    """Now and then, if it rests at all."""
+    if workload.rests and rng.random() < workload.rests:
+        await asyncio.sleep(REST)
 
 
 async def _step(client: Client, workload: Workload, deliveries: list[Any], left: int) -> int:

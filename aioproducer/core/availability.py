@@ -1,0 +1,138 @@
+"""Which partitions are usable: those with a leader that are not avoided, and whose broker takes what waits for it in time.
+
+One notion for whoever chooses a partition: the sticky choice, and the user's partitioner (`Route.available`). What is sent to a named
+partition, or to its key's, goes there all the same (PAR-11).
+
+1. A partition is avoided while somebody says so: the circuit breaker.
+2. A broker is late when something has waited for it for longer than a time-out, and it took nothing (PAR-07): no connection, no free
+   slot, throttled, or it does not answer what a partition has in flight. It is late until it takes something, or nothing waits for it any
+   more: then the next records try.
+3. If nothing is usable, everything with a leader is; if nothing has one, everything: a record has to go somewhere.
+
+Shared by the routes of a producer: whoever derives something of it compares `version`, so that no change costs more than its own step.
+Knows nothing of clocks, or of why something is avoided.
+"""
+
+from __future__ import annotations
+
+from itertools import filterfalse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from aioproducer.core.routes import Cell
+
+__all__ = ["Availability"]
+
+
+class Availability:
+    """What partitions are judged by.
+
+    Args:
+        timeout: seconds after which a broker that takes nothing is late; 0: never (`partitioner_availability_timeout_ms`).
+        is_near: whether a broker, by id, is in the client's own rack (KIP-1123); None: racks do not matter.
+
+    Attributes:
+        version: another number after each change.
+        timeout: as given.
+        on_late: told of each broker, by id, that is late, and that is not any more (`is_late=False`).
+    """
+
+    on_late: Callable[..., object] | None = None
+
+    def __init__(self, timeout: float = 0.0, is_near: Callable[[int], bool] | None = None) -> None:
+        self.version = 0
+        self.timeout = timeout
+        self._is_near = is_near
+        self._avoided: set[Cell] = set()
+        self._blocked: dict[int, tuple[float, Cell | None]] = {}  # since when, the longest first; and what waits behind its own batches
+        self._late: dict[int, Cell | None] = {}
+
+    # Avoided
+
+    def avoid(self, cell: Cell) -> None:
+        """No choice falls on this partition while there are others."""
+        if cell not in self._avoided:
+            self._avoided.add(cell)
+            self.version += 1
+            cell.route.leave(cell)
+
+    def welcome(self, cell: Cell) -> None:
+        """It is not avoided any more; also for one whose topic is forgotten."""
+        if cell in self._avoided:
+            self._avoided.remove(cell)
+            self.version += 1
+
+    # Late
+
+    def blocked(self, node_id: int, now: float, behind: Cell | None = None) -> None:
+        """Something is ready for a broker, and it takes nothing now; or something of a partition has to wait for what it has in flight."""
+        if self.timeout and node_id not in self._late:
+            self._blocked.setdefault(node_id, (now, behind))
+
+    def drained(self, node_id: int) -> None:
+        """A broker took something, or nothing waits for it."""
+        self._blocked.pop(node_id, None)
+        if node_id in self._late:
+            del self._late[node_id]
+            self._judged(node_id, is_late=False)
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether there is a broker to look at."""
+        return bool(self._blocked or self._late)
+
+    @property
+    def late(self) -> int:
+        """How many brokers are late."""
+        return len(self._late)
+
+    def look(self, now: float, ready: Mapping[int, Collection[Cell]]) -> None:
+        """Judge brokers by the time; `ready`: by broker, the partitions with something for it. Costs what late brokers are, and what changes."""
+        for node_id in [node_id for node_id, behind in self._late.items() if not _waiting(node_id, ready, behind)]:
+            self.drained(node_id)
+        while self._blocked:
+            node_id, (since, behind) = next(iter(self._blocked.items()))
+            if now - since <= self.timeout:
+                return
+            del self._blocked[node_id]
+            if cells := _waiting(node_id, ready, behind):
+                self._late[node_id] = behind
+                self._judged(node_id, is_late=True)
+                for cell in cells:
+                    cell.route.leave(cell)
+
+    def _judged(self, node_id: int, *, is_late: bool) -> None:
+        self.version += 1
+        if self.on_late is not None:
+            self.on_late(node_id, is_late=is_late)
+
+    # Verdicts
+
+    def is_usable(self, cell: Cell) -> bool:
+        """Whether a choice may fall on a partition while there are others."""
+        return cell.leader >= 0 and cell.leader not in self._late and cell not in self._avoided
+
+    def usable(self, cells: Sequence[Cell], led: tuple[int, ...]) -> tuple[int, ...]:
+        """Of the partitions with a leader those that are usable, or all of them if none is."""
+        left = {cell.partition for cell in self._avoided if cell.route.cells is cells}
+        if self._late:
+            left.update(cell.partition for cell in cells if cell.leader in self._late)
+        return (tuple(filterfalse(left.__contains__, led)) or led) if left else led
+
+    def near(self, cells: Sequence[Cell], usable: tuple[int, ...]) -> tuple[int, ...]:
+        """Of the usable ones those whose leader is in the client's rack, or all of them if none is (PAR-08)."""
+        is_near = self._is_near
+        if is_near is None:
+            return usable
+        return tuple(partition for partition in usable if is_near(cells[partition].leader)) or usable
+
+
+def _waiting(node_id: int, ready: Mapping[int, Collection[Cell]], behind: Cell | None) -> Collection[Cell]:
+    """Partitions with something that waits for a broker: those that are ready, else the one that waits for what it has in flight."""
+    if cells := ready.get(node_id):
+        return cells
+    if behind is None or behind.leader != node_id or not behind.in_flight:
+        return ()
+    return (behind,) if behind.closed or behind.current is not None else ()

@@ -1,0 +1,64 @@
+"""Changes of state, told once each: a structured log line of `aioproducer.events`, and a count.
+
+Never for a record, and never keys, values or header values. A line's `event` is its name here, its `facts` are what it tells, for
+handlers that write JSON; its text says the same to people. Knows nothing of when they happen.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from aioproducer.metrics.registry import Metrics
+
+__all__ = ["EVENTS", "Events"]
+
+_log = logging.getLogger("aioproducer.events")
+
+
+class _Event(NamedTuple):
+    level: int
+    text: str
+
+
+_INFO: Final = logging.INFO
+_WARNING: Final = logging.WARNING
+
+EVENTS: Final[dict[str, _Event]] = {
+    "producer-started": _Event(_INFO, "the producer runs"),
+    "producer-stopped": _Event(_INFO, "the producer has stopped; {unfinished} batches had not ended"),
+    "producer-failed": _Event(_INFO, "the producer failed: {cause}"),
+    "broker-connected": _Event(_INFO, "broker {node_id} at {where}: a {lane} connection stands"),
+    "broker-lost": _Event(_INFO, "broker {node_id} at {where}: the {lane} connection is gone: {cause}"),
+    "broker-unreachable": _Event(_INFO, "broker {node_id} at {where} cannot be reached: {cause}"),
+    "broker-throttles": _Event(logging.DEBUG, "broker {node_id} at {where} wants to be left alone for {milliseconds} ms"),
+    "broker-late": _Event(_INFO, "broker {node_id} took nothing for {seconds:g} s: records without a key avoid it"),
+    "broker-in-time": _Event(_INFO, "broker {node_id} is avoided no more"),
+    "cluster-forgotten": _Event(_INFO, "no known broker answers: the producer starts over at bootstrap_servers"),
+    "producer-id-granted": _Event(_INFO, "the producer id is {producer_id}, epoch {epoch}"),
+    "topic-forgotten": _Event(logging.DEBUG, "topic {topic} was not produced to for {seconds:g} s: it is forgotten"),
+    "breaker-opened": _Event(_WARNING, "{what} fails: its circuit breaker is open for {seconds:g} s"),
+    "breaker-probing": _Event(_INFO, "{what}: a batch is sent to see whether it works again"),
+    "breaker-closed": _Event(_INFO, "{what} works again: its circuit breaker is closed"),
+}
+
+
+class Events:
+    """Tells of one producer's.
+
+    Args:
+        client_id: of the producer, a fact of each.
+    """
+
+    def __init__(self, client_id: str, metrics: Metrics) -> None:
+        self._client_id = client_id
+        self._metrics = metrics
+
+    def tell(self, event: str, **facts: object) -> None:
+        """It happened; the facts are those that its text names."""
+        level, text = EVENTS[event]
+        self._metrics.count("events-total", event)
+        if _log.isEnabledFor(level):
+            told = text.format(**facts)
+            _log.log(level, "%s: %s", self._client_id, told, extra={"event": event, "facts": {"client_id": self._client_id, **facts}})

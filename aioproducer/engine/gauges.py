@@ -1,0 +1,121 @@
+"""What is read off the parts when somebody asks: gauges, queues of partitions, health. Costs nothing in between.
+
+Knows nothing of who asks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.model import Health
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aioproducer.config import ProducerConfig
+    from aioproducer.core.accumulator import Accumulator
+    from aioproducer.engine.parking import Parking
+    from aioproducer.engine.pool import BufferPool
+    from aioproducer.engine.refresher import Refresher
+    from aioproducer.net.cluster import Cluster
+    from aioproducer.net.node import Node
+
+__all__ = ["Gauges", "unready"]
+
+_NO_BROKER: Final = "no broker has been reached yet"
+
+
+class Gauges:
+    """Reads the parts of one producer.
+
+    Args:
+        clock: the loop's time.
+
+    Attributes:
+        open_breakers: what the circuit breaker holds back now, in words.
+    """
+
+    open_breakers: Callable[[], Sequence[str]] = staticmethod(lambda: ())
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        pool: BufferPool,
+        accumulator: Accumulator,
+        parking: Parking,
+        cluster: Cluster,
+        refresher: Refresher,
+        clock: Callable[[], float],
+    ) -> None:
+        self._pool = pool
+        self._accumulator = accumulator
+        self._parking = parking
+        self._cluster = cluster
+        self._refresher = refresher
+        self._clock = clock
+        self._lifetime = config.delivery_timeout_ms / 1000
+
+    def read(self) -> dict[str, float]:
+        """All gauges by name (`metrics.table.GAUGES`)."""
+        nodes = self._cluster.nodes
+        lanes = [lane for node in (*nodes, *self._cluster.bootstrap) for lane in (node.produce, node.control)]
+        waiting, for_topics = self._parking.waiting, self._parking.waiting_for_topics
+        return {
+            "requests-in-flight": sum(lane.in_flight for lane in lanes),
+            "metadata-age": self._clock() - self._refresher.answered_at,
+            "connection-count": sum(lane.is_usable for lane in lanes),
+            "waiting-threads": waiting,
+            "buffer-total-bytes": self._pool.size,
+            "buffer-available-bytes": self._pool.available,
+            "memory-waiters": waiting - for_topics,
+            "metadata-waiters": for_topics,
+            "oldest-unacknowledged-seconds": self._oldest(),
+            "incomplete-batches": self._accumulator.unfinished,
+            "brokers-known": len(nodes),
+            "brokers-up": sum(map(_is_up, nodes)),
+            "brokers-down": sum(map(_is_down, nodes)),
+            "brokers-throttling": sum(node.is_muted for node in nodes),
+            "brokers-late": self._accumulator.availability.late,
+            "topics-known": len(self._accumulator.routes),
+            "breakers-open": len(self.open_breakers()),
+        }
+
+    def depths(self) -> dict[tuple[str, int], int]:
+        """Batches that have not ended, by topic and partition; takes a look at each."""
+        return Counter((batch.cell.topic, batch.cell.partition) for batch in self._accumulator.incomplete)
+
+    def _oldest(self) -> float:
+        """Seconds since the oldest batch that has not ended was opened; 0: there is none."""
+        expiry = self._accumulator.next_expiry()
+        return 0.0 if expiry is None else max(self._clock() - expiry + self._lifetime, 0.0)
+
+    def health(self, patience: float) -> Health:
+        """Of a producer that runs; `patience`: seconds for which a record may be unacknowledged."""
+        nodes, oldest = self._cluster.nodes, self._oldest()
+        up, down = sum(map(_is_up, nodes)), sum(map(_is_down, nodes))
+        trouble = self._refresher.trouble
+        unreachable = f"none of {len(nodes)} brokers can be reached: {next((node.last_error for node in nodes if node.last_error), None)}"
+        reasons = (
+            (not nodes, _NO_BROKER + (f": {trouble}" if trouble is not None else "")),
+            (nodes and down == len(nodes), unreachable),
+            (nodes and down < len(nodes) and trouble is not None, f"no broker answers questions for metadata: {trouble}"),
+            (oldest > patience, f"the oldest record is not acknowledged after {oldest:.1f} s"),
+        )
+        told = tuple(reason for applies, reason in reasons if applies)
+        return Health(
+            not told, told, len(nodes), up, down, oldest, tuple(self.open_breakers()), self._pool.available, self._parking.waiting
+        )
+
+
+def unready(reason: str) -> Health:
+    """Of a producer that does not run."""
+    return Health(is_ready=False, reasons=(reason,))
+
+
+def _is_up(node: Node) -> bool:
+    return node.produce.is_usable or node.control.is_usable
+
+
+def _is_down(node: Node) -> bool:
+    return node.failures > 0 and not _is_up(node)

@@ -1,0 +1,201 @@
+"""What happens to batches and requests, recorded: one call for each batch or change of state, none for a record.
+
+A bare `Meter` stands there where `metrics_recording_level` is none. Knows nothing of who reads what is recorded.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.errors import BrokerError, BufferExhausted
+from aioproducer.model import Compression
+from aioproducer.records.record_batch import OVERHEAD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from aioproducer.config import ProducerConfig
+    from aioproducer.core.batch import Batch
+    from aioproducer.metrics.registry import Metrics
+
+__all__ = ["Meter", "Recorder"]
+
+_SAMPLE: Final = 1.0  # seconds between two batches whose largest record is looked for: that takes a look at each record
+
+
+class Meter:
+    """What may be recorded. This one records nothing."""
+
+    def turned(self, seconds: float) -> None:
+        """The loop took so long to come to us again."""
+
+    def sent(self, now: float, batches: Sequence[Batch]) -> None:
+        """A request of these was written."""
+
+    def answered(self, now: float, node_id: int, seconds: float) -> None:
+        """A broker answered a Produce request after so long."""
+
+    def throttled(self, now: float, milliseconds: int) -> None:
+        """An answer asked for a pause."""
+
+    def acknowledged(self, now: float, batch: Batch) -> None:
+        """It is in the log."""
+
+    def attempt_failed(self, error: Exception) -> None:
+        """An attempt to send a batch ended so."""
+
+    def retried(self, now: float, batch: Batch) -> None:
+        """It is to be sent again."""
+
+    def was_split(self, now: float) -> None:
+        """One was cut in smaller ones."""
+
+    def failed(self, now: float, batch: Batch, cause: BaseException) -> None:
+        """Its records are not acknowledged, and will not be."""
+
+    def given_up(self, now: float, topic: str, error: Exception) -> None:
+        """A send that waited is refused."""
+
+    def memory(self, now: float, *, is_short: bool) -> None:
+        """Somebody waits for memory, or nobody any more."""
+
+    def catch_up(self, now: float) -> None:
+        """What goes on counts up to now."""
+
+    def topic_came(self, now: float, seconds: float) -> None:
+        """Some sends waited so long for a topic."""
+
+    @contextmanager
+    def spent(self, name: str) -> Iterator[None]:  # noqa: ARG002
+        """Time spent in a call of the face."""
+        yield
+
+
+class Recorder(Meter):
+    """Records it.
+
+    Args:
+        clock: the loop's time.
+    """
+
+    def __init__(self, config: ProducerConfig, metrics: Metrics, clock: Callable[[], float]) -> None:
+        self._metrics = metrics
+        self._producer = metrics.producer
+        self._topic = metrics.topic
+        self._sizes, self._sends, self._queued = (metrics.producer[name] for name in ("batch-size", "record-send", "record-queue-time"))
+        self._clock = clock
+        self._lifetime = config.delivery_timeout_ms / 1000
+        self._limit = max(config.batch_size - OVERHEAD, 1)
+        self._compresses = config.compression_type is not Compression.NONE
+        self._latency = metrics.histograms["delivery-latency-seconds"]
+        self._fill = metrics.histograms["batch-fill-ratio"]
+        self._depth = metrics.histograms["partition-queue-depth"]
+        self._turns = metrics.histograms["loop-turn-seconds"]
+        self._short_since: float | None = None
+        self._measured_at = 0.0
+
+    def turned(self, seconds: float) -> None:
+        """Stalls of the loop are long turns."""
+        self._turns.observe(seconds)
+
+    def sent(self, now: float, batches: Sequence[Batch]) -> None:
+        """Sizes, rates, fill and queues."""
+        records = 0
+        for batch in batches:
+            cell, count = batch.cell, batch.count
+            size = OVERHEAD + len(batch.payload)  # type: ignore[arg-type]  # what is sent has one
+            records += count
+            self._sizes.record(now, size)
+            if batch.attempts == 1:
+                self._queued.record(now, (now - batch.expires_at + self._lifetime) * 1000)
+            self._fill.observe(batch.raw_size / self._limit)
+            self._depth.observe(len(cell.closed) + cell.in_flight + (cell.current is not None))
+            topic = self._topic(cell.topic)
+            topic["record-send"].record(now, count)
+            topic["byte"].record(now, size)
+        self._sends.record(now, records)
+        if self._compresses:
+            self._compressed(now, batches)
+        if now - self._measured_at >= _SAMPLE:
+            self._measured_at = now
+            self._producer["record-size"].record(now, batches[0].result.largest())
+
+    def _compressed(self, now: float, batches: Sequence[Batch]) -> None:
+        ratios = [len(batch.payload or b"") / batch.raw_size for batch in batches]
+        self._producer["compression-rate"].record_all(now, ratios)
+        for batch, ratio in zip(batches, ratios, strict=True):
+            self._topic(batch.cell.topic)["compression-rate"].record(now, ratio)
+
+    def answered(self, now: float, node_id: int, seconds: float) -> None:
+        """Latencies, here and of the broker."""
+        self._producer["request-latency"].record(now, seconds * 1000)
+        self._metrics.node(node_id)["request-latency"].record(now, seconds * 1000)
+
+    def throttled(self, now: float, milliseconds: int) -> None:
+        """In milliseconds, as Java has it."""
+        self._producer["produce-throttle-time"].record(now, milliseconds)
+
+    def acknowledged(self, now: float, batch: Batch) -> None:
+        """The time that its first record took counts for each: the others took less."""
+        self._latency.observe(now - batch.expires_at + self._lifetime, batch.count)
+
+    def attempt_failed(self, error: Exception) -> None:
+        """By Kafka's name of the error."""
+        self._metrics.count("request-errors-total", _name(error))
+
+    def retried(self, now: float, batch: Batch) -> None:
+        """Here and of the topic."""
+        self._producer["record-retry"].record(now, batch.count)
+        self._topic(batch.cell.topic)["record-retry"].record(now, batch.count)
+
+    def was_split(self, now: float) -> None:
+        """Once for each that was cut."""
+        self._producer["batch-split"].record(now)
+
+    def failed(self, now: float, batch: Batch, cause: BaseException) -> None:
+        """Here, of the topic, and by cause."""
+        self._topic(batch.cell.topic)["record-error"].record(now, batch.count)
+        self._fail(now, batch.count, cause)
+
+    def given_up(self, now: float, topic: str, error: Exception) -> None:
+        """As a record that failed, of a topic that is known already: names may be anything. Those that found no memory count once more."""
+        if self._metrics.has_topic(topic):
+            self._topic(topic)["record-error"].record(now)
+        self._fail(now, 1, error)
+        if isinstance(error, BufferExhausted):
+            self._producer["buffer-exhausted"].record(now)
+
+    def _fail(self, now: float, count: int, cause: BaseException) -> None:
+        self._producer["record-error"].record(now, count)
+        self._metrics.count("failed-records-total", _name(cause), count)
+
+    def memory(self, now: float, *, is_short: bool) -> None:
+        """The time between the one and the other."""
+        since, self._short_since = self._short_since, now if is_short else None
+        if since is not None:
+            self._producer["bufferpool-wait"].record(now, now - since)
+
+    def catch_up(self, now: float) -> None:
+        """Of a wait for memory."""
+        if self._short_since is not None:
+            self.memory(now, is_short=True)
+
+    def topic_came(self, now: float, seconds: float) -> None:
+        """Of those who waited the first waited longest; the others' time is a part of its."""
+        self._producer["metadata-wait"].record(now, seconds)
+
+    @contextmanager
+    def spent(self, name: str) -> Iterator[None]:
+        """Until the call ends, however it does."""
+        began = self._clock()
+        try:
+            yield
+        finally:
+            now = self._clock()
+            self._producer[name].record(now, now - began)
+
+
+def _name(error: BaseException) -> str:
+    """Kafka's name of a broker's error, else its class's."""
+    return error.error.name if isinstance(error, BrokerError) else type(error).__name__

@@ -1,0 +1,114 @@
+"""How a producer stands, as its circuit breaker is told (`interfaces.ProducerStatusContext`). Looks things up when they are asked for.
+
+Knows nothing of what a breaker makes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from aioproducer.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from aioproducer.core.accumulator import Accumulator, Cell
+    from aioproducer.net.cluster import Cluster
+
+__all__ = ["Status", "Views", "name_of"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class _View(Mapping[K, V], Generic[K, V]):
+    """What is found by a key, now."""
+
+    __slots__ = ("_find", "_keys")
+
+    def __init__(self, find: Callable[[K], V], keys: Callable[[], Iterable[K]]) -> None:
+        self._find = find
+        self._keys = keys
+
+    def __getitem__(self, key: K) -> V:
+        return self._find(key)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._keys())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._keys())
+
+
+class Views:
+    """What can be looked up, by broker and by partition; 0 or False of those that are not known."""
+
+    def __init__(self, accumulator: Accumulator, cluster: Cluster) -> None:
+        self._accumulator = accumulator
+        self._cluster = cluster
+        self.in_flight_requests: Mapping[int, int] = _View(self._requests, self._node_ids)
+        self.throttled: Mapping[int, bool] = _View(self._is_throttled, self._node_ids)
+        self.in_flight_batches: Mapping[TopicPartition, int] = _View(lambda one: self._of(one, "in_flight"), self._partitions)
+        self.queued_bytes: Mapping[TopicPartition, int] = _View(lambda one: self._of(one, "bytes"), self._partitions)
+
+    def find(self, partition: TopicPartition) -> Cell | None:
+        """A partition, if it is known."""
+        topic, number = partition
+        route = self._accumulator.routes.get(topic)
+        return route.cells[number] if route is not None and 0 <= number < len(route.cells) else None
+
+    def _node_ids(self) -> Iterable[int]:
+        return (node.broker.node_id for node in self._cluster.nodes)
+
+    def _partitions(self) -> Iterable[TopicPartition]:
+        return (name_of(cell) for route in self._accumulator.routes.values() for cell in route.cells)
+
+    def _requests(self, node_id: int) -> int:
+        node = self._cluster.node(node_id)
+        return node.produce.in_flight if node is not None else 0
+
+    def _is_throttled(self, node_id: int) -> bool:
+        node = self._cluster.node(node_id)
+        return node is not None and node.is_muted
+
+    def _of(self, partition: TopicPartition, attribute: str) -> int:
+        cell = self.find(partition)
+        return getattr(cell, attribute) if cell is not None else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Of one call; the fields are those of `interfaces.ProducerStatusContext`."""
+
+    now: float
+    partition: TopicPartition
+    node_id: int
+    records: int
+    views: Views
+
+    @property
+    def in_flight_requests(self) -> Mapping[int, int]:
+        """By broker."""
+        return self.views.in_flight_requests
+
+    @property
+    def in_flight_batches(self) -> Mapping[TopicPartition, int]:
+        """By partition."""
+        return self.views.in_flight_batches
+
+    @property
+    def queued_bytes(self) -> Mapping[TopicPartition, int]:
+        """By partition."""
+        return self.views.queued_bytes
+
+    @property
+    def throttled(self) -> Mapping[int, bool]:
+        """By broker."""
+        return self.views.throttled
+
+
+def name_of(cell: Cell) -> TopicPartition:
+    """A partition's name."""
+    return TopicPartition(cell.topic, cell.partition)

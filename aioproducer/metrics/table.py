@@ -1,0 +1,204 @@
+"""Every metric: its name, what it is, and what it is read from. Exporters, the documentation and the dashboard follow this table.
+
+Java's names for Java's things (java-producer.md 2.16); below them what Java lacks. What of Java's is not here, and why, is in
+docs/topics/metrics.md. Knows nothing of who records.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from aioproducer.metrics.sensors import Sensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    Read: TypeAlias = Callable[[Sensor, float], float]
+
+__all__ = ["BOUNDS", "COUNTED", "GAUGES", "SENSED", "TABLE", "TAGS", "Group", "Kind", "Row"]
+
+_NAN: Final = float("nan")
+
+
+class Group(enum.StrEnum):
+    """Where a metric belongs, in Java's words; the last four are not Java's."""
+
+    PRODUCER = "producer-metrics"
+    NODE = "producer-node-metrics"
+    TOPIC = "producer-topic-metrics"
+    APP = "app-info"
+    PARTITION = "producer-partition-metrics"
+    ERROR = "producer-error-metrics"
+    EVENT = "producer-event-metrics"
+    INTERCEPTOR = "producer-interceptor-metrics"
+
+
+TAGS: Final[dict[Group, tuple[str, ...]]] = {  # beside client-id
+    Group.PRODUCER: (),
+    Group.NODE: ("node-id",),
+    Group.TOPIC: ("topic",),
+    Group.APP: ("version",),
+    Group.PARTITION: ("topic", "partition"),
+    Group.ERROR: ("error",),
+    Group.EVENT: ("event",),
+    Group.INTERCEPTOR: ("interceptor",),
+}
+
+
+class Kind(enum.Enum):
+    """How a metric moves."""
+
+    COUNTER = "counter"  # up, from 0
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Row(NamedTuple):
+    """One metric.
+
+    Attributes:
+        unit: of its values, in words; a histogram's are seconds, parts of one, or batches.
+        sensors: what it is read from, added up; none: the engine says it when it is asked.
+        read: what of them.
+        idle: what it is where nothing was recorded.
+    """
+
+    group: Group
+    name: str
+    kind: Kind
+    unit: str
+    doc: str
+    sensors: tuple[str, ...] = ()
+    read: Read | None = None
+    idle: float = 0.0
+
+
+_TOTAL: Final = (Kind.COUNTER, lambda sensor, _now: sensor.total, 0.0)
+_COUNT: Final = (Kind.COUNTER, lambda sensor, _now: sensor.count, 0.0)
+_NANOSECONDS: Final = (Kind.COUNTER, lambda sensor, _now: sensor.total * 1e9, 0.0)
+_RATE: Final = (Kind.GAUGE, Sensor.rate, 0.0)
+_COUNT_RATE: Final = (Kind.GAUGE, Sensor.count_rate, 0.0)
+_AVERAGE: Final = (Kind.GAUGE, Sensor.average, _NAN)
+_RATIO: Final = (Kind.GAUGE, Sensor.average, 1.0)  # nothing is compressed, or nothing was sent
+_MAXIMUM: Final = (Kind.GAUGE, Sensor.maximum, _NAN)
+_ALL: Final = (Group.PRODUCER, Group.NODE)
+_OF_RECORDS: Final = (Group.PRODUCER, Group.TOPIC)
+_HERE: Final = (Group.PRODUCER,)
+
+# name, unit, what it says, from which sensors, what of them, in which groups
+_SENSED: Final = (
+    ("batch-size-avg", "bytes", "of a batch as it is sent, on average", "batch-size", _AVERAGE, _HERE),
+    ("batch-size-max", "bytes", "of the largest batch", "batch-size", _MAXIMUM, _HERE),
+    ("compression-rate-avg", "ratio", "bytes after compression for each before", "compression-rate", _RATIO, _HERE),
+    ("compression-rate", "ratio", "bytes after compression for each before", "compression-rate", _RATIO, (Group.TOPIC,)),
+    ("record-queue-time-avg", "ms", "from a batch's beginning to its first request, on average", "record-queue-time", _AVERAGE, _HERE),
+    ("record-queue-time-max", "ms", "the longest of these times", "record-queue-time", _MAXIMUM, _HERE),
+    ("request-latency-avg", "ms", "from a Produce request to its answer, on average", "request-latency", _AVERAGE, _ALL),
+    ("request-latency-max", "ms", "the longest of these times", "request-latency", _MAXIMUM, _ALL),
+    ("record-send-rate", "records/s", "sent, whatever became of them", "record-send", _RATE, _OF_RECORDS),
+    ("record-send-total", "records", "sent, whatever became of them; again when they are sent again", "record-send", _TOTAL, _OF_RECORDS),
+    ("records-per-request-avg", "records", "in a Produce request, on average", "record-send", _AVERAGE, _HERE),
+    ("byte-rate", "bytes/s", "of batches sent", "byte", _RATE, (Group.TOPIC,)),
+    ("byte-total", "bytes", "of batches sent", "byte", _TOTAL, (Group.TOPIC,)),
+    ("record-retry-rate", "records/s", "to be sent again", "record-retry", _RATE, _OF_RECORDS),
+    ("record-retry-total", "records", "to be sent again", "record-retry", _TOTAL, _OF_RECORDS),
+    ("record-error-rate", "records/s", "failed", "record-error", _RATE, _OF_RECORDS),
+    ("record-error-total", "records", "failed, and sends that were refused after they waited", "record-error", _TOTAL, _OF_RECORDS),
+    ("record-size-avg", "bytes", "of the largest record of a batch, on average; of some batches", "record-size", _AVERAGE, _HERE),
+    ("record-size-max", "bytes", "of the largest record; of some batches", "record-size", _MAXIMUM, _HERE),
+    ("batch-split-rate", "batches/s", "cut in smaller ones, as their broker found them too large", "batch-split", _COUNT_RATE, _HERE),
+    ("batch-split-total", "batches", "cut in smaller ones, as their broker found them too large", "batch-split", _COUNT, _HERE),
+    ("produce-throttle-time-avg", "ms", "that brokers asked for in their answers, on average", "produce-throttle-time", _AVERAGE, _HERE),
+    ("produce-throttle-time-max", "ms", "the longest of these times", "produce-throttle-time", _MAXIMUM, _HERE),
+    ("buffer-exhausted-rate", "records/s", "that found no memory within max_block_ms", "buffer-exhausted", _COUNT_RATE, _HERE),
+    ("buffer-exhausted-total", "records", "that found no memory within max_block_ms", "buffer-exhausted", _COUNT, _HERE),
+    ("bufferpool-wait-ratio", "ratio", "of the time in which some send waited for memory", "bufferpool-wait", _RATE, _HERE),
+    ("bufferpool-wait-time-ns-total", "ns", "in which some send waited for memory", "bufferpool-wait", _NANOSECONDS, _HERE),
+    ("flush-time-ns-total", "ns", "spent in flush()", "flush-time", _NANOSECONDS, _HERE),
+    ("metadata-wait-time-ns-total", "ns", "in which some send waited for a topic, of all topics", "metadata-wait", _NANOSECONDS, _HERE),
+    ("txn-init-time-ns-total", "ns", "spent on the transactional producer's id in start()", "txn-init-time", _NANOSECONDS, _HERE),
+    ("txn-begin-time-ns-total", "ns", "spent in begin_transaction()", "txn-begin-time", _NANOSECONDS, _HERE),
+    ("txn-send-offsets-time-ns-total", "ns", "in send_offsets_to_transaction()", "txn-send-offsets-time", _NANOSECONDS, _HERE),
+    ("txn-commit-time-ns-total", "ns", "spent in commit_transaction()", "txn-commit-time", _NANOSECONDS, _HERE),
+    ("txn-abort-time-ns-total", "ns", "spent in abort_transaction()", "txn-abort-time", _NANOSECONDS, _HERE),
+    ("connection-creation-rate", "connections/s", "made", "connection-creation", _COUNT_RATE, _HERE),
+    ("connection-creation-total", "connections", "made", "connection-creation", _COUNT, _HERE),
+    ("connection-close-rate", "connections/s", "lost or closed", "connection-close", _COUNT_RATE, _HERE),
+    ("connection-close-total", "connections", "lost or closed", "connection-close", _COUNT, _HERE),
+    ("network-io-rate", "requests/s", "requests and answers", "request response", _COUNT_RATE, _HERE),
+    ("network-io-total", "requests", "requests and answers", "request response", _COUNT, _HERE),
+    ("outgoing-byte-rate", "bytes/s", "of requests", "request", _RATE, _ALL),
+    ("outgoing-byte-total", "bytes", "of requests", "request", _TOTAL, _ALL),
+    ("incoming-byte-rate", "bytes/s", "of answers", "response", _RATE, _ALL),
+    ("incoming-byte-total", "bytes", "of answers", "response", _TOTAL, _ALL),
+    ("request-rate", "requests/s", "of any kind", "request", _COUNT_RATE, _ALL),
+    ("request-total", "requests", "of any kind", "request", _COUNT, _ALL),
+    ("request-size-avg", "bytes", "of a request, on average", "request", _AVERAGE, _ALL),
+    ("request-size-max", "bytes", "of the largest request", "request", _MAXIMUM, _ALL),
+    ("response-rate", "answers/s", "of any kind", "response", _COUNT_RATE, _ALL),
+    ("response-total", "answers", "of any kind", "response", _COUNT, _ALL),
+)
+
+# what the engine says when it is asked: name, unit, what it says
+_ASKED: Final = (
+    ("requests-in-flight", "requests", "without an answer yet"),
+    ("metadata-age", "s", "since a broker last told its metadata"),
+    ("connection-count", "connections", "that stand"),
+    ("waiting-threads", "sends", "that wait, for memory or metadata or their turn; Java's name: here they are tasks"),
+    ("buffer-total-bytes", "bytes", "of buffer_memory"),
+    ("buffer-available-bytes", "bytes", "of buffer_memory that are free"),
+    ("memory-waiters", "sends", "that wait for memory or their turn"),
+    ("metadata-waiters", "sends", "that wait for a topic or a partition"),
+    ("oldest-unacknowledged-seconds", "s", "age of the oldest batch that has not ended; 0: there is none"),
+    ("incomplete-batches", "batches", "that have not ended"),
+    ("brokers-known", "brokers", "of the cluster, as metadata has it"),
+    ("brokers-up", "brokers", "of them, to which a connection stands"),
+    ("brokers-down", "brokers", "of them, of which the latest attempt to connect failed"),
+    ("brokers-throttling", "brokers", "of them, which want to be left alone for now"),
+    ("brokers-late", "brokers", "of them, which records without a key avoid (partitioner_availability_timeout_ms)"),
+    ("topics-known", "topics", "whose metadata is kept"),
+    ("breakers-open", "breakers", "of brokers and partitions, that hold records back (KIP-693)"),
+)
+
+_LATENCIES: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0)
+_TURNS: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+_PARTS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_DEPTHS: Final = (1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+
+# name, unit, what it says, bounds
+_HISTOGRAMS: Final = (
+    ("delivery-latency-seconds", "s", "from a batch's first record to its acknowledgement, for each record", _LATENCIES),
+    ("batch-fill-ratio", "ratio", "of batch_size that a batch had when it was sent, before compression", _PARTS),
+    ("partition-queue-depth", "batches", "of its partition that had not ended when a batch was sent, with it", _DEPTHS),
+    ("loop-turn-seconds", "s", "that the event loop took to come to us again: its stalls", _TURNS),
+)
+
+# counted by a tag: group, name, unit, what it says
+_TAGGED: Final = (
+    (Group.ERROR, "request-errors-total", "batches", "attempts that ended in an error, by Kafka's name of it"),
+    (Group.ERROR, "failed-records-total", "records", "that failed for good, by what they failed of"),
+    (Group.EVENT, "events-total", "events", "changes of state, as they are logged"),
+    (Group.INTERCEPTOR, "interceptor-errors-total", "calls", "of interceptors that raised, by class and method"),
+)
+
+
+def _rows() -> Iterable[Row]:
+    for name, unit, doc, sensors, (kind, read, idle), groups in _SENSED:
+        for group in groups:
+            yield Row(group, name, kind, unit, doc, tuple(sensors.split()), read, idle)
+    for name, unit, doc in _ASKED:
+        yield Row(Group.PRODUCER, name, Kind.GAUGE, unit, doc)
+    yield Row(Group.PARTITION, "incomplete-batches", Kind.GAUGE, "batches", "that have not ended; with metrics_recording_level=debug")
+    yield Row(Group.APP, "start-time-ms", Kind.GAUGE, "ms", "since 1970, when the producer was made")
+    for name, unit, doc, _bounds in _HISTOGRAMS:
+        yield Row(Group.PRODUCER, name, Kind.HISTOGRAM, unit, doc)
+    for group, name, unit, doc in _TAGGED:
+        yield Row(group, name, Kind.COUNTER, unit, doc)
+
+
+TABLE: Final[dict[tuple[Group, str], Row]] = {(row.group, row.name): row for row in _rows()}
+SENSED: Final[dict[Group, list[Row]]] = {group: [row for row in TABLE.values() if row.group is group and row.sensors] for group in Group}
+GAUGES: Final = tuple(name for name, _, _ in _ASKED)
+BOUNDS: Final[dict[str, tuple[float, ...]]] = {name: bounds for name, _, _, bounds in _HISTOGRAMS}
+COUNTED: Final = {name: group for group, name, _, _ in _TAGGED}

@@ -1,0 +1,152 @@
+"""Metrics for OpenTelemetry (extra `otel`), with whole histograms.
+
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from aioproducer.telemetry.otlp import push
+
+    async with Producer(...) as producer, asyncio.TaskGroup() as group:
+        pushing = group.create_task(push(OTLPMetricExporter(), producer, every=30))
+        ...
+        pushing.cancel()
+
+OpenTelemetry's own instruments would be asked for, or fed, one value at a time. So what is exported is made here of a snapshot, in the
+SDK's words, for any of its metric exporters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    Gauge,
+    Histogram,
+    HistogramDataPoint,
+    Metric,
+    MetricExportResult,
+    MetricsData,
+    NumberDataPoint,
+    ResourceMetrics,
+    ScopeMetrics,
+    Sum,
+)
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+from aioproducer.metrics.sensors import Distribution
+from aioproducer.metrics.table import Group, Kind
+from aioproducer.telemetry.naming import labels_of, prometheus_name, read_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from opentelemetry.sdk.metrics.export import MetricExporter
+
+    from aioproducer.metrics.registry import Snapshot
+    from aioproducer.metrics.table import Row
+    from aioproducer.telemetry.naming import Metered
+
+__all__ = ["export", "metrics_data", "push"]
+
+_log = logging.getLogger(__name__)
+_SCHEMA: Final = ""
+_UNITS: Final = {"s": "s", "ms": "ms", "ns": "ns", "bytes": "By", "bytes/s": "By/s", "ratio": "1"}  # UCUM; others are {annotations}
+_CUMULATIVE: Final = AggregationTemporality.CUMULATIVE
+_NANOSECONDS: Final = 1_000_000  # of a millisecond
+_UNKNOWN: Final[Any] = None  # which OTLP has room for, and the SDK's types do not
+
+
+def metrics_data(snapshots: Iterable[Snapshot], resource: Resource | None = None) -> MetricsData:
+    """Snapshots of some producers as the SDK has them; names are those of Prometheus, in dots.
+
+    Args:
+        snapshots: of one moment, a producer each.
+        resource: what they belong to; None: what the environment says (`OTEL_RESOURCE_ATTRIBUTES`, `OTEL_SERVICE_NAME`).
+    """
+    taken = list(snapshots)
+    began = {client: int(value) * _NANOSECONDS for client, value in _starts(taken)}
+    now = time.time_ns()
+    metrics = []
+    for row, values in read_all(taken):
+        names = labels_of(row)
+        points = [_point(value, dict(zip(names, labels, strict=True)), began.get(labels[0], now), now) for labels, value in values]
+        metrics.append(Metric(name=_name(row), description=row.doc, unit=_unit(row.unit), data=_data(row.kind, points)))
+    scope = InstrumentationScope("aioproducer", importlib.metadata.version("aioproducer"))
+    scoped = ScopeMetrics(scope=scope, metrics=metrics, schema_url=_SCHEMA)
+    return MetricsData([ResourceMetrics(resource=resource or Resource.create(), scope_metrics=[scoped], schema_url=_SCHEMA)])
+
+
+def _starts(snapshots: Iterable[Snapshot]) -> Iterable[tuple[str, float]]:
+    for row, values in read_all(snapshots):
+        if row.group is Group.APP:
+            yield from ((labels[0], value) for labels, value in values if not isinstance(value, Distribution))
+
+
+def _name(row: Row) -> str:
+    name = prometheus_name(row) + ("_total" if row.kind is Kind.COUNTER else "")
+    for prefix in ("kafka_producer_node_", "kafka_producer_topic_", "kafka_producer_partition_", "kafka_producer_"):
+        if name.startswith(prefix):
+            return prefix.replace("_", ".") + name.removeprefix(prefix)
+    return name
+
+
+def _unit(unit: str) -> str:
+    amount, slash, each = unit.partition("/")
+    return _UNITS.get(unit) or "{" + amount + "}" + slash + each
+
+
+def _point(value: float | Distribution, attributes: dict[str, str], began: int, now: int) -> Any:
+    if isinstance(value, Distribution):
+        return HistogramDataPoint(
+            attributes=attributes,
+            start_time_unix_nano=began,
+            time_unix_nano=now,
+            count=value.count,
+            sum=value.sum,
+            bucket_counts=value.counts,
+            explicit_bounds=value.bounds,
+            min=_UNKNOWN,
+            max=_UNKNOWN,
+        )
+    return NumberDataPoint(attributes=attributes, start_time_unix_nano=began, time_unix_nano=now, value=value)
+
+
+def _data(kind: Kind, points: list[Any]) -> Any:
+    if kind is Kind.HISTOGRAM:
+        return Histogram(data_points=points, aggregation_temporality=_CUMULATIVE)
+    if kind is Kind.COUNTER:
+        return Sum(data_points=points, aggregation_temporality=_CUMULATIVE, is_monotonic=True)
+    return Gauge(data_points=points)
+
+
+def export(exporter: MetricExporter, *producers: Metered, resource: Resource | None = None) -> bool:
+    """Export once, here and now: exporters wait for their network, so call it in a thread. Whether the exporter says that it did."""
+    data = metrics_data([producer.metrics() for producer in producers], resource)
+    return exporter.export(data) is MetricExportResult.SUCCESS
+
+
+async def push(exporter: MetricExporter, *producers: Metered, every: float = 60.0, resource: Resource | None = None) -> None:
+    """Export again and again, in a worker thread, until it is cancelled. What fails is logged once until it works again.
+
+    Args:
+        exporter: any of the SDK's, say `OTLPMetricExporter()`. Who made it shuts it down.
+        producers: whose metrics.
+        every: seconds from one to the next.
+        resource: as for `metrics_data`.
+
+    Cancellation: an export under way is ended by its exporter's own time-out.
+    """
+    is_well = True
+    while True:
+        await asyncio.sleep(every)
+        reason = "the exporter says that it failed"
+        try:
+            is_done = await asyncio.to_thread(export, exporter, *producers, resource=resource)
+        except Exception as error:  # noqa: BLE001  (exporters and networks raise anything)
+            is_done, reason = False, repr(error)
+        if not is_done and is_well:
+            _log.warning("Metrics could not be exported: %s. It is tried again every %g s.", reason, every)
+        is_well = is_done

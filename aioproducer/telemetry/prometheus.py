@@ -1,0 +1,94 @@
+"""Metrics for Prometheus (extra `prometheus`).
+
+    from prometheus_client import REGISTRY
+    from aioproducer.telemetry.prometheus import ProducerCollector
+
+    REGISTRY.register(ProducerCollector(producer))
+
+A scrape takes one snapshot of each producer, in the thread that scrapes; the event loop is asked for a few numbers only. While something
+holds the loop a scrape shows what the one before did, and `kafka_producer_up` is 0.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from aioproducer.metrics.registry import Snapshot
+from aioproducer.metrics.sensors import Distribution
+from aioproducer.metrics.table import Kind
+from aioproducer.telemetry.naming import ROWS, labels_of, prometheus_name, read_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client.metrics_core import Metric
+
+    from aioproducer.metrics.table import Row
+    from aioproducer.telemetry.naming import Metered
+
+__all__ = ["ProducerCollector"]
+
+_FAMILIES: Final[dict[Kind, Any]] = {
+    Kind.COUNTER: CounterMetricFamily,
+    Kind.GAUGE: GaugeMetricFamily,
+    Kind.HISTOGRAM: HistogramMetricFamily,
+}
+
+
+class ProducerCollector(Collector):
+    """Shows the metrics of some producers; register it once, and `add` whoever comes later.
+
+    Producers are told apart by their `client_id`: give each its own.
+    """
+
+    def __init__(self, *producers: Metered) -> None:
+        self._last: dict[Metered, Snapshot] = {}
+        for producer in producers:
+            self.add(producer)
+
+    def add(self, producer: Metered) -> None:
+        """Show its metrics, too."""
+        self._last.setdefault(producer, Snapshot())
+
+    def remove(self, producer: Metered) -> None:
+        """Show them no more."""
+        self._last.pop(producer, None)
+
+    def describe(self) -> Iterator[Metric]:
+        """All that there may be, so that a registry refuses two collectors; nobody is asked."""
+        yield GaugeMetricFamily("kafka_producer_up", "producers that told their metrics")
+        for row in ROWS:
+            yield _family(row)
+
+    def collect(self) -> Iterator[Metric]:
+        """What a scrape shows."""
+        up = 0
+        for producer in tuple(self._last):
+            try:
+                self._last[producer] = producer.metrics()
+                up += 1
+            except TimeoutError:  # something holds its loop
+                pass
+        yield GaugeMetricFamily("kafka_producer_up", "producers that told their metrics", value=up)
+        for row, values in read_all(tuple(self._last.values())):
+            family = _family(row)
+            for labels, value in values:
+                if isinstance(value, Distribution):
+                    family.add_metric(labels, _buckets(value), value.sum)
+                else:
+                    family.add_metric(labels, value)
+            yield family
+
+
+def _family(row: Row) -> Any:
+    return _FAMILIES[row.kind](prometheus_name(row), f"{row.unit} {row.doc}", labels=labels_of(row))
+
+
+def _buckets(value: Distribution) -> list[tuple[str, float]]:
+    """Cumulative, as Prometheus has them."""
+    bounds = (*(repr(bound) for bound in value.bounds), "+Inf")
+    return list(zip(bounds, map(float, accumulate(value.counts)), strict=True))

@@ -1,0 +1,74 @@
+"""Tests of `aioproducer.core.idling`."""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+
+import pytest
+from batches import accumulator, put, topic
+
+from aioproducer.core.idling import Idling, shrink
+from aioproducer.core.installing import install
+
+IDLE = 300.0
+
+
+def test_a_topic_is_idle_when_no_batch_was_opened_for_so_long() -> None:
+    """Not earlier, and however often it is looked at in between."""
+    rules, (cell,) = accumulator(1)
+    rule = Idling(rules.routes, IDLE)
+    rule.watch("t", 0.0)
+    assert rule.next_look(0.0) == IDLE
+    put(rules, cell, now=100.0)
+    assert list(rule.idle(IDLE)) == []
+    assert rule.next_look(IDLE) == 100.0 + IDLE
+    assert list(rule.idle(399.0)) == []
+    assert list(rule.idle(400.0)) == [cell.route]
+    assert list(rule.idle(1000.0)) == []
+
+
+def test_each_topic_has_its_own_time() -> None:
+    """The earliest first; one that is gone is passed over."""
+    rules, _ = accumulator(1)
+    routes = [install(rules, topic(1, name=name)) for name in "uvw"]
+    rule = Idling(rules.routes, IDLE)
+    for at, name in ((3.0, "w"), (1.0, "u"), (2.0, "v")):
+        rule.watch(name, at)
+        rules.routes[name].used_at = at
+    del rules.routes["v"]
+    assert rule.next_look(3.0) == 1.0 + IDLE
+    assert list(rule.idle(3.0 + IDLE)) == [routes[0], routes[2]]
+    assert rule.next_look(500.0) == 500.0 + IDLE
+
+
+def test_what_cannot_be_forgotten_yet_is_looked_at_again_soon() -> None:
+    """In a tenth of the time."""
+    rules, (cell,) = accumulator(1)
+    rule = Idling(rules.routes, IDLE)
+    rule.watch("t", 0.0)
+    assert list(rule.idle(IDLE)) == [cell.route]
+    rule.put_off("t", IDLE)
+    assert rule.next_look(IDLE) == pytest.approx(1.1 * IDLE)
+    assert list(rule.idle(1.2 * IDLE)) == [cell.route]
+
+
+def test_tables_are_made_smaller_when_as_many_are_forgotten_as_are_left() -> None:
+    """Not for a few, and not for each."""
+    rules, _ = accumulator(1)
+    rule = Idling(rules.routes, IDLE)
+    assert [number for number in range(1, 200) if rule.forgot()] == [64, 128, 192]
+    rules.routes.update(dict.fromkeys(map(str, range(99)), rules.routes["t"]))
+    assert [number for number in range(1, 200) if rule.forgot()] == [100 - 7, 200 - 7]
+
+
+@pytest.mark.parametrize("kind", [dict, OrderedDict])
+def test_a_table_that_is_made_smaller_has_what_it_had(kind: type[dict[str, int]]) -> None:
+    """In its order, and without the room of what it had not."""
+    table = kind((str(number), number) for number in range(10_000))
+    for number in range(9_990):
+        del table[str(number)]
+    large = sys.getsizeof(table)
+    shrink(table)
+    assert list(table.items()) == [(str(number), number) for number in range(9_990, 10_000)]
+    assert sys.getsizeof(table) < large / 50

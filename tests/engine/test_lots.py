@@ -1,0 +1,140 @@
+"""Tests of `aioproducer.engine.lots`."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioproducer.core.routes import Cell, Route
+from aioproducer.engine.lots import Lots
+from aioproducer.engine.pool import Line, Parked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Yard:
+    """Lots for four partitions, and records with numbers."""
+
+    def __init__(self) -> None:
+        self.route = Route("orders", b"")
+        self.cells = [Cell(self.route, number, 1, None) for number in range(4)]
+        self.lots = Lots()
+        self.loop = asyncio.new_event_loop()
+        self.numbers = count()
+
+    def park(self, partition: int) -> Parked:
+        record = Parked("orders", partition=partition)
+        record.park(self.loop, next(self.numbers), "", 0.0)
+        self.lots.line(self.cells[partition]).push(record)
+        return record
+
+    def served(self) -> Iterator[int]:
+        """The numbers in the order in which they would be served."""
+        while (line := self.lots.next()) is not None:
+            record = line.pop()
+            record.leave()
+            yield record.number
+
+
+def test_a_lot_is_still_until_it_is_roused() -> None:
+    """Then its head is the next; when it is empty, nobody is."""
+    yard = Yard()
+    first = yard.park(0)
+    assert not yard.lots
+    assert yard.lots.rouse(yard.cells[0])
+    line = yard.lots.next()
+    assert line is not None
+    assert line.head() is first
+    assert list(yard.served()) == [0]
+    assert not yard.lots
+    assert not yard.lots.rouse(yard.cells[0]), "nobody waits"
+    assert yard.lots.lines() == []
+    yard.loop.close()
+
+
+def test_a_lot_that_is_calmed_waits_on() -> None:
+    """Its partition is full again; the others go on."""
+    yard = Yard()
+    for partition in (0, 1, 0, 1):
+        yard.park(partition)
+    for cell in yard.cells[:2]:
+        yard.lots.rouse(cell)
+    yard.lots.calm(yard.cells[0])
+    assert list(yard.served()) == [1, 3]
+    yard.lots.rouse(yard.cells[0])
+    assert list(yard.served()) == [0, 2]
+    yard.loop.close()
+
+
+def test_a_lot_that_all_have_left_is_gone() -> None:
+    """Cancelled while it was roused, and roused once more before anybody looked."""
+    yard = Yard()
+    record = yard.park(0)
+    yard.lots.rouse(yard.cells[0])
+    assert record.waiter is not None
+    record.waiter.cancel()
+    assert not yard.lots.rouse(yard.cells[0])
+    assert not yard.lots
+    assert yard.lots.lines() == []
+    yard.loop.close()
+
+
+def test_who_is_cancelled_is_passed_over() -> None:
+    """At the head of a roused lot, and all of one."""
+    yard = Yard()
+    records = [yard.park(partition) for partition in (0, 1, 0, 2)]
+    for cell in yard.cells[:3]:
+        yard.lots.rouse(cell)
+    for cancelled in (records[0], records[3]):
+        assert cancelled.waiter is not None
+        cancelled.waiter.cancel()
+    assert list(yard.served()) == [1, 2]
+    yard.loop.close()
+
+
+@given(st.lists(st.one_of(st.integers(0, 3), st.tuples(st.sampled_from(["rouse", "calm", "cancel"]), st.integers(0, 3))), max_size=60))
+def test_roused_lots_are_served_by_the_number_of_the_call(steps: list[int | tuple[str, int]]) -> None:
+    """Whatever comes, is roused, calmed or cancelled before: the roused ones' records, each once, the first call first."""
+    yard = Yard()
+    roused: set[int] = set()
+    waiting: dict[int, list[Parked]] = {number: [] for number in range(4)}
+    for step in steps:
+        if isinstance(step, int):
+            waiting[step].append(yard.park(step))
+            continue
+        what, number = step
+        if what == "rouse":
+            if yard.lots.rouse(yard.cells[number]):
+                roused.add(number)
+            else:
+                roused.discard(number)
+        elif what == "calm":
+            yard.lots.calm(yard.cells[number])
+            roused.discard(number)
+        elif waiting[number]:
+            waiter = waiting[number].pop(0).waiter
+            assert waiter is not None
+            waiter.cancel()
+    expected = sorted(record.number for number in roused for record in waiting[number])
+    assert bool(yard.lots) == bool(expected)
+    assert list(yard.served()) == expected
+    left = [record.number for line in yard.lots.lines() for record in line]
+    assert sorted(left) == sorted(record.number for number in range(4) if number not in roused for record in waiting[number])
+    yard.loop.close()
+
+
+def test_a_line_takes_one_back_in_its_place() -> None:
+    """By its number, whatever came since."""
+    yard = Yard()
+    first, second, third = (yard.park(0) for _ in range(3))
+    line = Line()
+    line.push(second)
+    line.push(third)
+    line.merge([first])
+    assert [record.number for record in line] == [0, 1, 2]
+    yard.loop.close()

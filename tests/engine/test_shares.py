@@ -1,0 +1,93 @@
+"""Tests of `aioproducer.engine.shares`."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioproducer.core.accumulator import Accumulator
+from aioproducer.core.routes import Cell, Route
+from aioproducer.engine.pool import BufferPool
+from aioproducer.engine.shares import Shares
+
+
+class Memory:
+    """1000 bytes and six partitions."""
+
+    def __init__(self, *, is_bounded: bool = True) -> None:
+        self.pool = BufferPool(1000)
+        accumulator = Accumulator(None, linger=0.0, lifetime=1.0, on_close=lambda _batch: None)
+        self.route = Route("orders", b"", accumulator.availability)
+        self.cells = [Cell(self.route, number, 1, None) for number in range(6)]
+        self.route.cells += self.cells
+        self.shares = Shares(self.pool, accumulator, is_bounded=is_bounded)
+
+    def take(self, number: int, size: int) -> None:
+        self.pool.take(size)
+        self.cells[number].bytes += size
+
+    def give(self, number: int, size: int) -> list[int]:
+        """Who may have more then."""
+        self.pool.release(size)
+        self.cells[number].bytes -= size
+        return [cell.partition for cell in self.shares.eased(self.cells[number])]
+
+    def full(self) -> list[int]:
+        return [cell.partition for cell in self.cells if cell.is_full]
+
+
+def test_one_partition_holds_half_at_most() -> None:
+    """It is avoided from then on, and may have more when it holds half of what is free."""
+    memory = Memory()
+    memory.take(0, 499)
+    assert not memory.shares.is_over(memory.cells[0])
+    memory.take(0, 1)
+    assert memory.shares.is_over(memory.cells[0])
+    assert 0 not in memory.route.available
+    assert memory.give(0, 166) == []
+    assert memory.shares.is_over(memory.cells[0])
+    assert memory.give(0, 1) == [0]
+    assert not memory.shares.is_over(memory.cells[0])
+    assert 0 in memory.route.available
+
+
+def test_who_holds_nothing_is_never_full() -> None:
+    """However short memory is: nothing of its own would ever make room."""
+    memory = Memory()
+    memory.take(0, 1000)
+    assert not memory.shares.is_over(memory.cells[1])
+
+
+def test_a_partition_is_eased_when_others_give_back() -> None:
+    """It was full while memory was short; nothing of its own ends, and there is plenty by now."""
+    memory = Memory()
+    memory.take(0, 900)
+    memory.take(1, 60)
+    assert memory.shares.is_over(memory.cells[1])
+    assert memory.give(0, 70) == []
+    assert memory.give(0, 10) == [1]
+
+
+def test_without_a_breaker_nobody_is_full() -> None:
+    """As in Java, one partition may take all."""
+    memory = Memory(is_bounded=False)
+    memory.take(0, 1000)
+    assert not memory.shares.is_over(memory.cells[0])
+    assert memory.give(0, 1000) == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 300), st.booleans()), max_size=200))
+def test_who_is_full_holds_more_than_half_of_what_is_free(steps: list[tuple[int, int, bool]]) -> None:
+    """Whoever takes and gives back, in any order: after each that gave back; and what is remembered of it is bounded."""
+    memory = Memory()
+    for number, size, takes in steps:
+        if takes:
+            if not memory.shares.is_over(memory.cells[number]) and memory.pool.available >= size:
+                memory.take(number, size)
+        elif memory.cells[number].bytes:
+            before = memory.full()
+            eased = memory.give(number, min(size, memory.cells[number].bytes))
+            assert memory.full() == [one for one in before if one not in eased]
+            assert all(2 * memory.cells[one].bytes > memory.pool.available for one in memory.full())
+            assert all(not memory.cells[one].bytes or 2 * memory.cells[one].bytes <= memory.pool.available for one in eased)
+        assert len(memory.shares._full) <= 2 * 6 + 17

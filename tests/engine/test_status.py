@@ -1,0 +1,58 @@
+"""Tests of `aioproducer.engine.status`."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from aioproducer.core.accumulator import Accumulator
+from aioproducer.core.routes import Cell, Route
+from aioproducer.engine.status import Status, Views, name_of
+from aioproducer.model import TopicPartition
+
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+class Cluster:
+    """Two brokers, of which the second throttles."""
+
+    def __init__(self) -> None:
+        self.nodes = tuple(
+            SimpleNamespace(broker=SimpleNamespace(node_id=number), produce=SimpleNamespace(in_flight=number + 2), is_muted=number == 2)
+            for number in (1, 2)
+        )
+
+    def node(self, node_id: int) -> Any:
+        return next((node for node in self.nodes if node.broker.node_id == node_id), None)
+
+
+def made() -> tuple[Status, list[Cell]]:
+    accumulator = Accumulator(None, linger=0.0, lifetime=1.0, on_close=lambda _batch: None)
+    route = accumulator.routes["orders"] = Route("orders", b"", accumulator.availability)
+    route.cells += [Cell(route, number, 1, None) for number in range(2)]
+    return Status(7.0, FIRST, 1, 3, Views(accumulator, Cluster())), route.cells  # type: ignore[arg-type]
+
+
+def test_what_is_looked_up_is_how_it_stands_then() -> None:
+    """Brokers by their id, partitions by their name; all of them when somebody goes through them."""
+    status, cells = made()
+    cells[1].in_flight, cells[1].bytes = 4, 500
+    assert dict(status.in_flight_requests) == {1: 3, 2: 4}
+    assert dict(status.throttled) == {1: False, 2: True}
+    assert dict(status.in_flight_batches) == {FIRST: 0, SECOND: 4}
+    assert dict(status.queued_bytes) == {FIRST: 0, SECOND: 500}
+    assert len(status.queued_bytes) == len(status.throttled) == 2
+    cells[0].bytes = 9
+    assert status.queued_bytes[FIRST] == 9
+    assert (status.now, status.partition, status.node_id, status.records) == (7.0, FIRST, 1, 3)
+
+
+def test_what_is_not_known_has_nothing() -> None:
+    """A partition without a leader, a broker that is gone, a topic that was forgotten."""
+    status, cells = made()
+    assert status.in_flight_requests[-1] == 0
+    assert status.throttled[77] is False
+    for unknown in (TopicPartition("orders", 2), TopicPartition("orders", -1), TopicPartition("nothing", 0)):
+        assert status.queued_bytes[unknown] == status.in_flight_batches[unknown] == 0
+        assert status.views.find(unknown) is None
+    assert status.views.find(name_of(cells[1])) is cells[1]

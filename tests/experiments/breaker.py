@@ -1,0 +1,277 @@
+"""KIP-693: one partition of 20 fails, with the circuit breaker on and off. What becomes of the other 19, and how soon the one is well again.
+
+Fake brokers in a loop whose time jumps: what brokers take is stated, and the machine's own speed is not in the numbers. An open loop
+sends at its times, whether or not what was sent before is acknowledged, at half of what the healthy brokers take. Each run is judged by
+the simulation's checker: nothing acknowledged is lost, nothing is there twice, each partition's records are in call order.
+
+`breaker_real` runs it on three real nodes, one of which is stopped (SIGSTOP).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer import Producer
+from aioproducer.core.partitioner import murmur2
+from aioproducer.testing import FakeCluster
+from aioproducer.testing.jumping import run_jumping
+from aioproducer.testing.simulation.checker import Promise, check, read_log
+
+from .open_loop import OpenLoop, Place
+from .result import Result
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+
+__all__ = ["Measured", "interval_of", "run"]
+
+_PARTITIONS: Final = 20
+_BAD: Final = 19
+_TOPIC: Final = "t"
+_SPEED: Final = 2_000_000  # bytes a second that all brokers take together
+_LATENCY: Final = 0.002
+_SIZE: Final = 2500
+BEFORE: Final = 10.0
+SETTLING: Final = 20.0  # of a fault, before it is measured
+_AFTER: Final = 25.0
+_BREAKER: Final[Mapping[str, Any]] = {"circuit_breaker_class": "failure_rate", "circuit_breaker_mute_retry_max_interval_ms": 8000}
+_OPTIONS: Final[Mapping[str, Any]] = {
+    "buffer_memory": 2**19,
+    "max_block_ms": 5000,
+    "partitioner_adaptive_partitioning_enable": False,
+}
+_ON_OFF: Final[Mapping[str, Mapping[str, Any]]] = {"off": {}, "on": _BREAKER}
+_COLOURS: Final = {"off": "#b03a6f", "on": "#2f6fde"}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """How the one partition fails; `brokers`: how many, and whether it shares one: with a broker's silence all of its partitions fail."""
+
+    name: str
+    brokers: int
+    begin: Callable[[FakeCluster], object]
+
+
+def _errors(cluster: FakeCluster) -> None:
+    cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", topic=_TOPIC, partition=_BAD, times=None)
+
+
+def _black_hole(cluster: FakeCluster) -> None:
+    cluster.hang("Produce", topic=_TOPIC, partition=_BAD)
+
+
+def _slow(cluster: FakeCluster) -> None:
+    broker = cluster.brokers[cluster.leader(_TOPIC, _BAD) or 0]
+    broker.bandwidth, broker.latency = _SPEED / _PARTITIONS / 25, 2.0
+
+
+def _heal(cluster: FakeCluster) -> None:
+    cluster.faults.clear()
+    for broker in cluster.brokers.values():
+        broker.bandwidth, broker.latency = _SPEED / len(cluster.brokers), _LATENCY
+
+
+_FAULTS: Final = (Fault("errors", 5, _errors), Fault("black hole", _PARTITIONS, _black_hole), Fault("slow", _PARTITIONS, _slow))
+
+
+@dataclass(slots=True)
+class Measured:
+    """Of one run: the moments of the fault, acknowledgements of the other 19 as (moment, milliseconds), and what else came of it."""
+
+    fault: str
+    traffic: str
+    breaker: str
+    begun: float = 0.0
+    healed: float = 0.0
+    acknowledged: list[tuple[float, float]] = field(default_factory=list)
+    refused: int = 0
+    interval: float = 0.0
+    recovery: float = 0.0
+    wrong: list[str] = field(default_factory=list)
+
+    def rate(self, since: float, until: float) -> float:
+        """Acknowledged records a second, of the other 19."""
+        return sum(since <= at < until for at, _ in self.acknowledged) / (until - since)
+
+    def take(self, loop: OpenLoop) -> None:
+        """What a run came to."""
+        self.begun, self.healed, self.refused, self.acknowledged = loop.begun, loop.healed, loop.refused, loop.acknowledged
+        self.recovery = loop.recovered - loop.healed
+
+    @property
+    def healthy(self) -> float:
+        return self.rate(self.begun - BEFORE + 2, self.begun)
+
+    @property
+    def failing(self) -> float:
+        return self.rate(self.begun + SETTLING, self.healed)
+
+    @property
+    def kept(self) -> float:
+        return self.failing / self.healthy
+
+    def p99(self, since: float, until: float) -> float:
+        """Milliseconds from a record's time to its acknowledgement, of the other 19; 0: none came."""
+        times = [taken for at, taken in self.acknowledged if since <= at < until]
+        return statistics.quantiles(times, n=100)[98] if len(times) > 1 else 0.0
+
+    @property
+    def row(self) -> dict[str, Any]:
+        return {
+            "fault": self.fault,
+            "records": self.traffic,
+            "breaker": self.breaker,
+            "other 19, healthy [1/s]": self.healthy,
+            "failing [1/s]": self.failing,
+            "kept [%]": 100 * self.kept,
+            "p99, healthy [ms]": self.p99(self.begun - BEFORE + 2, self.begun),
+            "p99, failing [ms]": self.p99(self.begun + SETTLING, self.healed) or "none came",
+            "refused": self.refused,
+            "interval [s]": self.interval,
+            "recovery [s]": self.recovery,
+            "violations": len(self.wrong),
+        }
+
+
+async def run(quick: bool) -> Result:
+    """All faults, both kinds of records, on and off."""
+    seconds = 35.0 if quick else 60.0
+    capacity = await asyncio.to_thread(lambda: run_jumping(_capacity()))
+    runs = [
+        await asyncio.to_thread(_measure, fault, traffic, breaker, capacity / 2, seconds)
+        for fault in _FAULTS
+        for traffic in ("no key", "key, strict")
+        for breaker in _ON_OFF
+    ]
+    on, off = ([one for one in runs if one.breaker == breaker] for breaker in ("on", "off"))
+    least, most = min(one.kept for one in on), max(one.kept for one in off)
+    late = max(one.recovery - one.interval for one in on)
+    return Result(
+        rows=[one.row for one in runs],
+        text=_text(capacity, seconds),
+        draw=partial(_draw, runs),
+        bars={
+            f"with the breaker the other 19 keep at least 90 % of their healthy rate ({least:.0%} at least)": least >= 0.9,
+            f"without it the collapse is visible: less than half is left ({most:.0%} at most)": most < 0.5,
+            f"recovery takes at most the interval in force and 1 s more ({late:+.1f} s at most)": late <= 1.0,
+            "nothing is lost, doubled or out of order": not any(one.wrong for one in runs),
+        },
+    )
+
+
+def _text(capacity: float, seconds: float) -> str:
+    return (
+        f"{_PARTITIONS} partitions; brokers that take {_SPEED / 1e6:g} MB/s together, which is {capacity:,.0f} records of {_SIZE} bytes a "
+        f"second; half of that is sent. `buffer_memory` {_OPTIONS['buffer_memory'] // 1024} KiB, `max_block_ms` "
+        f"{_OPTIONS['max_block_ms']}, so that memory is used up soon; adaptive partitioning is off on both sides, as it would help too. "
+        f"The fault lasts {seconds:g} s; measured from {SETTLING:g} s after its beginning. Errors: NOT_ENOUGH_REPLICAS from one partition "
+        "of a broker that leads four. Black hole: requests with that partition are not answered before it is healed. Slow: its broker takes "
+        "a 25th, and answers 2 s later; these two have a broker for each partition, as a broker that is silent is silent for all that it leads. "
+        "Interval: that in force when it was healed. Recovery: from then to the first acknowledgement of the bad partition. "
+        "Refused: sends that waited in vain, all partitions."
+    )
+
+
+def _cluster(brokers: int) -> FakeCluster:
+    cluster = FakeCluster(brokers, memory=True)
+    cluster.create_topic(_TOPIC, partitions=_PARTITIONS)
+    for partition in range(_PARTITIONS):
+        node_id = 1 + partition % brokers
+        if cluster.leader(_TOPIC, partition) != node_id:
+            cluster.move_leader(_TOPIC, partition, node_id)
+    _heal(cluster)
+    return cluster
+
+
+def _producer(cluster: FakeCluster, **options: Any) -> Producer[Any, Any]:
+    return Producer(**cluster.client_options, **{**_OPTIONS, **options}, chance=random.Random(693).random)
+
+
+async def _capacity() -> float:
+    """Records a second, as fast as memory lets them."""
+    seconds = 5.0
+    async with _cluster(_PARTITIONS) as cluster, _producer(cluster, max_block_ms=60_000) as producer:
+
+        async def send() -> None:
+            while True:
+                await producer.send_many(_TOPIC, [bytes(_SIZE)] * 50)
+
+        sending = asyncio.create_task(send())
+        await asyncio.sleep(seconds)
+        before = sum(cluster.end_offsets(_TOPIC).values())
+        await asyncio.sleep(seconds)
+        after = sum(cluster.end_offsets(_TOPIC).values())
+        sending.cancel()
+        await asyncio.wait([sending])
+    return (after - before) / seconds
+
+
+def _keys() -> list[bytes]:
+    """A key for each partition."""
+    names: Iterator[bytes] = (b"key-%d" % number for number in count())
+    found: dict[int, bytes] = {}
+    while len(found) < _PARTITIONS:
+        key = next(names)
+        found.setdefault((murmur2(key) & 0x7FFFFFFF) % _PARTITIONS, key)
+    return [found[partition] for partition in range(_PARTITIONS)]
+
+
+def _measure(fault: Fault, traffic: str, breaker: str, rate: float, seconds: float) -> Measured:
+    measured = Measured(fault.name, traffic, breaker)
+    run_jumping(_play(fault, measured, rate, seconds))
+    return measured
+
+
+async def _play(fault: Fault, measured: Measured, rate: float, seconds: float) -> None:
+    places = [Place()] if measured.traffic == "no key" else [Place(key, partition=at) for at, key in enumerate(_keys())]
+    async with _cluster(fault.brokers) as cluster, _producer(cluster, **_ON_OFF[measured.breaker]) as producer:
+        loop = OpenLoop(producer, _TOPIC, _SIZE, _BAD, before=BEFORE, seconds=seconds, after=_AFTER)
+
+        def heal() -> None:
+            measured.interval = interval_of(producer)
+            _heal(cluster)
+
+        await loop.run(places, rate, partial(fault.begin, cluster), heal)
+    measured.take(loop)
+    logs = {(_TOPIC, number): read_log(cluster.log(_TOPIC, number).batches()) for number in range(_PARTITIONS)}
+    promise = Promise(keeps=True, is_once=True, is_ordered=True, is_ordered_when_acknowledged=True, lifetime=121.0)
+    measured.wrong = check(loop.history, logs, promise)
+
+
+def interval_of(producer: Producer[Any, Any]) -> float:
+    """Of the open circuit, in seconds; 0: none is."""
+    engine = producer._engine
+    breaking = engine._breaking if engine is not None else None
+    return max((circuit.interval for circuit in breaking._open.values()), default=0.0) if breaking is not None else 0.0
+
+
+def _draw(runs: list[Measured], path: Path) -> None:
+    """Acknowledged records a second over time, a field for each fault and kind of records."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 5.2), layout="constrained", facecolor="white")
+    fields = figure.subplots(2, 3, sharex=True, sharey=True)
+    for one in runs:
+        axes = fields[int(one.traffic != "no key")][[fault.name for fault in _FAULTS].index(one.fault)]
+        moments = range(int(BEFORE + one.healed - one.begun + _AFTER) - 1)
+        began = one.begun - BEFORE
+        rates = [one.rate(began + at, began + at + 1) for at in moments]
+        axes.plot(moments, rates, color=_COLOURS[one.breaker], label=f"breaker {one.breaker}", linewidth=1.5)
+        axes.axvspan(BEFORE, one.healed - began, color="#f4f1ea", zorder=0)
+        axes.set_title(f"{one.fault}; {one.traffic}", fontsize=10)
+        axes.spines[["top", "right"]].set_visible(False)
+    fields[0][0].legend(frameon=False, fontsize=8)
+    for axes in fields[1]:
+        axes.set_xlabel("s; shaded: one of 20 partitions fails")
+    for row in fields:
+        row[0].set_ylabel("acknowledged, other 19 [1/s]")
+    figure.savefig(path, dpi=110)

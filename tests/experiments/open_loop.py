@@ -1,0 +1,110 @@
+"""An open loop of sends to partitions of which one fails for a while: each at its time, whatever became of those before.
+
+Knows nothing of how it fails, or of what the cluster is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from aioproducer.errors import KafkaError
+from aioproducer.testing.simulation.history import End, History, Sent, value_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aioproducer import Producer
+
+__all__ = ["OpenLoop", "Place"]
+
+_TICK = 0.01  # seconds between two looks at what is due
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a record is sent: to a key's partition, to a named one, or where the producer likes; and which partition that is."""
+
+    key: bytes | None = None
+    named: int | None = None
+    partition: int | None = None
+
+
+@dataclass(slots=True)
+class OpenLoop:
+    """One run.
+
+    Attributes:
+        bad: the partition that fails, for `seconds`, which `before` come before and `after` behind.
+        begun, healed: the moments of its failing.
+        acknowledged: of the others: (moment, milliseconds since a record's time).
+        refused: sends that raised.
+        recovered: when a record of the bad one was acknowledged first, after it was healed.
+    """
+
+    producer: Producer[Any, Any]
+    topic: str
+    size: int
+    bad: int
+    before: float
+    seconds: float
+    after: float
+    history: History = field(init=False)
+    begun: float = 0.0
+    healed: float = 0.0
+    recovered: float = float("inf")
+    refused: int = 0
+    acknowledged: list[tuple[float, float]] = field(default_factory=list)
+
+    async def run(self, places: Sequence[Place], rate: float, begin: Callable[[], object], heal: Callable[[], object]) -> None:
+        """So many records a second, to each place in turn; then wait for all of them."""
+        loop = asyncio.get_running_loop()
+        self.history = History(loop.time)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._change(begin, heal))
+            began, sent = loop.time(), 0
+            for tick in range(int((self.before + self.seconds + self.after) / _TICK)):
+                due = began + tick * _TICK
+                await asyncio.sleep(due - loop.time())
+                while sent < int((tick + 1) * _TICK * rate):
+                    group.create_task(self._send(due, places[sent % len(places)]))
+                    sent += 1
+        await self.producer.flush()
+
+    async def _change(self, begin: Callable[[], object], heal: Callable[[], object]) -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self.before)
+        self.begun = loop.time()
+        begin()
+        await asyncio.sleep(self.seconds)
+        self.healed = loop.time()
+        heal()
+
+    async def _send(self, due: float, place: Place) -> None:
+        history = self.history
+        call = history.next_call()
+        sent = Sent(len(history.sent), self.topic, place.partition, call, call, due)
+        history.sent.append(sent)
+        try:
+            delivery = await self.producer.send(self.topic, value_of(sent.number, self.size - 6), place.key, partition=place.named)
+        except KafkaError as error:
+            sent.refused = str(error)
+            self.refused += 1
+            return
+        sent.queued_at = asyncio.get_running_loop().time()
+        delivery.add_done_callback(partial(self._end, sent, due))
+
+    def _end(self, sent: Sent, due: float, delivery: Any) -> None:
+        now = delivery.get_loop().time()
+        error = delivery.exception()
+        if error is not None:
+            sent.ends.append(End(now, error.partition, -1, str(error), error.persisted))
+            return
+        metadata = delivery.result()
+        sent.ends.append(End(now, metadata.partition, metadata.offset))
+        if metadata.partition != self.bad:
+            self.acknowledged.append((now, (now - due) * 1000))
+        elif self.healed:
+            self.recovered = min(self.recovered, now)

@@ -1,0 +1,41 @@
+"""Which partition Kafka's own class gives a key, and how it weighs queues: ours are the same (PAR-01, PAR-06)."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from vectors.generate import run
+
+from aioproducer.core.metadata import NO_ID
+from aioproducer.core.partitioner import weighed
+from aioproducer.core.routes import Cell, Route
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("compiler")]
+PARTITIONS = (1, 2, 3, 7, 12, 50, 1000, 65_537)
+
+
+def test_keys_go_where_java_sends_them() -> None:
+    """Of every length up to 70 bytes and some beyond, over any number of partitions; the empty key too."""
+    random_ = random.Random(794)
+    keys = [random_.randbytes(size) for size in (*range(71), 255, 256, 1000) for _ in range(8)]
+    keys += [b"key-%d" % number for number in range(500)]
+    asked = [(key, random_.choice(PARTITIONS)) for key in keys]
+    told = run("place", "".join(f"{partitions} {key.hex()}\n" for key, partitions in asked))
+    routes = {partitions: route(partitions) for partitions in PARTITIONS}
+    assert [routes[partitions].by_key[key].partition for key, partitions in asked] == list(map(int, told))
+
+
+def test_queues_weigh_what_java_gives_them() -> None:
+    """Of any lengths; where it makes no table, the queues stay as they were."""
+    random_ = random.Random(6)
+    queues = [[random_.randrange(most) for _ in range(random_.randint(1, 20))] for most in (1, 2, 5, 100) for _ in range(50)]
+    told = run("weigh", "".join(f"{' '.join(map(str, depths))}\n" for depths in queues))
+    assert [weighed(depths) or depths for depths in queues] == [json.loads(line) for line in told]
+
+
+def route(partitions: int) -> Route:
+    made = Route("t", NO_ID)
+    made.cells += [Cell(made, partition, 1, None) for partition in range(partitions)]
+    return made

@@ -1,0 +1,310 @@
+"""Topics that nobody sends to any more are forgotten (KIP-526), with the whole producer: what is left, what comes back, and in which order."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from whole import jumping, running, turns
+
+from aioproducer.core.batch import Batch
+from aioproducer.core.routes import Cell, Placement, Route
+from aioproducer.core.sequence import LAST_EPOCH, Numbering
+from aioproducer.engine.pool import Line
+from aioproducer.errors import BrokerError, MetadataTimeout, UsageError, WouldBlock
+from aioproducer.partitioners import RoundRobinPartitioner
+from aioproducer.testing import FakeCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioproducer import Producer
+
+IDLE = 5.0
+OPTIONS: dict[str, Any] = {"metadata_max_idle_ms": IDLE * 1000}
+TURNS = RoundRobinPartitioner()
+OF_A_TOPIC = (Batch, Cell, Line, Numbering, Placement, Route)
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def known(producer: Producer[Any, Any]) -> list[str]:
+    """The topics of which anything is kept."""
+    engine: Any = producer._engine
+    parts = engine._refresher
+    names = {
+        *engine._accumulator.routes,
+        *parts.view.topics,
+        *parts._rule._told,
+        *parts._rule._changed,
+        *parts._rule._new,
+        *parts._rule._asked,
+    }
+    names |= {*engine._parking._lots, *engine._parking._asked, *engine._parking._troubles}
+    return sorted(names | {topic for topic, _ in engine._ratios._guesses} | {topic for _, topic in engine._idling._looks})
+
+
+def left_of_topics() -> list[Any]:
+    """Objects of the rules that the collector sees."""
+    gc.collect()
+    return [each for each in gc.get_objects() if isinstance(each, OF_A_TOPIC)]
+
+
+def asked(cluster: FakeCluster) -> list[list[str]]:
+    return [[topic.name for topic in request.message.topics] for request in cluster.requests("Metadata")]
+
+
+@pytest.mark.parametrize("options", [{}, {"enable_idempotence": False}, {"compression_type": "gzip"}, {"partitioner": TURNS}])
+@jumping
+async def test_nothing_is_left_of_an_idle_topic(options: dict[str, Any]) -> None:
+    """No route, queue, number, key, estimate or counter; memory is free."""
+    async with running(**OPTIONS, **options) as (cluster, producer):
+        before = len(left_of_topics())
+        names = [f"t{number}" for number in range(50)]
+        for name in names:
+            cluster.create_topic(name, partitions=3)
+        for name in names:
+            for number in range(4):
+                await producer.send_and_wait(name, b"v" * 500, key=b"k%d" % number)
+        assert known(producer) == sorted(names)
+        assert len(TURNS._next) == (50 if "partitioner" in options else 0)
+        await asyncio.sleep(IDLE + 0.1)
+        assert known(producer) == []
+        assert producer.buffer_available == producer.config.buffer_memory
+        assert len(left_of_topics()) == before
+        assert TURNS._next == {}
+
+
+@pytest.mark.parametrize("options", [{}, {"enable_idempotence": False}])
+@jumping
+async def test_a_topic_that_comes_back_goes_on_in_its_log(options: dict[str, Any]) -> None:
+    """Again and again; each record is there once, in order, and metadata is asked for each time."""
+    async with running(**OPTIONS, **options) as (cluster, producer):
+        values = []
+        for round_ in range(6):
+            for number in range(3):
+                values.append(b"%d-%d" % (round_, number))
+                await producer.send_and_wait("orders", values[-1], partition=0)
+            await asyncio.sleep(IDLE + 1)
+            assert known(producer) == []
+        assert cluster.values("orders", 0) == values
+        assert asked(cluster).count(["orders"]) == 6
+
+
+@jumping
+async def test_a_topic_that_is_sent_to_stays() -> None:
+    """However seldom within the time, and however its batches fill."""
+    async with running(**OPTIONS, metadata_max_age_ms=1_000_000) as (cluster, producer):
+        for number in range(10):
+            await producer.send_and_wait("orders", b"%d" % number)
+            await asyncio.sleep(IDLE * 0.9)
+        assert asked(cluster) == [[], ["orders"]]
+
+
+@jumping
+async def test_a_topic_stays_while_its_records_are_on_their_way() -> None:
+    """Longer than it may be idle: queued for a partition without a leader, and in flight."""
+    async with running(**OPTIONS, delivery_timeout_ms=60_000, request_timeout_ms=30_000) as (cluster, producer):
+        await producer.send_and_wait("orders", b"0", partition=0)
+        hang = cluster.hang("Produce", times=1)
+        in_flight = await producer.send("orders", b"1", partition=0)
+        await hang.reached()
+        cluster.move_leader("orders", 1, None)
+        await asyncio.sleep(3 * IDLE)
+        assert known(producer) == ["orders"]
+        queued = await producer.send("orders", b"2", partition=1)
+        hang.release()
+        await in_flight
+        await asyncio.sleep(3 * IDLE)
+        assert known(producer) == ["orders"]
+        cluster.move_leader("orders", 1, 1)
+        await queued
+        await asyncio.sleep(2 * IDLE + 1)
+        assert known(producer) == []
+
+
+@pytest.mark.parametrize("early", [0.0, 1e-9, 1e-3])
+@jumping
+async def test_a_send_in_the_moment_of_forgetting(early: float) -> None:
+    """Its record is logged once, behind those before it, whichever of the two comes first."""
+    async with running(**OPTIONS) as (cluster, producer):
+        await producer.send_and_wait("orders", b"0", partition=0)
+        await asyncio.sleep(IDLE - early)
+        deliveries = []
+        for number in range(1, 6):
+            deliveries.append(await producer.send("orders", b"%d" % number, partition=0))
+            await turns(1)
+        await asyncio.gather(*deliveries)
+        assert cluster.values("orders", 0) == [b"%d" % number for number in range(6)]
+
+
+@jumping
+async def test_the_epoch_of_a_topic_that_comes_back_is_one_that_no_broker_knows() -> None:
+    """With the same number of records as before, a broker would take them for those that it has, and acknowledge what it does not write."""
+    async with running(**OPTIONS) as (cluster, producer):
+        for round_ in range(3):
+            deliveries = [await producer.send("orders", b"%d" % round_, partition=0) for _ in range(3)]
+            assert [(await delivery).offset for delivery in deliveries] == [3 * round_ + number for number in range(3)]
+            await asyncio.sleep(IDLE + 1)
+        epochs = [batch.producer_epoch for batch in cluster.log("orders", 0).batches()]
+        assert epochs == sorted(epochs)
+        assert set(epochs) == {0, 1, 2}
+
+
+@jumping
+async def test_a_producer_whose_epochs_are_used_up_by_topics_that_come_back() -> None:
+    """It is given another id."""
+    async with running(**OPTIONS) as (cluster, producer):
+        accumulator: Any = producer._engine._accumulator  # type: ignore[union-attr]
+        await producer.send_and_wait("orders", b"0", partition=0)
+        cell = accumulator.routes["orders"].cells[0]
+        cell.numbers.identity = cell.numbers.identity._replace(epoch=LAST_EPOCH)
+        first = accumulator.granted
+        await asyncio.sleep(IDLE + 1)
+        await producer.send_and_wait("orders", b"1", partition=0)
+        assert accumulator.granted.producer_id != first.producer_id
+        assert cluster.values("orders", 0) == [b"0", b"1"]
+
+
+@jumping
+async def test_a_topic_that_was_made_anew_meanwhile() -> None:
+    """Another id, other partitions: as any new one."""
+    async with running(**OPTIONS) as (cluster, producer):
+        await producer.send_and_wait("orders", b"old", partition=1)
+        await asyncio.sleep(IDLE + 1)
+        cluster.delete_topic("orders")
+        cluster.create_topic("orders", partitions=5)
+        metadata = await producer.send_and_wait("orders", b"new", partition=4)
+        assert (metadata.partition, metadata.offset) == (4, 0)
+        assert await producer.partitions_for("orders") == set(range(5))
+
+
+@jumping
+async def test_a_topic_that_is_gone_when_it_comes_back() -> None:
+    """Who sends is told, as for any topic that is not there."""
+    async with running(**OPTIONS, max_block_ms=1000) as (cluster, producer):
+        await producer.send_and_wait("orders", b"v")
+        await asyncio.sleep(IDLE + 1)
+        cluster.delete_topic("orders")
+        with pytest.raises(MetadataTimeout):
+            await producer.send("orders", b"v")
+        await asyncio.sleep(2)
+        assert known(producer) == []
+
+
+@jumping
+async def test_nothing_is_left_of_a_topic_that_never_was() -> None:
+    """Sent to in vain, refused, or only asked for."""
+    async with running(**OPTIONS, max_block_ms=500) as (_, producer):
+        with pytest.raises(MetadataTimeout):
+            await producer.send("nowhere", b"v")
+        with pytest.raises(BrokerError):
+            await producer.send("bad topic!", b"v")
+        with pytest.raises(UsageError):
+            await producer.send("\udcff", b"v")
+        with pytest.raises(WouldBlock):
+            producer.send_nowait("nowhere either", b"v")
+        await producer.partitions_for("orders")
+        await asyncio.sleep(2 * IDLE + 1)
+        assert known(producer) == []
+
+
+@pytest.mark.parametrize("last", [2, 3])
+@jumping
+async def test_a_record_that_waits_for_memory_when_its_topic_is_forgotten(last: int) -> None:
+    """It waits for metadata once more, keeps its place among its topic's, and holds up nobody behind it."""
+    async with FakeCluster(memory=True) as cluster:
+        for name in ("orders", "other"):
+            cluster.create_topic(name)
+        options = {"buffer_memory": 4000, "batch_size": 1000, "delivery_timeout_ms": 90_000, "request_timeout_ms": 60_000}
+        async with running(cluster, **OPTIONS, **options) as (_, producer):
+            await producer.send_and_wait("orders", b"0")
+            await producer.send_and_wait("other", b"0")
+            hang = cluster.hang("Produce", times=1)
+            others = [asyncio.create_task(producer.send("other", b"%d" % number + b"." * 900)) for number in range(1, 5)]
+            await hang.reached()
+            late = [asyncio.create_task(producer.send("orders", b"%d" % number)) for number in range(1, 3)]
+            await turns(5)
+            await asyncio.sleep(2 * IDLE)
+            assert "orders" not in producer._engine._accumulator.routes  # type: ignore[union-attr]
+            late += [asyncio.create_task(producer.send("orders", b"%d" % number)) for number in range(3, last + 1)]
+            await turns(5)
+            hang.release()
+            await asyncio.gather(*await asyncio.gather(*others, *late))
+            assert cluster.values("orders") == [b"%d" % number for number in range(last + 1)]
+
+
+@jumping
+async def test_large_topics_are_forgotten_beside_records_that_flow() -> None:
+    """In steps; who sends to one of them meanwhile keeps it."""
+    async with FakeCluster(memory=True) as cluster:
+        names = ["large", "huge", "small"]
+        for name, partitions in zip(names, (3000, 5000, 1), strict=True):
+            cluster.create_topic(name, partitions=partitions)
+        async with running(cluster, **OPTIONS) as (_, producer):
+            for name in names:
+                await producer.send_and_wait(name, b"v", partition=0)
+            for _ in range(20):
+                await producer.send_and_wait("small", b"v")
+                await asyncio.sleep(0.3)
+            assert known(producer) == ["small"]
+
+
+async def _send_all(producer: Producer[Any, Any], names: Sequence[str]) -> None:
+    await asyncio.gather(*await asyncio.gather(*(producer.send(name, b"v") for name in names)))
+
+
+@jumping
+async def test_a_steady_refresh_asks_only_for_what_is_in_use() -> None:
+    """200 topics, 10 of them hot: bytes of metadata fall to a twentieth when the others are forgotten."""
+    async with FakeCluster(memory=True) as cluster:
+        names = [f"t{number}" for number in range(200)]
+        for name in names:
+            cluster.create_topic(name)
+        async with running(cluster, metadata_max_idle_ms=60_000, metadata_max_age_ms=20_000) as (_, producer):
+            await _send_all(producer, names)
+            assert sum(map(len, asked(cluster))) == 200, "each was asked for once"
+            counts = []
+            for _ in range(4):
+                before = sum(map(len, asked(cluster)))
+                for _ in range(59):
+                    await _send_all(producer, names[:10])
+                    await asyncio.sleep(1)
+                counts.append(sum(map(len, asked(cluster))) - before)
+            assert counts[0] > 500
+            assert max(counts[2:]) <= counts[0] / 15
+            assert known(producer) == sorted(names[:10])
+
+
+@jumping
+async def test_stopping_while_topics_are_forgotten() -> None:
+    """Nothing is left (as `running` proves), and nobody waits."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("large", partitions=5000)
+        async with running(cluster, **OPTIONS) as (_, producer):
+            await producer.send_and_wait("large", b"v")
+            began = now()
+            await asyncio.sleep(IDLE)
+        assert now() - began < IDLE + 1
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@jumping
+async def test_a_transactional_producers_topics(version: int) -> None:
+    """None is forgotten under an epoch in which brokers know its numbers: within a transaction, and before Kafka 4.0 for ever."""
+    async with FakeCluster(memory=True, transaction_version=version) as cluster:
+        cluster.create_topic("orders")
+        async with running(cluster, **OPTIONS, transactional_id="id") as (_, producer):
+            for round_ in range(3):
+                async with producer.transaction():
+                    await producer.send_and_wait("orders", b"%d" % (2 * round_))
+                    await asyncio.sleep(2 * IDLE)
+                    assert known(producer) == ["orders"]
+                    await producer.send("orders", b"%d" % (2 * round_ + 1))
+                await asyncio.sleep(2 * IDLE)
+                assert known(producer) == (["orders"] if version == 1 else [])
+        assert cluster.values("orders", isolation="read_committed") == [b"%d" % number for number in range(6)]

@@ -1,0 +1,392 @@
+"""Interceptors (KIP-42) around a whole producer: each record is told of once, and nothing they do touches it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from whole import jumping, running, turns
+
+from aioproducer import Interceptor, Producer, ProducerRecord, Record, RecordMetadata
+from aioproducer.errors import (
+    BrokerError,
+    BufferExhausted,
+    ConfigError,
+    DeliveryError,
+    MetadataTimeout,
+    ProducerClosed,
+    SerializationError,
+    UsageError,
+    WouldBlock,
+)
+from aioproducer.testing import FakeCluster
+
+if TYPE_CHECKING:
+    from aioproducer.model import Headers
+
+
+class Heard(Interceptor):
+    """Writes down what it is told, and marks the headers."""
+
+    def __init__(self, name: str = "heard") -> None:
+        self.name = name
+        self.sent: list[ProducerRecord] = []
+        self.ends: list[tuple[Any, ...]] = []
+        self.closed_after: list[int] = []
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        self.sent.append(record)
+        return record._replace(headers=(*record.headers, (self.name, b"%d" % len(self.sent))))
+
+    def on_acknowledgement(self, metadata: RecordMetadata, headers: Headers) -> None:
+        self.ends.append((metadata.offset, dict(headers)[self.name]))
+
+    def on_error(self, error: BaseException, topic: str, partition: int, headers: Headers) -> None:
+        self.ends.append((type(error), topic, partition))
+
+    def close(self) -> None:
+        self.closed_after.append(len(self.ends))
+
+
+class Raising:
+    """Raises whenever it is called."""
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        raise ValueError("canary")
+
+    def on_acknowledgement(self, metadata: RecordMetadata, headers: Headers) -> None:
+        raise KeyError("canary")
+
+    def on_error(self, error: BaseException, topic: str, partition: int, headers: Headers) -> None:
+        raise RuntimeError("canary")
+
+    def close(self) -> None:
+        raise OSError("canary")
+
+
+@jumping
+async def test_each_record_is_seen_and_told_of_once() -> None:
+    """By send, send_nowait and send_many; in order; with the headers that the interceptors left."""
+    heard = Heard()
+    async with running(interceptors=[heard]) as (cluster, producer):
+        await producer.send("orders", b"0", key=b"k", partition=0, headers=[("a", b"b")])
+        producer.send_nowait("orders", b"1", partition=0)
+        await producer.send_many("orders", [Record(b"2", partition=0), Record(b"3", partition=0)])
+        await producer.send_and_wait("orders", b"4", partition=0)
+        assert [record.value for record in heard.sent] == [b"%d" % number for number in range(5)]
+        assert heard.sent[0] == ProducerRecord("orders", b"0", b"k", 0, None, [("a", b"b")])
+        assert heard.ends == [(number, b"%d" % (number + 1)) for number in range(5)]
+        assert [record.headers for record in cluster.records("orders", 0)][:2] == [(("a", b"b"), ("heard", b"1")), (("heard", b"2"),)]
+        assert not heard.closed_after
+    assert len(heard.closed_after) == 1
+
+
+@pytest.mark.asyncio
+async def test_records_of_other_threads_too() -> None:
+    """By `from_thread`, also those that wait for their topic."""
+    heard = Heard()
+    async with FakeCluster(memory=True) as cluster, Producer(**cluster.client_options, interceptors=[heard]) as producer:
+        sending = asyncio.create_task(asyncio.to_thread(lambda: producer.from_thread.send("later", b"x").result(30)))
+        while not heard.sent:
+            await asyncio.sleep(0)
+        cluster.create_topic("later")
+        assert (await sending).offset == 0
+        assert heard.ends == [(0, b"1")]
+
+
+@jumping
+async def test_each_has_what_the_one_before_made() -> None:
+    """INT-01; topic, key and value may be changed, too, and None leaves the record as it is."""
+
+    class Elsewhere:
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            return record._replace(topic="orders", value=b"other")
+
+    class Silent:
+        def on_send(self, record: ProducerRecord) -> None:
+            return None
+
+    first, last = Heard("first"), Heard("last")
+    async with running(interceptors=(first, Elsewhere, Silent(), last)) as (cluster, producer):
+        metadata = await producer.send_and_wait("nowhere", b"mine")
+        assert metadata.topic == "orders"
+        assert cluster.values("orders") == [b"other"]
+        assert last.sent[0].headers == (("first", b"1"),)
+        assert first.ends == last.ends == [(0, b"1")]
+
+
+@jumping
+async def test_what_they_raise_touches_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """The next one has the last good record; each kind is logged once, without its text, and counted each time."""
+    heard = Heard()
+    async with running(interceptors=[Raising(), heard]) as (cluster, producer):
+        for number in range(3):
+            await producer.send_and_wait("orders", b"%d" % number, partition=0)
+        cluster.fail("Produce", "INVALID_RECORD", times=1)
+        with pytest.raises(DeliveryError):
+            await producer.send_and_wait("orders", b"bad", partition=0)
+        taken = producer.metrics()
+        assert taken.number("interceptor-errors-total", interceptor="Raising.on_send") == 4
+        assert taken.number("interceptor-errors-total", interceptor="Raising.on_acknowledgement") == 3
+        assert taken.number("interceptor-errors-total", interceptor="Raising.on_error") == 1
+        assert [end[0] for end in heard.ends] == [0, 1, 2, DeliveryError]
+        assert cluster.values("orders", 0) == [b"0", b"1", b"2"]
+    told = [record.getMessage() for record in caplog.records if "Raising" in record.getMessage()]
+    assert [text.split()[1] for text in told] == ["Raising.on_send", "Raising.on_acknowledgement", "Raising.on_error", "Raising.close"]
+    assert "raised ValueError in on_send, " in told[0]
+    assert "canary" not in caplog.text
+    assert len(heard.closed_after) == 1
+
+
+@jumping
+async def test_what_is_no_record_is_not_taken_for_one(caplog: pytest.LogCaptureFixture) -> None:
+    """A wrong type, or a coroutine: the record goes on as it was."""
+
+    class Wrong:
+        def on_send(self, record: ProducerRecord) -> Any:
+            return record.value
+
+    async def later() -> None: ...
+
+    class Later:
+        def on_send(self, record: ProducerRecord) -> Any:
+            return later()
+
+    async with running(interceptors=[Wrong(), Later()]) as (cluster, producer):
+        await producer.send_and_wait("orders", b"x")
+        assert cluster.values("orders") == [b"x"]
+    assert "it gave a bytes: it gives a ProducerRecord, or None" in caplog.text
+    assert "it gave a coroutine: interceptors are plain functions" in caplog.text
+
+
+@jumping
+async def test_errors_are_told_with_their_place() -> None:
+    """INT-03: what was refused at once, what waited in vain, what failed, what was cancelled while it waited."""
+    heard = Heard()
+    async with running(interceptors=[heard], max_block_ms=1000, buffer_memory=20_000) as (cluster, producer):
+        with pytest.raises(SerializationError):
+            await producer.send("orders", "text")
+        with pytest.raises(WouldBlock):
+            producer.send_nowait("unknown", b"x", partition=3)
+        cluster.fail("Produce", "INVALID_RECORD", times=1)
+        with pytest.raises(DeliveryError):
+            await producer.send_and_wait("orders", b"x", partition=1)
+        hang = cluster.hang("Produce")
+        kept = [await producer.send("orders", b"." * 8000, partition=0) for _ in range(2)]
+        waiting = asyncio.create_task(producer.send("orders", b"." * 8000, partition=0))
+        await turns(5)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        with pytest.raises(BufferExhausted):
+            await producer.send("orders", b"." * 8000, partition=0)
+        assert heard.ends == [
+            (SerializationError, "orders", -1),
+            (WouldBlock, "unknown", 3),
+            (DeliveryError, "orders", 1),
+            (asyncio.CancelledError, "orders", 0),
+            (BufferExhausted, "orders", 0),
+        ]
+        hang.release()
+        await asyncio.gather(*kept)
+        assert len(heard.ends) == len(heard.sent) == 7
+
+
+@jumping
+async def test_a_parked_record_is_told_of_when_it_has_ended() -> None:
+    """It waited for its topic, and was queued."""
+    heard = Heard()
+    async with running(interceptors=[heard]) as (cluster, producer):
+        send = asyncio.create_task(producer.send("later", b"x"))
+        await asyncio.sleep(1)
+        cluster.create_topic("later")
+        await (await send)
+        assert heard.ends == [(0, b"1")]
+
+
+@jumping
+async def test_they_hear_before_the_task_that_waits_and_the_callbacks() -> None:
+    """INT-02."""
+    order: list[str] = []
+
+    class First:
+        def on_acknowledgement(self, metadata: RecordMetadata, headers: Headers) -> None:
+            order.append("interceptor")
+
+    async with running(interceptors=[First]) as (_, producer):
+        delivery = await producer.send("orders", b"x")
+        delivery.add_done_callback(lambda _delivery: order.append("callback"))
+        await delivery
+        order.append("task")
+    assert order == ["interceptor", "callback", "task"]
+
+
+@jumping
+async def test_a_cancelled_handle_is_not_the_records_end() -> None:
+    """`Delivery.cancel` ends the handle; the record is acknowledged, and that is told."""
+    heard = Heard()
+    async with running(interceptors=[heard]) as (_, producer):
+        delivery = await producer.send("orders", b"x", partition=0)
+        delivery.cancel()
+        await producer.flush()
+        assert heard.ends == [(0, b"1")]
+
+
+@jumping
+async def test_a_failure_that_nobody_looked_at_is_still_told() -> None:
+    """That an interceptor heard of it is not a look."""
+    unseen: list[int] = []
+    heard = Heard()
+    async with running(interceptors=[heard], on_delivery_error=lambda _error, count: unseen.append(count)) as (cluster, producer):
+        cluster.fail("Produce", "INVALID_RECORD", times=1)
+        await producer.send("orders", b"x", partition=0)
+        await producer.flush()
+        await turns(5)
+        assert unseen == [1]
+        assert heard.ends == [(DeliveryError, "orders", 0)]
+
+
+@jumping
+async def test_records_of_a_batch_that_is_cut_are_told_of_once() -> None:
+    """MESSAGE_TOO_LARGE: they end in smaller batches."""
+    heard = Heard()
+    async with running(interceptors=[heard]) as (cluster, producer):
+        cluster.fail("Produce", "MESSAGE_TOO_LARGE", times=1)
+        for _ in range(4):
+            await producer.send("orders", b"." * 50, partition=0)
+        await producer.flush()
+        assert heard.ends == [(number, b"%d" % (number + 1)) for number in range(4)]
+
+
+@jumping
+async def test_records_that_stop_fails_are_told_of_before_close() -> None:
+    """What was queued fails with the producer's end, and only then the interceptors are closed."""
+    heard = Heard()
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        cluster.hang("Produce")
+        async with Producer(**cluster.client_options, interceptors=[heard], close_timeout_ms=500) as producer:
+            delivery = await producer.send("orders", b"x")
+        await turns(5)
+        assert isinstance(delivery.exception(), DeliveryError)
+        assert heard.ends == [(DeliveryError, "orders", 0)]
+        assert len(heard.closed_after) == 1
+        with pytest.raises(ProducerClosed):
+            await producer.send("orders", b"y")
+
+
+@jumping
+async def test_close_comes_behind_the_last_of_many() -> None:
+    """Ends are told in several turns of the loop."""
+    heard = Heard()
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        cluster.hang("Produce")
+        async with Producer(**cluster.client_options, interceptors=[heard], close_timeout_ms=500) as producer:
+            deliveries = [await producer.send("orders", b"x") for _ in range(20_000)]
+        while not heard.closed_after:
+            await asyncio.sleep(0)
+        assert len(heard.ends) == len(deliveries)
+        assert heard.closed_after == [20_000]
+
+
+@jumping
+async def test_a_sender_that_is_cancelled_while_it_is_told_is_told_of_once() -> None:
+    """The interceptor heard that the topic is refused before the task did, and the task is cancelled in between."""
+    senders: list[asyncio.Task[Any]] = []
+
+    class Cancelling(Heard):
+        def on_error(self, error: BaseException, topic: str, partition: int, headers: Headers) -> None:
+            super().on_error(error, topic, partition, headers)
+            senders[0].cancel()
+
+    heard = Cancelling()
+    async with running(interceptors=[heard]) as (cluster, producer):
+        cluster.fail("Metadata", "TOPIC_AUTHORIZATION_FAILED", topic="secret", times=1)
+        senders.append(asyncio.create_task(producer.send("secret", b"x")))
+        with pytest.raises(asyncio.CancelledError):
+            await senders[0]
+        assert heard.ends == [(BrokerError, "secret", -1)]
+
+
+@jumping
+async def test_an_interceptor_may_send() -> None:
+    """From `on_error`, also of what is given up while it waits: to another topic, say."""
+    later: list[Any] = []
+
+    class Forwarding:
+        def on_error(self, error: BaseException, topic: str, partition: int, headers: Headers) -> None:
+            if topic != "orders":
+                later.append(producer.send_nowait("orders", topic.encode()))
+
+    async with running(interceptors=[Forwarding()], max_block_ms=1000) as (cluster, producer):
+        await producer.partitions_for("orders")
+        sends = [asyncio.create_task(producer.send(f"none-{number}", b"x", partition=9)) for number in range(20)]
+        errors = await asyncio.gather(*sends, return_exceptions=True)
+        assert {type(error) for error in errors} == {MetadataTimeout}
+        await asyncio.gather(*later)
+        assert sorted(cluster.values("orders")) == sorted(b"none-%d" % number for number in range(20))
+
+
+@jumping
+async def test_in_transactions_too() -> None:
+    """Those that are aborted are told of as failed."""
+    heard = Heard()
+    async with running(interceptors=[heard], transactional_id="tx", linger_ms=1000) as (_, producer):
+        async with producer.transaction():
+            await producer.send("orders", b"x", partition=0)
+        await producer.begin_transaction()
+        await producer.send("orders", b"y", partition=0)
+        await producer.abort_transaction()
+        await turns(5)
+        assert heard.ends == [(0, b"1"), (DeliveryError, "orders", 0)]
+
+
+@jumping
+async def test_one_that_holds_the_loop_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    """As serializers and partitioners are."""
+
+    class Slow:
+        def on_send(self, record: ProducerRecord) -> None:
+            loop: Any = asyncio.get_running_loop()
+            loop.advance(0.7)
+
+    async with running(interceptors=[Slow()]) as (_, producer):
+        await producer.send_and_wait("orders", b"x")
+    assert "interceptor Slow.on_send held the event loop for 0.7 s" in caplog.text
+    assert caplog.records[0].levelno >= logging.INFO
+
+
+@pytest.mark.parametrize("given", ["org.example.Interceptor", 5, [object()], [Heard(), "x"], {"on_send": print}])
+def test_what_is_no_interceptor_is_refused(given: object) -> None:
+    """It has none of the methods."""
+    with pytest.raises(ConfigError, match="has none of the methods on_send, on_acknowledgement, on_error, close"):
+        Producer(interceptors=given)
+
+
+def test_a_coroutine_function_is_refused() -> None:
+    """It would never run."""
+
+    class Later:
+        async def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            return record
+
+    with pytest.raises(ConfigError, match="methods are plain functions, not coroutine functions"):
+        Producer(interceptors=[Later])
+
+
+@jumping
+async def test_a_class_that_needs_arguments_is_refused() -> None:
+    """When the producer starts, as for partitioners."""
+
+    class Needy:
+        def __init__(self, argument: object) -> None: ...
+
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            return record
+
+    async with FakeCluster(memory=True) as cluster:
+        with pytest.raises(UsageError, match="Needy cannot be made without arguments"):
+            await Producer(**cluster.client_options, interceptors=[Needy]).start()

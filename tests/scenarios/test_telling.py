@@ -1,0 +1,178 @@
+"""Structured events: one line for a change of state, none for a record; and what producer, broker and batch look like in a log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import string
+from typing import Any
+
+import pytest
+from whole import jumping, running, turns
+
+from aioproducer import Producer
+from aioproducer.engine.events import EVENTS, Events
+from aioproducer.metrics.registry import Metrics
+from aioproducer.metrics.sensors import Windows
+from aioproducer.testing import FakeCluster
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> Any:
+    """The events so far, by name, at every level."""
+    caplog.set_level(logging.DEBUG, "aioproducer.events")
+    return lambda: [record.event for record in caplog.records if record.name == "aioproducer.events"]
+
+
+@jumping
+async def test_a_quiet_life_is_told_in_a_few_lines(told: Any) -> None:
+    """Its start, its connections, its id, its end: nothing for records, however many."""
+    async with running(client_id="mine") as (_, producer):
+        for number in range(500):
+            await producer.send("orders", b"%d" % number)
+        await producer.flush()
+        assert sorted(told()) == ["broker-connected"] * 3 + ["broker-lost", "producer-id-granted", "producer-started"]
+        assert producer.metrics().number("events-total", event="broker-connected") == 3
+    assert told().count("producer-stopped") == 1
+
+
+@jumping
+async def test_an_outage_is_told_once_when_it_begins_and_ends(told: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Not for each attempt; facts are there for handlers that write JSON."""
+    async with FakeCluster(memory=True, brokers=2) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        async with running(cluster, client_id="mine", delivery_timeout_ms=600_000) as (_, producer):
+            await asyncio.gather(*[await producer.send("orders", b"x", partition=at) for at in range(2)])
+            caplog.clear()
+            await cluster.brokers[2].stop(silently=True)
+            delivery = await producer.send("orders", b"y", partition=cluster_partition(cluster, 2))
+            await asyncio.sleep(30)
+            assert told().count("broker-unreachable") == 1
+            lost = next(record for record in caplog.records if record.event == "broker-lost")
+            assert lost.facts["node_id"] == 2
+            assert lost.facts["client_id"] == "mine"
+            assert lost.getMessage().startswith("mine: broker 2 at broker-2.memory:9092: the ")
+            caplog.clear()
+            await cluster.brokers[2].start()
+            await delivery
+            assert "broker-connected" in told()
+
+
+def cluster_partition(cluster: FakeCluster, broker: int) -> int:
+    return next(at for at in range(2) if cluster.leader("orders", at) == broker)
+
+
+@jumping
+async def test_a_crash_is_told(told: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Once, with its cause."""
+    async with FakeCluster(memory=True) as cluster:
+        producer = Producer(**cluster.client_options)
+        await producer.start()
+        next(task for task in asyncio.all_tasks() if "metadata" in task.get_name()).cancel()
+        await turns(10)
+        assert told().count("producer-failed") == 1
+        assert not producer.health()
+        assert producer.health().reasons[0].startswith("the producer failed: ")
+        await producer.stop()
+
+
+@jumping
+async def test_throttles_and_forgotten_clusters_are_told(told: Any) -> None:
+    """Of the broker that throttles, once while it does; and that all are forgotten."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        async with running(cluster, metadata_recovery_rebootstrap_trigger_ms=3000, metadata_max_age_ms=1000) as (_, producer):
+            cluster.throttle("Produce", 2.0)
+            await producer.send_and_wait("orders", b"x")
+            assert told().count("broker-throttles") == 1
+            await asyncio.sleep(3)
+            await cluster.brokers[1].stop(silently=True)
+            await asyncio.sleep(20)
+            assert "cluster-forgotten" in told()
+            await cluster.brokers[1].start()
+            await producer.send_and_wait("orders", b"x")
+
+
+@jumping
+async def test_a_broker_that_is_late_is_told_of(told: Any) -> None:
+    """When records without a key begin to avoid it, and when they end that."""
+    async with FakeCluster(memory=True, brokers=2) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        options = {"partitioner_availability_timeout_ms": 200, "max_in_flight_requests_per_connection": 1}
+        async with running(cluster, **options) as (_, producer):
+            hang = cluster.hang("Produce", broker=2)
+            deliveries = []
+            for _ in range(100):
+                deliveries.append(await producer.send("orders", b"." * 5000))
+                await asyncio.sleep(0.01)
+            assert told().count("broker-late") == 1
+            assert producer.metrics().number("brokers-late") == 1
+            hang.release()
+            await asyncio.gather(*deliveries)
+            await producer.send_and_wait("orders", b"x")
+            assert producer.metrics().number("brokers-late") == 0
+            assert told().count("broker-in-time") == 1
+
+
+@jumping
+async def test_a_circuit_breaker_is_told_of(told: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """It opens, tries, and closes; meanwhile metrics and health name the partition, and the producer is ready."""
+    async with running(circuit_breaker_class="failure_rate", circuit_breaker_trigger_message_count=1) as (cluster, producer):
+        await producer.send_and_wait("orders", b"x", partition=0)
+        cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", partition=0, times=2)
+        delivery = await producer.send("orders", b"y", partition=0)
+        while not producer.metrics().number("breakers-open"):
+            await asyncio.sleep(0.01)
+        health = producer.health()
+        assert health.is_ready
+        assert health.open_breakers == ("orders-0 open",)
+        await delivery
+        taken = producer.metrics()
+        assert taken.number("breakers-open") == 0
+        assert [event for event in told() if event.startswith("breaker")] == [*["breaker-opened", "breaker-probing"] * 2, "breaker-closed"]
+        assert taken.number("events-total", event="breaker-opened") == 2
+        opened = next(record for record in caplog.records if getattr(record, "event", "") == "breaker-opened")
+        assert opened.facts == {"client_id": "aioproducer", "what": "orders-0", "seconds": 1.0}  # type: ignore[attr-defined]
+
+
+def test_every_text_is_made_of_its_facts(caplog: pytest.LogCaptureFixture) -> None:
+    """Names are words with hyphens; what stands in braces is a fact; nothing is written that nobody would see, but it is counted."""
+    metrics = Metrics("mine", Windows(), version="", began_ms=0)
+    events = Events("mine", metrics)
+    for name, event in EVENTS.items():
+        facts = {field: 7 for _, field, _, _ in string.Formatter().parse(event.text) if field}
+        with caplog.at_level(event.level, "aioproducer.events"):
+            events.tell(name, **facts)
+        assert caplog.records[-1].event == name  # type: ignore[attr-defined]
+        assert caplog.records[-1].facts == {"client_id": "mine", **facts}  # type: ignore[attr-defined]
+        assert re.fullmatch(r"[a-z]+(-[a-z]+)+", name)
+    before = len(caplog.records)
+    with caplog.at_level(logging.ERROR, "aioproducer.events"):
+        events.tell("producer-started")
+    assert len(caplog.records) == before
+    assert metrics.snapshot(0.0, {}).number("events-total", event="producer-started") == 2
+
+
+@jumping
+async def test_what_the_parts_look_like() -> None:
+    """For people who read logs and debuggers: where, how much, in which state; never keys or values."""
+    async with running(circuit_breaker_class="failure_rate") as (cluster, producer):
+        assert re.fullmatch(r"<Producer broker-1.memory:9092: running, 33554432 bytes free, 0 waiting>", repr(producer))
+        hang = cluster.hang("Produce")
+        delivery = await producer.send("orders", b"canary", key=b"canary", partition=1)
+        await turns(10)
+        engine = producer._engine
+        assert engine is not None
+        [batch] = engine._accumulator.incomplete
+        assert repr(batch) == "<Batch 1 of orders-1: 1 records, in flight, sent 1 times>"
+        assert repr(batch.cell) == "<Cell orders-1 leader 1: 0 closed, 1 in flight>"
+        [node] = engine._cluster.nodes
+        assert repr(node) == "<Node 1 broker-1.memory:9092: produce, control, 0 failures>"
+        assert repr(delivery) == "<Delivery orders-1 pending>"
+        assert repr(engine.pool).endswith(" of 33554432 bytes free>")
+        assert repr(engine._breaking) == "<Breaking by FailureRateCircuitBreaker: 0 circuits open>"
+        assert "canary" not in producer.explain()
+        hang.release()
+        await delivery
+        assert repr(delivery) == "<Delivery orders-1 done>"
