@@ -7,6 +7,7 @@
    succeeds: those that were in flight beside the failed one prove nothing. What was cut from a batch that was too large may be too
    large again: it always goes alone.
 5. With idempotence, a batch is numbered when it is first drained (`core.sequence`), and nothing is drained before the producer has an id.
+   The first after a long silence goes alone: a broker that has forgotten the producer takes any number for the first.
 6. A partition that may not be drained is passed over; it never stops the others (where Java breaks off, ACC-09).
 
 Knows nothing of loops, memory, where routes come from (`core.installing`), or how a record becomes bytes: an open batch is an `interfaces.OpenBatch`.
@@ -17,7 +18,7 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict, deque
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.batch import NO_EPOCH, Batch, Event, State
 from aioproducer.core.outcome import fate
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from aioproducer.core.splitting import Piece
 
 __all__ = ["NOBODY", "Accumulator", "Cell", "Route"]
+
+_REMEMBERED: Final = 60.0  # seconds of silence after which a broker may have forgotten a producer: its own limit is a day
 
 
 class Accumulator:
@@ -109,8 +112,13 @@ class Accumulator:
     def close(self, cell: Cell) -> Batch | None:
         """Take the open batch from those who append; it is next in its queue. None if there was none."""
         batch = cell.current
-        if batch is None:
-            return None
+        if batch is not None:
+            self._close(batch)
+            self._offer(cell)
+        return batch
+
+    def _close(self, batch: Batch) -> None:
+        cell = batch.cell
         assert batch.open is not None
         batch.payload, batch.base_timestamp, batch.max_timestamp = batch.open.close()
         batch.count = batch.open.count
@@ -121,8 +129,6 @@ class Accumulator:
         cell.open = self.full
         cell.closed.append(batch)
         self._on_close(batch)
-        self._offer(cell)
-        return batch
 
     def open_cells(self) -> list[Cell]:
         """Cells whose batch takes records, oldest first."""
@@ -213,8 +219,8 @@ class Accumulator:
                 ready[cell] = None
                 continue
             if not cell.closed:
-                self.close(cell)
-                ready.pop(cell, None)
+                assert cell.current is not None
+                self._close(cell.current)
             batch = cell.closed[0]
             assert batch.payload is not None
             if batches and size + len(batch.payload) > limit:
@@ -247,8 +253,10 @@ class Accumulator:
         cell = batch.cell
         if cell.numbers is None:
             cell.numbers = Numbering(renews=not self.is_transactional)
-        # until the first of an epoch is acknowledged, its broker would take any number for the first
-        cell.one_at_a_time |= cell.numbers.number(batch, granted)
+        # until the first of an epoch, or after a silence, is acknowledged, its broker may take any number for the first
+        is_first = cell.numbers.number(batch, granted) or (batch.expires_at > cell.remembered_until and not cell.in_flight)
+        cell.one_at_a_time |= is_first
+        cell.remembered_until = batch.expires_at + _REMEMBERED
 
     def identify(self, identity: Identity | None) -> None:
         """Who the producer is from now on; None: nobody. Partitions go on under what they have until all of that has ended."""
@@ -268,13 +276,14 @@ class Accumulator:
         self._offer(cell)
 
     def landed(self, batch: Batch) -> None:
-        """A drained batch is no longer in flight, whatever became of it."""
+        """A drained batch is no longer in flight, whatever became of it. One that has not ended yet is to be ended, put back or split next."""
         cell = batch.cell
         batch.held = False
         cell.in_flight -= 1
         if not cell.in_flight:
             cell.lane = None
-        self._offer(cell)
+        if batch.ended:
+            self._offer(cell)
 
     def succeeded(self, batch: Batch) -> None:
         """A batch was acknowledged: several may be in flight again, if it was sent alone and what is next was not cut from one too large."""

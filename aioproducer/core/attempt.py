@@ -41,6 +41,9 @@ def over(
         named: how many of its records the broker blames.
         appended: the error came with an offset, which it has from an append.
     """
+    if error is None:
+        batch.error = None
+        return judge(None)
     verdict = judge(error, stands=standing(batch), transactional=transactional, records=batch.count, named=named, appended=appended)
     batch.error = error
     batch.may_be_written |= verdict.uncertain

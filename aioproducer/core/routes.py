@@ -35,6 +35,7 @@ class Cell:
         numbers: of an idempotent producer's batches; None until the first is drained.
         is_held: nothing is drained until it is released (its transaction does not have it yet).
         one_at_a_time: after a failure or a change of leader, until a batch that went alone succeeds.
+        remembered_until: a batch that lives no longer than that was made soon after the one that was drained before it.
     """
 
     __slots__ = (
@@ -49,6 +50,7 @@ class Cell:
         "one_at_a_time",
         "open",
         "partition",
+        "remembered_until",
         "retry_at",
         "route",
         "topic",
@@ -68,7 +70,7 @@ class Cell:
         self.numbers: Numbering | None = None
         self.is_held = False
         self.one_at_a_time = False
-        self.retry_at = 0.0
+        self.remembered_until = self.retry_at = 0.0
 
     def __repr__(self) -> str:
         return f"<Cell {self.topic}-{self.partition} leader {self.leader}: {len(self.closed)} closed, {self.in_flight} in flight>"

@@ -269,8 +269,10 @@ class Sender:
         decoded = answer.decode()
         if decoded.throttle_time_ms > 0 and answer.version >= produce.FIRST_WITH_THROTTLE:
             node.throttle(decoded.throttle_time_ms)
-        led = {batch for batch, hint in produce.hints(asked, decoded).items() if self._hint(*hint)}
-        return produce.read(asked, decoded), led
+        told = produce.read(asked, decoded)
+        if all(outcome.error is None for outcome in told.values()):
+            return told, set()
+        return told, {batch for batch, hint in produce.hints(asked, decoded).items() if self._hint(*hint)}
 
     def _on_written(self, node: Node, batches: Iterable[Batch], error: TransportError | Answer | None) -> None:
         """acks=0: a request is done when it is handed to a transport that is not full."""

@@ -140,6 +140,21 @@ def test_the_first_of_an_epoch_goes_alone() -> None:
     assert numbers(*fly(rules)) == [(0, 1), (0, 2)]
 
 
+@pytest.mark.parametrize(("silence", "at_once"), [(59.0, 3), (61.0, 1)])
+def test_the_first_after_a_silence_goes_alone(silence: float, at_once: int) -> None:
+    """Nor does a broker that has forgotten the producer."""
+    rules, (cell,) = idempotent()
+    arrived(rules, cell)
+    for record in range(3):
+        put(rules, cell, record, now=silence)
+        rules.close(cell)
+    batches = fly(rules)
+    assert len(batches) == at_once
+    for batch in batches:
+        told(rules, batch)
+    assert len(fly(rules)) == 3 - at_once
+
+
 def test_a_new_leader_gets_one_first() -> None:
     """It may know less than the old one did (KAFKA-18905)."""
     rules, (cell,) = idempotent()

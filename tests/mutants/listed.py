@@ -239,6 +239,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/core", "tests/scenarios/test_too_large.py"),
     ),
     Mutant(
+        "a-silence-is-no-matter",
+        "core/accumulator.py",
+        "batch.expires_at > cell.remembered_until",
+        "batch.expires_at < 0",
+        ("tests/core/test_sequence.py",),
+    ),
+    Mutant(
         "expiry-stops-one-late",
         "core/accumulator.py",
         "if batch.expires_at > now:",

@@ -89,8 +89,8 @@ SIMULATED: tuple[Simulated, ...] = (
     Simulated(
         "the-first-of-an-epoch-does-not-go-alone",
         "core/accumulator.py",
-        "        cell.one_at_a_time |= cell.numbers.number(batch, granted)",
-        "        cell.numbers.number(batch, granted)",
+        "        cell.one_at_a_time |= is_first\n",
+        "",
     ),
     Simulated(
         "a-partition-is-not-muted-while-one-is-in-flight",

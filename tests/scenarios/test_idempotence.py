@@ -236,6 +236,22 @@ async def test_records_that_are_named_fail_and_the_others_keep_their_places() ->
         cluster.faults.clear()
 
 
+@jumping
+async def test_after_a_silence_the_first_goes_alone() -> None:
+    """Its broker may have forgotten the producer, and would take what is behind a refused batch for the first (found by the simulation)."""
+    async with running(batch_size=700, **ON) as (cluster, producer):
+        await producer.send_and_wait("orders", numbered(0), partition=0)
+        await asyncio.sleep(25 * 3600)
+        cluster.forget_producers("orders", 0)
+        cluster.delay("Produce", 0.01)
+        cluster.fail("Produce", "INVALID_RECORD", record_errors={1: "no", 3: "nor this"})
+        outcomes = await ends(await send_all(producer, 60, 1))
+        failed = [number for number, outcome in enumerate(outcomes, 1) if isinstance(outcome, Exception)]
+        assert len(failed) == 2
+        assert logged(cluster) == [number for number in range(61) if number not in failed]
+        cluster.faults.clear()
+
+
 # What brokers say of numbers
 
 

@@ -40,6 +40,9 @@ _TOLD: Final = {
     )
 }
 
+_EXPIRATION: Final = (
+    100.0  # seconds of silence after which a broker forgets a producer: longer than any delivery_timeout_ms here, and a minute
+)
 EPOCH: Final = 1_700_000_000.0
 """Seconds since 1970 at which the loop's time would be 0."""
 
@@ -164,6 +167,7 @@ class World:
         if not all(sent.refused or sent.is_acknowledged for sent in self._history.sent if sent.topic == topic):
             return
         self.count("forget_producers")
+        self._sleep(_EXPIRATION)
         self._history.tell("cluster", f"{topic}-{partition} forgets its producers")
         self.cluster.log(topic, partition).producers.forget()
 
@@ -216,6 +220,9 @@ class World:
         self.count("clock")
         self._history.tell("clock", f"{seconds} s pass unnoticed, the calendar moves by {calendar} s")
         self._calendar += calendar
+        self._sleep(seconds)
+
+    def _sleep(self, seconds: float) -> None:
         self.jumped += seconds
         self._loop.advance(seconds)
 
