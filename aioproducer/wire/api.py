@@ -46,6 +46,8 @@ _REQUESTS: Final = MappingProxyType({key: SPECS[f"{name}.request"] for key, name
 CLIENT_VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = MappingProxyType(
     {key: (spec.versions.start, spec.versions.stop - 1) for key, spec in _REQUESTS.items()}
 )
+_FLEXIBLE: Final[Mapping[int, int]] = MappingProxyType({int(key): spec.flexible for key, spec in _REQUESTS.items()})
+_NEVER: Final = 32_768  # above every version
 
 
 def negotiate(key: ApiKey, theirs: Mapping[int, tuple[int, int]]) -> int | None:
@@ -60,4 +62,4 @@ def negotiate(key: ApiKey, theirs: Mapping[int, tuple[int, int]]) -> int | None:
 
 def is_flexible(key: int, version: int) -> bool:
     """Whether a request's header has tagged fields (KIP-482). Of requests that we do not know: no."""
-    return key in _REQUESTS and version >= _REQUESTS[ApiKey(key)].flexible
+    return version >= _FLEXIBLE.get(key, _NEVER)
