@@ -43,12 +43,7 @@ class SendArguments:
 
     def read(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> tuple[RecordedSend, int]:
         """What the producer checks, in its order, in its words; also the record's size, in bytes."""
-        if not isinstance(topic, str) or not topic:
-            raise UsageError(f"a topic is a non-empty string, not {type(topic).__name__ if not isinstance(topic, str) else repr(topic)}")
-        if partition is not None and (not isinstance(partition, int) or isinstance(partition, bool) or partition < 0):
-            raise UsageError(f"partition={_shown(partition)} for {topic!r}: it is a number from 0 on, or None")
-        if timestamp_ms is not None and (not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms <= _MAX_TIMESTAMP):
-            raise UsageError(f"timestamp_ms={_shown(timestamp_ms)} for {topic!r}: it is whole milliseconds since 1970, or None")
+        _check(topic, partition, timestamp_ms)
         key = serialize("key", self._serialize_key, topic, headers, key)
         value = serialize("value", self._serialize_value, topic, headers, value)
         size = size_limit(key, value, encode_headers(headers))
@@ -92,6 +87,15 @@ def _function_of(partitioner: Any) -> Callable[..., Any] | None:
     except ValueError:  # a builtin that shows no signature
         pass
     return lambda _topic, key, _value, partitions, _available: function(key, partitions)
+
+
+def _check(topic: Any, partition: Any, timestamp_ms: Any) -> None:
+    if not isinstance(topic, str) or not topic:
+        raise UsageError(f"a topic is a non-empty string, not {type(topic).__name__ if not isinstance(topic, str) else repr(topic)}")
+    if partition is not None and (not isinstance(partition, int) or isinstance(partition, bool) or partition < 0):
+        raise UsageError(f"partition={_shown(partition)} for {topic!r}: it is a number from 0 on, or None")
+    if timestamp_ms is not None and (not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms <= _MAX_TIMESTAMP):
+        raise UsageError(f"timestamp_ms={_shown(timestamp_ms)} for {topic!r}: it is whole milliseconds since 1970, or None")
 
 
 def _shown(number: object) -> object:

@@ -78,13 +78,21 @@ def _check(cluster: FakeCluster, wanted: Any) -> None:
     if unknown:
         raise broker_error("INVALID_CONFIG", f"Unknown topic config name: {unknown[0]}")
     if wanted.assignments:
-        if (wanted.num_partitions, wanted.replication_factor) != (-1, -1):
-            raise broker_error("INVALID_REQUEST", "partitions and replicas are assigned by hand, or counted, not both")
-        if sorted(assigned.partition_index for assigned in wanted.assignments) != list(range(len(wanted.assignments))):
-            raise broker_error("INVALID_REPLICA_ASSIGNMENT", "partitions are to be numbered from 0 on")
-        for assigned in wanted.assignments:
-            check_replicas(cluster, assigned.broker_ids)
-        return
+        _check_assignments(cluster, wanted)
+    else:
+        _check_counts(cluster, wanted)
+
+
+def _check_assignments(cluster: FakeCluster, wanted: Any) -> None:
+    if (wanted.num_partitions, wanted.replication_factor) != (-1, -1):
+        raise broker_error("INVALID_REQUEST", "partitions and replicas are assigned by hand, or counted, not both")
+    if sorted(assigned.partition_index for assigned in wanted.assignments) != list(range(len(wanted.assignments))):
+        raise broker_error("INVALID_REPLICA_ASSIGNMENT", "partitions are to be numbered from 0 on")
+    for assigned in wanted.assignments:
+        check_replicas(cluster, assigned.broker_ids)
+
+
+def _check_counts(cluster: FakeCluster, wanted: Any) -> None:
     if wanted.num_partitions != -1 and wanted.num_partitions < 1:
         raise broker_error("INVALID_PARTITIONS", "Number of partitions was set to an invalid non-positive value.")
     if wanted.replication_factor != -1 and not 1 <= wanted.replication_factor <= len(cluster.brokers):
