@@ -325,7 +325,15 @@ _plain = asyncio.BaseEventLoop.__init__
 
 def _eager(self: asyncio.BaseEventLoop, *args: Any) -> None:
     _plain(self, *args)
-    self.set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]
+    self.set_task_factory(_begin_at_once)
+
+
+def _begin_at_once(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+    """Every task but aiokafka's own: its consumer waits for ever if they begin before it has stored them."""
+    code = getattr(coroutine, "cr_code", None)
+    if code is not None and f"{os.sep}aiokafka{os.sep}" in code.co_filename:
+        return asyncio.Task(coroutine, loop=loop, **options)
+    return asyncio.eager_task_factory(loop, coroutine, **options)  # type: ignore[attr-defined,no-any-return]
 
 
 def why_left_out(node: str) -> str:

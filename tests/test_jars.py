@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
@@ -91,6 +92,12 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tools:
     monkeypatch.setenv("AIOPRODUCER_CACHE", str(found.cache))
     for name in ("JAVA_HOME", "DEFAULT_ARTIFACT_REPOSITORY"):
         monkeypatch.delenv(name, raising=False)
+    if find_spec("pyspark") is None:  # `nox -s pythons`: a folder with the one file of it that is looked for
+        ivy = tmp_path / "site" / "pyspark" / "jars" / "ivy-2.5.jar"
+        ivy.parent.mkdir(parents=True)
+        ivy.touch()
+        (ivy.parents[1] / "__init__.py").touch()
+        monkeypatch.syspath_prepend(ivy.parents[2])
     return found
 
 

@@ -131,6 +131,8 @@ class PartitionLog:
         """Called after each append."""
         self.replicated = 0
         """The offset before which all replicas have everything: acknowledged with acks=all. See `truncate`."""
+        self.truncations = 0
+        """How often it lost something."""
         self._max_message_bytes = max_message_bytes
         self._stamps_time = stamps_time
         self._verify = verify
@@ -273,6 +275,7 @@ class PartitionLog:
             self._base_offsets.pop()
         self.end_offset = self._stored[-1].last_offset + 1 if self._stored else self.start_offset
         self.producers = Producers.of(self.batches())
+        self.truncations += 1
         return before - self.end_offset
 
     def read(self, offset: int, max_bytes: int, *, below: int | None = None) -> list[Buffer]:

@@ -139,7 +139,7 @@ async def _cancel_everywhere(method: str, ends: Callable[[Producer[Any, Any]], A
                 if method == "abort":
                     assert _visible(cluster) == [b"2"], turns
             turns += 1
-        assert turns > (3 if method != "begin" else 0)
+        assert turns > (1 if method != "begin" else 0)  # eager tasks need fewer of them
 
 
 @row(74, _CANCELLED, "the producer goes on: an abort or a commit ends it, the next is well", "begin, at any await")

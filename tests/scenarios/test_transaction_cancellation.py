@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from loops import KIND
 from scenarios.test_transactions import VERSIONS, cluster_of, committed, transactional
 from scenarios.whole import jumping, turns
 
@@ -96,7 +97,7 @@ async def test_cancelled_at_every_turn(version: int, call: str, times: int) -> N
         if done is None:
             break
     assert done is None
-    if call != "begin":  # it waits for nothing: there is an id
+    if call != "begin" and not (call == "commit" and KIND == "eager"):  # the one waits for nothing, the other tells its verdict at once
         assert (True, 0, False) in outcomes
     if call == "transaction" and version == 1:
         assert (True, 2, True) in outcomes  # the verdict was on its way

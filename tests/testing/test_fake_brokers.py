@@ -119,10 +119,12 @@ async def test_a_vanished_broker_says_nothing_at_all(cluster: FakeCluster) -> No
     async with client(cluster, timeout=0.2) as kafka, client(cluster, timeout=0.2) as other, client(cluster, timeout=30) as patient:
         await kafka.metadata()
         await patient.metadata()
+        cluster.hang("Metadata")
         waiting = asyncio.ensure_future(patient.metadata())
         await asyncio.sleep(0)
         await cluster.brokers[1].vanish()
         await cluster.brokers[1].vanish()
+        cluster.faults.clear()
         with pytest.raises(RequestTimedOut):
             await kafka.metadata()
         if cluster.network is None:

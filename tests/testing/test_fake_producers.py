@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -140,6 +141,22 @@ async def test_a_truncated_log_knows_what_is_left() -> None:
         assert cluster.values("orders", 0, isolation="read_committed") == [b"a", b"a"]
         assert (await hand.write(b"a", sequence=1))[:2] == ("", 3)
         assert (await hand.write(b"a", sequence=2))[:2] == ("", 4)
+
+
+async def test_what_was_lost_before_it_was_answered_is_not_acknowledged() -> None:
+    """Whoever waited for its replicas is told that another leads by now, with the offset of the append, as by Kafka's DelayedProduce."""
+    async with writing() as (cluster, hand):
+        held = cluster.hang("Produce", when="after")
+        writing_it = asyncio.ensure_future(hand.write(b"a", sequence=0))
+        log = cluster.log("orders", 0)
+        while not log.end_offset:
+            await asyncio.sleep(0)
+        log.truncate(0)
+        held.release()
+        assert (await writing_it)[:2] == ("NOT_LEADER_OR_FOLLOWER", 0)
+        assert log.replicated == 0
+        assert (await hand.write(b"a", sequence=0))[:2] == ("", 0)
+        assert log.replicated == 1
 
 
 # Transactions in a log

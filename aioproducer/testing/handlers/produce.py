@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from aioproducer.testing.cluster import FakeCluster
     from aioproducer.testing.faults import Rule, Target
     from aioproducer.testing.handlers.places import Place
-    from aioproducer.testing.log import Appended
+    from aioproducer.testing.log import Appended, PartitionLog
 
 __all__ = ["HANDLER"]
 
@@ -129,9 +129,17 @@ def _follow(answer: Any, call: Call, place: Place, rule: Rule | None) -> None:
         _script(answer, rule, place)
     if not answer.error_code and call.request.acks == _ALL and place.partition is not None:
         log = place.partition.log
-        call.when_answered(partial(log.replicate, log.end_offset))
+        call.when_answered(partial(_acknowledge, answer, log, log.end_offset, log.truncations))
     if answer.error_code == _NOT_LEADER and rule is None:  # versions below 10 have no field for it
         places.name_leader(answer, place.partition)
+
+
+def _acknowledge(answer: Any, log: PartitionLog, end_offset: int, truncations: int) -> None:
+    """All replicas have it; unless it was lost meanwhile, for another led: then nobody is told that it is there (Kafka's DelayedProduce)."""
+    if log.truncations == truncations:
+        log.replicate(end_offset)
+    else:
+        answer.error_code = _NOT_LEADER
 
 
 def _script(answer: Any, rule: Rule, place: Place) -> None:

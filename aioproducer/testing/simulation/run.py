@@ -368,11 +368,12 @@ class _Run:
         is_once = bool(options["enable_idempotence"])
         keeps = options.get("acks", "all") == "all"
         alone = options["max_in_flight_requests_per_connection"] == 1
+        stays = options.get("circuit_breaker_keyed_policy") != "available"  # who is sent elsewhere comes there when it can
         return Promise(
             keeps=keeps or (options.get("acks") == 1 and not world.has_lost),
             is_once=is_once,
-            is_ordered=is_once,
-            is_ordered_when_acknowledged=keeps and alone and not world.has_lost,
+            is_ordered=is_once and stays,
+            is_ordered_when_acknowledged=keeps and alone and not world.has_lost and stays,
             lifetime=options["delivery_timeout_ms"] / 1000 + _SLACK + world.jumped,
-            is_placed=options.get("circuit_breaker_keyed_policy") != "available",
+            is_placed=stays,
         )
