@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 SEEDS = range(1, 1001)
 CPU_SECONDS = 60  # 30 on a machine with nothing else to do
-DIGESTS = "from aioproducer.testing.simulation import simulate\nfor seed in range(1, 16): print(simulate(seed).digest)"
+DIGESTS = (
+    "import loops; loops.use()\nfrom aioproducer.testing.simulation import simulate\nfor seed in range(1, 16): print(simulate(seed).digest)"
+)
 
 
 def test_nothing_is_wrong_with_a_thousand_seeds() -> None:
@@ -44,7 +46,7 @@ def test_processes_agree() -> None:
     """A seed is one run, whatever order the process's sets have."""
     outputs = []
     for hash_seed in ("0", "1"):
-        environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(pathlib.Path(__file__).parents[1])}
         outputs.append(subprocess.run([sys.executable, "-c", DIGESTS], env=environment, capture_output=True, text=True, check=True).stdout)
     assert outputs[0] == outputs[1]
     assert outputs[0].splitlines() == [simulate(seed).digest for seed in range(1, 16)]
