@@ -98,6 +98,9 @@ _ON_UVLOOP = {
         "tests/scenarios/test_delivering.py": """
             test_no_more_requests_than_allowed_are_in_flight
         """,
+        "tests/scenarios/test_idempotence.py": """
+            test_after_a_silence_the_first_goes_alone
+        """,
         "tests/scenarios/test_in_flight.py": """
             test_one_in_flight_never_reorders
         """,
