@@ -118,6 +118,9 @@ _ON_UVLOOP = {
             test_stopping_while_topics_are_forgotten
             test_the_epoch_of_a_topic_that_comes_back_is_one_that_no_broker_knows
         """,
+        "tests/scenarios/test_idempotence.py": """
+            test_after_a_silence_the_first_goes_alone
+        """,
         "tests/scenarios/test_in_flight.py": """
             test_one_in_flight_never_reorders
         """,
