@@ -1,4 +1,7 @@
-"""The clients, told the same: acks=all, linger 0, batches of 16,384 bytes, no compression, idempotence; ours also without it. Knows no workload."""
+"""The clients, told the same: acks=all, linger 0, batches of 16,384 bytes, no compression, idempotence; ours also without it, and without metrics.
+
+Knows no workload.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,14 @@ if TYPE_CHECKING:
 
     from tests.benchmarks.workloads import Client
 
-OURS, PEER, PLAIN = "aioproducer", "aiokafka", "plain"
-"""Ours, the one that it is held against, and ours without idempotence."""
+OURS, PEER, PLAIN, SILENT = "aioproducer", "aiokafka", "plain", "without_metrics"
+"""Ours, the one that it is held against, and ours without idempotence, and without metrics."""
 
 
 @contextlib.asynccontextmanager
-async def aioproducer(bootstrap_servers: str, *, enable_idempotence: bool = True) -> AsyncGenerator[Client]:
+async def aioproducer(
+    bootstrap_servers: str, *, enable_idempotence: bool = True, metrics_recording_level: str = "info"
+) -> AsyncGenerator[Client]:
     """Ours, started and stopped."""
     from aioproducer import Producer
 
@@ -28,6 +33,7 @@ async def aioproducer(bootstrap_servers: str, *, enable_idempotence: bool = True
         batch_size=16_384,
         compression_type="none",
         enable_idempotence=enable_idempotence,
+        metrics_recording_level=metrics_recording_level,
     )
     async with producer:
         yield cast("Client", producer)
@@ -54,4 +60,5 @@ CLIENTS: Mapping[str, Callable[[str], AbstractAsyncContextManager[Client]]] = {
     OURS: aioproducer,
     PEER: aiokafka,
     PLAIN: functools.partial(aioproducer, enable_idempotence=False),
+    SILENT: functools.partial(aioproducer, metrics_recording_level="none"),
 }

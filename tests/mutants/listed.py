@@ -247,9 +247,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the-line-goes-ahead-of-the-lots",
-        "engine/parking.py",
-        "return head if aside is None or (head is not None and head.number < aside.number) else aside",
-        "return head if head is not None else aside",
+        "engine/lots.py",
+        "(head is not None and head.number < aside.number)",
+        "head is not None",
         ("tests/scenarios/test_circuit_breaker.py",),
     ),
     Mutant(
@@ -289,7 +289,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "expiry-stops-one-late",
-        "core/accumulator.py",
+        "core/incomplete.py",
         "if batch.expires_at > now:",
         "if batch.expires_at >= now:",
         ("tests/core", "tests/scenarios/test_retries.py"),
@@ -353,8 +353,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-late-broker-is-late-for-ever",
         "engine/sender.py",
-        "            accumulator.availability.drained(node_id)\n",
-        "",
+        "                availability.drained(node_id)\n",
+        "                pass\n",
         ("tests/scenarios/test_partitioning.py",),
     ),
     Mutant(
@@ -633,14 +633,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "metrics-a-record-of-a-batch-counts-not",
         "engine/meter.py",
-        "self._latency.observe(now - batch.expires_at + self._lifetime, batch.count)",
-        "self._latency.observe(now - batch.expires_at + self._lifetime, 1)",
+        "self._notes.acknowledged.append((now - batch.expires_at + self._lifetime, batch.count))",
+        "self._notes.acknowledged.append((now - batch.expires_at + self._lifetime, 1))",
         ("tests/scenarios/test_measuring.py",),
     ),
     Mutant(
         "metrics-a-forgotten-topic-stays",
         "engine/telling.py",
-        "        self.metrics.forget_topic(topic)",
+        "        self.meter.forget_topic(topic)",
         "        pass",
         ("tests/scenarios/test_measuring.py",),
     ),

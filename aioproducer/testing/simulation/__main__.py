@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _one(asked: argparse.Namespace) -> int:
     report = simulate(asked.seed, profile=asked.profile, faults=asked.faults)
-    _write(*report.plan, *report.trace, f"faults: {dict(report.fired)}", f"digest: {report.digest}")
+    _write(*report.plan, *report.trace, f"faults: {report.fired}", f"at work: {report.worked}", f"digest: {report.digest}")
     _write(*(f"WRONG: {violation}" for violation in report.violations))
     _write(f"{len(report.violations)} violations. {report.command}")
     return 1 if report.violations else 0
@@ -54,7 +54,7 @@ def _many(asked: argparse.Namespace) -> int:
     bar.end()
     for failing in tally.failing[:_SEEDS_SHOWN]:
         _write(f"seed {failing.seed}: {failing.command}", *(f"    {violation}" for violation in failing.violations[:_SHOWN]))
-    _write("", *_table(tally), "")
+    _write(*_table(tally), "")
     _write(
         f"{tally.seeds:,} seeds, {len(tally.failing)} with violations; {tally.records:,} records, {tally.acknowledged:,} acknowledged, "
         f"{tally.failed:,} failed; {tally.simulated / 3600:,.1f} hours simulated",
@@ -65,12 +65,14 @@ def _many(asked: argparse.Namespace) -> int:
 
 
 def _table(tally: Tally) -> list[str]:
-    """The share of runs in which each class of fault happened."""
+    """The share of runs in which each class of fault happened, and each of the producer's own systems did something."""
     profiles = [profile for profile in PROFILES if tally.runs[profile]]
-    lines = [f"{'runs in which it happened':26}" + "".join(f"{profile:>15}" for profile in profiles)]
-    for kind, shares in tally.shares():
-        cells = (f"{shares[profile]:.1%}" if profile in shares else "-" for profile in profiles)
-        lines.append(f"{kind:26}" + "".join(f"{cell:>15}" for cell in cells))
+    lines: list[str] = []
+    for title, rows in (("runs in which it happened", tally.shares()), ("runs in which it was at work", tally.shares_at_work())):
+        lines += ["", f"{title:28}" + "".join(f"{profile:>15}" for profile in profiles)]
+        for kind, shares in rows:
+            cells = (f"{shares[profile]:.1%}" if profile in shares else "-" for profile in profiles)
+            lines.append(f"{kind:28}" + "".join(f"{cell:>15}" for cell in cells))
     return lines
 
 

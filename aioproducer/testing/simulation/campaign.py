@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.testing.simulation.plan import PROFILES, kinds_of
 from aioproducer.testing.simulation.run import Report, simulate
+from aioproducer.testing.simulation.systems import SYSTEMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -37,6 +38,7 @@ class Tally:
         fates: of transactions.
         runs: of each profile.
         runs_with: runs in which each class of fault happened, by profile and class.
+        runs_at_work: runs in which each of the producer's own systems did something, likewise.
         cpu: seconds of processor time.
     """
 
@@ -49,6 +51,7 @@ class Tally:
     fates: Counter[str] = field(default_factory=Counter)
     runs: Counter[str] = field(default_factory=Counter)
     runs_with: Counter[tuple[str, str]] = field(default_factory=Counter)
+    runs_at_work: Counter[tuple[str, str]] = field(default_factory=Counter)
     failing: list[Failing] = field(default_factory=list)
 
     def take(self, report: Report) -> None:
@@ -61,6 +64,7 @@ class Tally:
         self.fates.update(report.fates)
         self.runs[report.profile] += 1
         self.runs_with.update((report.profile, kind) for kind, times in report.fired.items() if times)
+        self.runs_at_work.update((report.profile, system) for system in report.worked)
         if report.violations:
             self.failing.append(Failing(report.seed, report.command, tuple(report.violations)))
 
@@ -71,6 +75,7 @@ class Tally:
         self.fates.update(other.fates)
         self.runs.update(other.runs)
         self.runs_with.update(other.runs_with)
+        self.runs_at_work.update(other.runs_at_work)
         self.failing += other.failing
 
     def shares(self) -> Iterator[tuple[str, dict[str, float]]]:
@@ -84,6 +89,11 @@ class Tally:
                     if self.runs[profile] and (kind in kinds_of(profile) or self.runs_with[profile, kind])
                 },
             )
+
+    def shares_at_work(self) -> Iterator[tuple[str, dict[str, float]]]:
+        """Each of the producer's own systems, and by profile the share of the runs in which it did something."""
+        for system in SYSTEMS:
+            yield system, {profile: self.runs_at_work[profile, system] / self.runs[profile] for profile in PROFILES if self.runs[profile]}
 
 
 def run_seeds(

@@ -98,11 +98,11 @@ class History:
         self.calls = 0
         self.overdue: list[str] = []
         """Calls that took longer than they may."""
-        self._time = time
+        self.now = time
 
     def tell(self, who: str, what: str) -> None:
         """One more line."""
-        self.events.append(Event(self._time(), who, what))
+        self.events.append(Event(self.now(), who, what))
 
     def next_call(self) -> int:
         """The number of a call: they are in the order in which the calls first ran."""

@@ -10,8 +10,10 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from aioproducer.testing.simulation.breaker import FICKLE
 from aioproducer.testing.simulation.faults import FAULTS, Fault
 from aioproducer.testing.simulation.network import Weather
+from aioproducer.testing.simulation.systems import POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -26,6 +28,8 @@ ALL_FAULTS: Final = (*_NETWORK, *_CLIENT, *FAULTS)
 """The names of all faults that a seed may have."""
 REST: Final = 6.0
 """Seconds that a task rests that rests."""
+_LONGEST: Final = 20_000  # ms that a circuit is open: every partition must take a record again within a minute
+_RESTS: Final = 0.06  # of the calls of a task that does
 
 
 def kinds_of(profile: str) -> frozenset[str]:
@@ -118,7 +122,7 @@ def draw(seed: int, profile: str | None = None, faults: Collection[str] | None =
     chosen = set(ALL_FAULTS if faults is None else faults)
     brokers = rng.choice((1, 2, 3, 3))
     calm_at = rng.uniform(0.2, 3.0)
-    made = workload or _choosy(random.Random(f"choosy {seed}"), _workload(rng, profile, chosen, calm_at))
+    made = workload or _choosy(random.Random(f"choosy {seed}"), _workload(rng, profile, chosen, calm_at), chosen, calm_at)
     config = _topic_config(rng, chosen)
     kinds = _kinds(rng, profile, chosen)
     in_order = _faults(rng, kinds, calm_at, made.topics, brokers)
@@ -202,22 +206,28 @@ def _workload(rng: random.Random, profile: str, chosen: Collection[str], calm_at
     )
 
 
-def _choosy(rng: random.Random, workload: Workload) -> Workload:
+def _choosy(rng: random.Random, workload: Workload, chosen: Collection[str], calm_at: float) -> Workload:
     """The same with partitions that are left out, and topics that are forgotten. Of its own chance: all else of a seed stays as it is."""
-    interval = rng.choice((20, 100, 1_000))
+    interval = rng.choice((100, 500, 2_000, 6_000))
     options: dict[str, Any] = {
         "partitioner_adaptive_partitioning_enable": rng.random() < 0.7,
-        "partitioner_availability_timeout_ms": rng.choice((0, 0, 20, 500)),
+        "partitioner_availability_timeout_ms": rng.choice((0, 10, 20, 500)),
         "metadata_max_idle_ms": rng.choice((5_000, 300_000)),
-        "circuit_breaker_class": rng.choice((None, "failure_rate")),
-        "circuit_breaker_trigger_message_count": rng.choice((1, 3, 10)),
-        "circuit_breaker_trigger_failure_perc": rng.choice((10, 50, 100)),
+        "circuit_breaker_class": rng.choices((None, "failure_rate", FICKLE), (2, 6, 2))[0],
+        "circuit_breaker_trigger_message_count": rng.choice((1, 1, 1, 5)),
+        "circuit_breaker_trigger_failure_perc": rng.choice((10, 10, 50, 100)),
         "circuit_breaker_mute_retry_interval_ms": interval,
-        "circuit_breaker_mute_retry_max_interval_ms": interval * rng.choice((1, 4, 16)),
-        "circuit_breaker_keyed_policy": rng.choice(("strict", "strict", "available", "fail_fast")),
+        "circuit_breaker_mute_retry_max_interval_ms": max(interval, min(interval * rng.choice((1, 4, 16)), _LONGEST)),
+        "circuit_breaker_keyed_policy": rng.choices(POLICIES, (3, 4, 3))[0],
     }
-    rests = 0.05 if options["metadata_max_idle_ms"] < REST * 1000 and rng.random() < 0.5 else 0.0
-    return dataclasses.replace(workload, options={**workload.options, **options}, rests=rests)
+    pause = workload.pause
+    if options["circuit_breaker_class"] and rng.random() < 0.7:  # most circuits open when most records would be sent
+        pause = 4 * calm_at * workload.tasks / workload.records
+    if options["circuit_breaker_class"] and "short_memory" in chosen and rng.random() < 0.5:  # what a muted partition holds is missed soon
+        options |= {"buffer_memory": max(workload.options["batch_size"] + 300, 2_200), "max_block_ms": max(interval // 4, 20)}
+    often = _RESTS * 4 if "transactional_id" in workload.options else _RESTS  # between transactions, which are fewer than records
+    rests = often if options["metadata_max_idle_ms"] < REST * 1000 and rng.random() < 0.5 else 0.0
+    return dataclasses.replace(workload, options={**workload.options, **options}, pause=pause, rests=rests)
 
 
 def _options(rng: random.Random, profile: str, chosen: Collection[str]) -> dict[str, Any]:

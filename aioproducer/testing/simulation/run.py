@@ -19,10 +19,12 @@ from aioproducer.errors import KafkaError, ProtocolError
 from aioproducer.producer import Producer
 from aioproducer.testing.cluster import FakeCluster
 from aioproducer.testing.jumping import JumpingLoop
+from aioproducer.testing.simulation.breaker import FICKLE, Fickle
 from aioproducer.testing.simulation.checker import Logged, Promise, check, read_log
 from aioproducer.testing.simulation.client import Client
 from aioproducer.testing.simulation.history import Fate, History
 from aioproducer.testing.simulation.plan import draw
+from aioproducer.testing.simulation.systems import POLICIES, Systems
 from aioproducer.testing.simulation.transactions import run_transactions, transact
 from aioproducer.testing.simulation.workload import send_some
 from aioproducer.testing.simulation.world import EPOCH, GROUP, World
@@ -51,6 +53,7 @@ class Report:
     Attributes:
         violations: what is wrong, a sentence each; empty: nothing.
         fired: how often each class of fault happened.
+        worked: how often each of the producer's own systems did something (`SYSTEMS`).
         records: that were called for; `acknowledged` and `failed` of those.
         fates: how many transactions were committed, aborted, or ended nobody knows how.
         seconds: of the run's own time.
@@ -62,6 +65,7 @@ class Report:
     plan: list[str]
     violations: list[str] = field(default_factory=list)
     fired: dict[str, int] = field(default_factory=dict)
+    worked: dict[str, int] = field(default_factory=dict)
     records: int = 0
     acknowledged: int = 0
     failed: int = 0
@@ -178,6 +182,7 @@ class _Run:
         self._scenario = scenario or self._drawn
         self._history = History(lambda: 0.0)
         self._world: World | None = None
+        self._systems: Systems | None = None
 
     async def play(self) -> None:
         """All of it."""
@@ -193,11 +198,17 @@ class _Run:
                 wall_clock=lambda: loop.time() + EPOCH,
             ) as cluster:
                 self._world = world = World(self._plan, cluster, self._history, loop)
-                await self._produce(world, cluster)
+                self._systems = self._watched(world)
+                with self._systems.watching():
+                    await self._produce(world, cluster)
                 if self._plan.profile == "transactional":  # until the coordinator has ended what nobody ended
                     await asyncio.sleep(self._plan.workload.options["transaction_timeout_ms"] / 1000 + _SLACK)
                 self._judge(world, cluster)
         self._report.seconds = loop.time() - before
+
+    def _watched(self, world: World) -> Systems:
+        policy = self._plan.workload.options.get("circuit_breaker_keyed_policy", POLICIES[0])
+        return Systems(policy, self._history.now, world.has_others, lambda what: self._history.tell("producer", what))
 
     def close(self) -> None:
         """Fill the report."""
@@ -211,6 +222,9 @@ class _Run:
             self._world.settle()
             self._world.fired.update(self._shortages())
             report.fired = {kind: times for kind, times in sorted(self._world.fired.items()) if times}
+        if self._systems is not None:
+            self._systems.settle(history.sent)
+            report.worked = {system: times for system, times in sorted(self._systems.seen.items()) if times}
 
     def _shortages(self) -> Counter[str]:
         """What the client's own options brought about."""
@@ -235,7 +249,11 @@ class _Run:
             "stop": options["close_timeout_ms"] / 1000 + _SLACK,
         }
         client = Client(
-            lambda: Producer(**everything), self._history, random.Random(f"client {self._plan.seed}"), limits, lambda: world.jumped
+            lambda: Producer(**(everything | self._breaker())),
+            self._history,
+            random.Random(f"client {self._plan.seed}"),
+            limits,
+            lambda: world.jumped,
         )
         try:
             await self._start_and_work(client, raging)
@@ -245,6 +263,15 @@ class _Run:
         await raging
         world.fired.update(client.cancelled)
         await self._rest(client)
+
+    def _breaker(self) -> dict[str, Any]:
+        """The option, if a breaker of our own is to be made for another producer."""
+        assert self._systems is not None
+        self._systems.begin()
+        if self._plan.workload.options.get("circuit_breaker_class") != FICKLE:
+            return {}
+        rng = random.Random(f"breaker {self._plan.seed}")
+        return {"circuit_breaker_class": Fickle(rng, self._systems.is_open, self._report.violations.append)}
 
     async def _start_and_work(self, client: Client, raging: asyncio.Task[None]) -> None:
         try:

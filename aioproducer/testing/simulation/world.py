@@ -226,6 +226,11 @@ class World:
         self.jumped += seconds
         self._loop.advance(seconds)
 
+    def has_others(self, broker: int) -> bool:
+        """Whether a topic of which a broker leads partitions has some that others lead."""
+        leaders = [{partition.leader for partition in topic.partitions} - {None} for topic in self.cluster.topics]
+        return any(broker in some and len(some) > 1 for some in leaders)
+
     def wall_clock(self) -> float:
         """Seconds since the epoch, as the calendar has it."""
         return self._calendar + self._loop.time()
