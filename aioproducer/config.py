@@ -307,8 +307,7 @@ class ProducerConfig:
                 "Lower it, or give enable_idempotence=False."
             )
 
-    def _check_conflicts(self) -> None:
-        self._check_numbers()
+    def _check_times(self) -> None:
         if self.delivery_timeout_ms < self.linger_ms + self.request_timeout_ms:
             raise ConfigError(
                 f"delivery_timeout_ms={self.delivery_timeout_ms:g} is below linger_ms + request_timeout_ms = "
@@ -320,6 +319,10 @@ class ProducerConfig:
                     f"{first}={getattr(self, first):g} is above {longest}={getattr(self, longest):g}, to which it grows. "
                     "Raise the one, or lower the other."
                 )
+
+    def _check_conflicts(self) -> None:
+        self._check_numbers()
+        self._check_times()
         if self.buffer_memory < self.batch_size + _RECORD_BATCH_OVERHEAD:
             raise ConfigError(
                 f"buffer_memory={self.buffer_memory} holds no batch of batch_size={self.batch_size} bytes. Raise it, or lower batch_size."

@@ -2,7 +2,7 @@
 
 1. A partition has a queue of closed batches, oldest first, and at most one open batch behind them.
 2. A request takes at most one batch of a partition (ACC-08), and partitions take turns: who was drained goes to the end.
-3. Nothing scans partitions: who can be drained stands in its leader's ready queue; who waits stands in a heap by time.
+3. Nothing scans partitions: who can be drained stands in its leader's ready queue; who waits for a time is one of `pauses`.
 4. A partition's batches in flight are all on one connection (KAFKA-18905). After a failure one goes at a time, until one that went alone
    succeeds: those that were in flight beside the failed one prove nothing. What was cut from a batch that was too large may be too
    large again: it always goes alone.
@@ -15,20 +15,20 @@ Knows nothing of loops, memory, where routes come from (`core.installing`), or h
 
 from __future__ import annotations
 
-import heapq
-from collections import OrderedDict, deque
-from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.availability import Availability
 from aioproducer.core.batch import NO_EPOCH, Batch, Event, State
+from aioproducer.core.incomplete import Incomplete
 from aioproducer.core.outcome import fate
+from aioproducer.core.pauses import Pauses
+from aioproducer.core.ready import Ready
 from aioproducer.core.routes import NOBODY, Cell, Route
 from aioproducer.core.sequence import LAST_EPOCH, NO_IDENTITY, Identity, Numbering, Past
 from aioproducer.errors import Persisted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from aioproducer.core.splitting import Piece
 
@@ -49,6 +49,8 @@ class Accumulator:
 
     Attributes:
         routes: by topic; `installing` keeps them.
+        incomplete: batches that have not ended.
+        ready: partitions with something to drain.
         granted: who we are to brokers; NO_IDENTITY while that is asked for, None without idempotence.
         is_transactional: batches belong to transactions, and epochs to their coordinator.
         on_open: told of each batch that is opened.
@@ -63,15 +65,13 @@ class Accumulator:
         self._on_close = on_close
         self.availability = availability or Availability()
         self.routes: dict[str, Route] = {}
-        self._roots: OrderedDict[Batch, None] = OrderedDict()  # oldest first: all live equally long, so the first expires first
+        self.incomplete = Incomplete()
         self.eager = False  # memory is short, or the producer closes: partial batches go at once
         self.full = full
         self._linger = linger
         self._lifetime = lifetime
-        self._ready: dict[int, OrderedDict[Cell, None]] = {}
-        self._lingering: deque[tuple[float, Batch]] = deque()
-        self._backing_off: list[tuple[float, int, Cell]] = []
-        self._pauses = count()
+        self.ready = Ready()
+        self._pauses = Pauses()
         self._number = 0
         self._past: Past | None = None
         self.granted: Identity | None = None
@@ -87,16 +87,15 @@ class Accumulator:
         """Another leader, or a later election: what backs off from the last one need not any more (LDR-02)."""
         if leader == cell.leader and epoch <= cell.epoch:
             return
-        self._unready(cell)
+        self.ready.remove(cell)
         cell.one_at_a_time |= leader != cell.leader and (cell.in_flight > 0 or cell.numbers is not None)
         is_another = leader not in (cell.leader, NOBODY)
         cell.leader = leader
         if leader < 0:
             cell.route.leave(cell)
-        if epoch > cell.epoch:
-            if cell.epoch != NO_EPOCH and leader >= 0:
-                cell.retry_at = 0.0
-            cell.epoch = epoch
+        if NO_EPOCH < cell.epoch < epoch and leader >= 0:
+            cell.retry_at = 0.0
+        cell.epoch = max(cell.epoch, epoch)
         self._offer(cell)
         if cell.is_muted and is_another and self.on_another_leader is not None:
             self.on_another_leader(cell)
@@ -133,9 +132,9 @@ class Accumulator:
         cell.current = batch
         cell.bytes += credit
         cell.open = open_batch
-        self._roots[batch] = None
+        self.incomplete.add(batch)
         if self._linger:  # also an eager one: it may lose its place in the ready queue before it goes, and memory be no longer short
-            self._lingering.append((now + self._linger, batch))
+            self._pauses.linger(batch, now + self._linger)
         if self.on_open is not None:
             self.on_open(batch)
         if not self._offer(cell) and not self._linger:
@@ -184,68 +183,30 @@ class Accumulator:
     def _offer(self, cell: Cell) -> bool:
         may_go = self._may_go(cell)
         if may_go:
-            self._ready.setdefault(cell.leader, OrderedDict())[cell] = None
+            self.ready[cell.leader][cell] = None
         return may_go
-
-    def _unready(self, cell: Cell) -> None:
-        if (ready := self._ready.get(cell.leader)) is not None:
-            ready.pop(cell, None)
-
-    def ready_nodes(self) -> Iterator[int]:
-        """Brokers with something to drain; `NOBODY` among them shows partitions that wait for a leader."""
-        return (node_id for node_id, cells in self._ready.items() if cells)
-
-    def has_ready(self, node_id: int) -> bool:
-        """Whether a broker has something to drain."""
-        return bool(self._ready.get(node_id))
-
-    def ready_cells(self, node_id: int) -> tuple[Cell, ...]:
-        """Partitions with something to drain to a broker."""
-        return tuple(self._ready.get(node_id, ()))
-
-    def ready_topics(self, node_id: int) -> set[str]:
-        """Topics with something to drain to a broker; for `NOBODY`, those with records for partitions that have no leader."""
-        return {cell.topic for cell in self._ready.get(node_id, ())}
-
-    def look(self, now: float) -> None:
-        """Judge brokers that could take nothing lately."""
-        self.availability.look(now, self._ready)
 
     def watch(self, cell: Cell, now: float) -> None:
         """Whether what it has waits until its broker answers what is in flight before it."""
         has_more = cell.closed or cell.current is not None
-        if has_more and cell.in_flight and not cell.is_muted and cell not in self._ready.get(cell.leader, ()):
+        if has_more and cell.in_flight and not cell.is_muted and cell not in self.ready.get(cell.leader, ()):
             self.availability.blocked(cell.leader, now, cell)
 
     def wake(self, now: float) -> None:
         """Let go what lingered or backed off long enough."""
-        lingering = self._lingering
-        while lingering and (lingering[0][0] <= now or lingering[0][1].state is not State.OPEN):
-            batch = lingering.popleft()[1]
-            if batch.state is State.OPEN:
-                self.close(batch.cell)
-                self.watch(batch.cell, now)
-        waiting = self._backing_off
-        while waiting and waiting[0][0] <= now:
-            _, _, cell = heapq.heappop(waiting)
-            if cell.retry_at and cell.retry_at <= now:
-                cell.retry_at = 0.0
-                self._offer(cell)
+        for batch in self._pauses.lingered(now):
+            self.close(batch.cell)
+            self.watch(batch.cell, now)
+        for cell in self._pauses.backed_off(now):
+            self._offer(cell)
 
     def next_wake(self) -> float | None:
         """When to call `wake` next; None: not before something else happens."""
-        moments = [self._lingering[0][0]] if self._lingering else []
-        if self._backing_off:
-            moments.append(self._backing_off[0][0])
-        return min(moments, default=None)
+        return self._pauses.next()
 
     def hurry(self) -> None:
         """Let every partial batch go now, whatever it would linger: memory is short, a flush, or the end."""
-        while self._lingering:
-            self._offer_or_close(self._lingering.popleft()[1])
-
-    def _offer_or_close(self, batch: Batch) -> None:
-        if batch.state is State.OPEN:
+        for batch in self._pauses.all_lingering():
             self.close(batch.cell)
 
     # Draining
@@ -255,19 +216,19 @@ class Accumulator:
 
         `full_only` leaves those open that still fill. Their state is ENCODING; they count as in flight.
         """
-        ready = self._ready.get(node_id)
+        ready = self.ready[node_id]
         batches: list[Batch] = []
         size = 0
-        for _ in range(len(ready or ())):
+        for _ in range(len(ready)):
             if not ready:  # who was asked whether to send has muted others
                 break
             cell, _ = ready.popitem(last=False)
             if self._is_passed_over(cell, lane):
                 continue  # offered again when those in flight elsewhere have ended, or what it waits for
-            if full_only and not cell.closed:
-                ready[cell] = None
-                continue
             if not cell.closed:
+                if full_only:
+                    ready[cell] = None
+                    continue
                 assert cell.current is not None
                 self._close(cell.current)
             batch = cell.closed[0]
@@ -290,7 +251,7 @@ class Accumulator:
         """Whether a batch that could go is held for now."""
         until = ask(batch)
         if until:
-            self._pause(batch.cell, until)
+            self._pauses.back_off(batch.cell, until)
         return bool(until) or batch.cell.is_muted
 
     def _take_off(self, batch: Batch, lane: object) -> None:
@@ -335,34 +296,16 @@ class Accumulator:
 
     # Partitions that fail, or hold too much
 
-    def avoid(self, cell: Cell) -> None:
-        """For its circuit: who has the choice leaves it out."""
-        cell.is_avoided = True
-        self.availability.avoid(cell)
-
-    def welcome(self, cell: Cell) -> None:
-        """Not any more."""
-        cell.is_avoided = False
-        if not cell.is_full:
-            self.availability.welcome(cell)
-
     def fill(self, cell: Cell) -> None:
         """It holds as much as it may. Its open batch closes: who comes next must not go ahead of those who wait for room."""
-        cell.is_full = True
+        self.availability.fill(cell)
         self.close(cell)
-        self.availability.avoid(cell)
-
-    def ease(self, cell: Cell) -> None:
-        """Not any more."""
-        cell.is_full = False
-        if not cell.is_avoided:
-            self.availability.welcome(cell)
 
     def mute(self, cell: Cell) -> None:
         """Drain nothing of it. Its open batch closes: who goes the fast way to it is to be asked where else to go."""
         cell.is_muted = True
         self.close(cell)
-        self._unready(cell)
+        self.ready.remove(cell)
 
     def unmute(self, cell: Cell, *, is_trial: bool) -> None:
         """Drain what it has, now; a trial: one batch, and more when that has succeeded."""
@@ -394,23 +337,18 @@ class Accumulator:
         batch.move(Event.RETRY)
         self._put_back(cell, [batch])
         if retry_at and not NO_EPOCH < batch.epoch < cell.epoch:
-            self._pause(cell, retry_at)
+            self._pauses.back_off(cell, retry_at)
         else:
             self._offer(cell)
 
-    def _pause(self, cell: Cell, until: float) -> None:
-        cell.retry_at = max(cell.retry_at, until)
-        heapq.heappush(self._backing_off, (cell.retry_at, next(self._pauses), cell))
-
     def split(self, batch: Batch, pieces: Sequence[tuple[Piece, Any]]) -> list[Batch]:
         """Put smaller batches, of pieces and their results, in the place of one that was refused: ahead of what came after it (BAT-03)."""
-        root, cell = batch.root, batch.cell
+        cell = batch.cell
         batch.move(Event.SPLIT)
         parts = [batch.part(number, piece, result) for number, (piece, result) in enumerate(pieces)]
         if cell.numbers is not None:
             cell.numbers.split(batch, parts)
-        others = (part for part in root.parts or () if part is not batch)
-        root.parts = dict.fromkeys(sorted((*others, *parts), key=lambda part: part.number))
+        self.incomplete.split(batch, parts)
         self._put_back(cell, parts)
         self._offer(cell)
         return parts
@@ -423,7 +361,7 @@ class Accumulator:
         for batch in reversed(batches):
             closed.insert(at, batch)
         cell.one_at_a_time = True
-        self._unready(cell)
+        self.ready.remove(cell)
 
     def end(self, batch: Batch, event: Event) -> None:
         """A batch was acknowledged or failed, wherever it stands."""
@@ -438,11 +376,7 @@ class Accumulator:
             cell.closed.remove(batch)
         batch.move(event)
         self._look_at(cell)
-        root = batch.root
-        if root.parts is not None:
-            root.parts.pop(batch)
-        if not root.parts:
-            del self._roots[root]
+        self.incomplete.end(batch)
 
     def acknowledged_late(self, batch: Batch) -> None:
         """The answer to one that has ended: it is in the log."""
@@ -462,28 +396,4 @@ class Accumulator:
         if self.granted is not None and cell.numbers is not None and cell.numbers.needs_identity(self.granted):
             self.lose_identity()
         if not self._offer(cell):
-            self._unready(cell)
-
-    @property
-    def incomplete(self) -> Iterator[Batch]:
-        """Batches that have not ended, oldest first."""
-        for root in self._roots:
-            yield from (root,) if root.parts is None else root.parts
-
-    @property
-    def unfinished(self) -> int:
-        """How many have not ended; those that one was split into count once."""
-        return len(self._roots)
-
-    def expired(self, now: float) -> list[Batch]:
-        """Batches whose time is over, oldest first. They are not ended yet."""
-        batches: list[Batch] = []
-        for batch in self.incomplete:
-            if batch.expires_at > now:
-                break
-            batches.append(batch)
-        return batches
-
-    def next_expiry(self) -> float | None:
-        """When the oldest batch's time is over."""
-        return next((root.expires_at for root in self._roots), None)
+            self.ready.remove(cell)

@@ -3,7 +3,7 @@
 One notion for whoever chooses a partition: the sticky choice, and the user's partitioner (`Route.available`). What is sent to a named
 partition, or to its key's, goes there all the same (PAR-11).
 
-1. A partition is avoided while somebody says so: the circuit breaker.
+1. A partition is avoided while its circuit is not closed, and while it holds as much memory as it may.
 2. A broker is late when something has waited for it for longer than a time-out, and it took nothing (PAR-07): no connection, no free
    slot, throttled, or it does not answer what a partition has in flight. It is late until it takes something, or nothing waits for it any
    more: then the next records try.
@@ -52,14 +52,35 @@ class Availability:
     # Avoided
 
     def avoid(self, cell: Cell) -> None:
-        """No choice falls on this partition while there are others."""
+        """For its circuit: no choice falls on this partition while there are others."""
+        cell.is_avoided = True
+        self._leave_out(cell)
+
+    def welcome(self, cell: Cell) -> None:
+        """Its circuit is no reason any more."""
+        cell.is_avoided = False
+        if not cell.is_full:
+            self.forget(cell)
+
+    def fill(self, cell: Cell) -> None:
+        """It holds as much as it may: likewise."""
+        cell.is_full = True
+        self._leave_out(cell)
+
+    def ease(self, cell: Cell) -> None:
+        """It does not any more."""
+        cell.is_full = False
+        if not cell.is_avoided:
+            self.forget(cell)
+
+    def _leave_out(self, cell: Cell) -> None:
         if cell not in self._avoided:
             self._avoided.add(cell)
             self.version += 1
             cell.route.leave(cell)
 
-    def welcome(self, cell: Cell) -> None:
-        """It is not avoided any more; also for one whose topic is forgotten."""
+    def forget(self, cell: Cell) -> None:
+        """There is nothing against it, or its topic is forgotten."""
         if cell in self._avoided:
             self._avoided.remove(cell)
             self.version += 1

@@ -136,7 +136,7 @@ def forgetting(
     route.abandon()
     while route.cells:
         for cell in route.cells[-STRIDE:]:
-            accumulator.availability.welcome(cell)
+            accumulator.availability.forget(cell)
         del route.cells[-STRIDE:]
         yield
     return True

@@ -131,9 +131,9 @@ class Route:
     """Where the records of one topic go, while it has that id and so many partitions: other ones make another route.
 
     Which partitions are usable is `availability`'s to say, for all choices alike. A circuit breaker avoids a partition by
-    `accumulator.availability.avoid(cell)`, and ends that by `.welcome(cell)`. That is all: routes notice at their next choice, `available`
-    leaves it out for the user's partitioner too, and it is left at once if it is the sticky one. Records with a key, or for a named
-    partition, are not touched by it.
+    `accumulator.availability.avoid(cell)`, and ends that by `.welcome(cell)`. Routes notice at their next choice, `available` leaves it
+    out for the user's partitioner too, and it is left at once if it is the sticky one. Where records with a key go then, or those for a
+    named partition, is the appender's to say.
 
     Args:
         topic: its name.

@@ -42,6 +42,7 @@ _RECORD_OVERHEAD: Final = 130  # bytes of an unjoined record: eight list slots a
 _STEP: Final = 4096  # bytes by which a batch's room grows: 16 KiB up front would let 2,048 quiet partitions hold 32 MiB
 _TURN: Final = 65_536  # bytes taken in one loop turn before the next send waits for the next: below a millisecond of appending
 _FEW: Final = 64  # partitions that are looked at where none is usable
+_PLAIN_KEYS: Final = frozenset({bytes, type(None)})
 _MOST_OVERHEAD: Final = 24  # of a small plain record
 
 
@@ -139,14 +140,12 @@ class Appender:
         """
         behind, record.behind = record.behind, None
         if behind is not None and behind in route.cells[behind.partition : behind.partition + 1]:
-            delivery = self._append_behind(behind, record)
-            if delivery is None and record.behind is None and not behind.is_full:
-                record.behind = behind  # it was for want of memory: it stays with that partition all the same
-            return delivery
-        if record.whole is not None:
-            return None if self.is_missing(record, route) else self._add_whole(route.cells[record.whole.partition], record)
+            return self._append_behind(behind, record)
         if record.partition is not None:
-            return None if self.is_missing(record, route) else self._append_to(route.cells[record.partition], record)
+            if self.is_missing(record, route):
+                return None
+            cell = route.cells[record.partition]
+            return self._append_to(cell, record) if record.whole is None else self._add_whole(cell, record)
         if self._partitioner is not None:
             return self._append_to(route.cells[self._ask_partitioner(record, route, self._partitioner)], record)
         key = record.key
@@ -194,10 +193,14 @@ class Appender:
     def _append_behind(self, cell: Cell, record: Parked) -> Delivery | None:
         """To the partition that it has waited for, if it takes more by now."""
         if record.whole is not None:
-            return self._add_whole(cell, record)
-        if record.partition is None and self._partitioner is None and (record.key is None or self._ignores_keys):
-            return self._append(cell, record)
-        return self._append_to(cell, record)
+            delivery = self._add_whole(cell, record)
+        elif record.partition is None and self._partitioner is None and (record.key is None or self._ignores_keys):
+            delivery = self._append(cell, record)
+        else:
+            delivery = self._append_to(cell, record)
+        if delivery is None and record.behind is None and not cell.is_full:
+            record.behind = cell  # it was for want of memory: it stays with that partition all the same
+        return delivery
 
     def _sticky(self, route: Route, size: int) -> Cell:
         """Where records without a key go on: the sticky partition while it has a batch, or takes `size` bytes more, else another."""
@@ -285,20 +288,24 @@ class Appender:
 
     def make_room(self, cell: Cell, key: bytes | None, value: bytes | None) -> bool:
         """Room for a small plain record on the fast way: more for the open batch, or the next batch. False: the slow way."""
-        if (type(key) is not bytes and key is not None) or type(value) is not bytes or self.must_pause():
+        if type(value) is not bytes or type(key) not in _PLAIN_KEYS or self.must_pause():
             return False
-        size = _MOST_OVERHEAD + (len(key) if key is not None else 0) + len(value)
-        if size > self._first or (key is None and cell.current is None and not cell.route.stays(size, self._room(cell.topic))):
-            return False  # or, without a key, it is another partition's turn
+        size = _MOST_OVERHEAD + len(key or b"") + len(value)
+        if size > self._first:
+            return False
+        if cell.current is not None and self._grow(cell.current, size):
+            return True
+        if not self._is_next(cell, key, size):
+            return False
         if cell.current is not None:
-            if self._grow(cell.current, size):
-                return True
-            if key is None:
-                return False
             self._accumulator.close(cell)
-        if cell.is_avoided and self._policy != STRICT:
-            return False
         return self._new_batch(cell, self._way.turn_ms, self._first) is not None
+
+    def _is_next(self, cell: Cell, key: bytes | None, size: int) -> bool:
+        """Whether the next batch is that partition's, too: without a key another may be due, and one that is muted is asked about."""
+        if key is None and (cell.current is not None or not cell.route.stays(size, self._room(cell.topic))):
+            return False
+        return not cell.is_avoided or self._policy == STRICT
 
     def append_run(self, route: Route, cell: Cell | None, keys: Sequence[bytes] | None, values: Sequence[bytes]) -> list[Run]:
         """Plain records to one partition, or without one to the sticky ones, at once: who calls has seen that `has_room`."""
@@ -343,7 +350,7 @@ class Appender:
         credit = room + BATCH_OVERHEAD
         if force:
             self._pool.take(credit)
-        elif self._shares.is_over(cell) or not self._pool.try_take(credit):
+        elif (self._has_breaker and self._shares.is_over(cell)) or not self._pool.try_take(credit):
             return None
         self.spent += credit
         result = BatchResult(self._home, cell.topic, cell.partition, now_ms)

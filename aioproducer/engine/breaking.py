@@ -26,7 +26,7 @@ from aioproducer.errors import RequestTimedOut, UsageError
 from aioproducer.model import CircuitEvent, CircuitState, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.accumulator import Accumulator, Cell
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.events import Events
     from aioproducer.engine.guard import GuardedLoop
     from aioproducer.engine.parking import Parking
+    from aioproducer.engine.produce import Told
     from aioproducer.engine.watch import Watch
     from aioproducer.interfaces import PartitionCircuitBreaker, ProducerStatusContext
     from aioproducer.net.cluster import Cluster
@@ -105,7 +106,7 @@ class Breaking:
         """Whether a batch may be drained: 0; or when to ask again."""
         cell = batch.cell
         if cell.circuit is not None and not cell.is_avoided:  # the probe that was waited for
-            self._accumulator.avoid(cell)
+            self._accumulator.availability.avoid(cell)
         self._cause = None
         if self._guarded("on_send", True, self._on_send, self._status(cell, batch.count)):
             return 0.0
@@ -119,8 +120,13 @@ class Breaking:
             self._sent[batch] = now
         self._alarm.check()
 
-    def ended(self, batch: Batch, error: Exception | None) -> None:
-        """An attempt ended, and the batch has gone its way; None: it was acknowledged."""
+    def ended(self, told: Mapping[Batch, Told]) -> None:
+        """Attempts ended, and their batches have gone their way."""
+        for batch, outcome in told.items():
+            self._end(batch, outcome.error)
+
+    def _end(self, batch: Batch, error: Exception | None) -> None:
+        """None: it was acknowledged."""
         was_counted = batch in self._overdue
         self._sent.pop(batch, None)
         self._overdue.discard(batch)
@@ -137,7 +143,7 @@ class Breaking:
         """A partition holds less memory than before: others may take more; and its probe may have ended without an attempt."""
         circuit = cell.circuit
         if circuit is not None and circuit.state is CircuitState.PROBING and cell.is_avoided and _is_empty(cell):
-            self._accumulator.welcome(cell)
+            self._accumulator.availability.welcome(cell)
         self._parking.freed(cell)
 
     def on_node(self, node: Node) -> None:
@@ -148,7 +154,7 @@ class Breaking:
             return
         self._unreachable[node_id] = failures
         error = node.produce.last_error
-        for cell in self._accumulator.ready_cells(node_id):
+        for cell in self._accumulator.ready.cells(node_id):
             if error is not None:
                 self._fail(cell, error)
                 self._tell_breaker(cell, _waiting(cell), error)
@@ -216,7 +222,7 @@ class Breaking:
     def _mute(self, cell: Cell, circuit: Circuit) -> None:
         heapq.heappush(self._due, (circuit.due, next(self._ties), cell))
         self._alarm.check()
-        self._accumulator.avoid(cell)
+        self._accumulator.availability.avoid(cell)
         self._accumulator.mute(cell)
         self._parking.rouse(cell)  # some may go elsewhere, or are refused, as the policy has it
         self._tell(cell, circuit.state, circuit.interval, circuit.cause)
@@ -227,7 +233,7 @@ class Breaking:
         if circuit is None or not circuit.probe():
             return
         if _is_empty(cell):
-            self._accumulator.welcome(cell)
+            self._accumulator.availability.welcome(cell)
         self._accumulator.unmute(cell, is_trial=True)
         self._tell(cell, circuit.state, circuit.interval, None)
         self._turn()
@@ -240,7 +246,7 @@ class Breaking:
     def _let(self, cell: Cell) -> None:
         cell.circuit = None
         del self._open[cell]
-        self._accumulator.welcome(cell)
+        self._accumulator.availability.welcome(cell)
         self._accumulator.unmute(cell, is_trial=False)
         self._turn()
 

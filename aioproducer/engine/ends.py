@@ -94,7 +94,7 @@ class Ends:
 
     # Attempts
 
-    def end_attempt(self, batch: Batch, told: Told) -> bool:
+    def end_attempt(self, batch: Batch, told: Told, now: float) -> bool:
         """One attempt is over; True: metadata is stale."""
         self.let_go(batch)
         error = told.error
@@ -102,7 +102,6 @@ class Ends:
             if error is None:
                 self._accumulator.acknowledged_late(batch)
             return False
-        now = self._loop.time()
         if error is not None:
             batch.history.append((now, error))
             self._meter.attempt_failed(error)
@@ -115,16 +114,16 @@ class Ends:
             named=len(told.refused),
             appended=told.base_offset >= 0,
         )
-        self._carry_out(verdict.action, batch, told)
+        self._carry_out(verdict.action, batch, told, now)
         return verdict.refresh
 
-    def _carry_out(self, action: Action, batch: Batch, told: Told) -> None:
+    def _carry_out(self, action: Action, batch: Batch, told: Told, now: float) -> None:
         error = told.error
         if action is Action.COMPLETE:
             batch.result.complete(told.base_offset, told.log_append_time_ms)
             self._accumulator.end(batch, Event.ACKNOWLEDGE)
             self._accumulator.succeeded(batch)
-            self._meter.acknowledged(self._loop.time(), batch)
+            self._meter.acknowledged(now, batch)
             self._finish(batch)
             return
         assert error is not None
@@ -132,8 +131,8 @@ class Ends:
             self.fail(batch, self._too_large(batch, error) or error)
         elif action in AGAIN:
             pause = self._pause(batch, action, error)
-            self._meter.retried(self._loop.time(), batch)
-            go_again(self._accumulator, batch, action, self._loop.time() + pause if pause else 0.0)
+            self._meter.retried(now, batch)
+            go_again(self._accumulator, batch, action, now + pause if pause else 0.0)
         elif action is Action.SPLIT:
             self._encoder.was_too_large(batch)
             self._split(batch, in_halves(self._raw(batch), batch.base_timestamp, self._config.batch_size))

@@ -1,4 +1,4 @@
-"""A running producer: its parts, put together on one loop, and their end. Knows nothing of the face."""
+"""A running producer: its start, the doors to its parts, and their end. Knows nothing of the face, or of how the parts are connected."""
 
 from __future__ import annotations
 
@@ -6,59 +6,29 @@ import asyncio
 import logging
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from aioproducer.core.accumulator import Accumulator
-from aioproducer.core.availability import Availability
-from aioproducer.core.backoff import Backoff
-from aioproducer.core.idling import Idling, shrink
-from aioproducer.core.refreshing import Refreshing
-from aioproducer.core.sequence import NO_IDENTITY
 from aioproducer.engine import forks
-from aioproducer.engine.alarm import Alarm
-from aioproducer.engine.appender import Appender
-from aioproducer.engine.breaking import Breaking
-from aioproducer.engine.checks import Checks
-from aioproducer.engine.completions import Completions
-from aioproducer.engine.encoder import Encoder
-from aioproducer.engine.formats import check_brokers, level_of
-from aioproducer.engine.gauges import Gauges, unready
-from aioproducer.engine.guard import GuardedLoop
-from aioproducer.engine.hot import FULL, Delivery, Way, here
-from aioproducer.engine.identity import ProducerIds
-from aioproducer.engine.idle import Idle
-from aioproducer.engine.intake import Intake, TransactionalIntake
-from aioproducer.engine.interception import Interception
+from aioproducer.engine.assembly import Assembly
+from aioproducer.engine.formats import check_brokers
+from aioproducer.engine.gauges import unready
+from aioproducer.engine.hot import Delivery, Way, here
 from aioproducer.engine.many import Many
-from aioproducer.engine.network import net_settings
-from aioproducer.engine.parking import Parking
-from aioproducer.engine.pool import BufferPool
-from aioproducer.engine.refresher import Refresher
-from aioproducer.engine.result import Home
-from aioproducer.engine.sender import Sender
-from aioproducer.engine.shares import Shares
-from aioproducer.engine.supervisor import Supervisor
-from aioproducer.engine.telling import Telling
 from aioproducer.engine.threads import FromThread
-from aioproducer.engine.transactor import Parts, Transactor
-from aioproducer.engine.unseen import UnseenFailures
 from aioproducer.errors import KafkaError, ProducerClosed, UsageError
 from aioproducer.model import FlushSummary
-from aioproducer.net.cluster import Cluster
-from aioproducer.records.ratios import CompressionRatios
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.batch import Batch
     from aioproducer.engine.deliveries import Deliveries
     from aioproducer.engine.pool import Parked
     from aioproducer.engine.ready import ReadyBatch
+    from aioproducer.engine.transactor import Transactor
     from aioproducer.interfaces import Dialer, Resolver
     from aioproducer.metrics.registry import Snapshot
-    from aioproducer.model import Compression, Health
-    from aioproducer.net.lane import NetSettings
+    from aioproducer.model import Health
 
 __all__ = ["Engine"]
 
@@ -93,154 +63,39 @@ class Engine:
         self._config = config
         self._way = way
         self._pid = os.getpid()
-        backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
-        self.pool = BufferPool(config.buffer_memory)
-        unseen = UnseenFailures(self.loop, warns=config.transactional_id is None)  # a commit raises them
-        self._home = Home(self.loop, unseen.on_failure, wall_clock)
-        if config.on_delivery_error is not None:
-            unseen.hook = self._home.watch.over("on_delivery_error", config.on_delivery_error)
-        self._guard = GuardedLoop(self.loop, self._on_bug)
-        self._completions = Completions(self._guard)
-        self._supervisor = Supervisor(self._on_crash)
-        ratios = self._ratios = CompressionRatios()
-        self._encoder = Encoder(cast("Compression", config.compression_type), level_of(config), ratios)
-        self._accumulator = Accumulator(
-            FULL,
-            linger=config.linger_ms / 1000,
-            lifetime=config.delivery_timeout_ms / 1000,
-            on_close=self._on_close,
-            availability=Availability(
-                config.partitioner_availability_timeout_ms / 1000,
-                self._is_near if config.partitioner_rack_aware and config.client_rack else None,
-            ),
-        )
-        self._telling = Telling(config, version, self.loop.time, self._home.now_ms())
-        self._events, self._meter = self._telling.events, self._telling.meter
-        self._sender = Sender(
-            config, self._guard, way, self._accumulator, self.pool, self._completions, self._encoder, backoff, chance, self._meter
-        )
-        self._idling = Idling(self._accumulator.routes, config.metadata_max_idle_ms / 1000)
-        way.tick = self._tick
-        checks = Checks(config, self._home.watch)
-        shares = Shares(self.pool, self._accumulator, is_bounded=config.circuit_breaker_class is not None)
-        self._appender = Appender(
-            config, self.loop, way, self._accumulator, self.pool, self._home, ratios=ratios, shares=shares, chance=chance
-        )
-        self._parking = Parking(
+        parts = Assembly(
+            config,
             self.loop,
             way,
-            self._accumulator,
-            self.pool,
-            self._appender,
-            shares,
-            max_block_ms=config.max_block_ms,
-            max_idle=config.metadata_max_idle_ms / 1000,
-            is_plain=self._appender.is_kafkas and not checks.serializes and not config.interceptors,
-            want=self._want,
-            trouble=lambda: self._refresher.trouble,
-            on_known=self._on_known,
-            turn=self._sender.turn,
-            alarm=partial(Alarm, self._guard, is_patient=True),
-            meter=self._meter,
-        )
-        kind = Intake if config.transactional_id is None else TransactionalIntake
-        self._intake = kind(checks, self._parking, self.pool, self._home, self._appender.limit)
-        self._take, self._take_now = self._intake.accept, self._intake.accept_now
-        self._interception = Interception(config.interceptors, self.loop, self._home.watch, self._telling.metrics)
-        if config.interceptors:
-            self._take, self._take_now = map(self._interception.around, (self._take, self._take_now))
-        self.from_thread: FromThread[Any, Any] = FromThread(self.loop, self._accept, config.max_block_ms / 1000)
-        way.make_room = self._appender.make_room
-        settings = net_settings(config, version, dialer, resolver, chance)._replace(observer=self._telling.observer)
-        self._connect(settings, backoff, chance)
-        gauges = Gauges(config, self.pool, self._accumulator, self._parking, self._cluster, self._refresher, self.loop.time)
-        if self._breaking is not None:
-            gauges.open_breakers = self._breaking.told
-        self._telling.gauges = gauges
-        self._sender.on_identity = self._telling.identity
-        self._accumulator.availability.on_late = self._telling.late
-
-    def _connect(self, settings: NetSettings, backoff: Backoff, chance: Callable[[], float]) -> None:
-        servers = self._config.bootstrap_servers
-        assert isinstance(servers, tuple)
-        self._cluster = Cluster(servers, settings, self._supervisor.spawn, self._guard.guarded(self._sender.on_node))
-        self._refresher = Refresher(
-            self._cluster,
-            backoff,
-            Refreshing(self._config.metadata_max_age_ms / 1000, self._is_needed),
-            request_timeout=settings.request_timeout,
-            recovery_time=self._config.metadata_recovery_rebootstrap_trigger_ms / 1000,
-            auto_create=self._config.allow_auto_create_topics,
+            dialer,
+            resolver,
+            version,
             chance=chance,
-            spawn=self._supervisor.spawn,
-            topics=lambda: (*self._accumulator.routes, *self._parking.waited_for()),
-            is_needed=self._is_needed,
-            on_topic=self._parking.on_topic,
-            on_leader=self._parking.on_leader,
+            wall_clock=wall_clock,
+            on_crash=self._on_crash,
+            on_bug=self._on_bug,
+            flush=self.flush,
         )
-        self._breaking = self._make_breaking()
-        self._idle = Idle(
-            self._idling,
-            self._accumulator,
-            slices=self._refresher.slices,
-            is_in_use=lambda topic: self._refresher.is_asked(topic) or self._parking.is_waited_for(topic),
-            forget=[
-                self._refresher.forget,
-                self._ratios.forget,
-                self._appender.forget,
-                self._telling.forgotten,
-                *([self._breaking.forget] if self._breaking is not None else ()),
-            ],
-            shrink=[partial(shrink, self._accumulator.routes), self._refresher.shrink, self._telling.metrics.shrink],
-        )
-        self._sender.connect(self._appender, self._parking, self._cluster, self._refresher.urge, self._refresher.hint)
-        self._accumulator.is_transactional = self._config.transactional_id is not None
-        self._ids: ProducerIds | None = None
-        if self._config.is_idempotent:
-            self._accumulator.granted = NO_IDENTITY
-        if self._config.is_idempotent and self._config.transactional_id is None:
-            self._ids = ProducerIds(
-                self._cluster,
-                self._accumulator,
-                backoff,
-                request_timeout=settings.request_timeout,
-                chance=chance,
-                identify=self._sender.identify,
-                go_without=self._sender.go_without_numbers,
-                fail=self._sender.drop_unsent,
-            )
-
-        self._transactor: Transactor | None = None
-        if isinstance(self._intake, TransactionalIntake):
-            meet, flush = self._refresher.meet, self.flush
-            parts = Parts(self._cluster, self._accumulator, self._sender, self._parking, meet, flush, self._supervisor.spawn, self._meter)
-            self._transactor = self._intake.transactor = Transactor(self._config, parts, backoff, chance)
-
-    def _make_breaking(self) -> Breaking | None:
-        if self._config.circuit_breaker_class is None:
-            return None
-        sender = self._sender
-        sender.breaking = breaking = Breaking(
-            self._config, self._guard, self._accumulator, self._cluster, self._parking, self._home.watch, self._events, sender.turn
-        )
-        sender.ends.on_freed = breaking.freed
-        return breaking
-
-    def _on_close(self, batch: Batch) -> None:
-        self._appender.settle(batch)
-
-    def _is_near(self, node_id: int) -> bool:
-        broker = self._refresher.view.brokers.get(node_id)
-        return broker is not None and broker.rack == self._config.client_rack
-
-    def _want(self, topic: str) -> None:
-        self._refresher.want(topic)
-
-    def _is_needed(self, topic: str) -> bool:
-        return topic in self._accumulator.routes or self._parking.is_waited_for(topic)
-
-    def _on_known(self, topic: str) -> None:
-        self._idling.watch(topic, self.loop.time())
+        self.pool = parts.pool
+        self._supervisor = parts.supervisor
+        self._telling = parts.telling
+        self._accumulator = parts.accumulator
+        self._encoder = parts.encoder
+        self._sender = parts.sender
+        self._appender = parts.appender
+        self._parking = parts.parking
+        self._intake = parts.intake
+        self._interception = parts.interception
+        self._take, self._take_now = parts.take, parts.take_now
+        self._cluster = parts.cluster
+        self._refresher = parts.refresher
+        self._idle = parts.idle
+        self._idling, self._ratios = parts.idling, parts.ratios
+        self._ids = parts.ids
+        self._transactor = parts.transactor
+        self._breaking = parts.breaking
+        self.from_thread: FromThread[Any, Any] = FromThread(self.loop, self._accept, config.max_block_ms / 1000)
+        way.tick = self._tick
 
     async def start(self, *, wait: bool) -> None:
         """Start the tasks and wait for the first metadata and the producer id, or let tasks wait for them.
@@ -262,7 +117,7 @@ class Engine:
                     await self._ids.first(until - self.loop.time())
             if self._transactor is not None and wait:
                 self._spawn(self._transactor.run(), "transactions")
-                with self._meter.spent("txn-init-time"):
+                with self._telling.meter.spent("txn-init-time"):
                     await self._transactor.start(until - self.loop.time())
         except BaseException:
             await self._end(ProducerClosed("the producer did not start"))
@@ -272,7 +127,7 @@ class Engine:
         self._spawn(self._idle.run(), "idle topics")
         self._way.here = here()
         self.is_open = True
-        self._events.tell("producer-started")
+        self._telling.events.tell("producer-started")
         forks.watch(self)
 
     async def _run_metadata(self, *, is_known: bool) -> None:
@@ -379,7 +234,7 @@ class Engine:
 
     async def flush(self, timeout: float | None) -> FlushSummary:
         """Send everything now, and wait until what was queued or parked has ended, at most `timeout` seconds."""
-        with self._meter.spent("flush-time"):
+        with self._telling.meter.spent("flush-time"):
             return await self._flush(timeout)
 
     async def _flush(self, timeout: float | None) -> FlushSummary:
@@ -420,7 +275,7 @@ class Engine:
                 summary = await self.flush(max(until - self.loop.time(), 0.0))
         finally:
             self._is_flushed = summary is not None and not summary.pending
-            self._events.tell("producer-stopped", unfinished=self._accumulator.unfinished)
+            self._telling.events.tell("producer-stopped", unfinished=len(self._accumulator.incomplete))
             await self._end(ProducerClosed("the producer was stopped before the record was acknowledged"), until)
         return summary
 
@@ -463,7 +318,7 @@ class Engine:
     def _on_crash(self, error: BaseException) -> None:
         """A task of ours ended by a bug, or was cancelled from outside: never a silent hang."""
         self.failure = error
-        self._events.tell("producer-failed", cause=repr(error))
+        self._telling.events.tell("producer-failed", cause=repr(error))
         if not isinstance(error, asyncio.CancelledError):  # `asyncio.run` ends so; who uses the producer after it is told
             _log.error("The producer failed: %r", error, exc_info=error)
         cause = ProducerClosed(f"the producer failed: {error!r}")

@@ -60,7 +60,7 @@ class Gauges:
         """All gauges by name (`metrics.table.GAUGES`)."""
         nodes = self._cluster.nodes
         lanes = [lane for node in (*nodes, *self._cluster.bootstrap) for lane in (node.produce, node.control)]
-        waiting, for_topics = self._parking.waiting, self._parking.waiting_for_topics
+        waiting, for_topics = self._parking.waiting, self._parking.topics.waiting
         return {
             "requests-in-flight": sum(lane.in_flight for lane in lanes),
             "metadata-age": self._clock() - self._refresher.answered_at,
@@ -71,7 +71,7 @@ class Gauges:
             "memory-waiters": waiting - for_topics,
             "metadata-waiters": for_topics,
             "oldest-unacknowledged-seconds": self._oldest(),
-            "incomplete-batches": self._accumulator.unfinished,
+            "incomplete-batches": len(self._accumulator.incomplete),
             "brokers-known": len(nodes),
             "brokers-up": sum(map(_is_up, nodes)),
             "brokers-down": sum(map(_is_down, nodes)),
@@ -87,7 +87,7 @@ class Gauges:
 
     def _oldest(self) -> float:
         """Seconds since the oldest batch that has not ended was opened; 0: there is none."""
-        expiry = self._accumulator.next_expiry()
+        expiry = self._accumulator.incomplete.next_expiry()
         return 0.0 if expiry is None else max(self._clock() - expiry + self._lifetime, 0.0)
 
     def health(self, patience: float) -> Health:

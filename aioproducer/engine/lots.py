@@ -19,12 +19,13 @@ from aioproducer.engine.pool import Line
 
 if TYPE_CHECKING:
     from aioproducer.core.accumulator import Cell
+    from aioproducer.engine.pool import Parked
 
 __all__ = ["Lots"]
 
 
 class Lots:
-    """The lots of one producer. True while one is roused."""
+    """The lots of one producer."""
 
     __slots__ = ("_lots", "_roused", "_ties", "_turns")
 
@@ -34,8 +35,10 @@ class Lots:
         self._turns: list[tuple[int, int, Cell]] = []  # of the roused ones, by the number of their heads when they were looked at last
         self._ties = count()
 
-    def __bool__(self) -> bool:
-        return self.next() is not None
+    @property
+    def is_roused(self) -> bool:
+        """Whether there is a lot whose head stands in line."""
+        return bool(self._turns) and self.next() is not None
 
     def line(self, cell: Cell) -> Line:
         """Where to wait for a partition."""
@@ -61,6 +64,24 @@ class Lots:
     def calm(self, cell: Cell) -> None:
         """It takes no more after all; the turn that it has is passed over."""
         self._roused.pop(cell, None)
+
+    def step_aside(self, line: Line, record: Parked) -> None:
+        """The first of that line has to wait for its partition alone; it may have stood in that one's lot already."""
+        assert record.behind is not None
+        lot = self.line(record.behind)
+        if lot is line:
+            self.calm(record.behind)
+        else:
+            line.pop()
+            lot.merge([record])
+
+    def first(self, line: Line) -> tuple[Line, Parked] | None:
+        """Who called first, of those in that line and in the roused lots, and where it stands."""
+        head, lot = line.head(), self.next()
+        aside = lot.head() if lot is not None else None
+        if lot is None or aside is None or (head is not None and head.number < aside.number):
+            return (line, head) if head is not None else None
+        return lot, aside
 
     def next(self) -> Line | None:
         """The roused lot whose head called first."""

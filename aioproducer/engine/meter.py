@@ -1,4 +1,6 @@
-"""What happens to batches and requests, recorded: one call for each batch or change of state, none for a record.
+"""What happens to batches and requests, noted or recorded: one call for each batch or change of state, none for a record.
+
+What comes with every request is noted (`metrics.notes`), what is rare is recorded at once.
 
 A bare `Meter` stands there where `metrics_recording_level` is none. Knows nothing of who reads what is recorded.
 """
@@ -9,7 +11,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.errors import BrokerError, BufferExhausted
+from aioproducer.metrics.notes import MANY, Notes
 from aioproducer.model import Compression
+from aioproducer.net.observer import NO_TRAFFIC, Traffic
 from aioproducer.records.record_batch import OVERHEAD
 
 if TYPE_CHECKING:
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.batch import Batch
+    from aioproducer.metrics.notes import NodeNotes
     from aioproducer.metrics.registry import Metrics
 
 __all__ = ["Meter", "Recorder"]
@@ -27,13 +32,29 @@ _SAMPLE: Final = 1.0  # seconds between two batches whose largest record is look
 class Meter:
     """What may be recorded. This one records nothing."""
 
-    def turned(self, seconds: float) -> None:
+    def traffic(self, node_id: int) -> Traffic:  # noqa: ARG002
+        """Who is told of the requests of a broker."""
+        return NO_TRAFFIC
+
+    def connected(self, now: float) -> None:
+        """A connection was made."""
+
+    def disconnected(self, now: float) -> None:
+        """One that was made is lost, or closed."""
+
+    def forget_node(self, node_id: int) -> None:
+        """It is a broker of the cluster no more."""
+
+    def forget_topic(self, topic: str) -> None:
+        """Nothing is produced to it any more."""
+
+    def turned(self, now: float, seconds: float) -> None:
         """The loop took so long to come to us again."""
 
     def sent(self, now: float, batches: Sequence[Batch]) -> None:
         """A request of these was written."""
 
-    def answered(self, now: float, node_id: int, seconds: float) -> None:
+    def answered(self, node_id: int, seconds: float) -> None:
         """A broker answered a Produce request after so long."""
 
     def throttled(self, now: float, milliseconds: int) -> None:
@@ -61,7 +82,7 @@ class Meter:
         """Somebody waits for memory, or nobody any more."""
 
     def catch_up(self, now: float) -> None:
-        """What goes on counts up to now."""
+        """Somebody reads: what goes on counts up to now."""
 
     def topic_came(self, now: float, seconds: float) -> None:
         """Some sends waited so long for a topic."""
@@ -70,6 +91,28 @@ class Meter:
     def spent(self, name: str) -> Iterator[None]:  # noqa: ARG002
         """Time spent in a call of the face."""
         yield
+
+
+class _Noted(Traffic):
+    """Notes the requests of one broker."""
+
+    __slots__ = ("_all", "_node")
+
+    def __init__(self, notes: Notes, node: NodeNotes) -> None:
+        self._all = notes
+        self._node = node
+
+    def sent(self, now: float, size: int) -> None:
+        """A request."""
+        if now >= self._all.due:
+            self._all.settle(now)
+        self._node.requests.append(size)
+
+    def answered(self, now: float, size: int) -> None:
+        """An answer."""
+        if now >= self._all.due:
+            self._all.settle(now)
+        self._node.answers.append(size)
 
 
 class Recorder(Meter):
@@ -83,54 +126,62 @@ class Recorder(Meter):
         self._metrics = metrics
         self._producer = metrics.producer
         self._topic = metrics.topic
-        self._sizes, self._sends, self._queued = (metrics.producer[name] for name in ("batch-size", "record-send", "record-queue-time"))
         self._clock = clock
         self._lifetime = config.delivery_timeout_ms / 1000
-        self._limit = max(config.batch_size - OVERHEAD, 1)
-        self._compresses = config.compression_type is not Compression.NONE
-        self._latency = metrics.histograms["delivery-latency-seconds"]
-        self._fill = metrics.histograms["batch-fill-ratio"]
-        self._depth = metrics.histograms["partition-queue-depth"]
-        self._turns = metrics.histograms["loop-turn-seconds"]
+        compresses = config.compression_type is not Compression.NONE
+        self._notes = Notes(metrics, limit=max(config.batch_size - OVERHEAD, 1), compresses=compresses)
         self._short_since: float | None = None
-        self._measured_at = 0.0
+        self._measure_at = 0.0
 
-    def turned(self, seconds: float) -> None:
+    def traffic(self, node_id: int) -> Traffic:
+        """Noted under its id."""
+        return _Noted(self._notes, self._notes.nodes[node_id])
+
+    def connected(self, now: float) -> None:
+        """By number."""
+        self._producer["connection-creation"].record(now)
+
+    def disconnected(self, now: float) -> None:
+        """By number."""
+        self._producer["connection-close"].record(now)
+
+    def forget_node(self, node_id: int) -> None:
+        """What is recorded of it goes, too."""
+        self._notes.forget_node(node_id)
+
+    def forget_topic(self, topic: str) -> None:
+        """What is recorded of it goes, too."""
+        self._notes.forget_topic(topic)
+
+    def turned(self, now: float, seconds: float) -> None:
         """Stalls of the loop are long turns."""
-        self._turns.observe(seconds)
+        notes = self._notes
+        if now >= notes.due or len(notes.turns) >= MANY:
+            notes.settle(now)
+        notes.turns.append(seconds)
 
     def sent(self, now: float, batches: Sequence[Batch]) -> None:
-        """Sizes, rates, fill and queues."""
+        """Sizes, queues, and the times in them."""
+        notes = self._notes
+        if now >= notes.due or len(notes.batches) >= MANY:
+            notes.settle(now)
         records = 0
         for batch in batches:
-            cell, count = batch.cell, batch.count
-            size = OVERHEAD + len(batch.payload)  # type: ignore[arg-type]  # what is sent has one
+            cell, count, payload = batch.cell, batch.count, batch.payload
+            assert payload is not None
             records += count
-            self._sizes.record(now, size)
+            depth = len(cell.closed) + cell.in_flight + (cell.current is not None)
+            notes.batches.append((cell.topic, count, OVERHEAD + len(payload), batch.raw_size, depth))
             if batch.attempts == 1:
-                self._queued.record(now, (now - batch.expires_at + self._lifetime) * 1000)
-            self._fill.observe(batch.raw_size / self._limit)
-            self._depth.observe(len(cell.closed) + cell.in_flight + (cell.current is not None))
-            topic = self._topic(cell.topic)
-            topic["record-send"].record(now, count)
-            topic["byte"].record(now, size)
-        self._sends.record(now, records)
-        if self._compresses:
-            self._compressed(now, batches)
-        if now - self._measured_at >= _SAMPLE:
-            self._measured_at = now
+                notes.ages.append((now - batch.expires_at + self._lifetime) * 1000)
+        notes.requests.append(records)
+        if now >= self._measure_at:
+            self._measure_at = now + _SAMPLE
             self._producer["record-size"].record(now, batches[0].result.largest())
 
-    def _compressed(self, now: float, batches: Sequence[Batch]) -> None:
-        ratios = [len(batch.payload or b"") / batch.raw_size for batch in batches]
-        self._producer["compression-rate"].record_all(now, ratios)
-        for batch, ratio in zip(batches, ratios, strict=True):
-            self._topic(batch.cell.topic)["compression-rate"].record(now, ratio)
-
-    def answered(self, now: float, node_id: int, seconds: float) -> None:
+    def answered(self, node_id: int, seconds: float) -> None:
         """Latencies, here and of the broker."""
-        self._producer["request-latency"].record(now, seconds * 1000)
-        self._metrics.node(node_id)["request-latency"].record(now, seconds * 1000)
+        self._notes.nodes[node_id].latencies.append(seconds * 1000)
 
     def throttled(self, now: float, milliseconds: int) -> None:
         """In milliseconds, as Java has it."""
@@ -138,7 +189,7 @@ class Recorder(Meter):
 
     def acknowledged(self, now: float, batch: Batch) -> None:
         """The time that its first record took counts for each: the others took less."""
-        self._latency.observe(now - batch.expires_at + self._lifetime, batch.count)
+        self._notes.acknowledged.append((now - batch.expires_at + self._lifetime, batch.count))
 
     def attempt_failed(self, error: Exception) -> None:
         """By Kafka's name of the error."""
@@ -160,6 +211,8 @@ class Recorder(Meter):
 
     def given_up(self, now: float, topic: str, error: Exception) -> None:
         """As a record that failed, of a topic that is known already: names may be anything. Those that found no memory count once more."""
+        if self._notes.batches:  # perhaps its first
+            self._notes.settle(now)
         if self._metrics.has_topic(topic):
             self._topic(topic)["record-error"].record(now)
         self._fail(now, 1, error)
@@ -177,7 +230,8 @@ class Recorder(Meter):
             self._producer["bufferpool-wait"].record(now, now - since)
 
     def catch_up(self, now: float) -> None:
-        """Of a wait for memory."""
+        """All that is noted, and of a wait for memory."""
+        self._notes.settle(now)
         if self._short_since is not None:
             self.memory(now, is_short=True)
 

@@ -1,7 +1,7 @@
 """Who waits, and in which order: a record is appended at once, or parked until it can be, or until its time is over.
 
-1. Who comes first is appended first. A record that must wait parks: for its topic until metadata names it, then in one line for
-   memory and for the next loop turn. While anybody stands in that line, everybody stands in it. Only who waits for one partition, which
+1. Who comes first is appended first. A record that must wait parks: for its topic until metadata names it (`topics`), then in one line
+   for memory and for the next loop turn. While anybody stands in that line, everybody stands in it. Only who waits for one partition, which
    holds as much as it may (with a circuit breaker), stands aside, in the lot of that partition (`lots`), and holds nobody else up.
 2. What parks is the record; its task wakes in the step in which it is appended or given up. Cancelled, it leaves no trace.
 
@@ -10,25 +10,21 @@ Knows nothing of how a record is checked, where it goes or what it takes: `appen
 
 from __future__ import annotations
 
-import math
-from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.core.installing import elect, installing, retiring
 from aioproducer.engine import reasons
 from aioproducer.engine.lots import Lots
 from aioproducer.engine.pool import Line, Parked
 from aioproducer.engine.reasons import FOR_MEMORY, FOR_METADATA, FOR_OTHERS, FOR_PARTITION, FOR_SHARE, FOR_TOPIC, FOR_TURN
+from aioproducer.engine.topics import Topics
 from aioproducer.errors import PartitionUnavailable, UsageError
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from aioproducer.core.accumulator import Accumulator, Cell, Route
-    from aioproducer.core.metadata import TopicView
-    from aioproducer.core.steps import Steps
     from aioproducer.engine.alarm import Alarm
     from aioproducer.engine.appender import Appender
     from aioproducer.engine.hot import Delivery, Way
@@ -49,19 +45,16 @@ class Parking:
 
     Args:
         way: what `send` looks at; closed while anybody stands in the line.
-        pool: `buffer_memory`, to tell of.
-        shares: likewise, of each partition.
+        pool, shares: `buffer_memory` and each partition's part, to tell of.
         max_block_ms: how long anybody waits.
-        max_idle: seconds for which a topic is remembered that somebody would send to, and does not wait for.
+        max_idle, want, trouble, on_known: as `topics` takes them.
         is_plain: records go the fast way, where nobody waits.
-        want: asks for a topic's metadata.
-        trouble: why nobody answers such questions now, if so.
-        on_known: told of a topic when it has a route that had none.
         turn: sees to a loop turn that drains and serves who waits.
         alarm: makes one.
         meter: records who waited.
 
     Attributes:
+        topics: those who wait for one.
         on_given_up: told of each record that waited in vain: its topic, and why.
     """
 
@@ -94,19 +87,26 @@ class Parking:
         self._appender = appender
         self._shares = shares
         self._max_block_ms = max_block_ms
-        self._max_idle = max_idle
         self._is_plain = is_plain
         self._is_gated = False
-        self._want = want
-        self._trouble = trouble
-        self._on_known = on_known
         self._turn = turn
         self._line = Line()
         self._aside = Lots()
-        self._lots: dict[str, Line] = {}
-        self._asked: dict[str, float] = {}  # topics that somebody would send to, and does not wait for: when
-        self._troubles: dict[str, KafkaError] = {}
-        self._deadlines: deque[Parked] = deque()
+        self.topics = Topics(
+            loop,
+            accumulator,
+            appender,
+            max_block=max_block_ms / 1000,
+            max_idle=max_idle,
+            want=want,
+            trouble=trouble,
+            on_known=on_known,
+            admit=self._admit,
+            give_up=self._give_up,
+            turn=turn,
+            meter=meter,
+        )
+        self._deadlines = Line()
         self._numbers = count()
         self._alarm = alarm(self._next_deadline, self._on_deadline)
 
@@ -119,14 +119,14 @@ class Parking:
             assert record.delivery is not None
             return record.delivery
         if obstacle in FOR_METADATA:
-            return self._park_for_topic(record, obstacle)
+            assert record.topic is not None
+            return self._stand(self.topics.lot(record.topic), record, obstacle)
         if obstacle is FOR_MEMORY:
             self._hurry()
         self._turn()
         if obstacle is FOR_SHARE:
             assert record.behind is not None
-            self._stand(self._aside.line(record.behind), record, obstacle)
-            return record
+            return self._stand(self._aside.line(record.behind), record, obstacle)
         return self._park(record, "" if obstacle is FOR_TURN else FOR_MEMORY)
 
     def take_now(self, record: Parked) -> Delivery:
@@ -137,8 +137,7 @@ class Parking:
             return record.delivery
         assert record.topic is not None
         if obstacle in FOR_METADATA:
-            self._asked[record.topic] = self._loop.time()
-            self._want(record.topic)
+            self.topics.ask(record.topic)
         elif obstacle is FOR_MEMORY:
             self._hurry()
         raise reasons.would_block(record.topic, obstacle)
@@ -173,14 +172,13 @@ class Parking:
 
     async def next_turn(self) -> None:
         """Wait for the next turn, in the line in which every send stands."""
-        mark = Parked(None)
         self._turn()
-        await self.wait(self._park(mark, ""))
+        await self.wait(self._park(Parked(None), ""))
 
     async def route(self, topic: str) -> Route:
         """Where a topic's records go, once metadata names it; waits as `wait` does."""
         if topic not in self._accumulator.routes:
-            await self.wait(self._park_for_topic(Parked(topic, asks=True), FOR_TOPIC))
+            await self.wait(self._stand(self.topics.lot(topic), Parked(topic, asks=True), FOR_TOPIC))
         route = self._accumulator.routes[topic]
         route.used_at = self._loop.time()
         return route
@@ -188,25 +186,16 @@ class Parking:
     # Parking
 
     def _park(self, record: Parked, reason: str) -> Parked:
-        self._stand(self._line, record, reason)
         self._way.fast = {}
-        return record
+        return self._stand(self._line, record, reason)
 
-    def _park_for_topic(self, record: Parked, reason: str) -> Parked:
-        assert record.topic is not None
-        lot = self._lots.setdefault(record.topic, Line())
-        self._want(record.topic)
-        self._stand(lot, record, reason)
-        return record
-
-    def _stand(self, line: Line, record: Parked, reason: str) -> None:
-        max_block = self._max_block_ms / 1000
-        record.park(self._loop, next(self._numbers), reason, self._loop.time() + max_block)
+    def _stand(self, line: Line, record: Parked, reason: str) -> Parked:
+        record.park(self._loop, next(self._numbers), reason, self._loop.time() + self._max_block_ms / 1000)
         line.push(record)
-        while self._deadlines and not self._deadlines[0].is_waiting:
-            self._deadlines.popleft()
-        self._deadlines.append(record)
+        self._deadlines.head()  # those who left are not kept
+        self._deadlines.push(record)
         self._alarm.check()
+        return record
 
     def _hurry(self) -> None:
         """Memory is short: nothing lingers until nobody waits."""
@@ -218,6 +207,9 @@ class Parking:
 
     def serve(self) -> None:
         """Append for those in the line, in order, and wake each in its step. Only from a callback of the loop."""
+        if not self.has_line:
+            self._open()
+            return
         self._appender.serving_ms = self._appender.now_ms()
         try:
             self._serve()
@@ -226,59 +218,34 @@ class Parking:
 
     def _serve(self) -> None:
         until, served = self._loop.time() + _TURN_SECONDS, 0
-        while (record := self._next()) is not None:
+        while (first := self._aside.first(self._line)) is not None:
+            line, record = first
             served += 1
             if self._appender.is_spent or (not served % _STRIDE and self._loop.time() > until):
                 self._turn()
                 return
             if record.topic is not None and record.topic not in self._accumulator.routes:  # forgotten meanwhile: once more for metadata
-                self._where(record).pop()
+                line.pop()
                 record.reason, record.behind = FOR_TOPIC, None
-                self._lots.setdefault(record.topic, Line()).merge([record])
-                self._want(record.topic)
+                self.topics.lot(record.topic).merge([record])
                 continue
-            waiter = self._serve_one(record)
-            if waiter is None and record.is_aside:
-                continue
+            waiter = self._serve_one(line, record)
             if waiter is None:
+                if record.is_aside:
+                    continue
                 record.reason = FOR_MEMORY
-                self._hurry_once()
+                if not self._accumulator.eager:
+                    self._hurry()
                 return
             self._turn()  # what was appended is drained in the next turn
             self._reopen()
             waiter.wake()
         self._reopen()
 
-    def _hurry_once(self) -> None:
-        if not self._accumulator.eager:
-            self._hurry()
-
-    def _next(self) -> Parked | None:
-        """Who called first, of the line and of the lots whose partitions may take more."""
-        head, lot = self._line.head(), self._aside.next()
-        aside = lot.head() if lot is not None else None
-        return head if aside is None or (head is not None and head.number < aside.number) else aside
-
-    def _where(self, record: Parked) -> Line:
-        """The line that the next one stands in."""
-        lot = self._aside.next()
-        return lot if lot is not None and lot.head() is record else self._line
-
-    def _step_aside(self, line: Line, record: Parked, behind: Cell) -> None:
-        """The next one has to wait for its partition alone; it may have stood in that one's lot already."""
-        record.reason = FOR_SHARE
-        lot = self._aside.line(behind)
-        if lot is line:
-            self._aside.calm(behind)
-            return
-        line.pop()
-        lot.merge([record])
-
-    def _serve_one(self, record: Parked) -> Waiter | None:
+    def _serve_one(self, line: Line, record: Parked) -> Waiter | None:
         """Take the next one out of its line, appended or given up; None: it must stay, or stands aside."""
         delivery: Delivery | None = None
         error: Exception | None = None
-        line = self._where(record)
         if record.topic is not None:
             route = self._accumulator.routes[record.topic]
             try:
@@ -286,8 +253,8 @@ class Parking:
             except (UsageError, PartitionUnavailable) as refused:
                 error = refused
             if delivery is None and error is None and record.is_aside:
-                assert record.behind is not None
-                self._step_aside(line, record, record.behind)
+                record.reason = FOR_SHARE
+                self._aside.step_aside(line, record)
                 return None
             if delivery is None and self._appender.is_missing(record, route):  # the topic was made anew, with fewer partitions
                 record.reason = FOR_PARTITION
@@ -300,21 +267,23 @@ class Parking:
         return record.leave(delivery, error)
 
     def _reopen(self) -> None:
-        """Nobody waits any more, but for a partition alone: the way is open."""
         if not self.has_line:
-            if self._accumulator.eager:
-                self._meter.memory(self._loop.time(), is_short=False)
+            self._open()
+
+    def _open(self) -> None:
+        """Nobody waits any more, but for a partition alone: the way is open."""
+        if self._accumulator.eager:
+            self._meter.memory(self._loop.time(), is_short=False)
             self._accumulator.eager = False
-            if self._is_plain and not self._is_gated:
-                self._way.fast = self._accumulator.routes
+        if self._is_plain and not self._is_gated:
+            self._way.fast = self._accumulator.routes
 
     def gate(self, *, is_open: bool) -> None:
         """Open or close the fast way, whoever waits: a transactional producer's is closed but in a transaction."""
         self._is_gated = not is_open
+        self._way.fast = {}
         if is_open:
             self._reopen()
-        else:
-            self._way.fast = {}
 
     # Partitions that hold as much as they may
 
@@ -329,136 +298,54 @@ class Parking:
             self._way.fast = {}
             self._turn()
 
-    # Topics
-
-    def waited_for(self) -> Iterable[str]:
-        """Topics that somebody waits for, or would send to."""
-        return filter(self.is_waited_for, tuple(dict.fromkeys((*self._lots, *self._asked))))
-
-    def is_waited_for(self, topic: str) -> bool:
-        """Whether a topic is one of those."""
-        if self._lots.get(topic) or self._loop.time() - self._asked.get(topic, -math.inf) < self._max_idle:
-            return True
-        self._forget(topic)
-        self._troubles.pop(topic, None)
-        return False
-
-    def on_topic(self, topic: TopicView) -> Steps[None]:
-        """The cluster told of a topic: those who wait for it move into the line, or learn why they cannot.
-
-        In the step in which a route is there they move: who comes next must not go ahead of them.
-        """
-        name = topic.name
-        if topic.error is None and (name in self._lots or name in self._asked or name in self._accumulator.routes):
-            is_new = name not in self._accumulator.routes
-            route = yield from installing(self._accumulator, topic)
-            if is_new:
-                route.used_at = self._loop.time()
-                self._on_known(name)
-            lot = self._forget(name)
-            self._troubles.pop(name, None)
-            self._admit(route, lot.take_all() if lot is not None else [])
-            self._turn()
-            yield from retiring(self._accumulator, topic)
-        elif (lot := self._forget(name)) is not None:
-            self._refuse(topic, lot)
-
-    def _forget(self, topic: str) -> Line | None:
-        """Nobody waits for it any more; those who did."""
-        self._asked.pop(topic, None)
-        return self._lots.pop(topic, None)
-
-    def on_leader(self, topic: TopicView, partition: int) -> None:
-        """A partition has another leader."""
-        elect(self._accumulator, topic, partition)
-        self._turn()
-
-    def _admit(self, route: Route, parked: list[Parked]) -> None:
-        """A topic is known: those who waited for it move into the line, but for those whose partition it does not have."""
-        first = next((record for record in parked if record.topic is not None), None)
-        if first is not None:
-            now = self._loop.time()
-            self._meter.topic_came(now, now + self._max_block_ms / 1000 - first.deadline)
-        known: list[Parked] = []
-        for record in parked:
-            if record.asks:
-                self._loop.call_soon(record.leave().wake)
-            elif self._is_still_early(record, route):
-                self._lots.setdefault(route.topic, Line()).push(record)
-                record.reason = FOR_PARTITION
-            else:
-                record.reason = ""
-                known.append(record)
-        self._line.merge(known)  # a key in the line may belong to a partition that others waited for since before
+    def _admit(self, parked: list[Parked]) -> None:
+        """A topic is known: those who waited for it move into the line."""
+        self._line.merge(parked)  # a key in the line may belong to a partition that others waited for since before
         if self.has_line:
             self._way.fast = {}
         self._reopen()
 
-    def _is_still_early(self, record: Parked, route: Route) -> bool:
-        """Whether it waits on for a partition; a mark does while a record before it does."""
-        return self._appender.is_missing(record, route) or (record.topic is None and route.topic in self._lots)
-
-    def _refuse(self, topic: TopicView, lot: Line) -> None:
-        assert topic.error is not None
-        if topic.error.retriable:
-            self._lots[topic.name] = lot
-            self._troubles[topic.name] = topic.error
-            return
-        for record in lot.take_all():
-            self._give_up(record, type(topic.error)(topic.error.error, f"topic {topic.name!r} cannot be produced to"))
-
     def _give_up(self, record: Parked, error: Exception) -> None:
-        mark = record.topic is None
-        if not mark:
-            self._tell_given_up(record, error)
-        self._loop.call_soon(record.leave(error=None if mark else error).wake)
+        self._tell_given_up(record, error)
+        self._loop.call_soon(record.leave(error=error if record.topic is not None else None).wake)
 
     def _tell_given_up(self, record: Parked, error: Exception) -> None:
-        if record.topic is None or record.asks:
-            return
-        self._meter.given_up(self._loop.time(), record.topic, error)
-        if self.on_given_up is not None:
-            self.on_given_up(record.topic, error)
+        if record.topic is not None and not record.asks:
+            self._meter.given_up(self._loop.time(), record.topic, error)
+            if self.on_given_up is not None:
+                self.on_given_up(record.topic, error)
 
     # Deadlines and the end
 
     def _next_deadline(self) -> float | None:
-        deadlines = self._deadlines
-        while deadlines and not deadlines[0].is_waiting:
-            deadlines.popleft()
-        return deadlines[0].deadline if deadlines else None
+        first = self._deadlines.head()
+        return first.deadline if first is not None else None
 
     def _on_deadline(self, now: float) -> None:
         self.serve()  # who can be served at the last moment is
-        while (when := self._next_deadline()) is not None and when <= now:
-            record = self._deadlines.popleft()
+        while (record := self._deadlines.head()) is not None and record.deadline <= now:
+            self._deadlines.pop()
             self._give_up(record, self._overdue(record))
         self._release_marks()
         self._turn()
 
     def _overdue(self, record: Parked) -> KafkaError:
-        if record.behind is not None:
-            return reasons.late_share(record, record.behind, self._pool, self._max_block_ms)
-        if record.reason not in FOR_METADATA:
-            return reasons.late_memory(record, self._pool, self._max_block_ms)
-        assert record.topic is not None
-        trouble = self._trouble() or self._troubles.get(record.topic)
-        return reasons.late_metadata(record, self._accumulator.routes.get(record.topic), self._max_block_ms, trouble)
+        route = self._accumulator.routes.get(record.topic or "")
+        return reasons.late(record, self._pool, route, self.topics.trouble(record.topic or ""), self._max_block_ms)
 
     def mark(self) -> list[Parked]:
         """Marks at the end of every line; each is served once all before it have been."""
         marks = []
-        for line in self._lines():
-            if line:
-                mark = Parked(None)
-                mark.park(self._loop, next(self._numbers), "", 0.0)
-                line.push(mark)
-                marks.append(mark)
+        for line in filter(None, self._lines()):
+            mark = Parked(None)
+            mark.park(self._loop, next(self._numbers), "", 0.0)
+            line.push(mark)
+            marks.append(mark)
         return marks
 
     def _release_marks(self) -> None:
         """Nobody stands before the marks at the head of a lot: who waits for them need not wait for its topic or partition."""
-        for lot in (*self._aside.lines(), *self._lots.values()):
+        for lot in (*self._aside.lines(), *self.topics.lots()):
             while (record := lot.head()) is not None and record.topic is None:
                 self._loop.call_soon(lot.pop().leave().wake)
 
@@ -471,17 +358,12 @@ class Parking:
     @property
     def has_line(self) -> bool:
         """Whether anybody waits for memory or for the next turn, not for a topic or a partition alone."""
-        return bool(self._line) or bool(self._aside)
+        return bool(self._line) or self._aside.is_roused
 
     @property
     def waiting(self) -> int:
         """Records that are parked."""
-        return sum(record.topic is not None and not record.asks for record in self._everybody())
-
-    @property
-    def waiting_for_topics(self) -> int:
-        """Of them, those that wait for a topic or a partition."""
-        return sum(record.topic is not None and not record.asks for lot in self._lots.values() for record in lot)
+        return sum(record.is_record for record in self._everybody())
 
     def explain(self) -> list[str]:
         """What the parked records wait for, and how many for each."""
@@ -491,7 +373,7 @@ class Parking:
         return (record for line in self._lines() for record in line)
 
     def _lines(self) -> tuple[Line, ...]:
-        return (self._line, *self._aside.lines(), *self._lots.values())
+        return (self._line, *self._aside.lines(), *self.topics.lots())
 
     def shut(self) -> None:
         """No new record is taken in; those that wait are still served."""
@@ -505,7 +387,7 @@ class Parking:
         for line in self._lines():
             for record in line.take_all():
                 self._give_up(record, error())
-        self._lots.clear()
+        self.topics.clear()
 
     def drop(self, error: Callable[[], Exception]) -> None:
         """The records that wait are not queued, and who sends them is told why; who asks for a topic waits on."""

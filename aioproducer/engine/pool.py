@@ -132,6 +132,11 @@ class Parked:
         self.deadline = deadline
 
     @property
+    def is_record(self) -> bool:
+        """Whether it is one: no mark, and no question."""
+        return self.topic is not None and not self.asks
+
+    @property
     def is_aside(self) -> bool:
         """Whether it waits for room in its partition alone."""
         return self.behind is not None and self.behind.is_full
@@ -179,7 +184,7 @@ class Line:
         self._parked: deque[Parked] = deque()
 
     def __bool__(self) -> bool:
-        return self.head() is not None
+        return bool(self._parked) and self.head() is not None
 
     def __len__(self) -> int:
         return sum(parked.is_waiting for parked in self._parked)

@@ -22,9 +22,7 @@ __all__ = [
     "FOR_SHARE",
     "FOR_TOPIC",
     "FOR_TURN",
-    "late_memory",
-    "late_metadata",
-    "late_share",
+    "late",
     "told",
     "unavailable",
     "would_block",
@@ -53,8 +51,17 @@ def would_block(topic: str, reason: str) -> WouldBlock:
     return WouldBlock(f"a record for {topic!r} would wait for {reason}{_ADVICE[reason]}. It was not queued.")
 
 
-def late_metadata(record: Parked, route: Route | None, max_block_ms: float, trouble: KafkaError | None) -> MetadataTimeout:
-    """For who waited for a topic or a partition, as long as `max_block_ms`; `trouble`: why nobody named it, if that is known."""
+def late(record: Parked, pool: BufferPool, route: Route | None, trouble: KafkaError | None, max_block_ms: float) -> KafkaError:
+    """For who waited as long as `max_block_ms`; `trouble`: why nobody named its topic, if that is known."""
+    if record.behind is not None:
+        return _late_share(record, record.behind, pool, max_block_ms)
+    if record.reason not in FOR_METADATA:
+        return _late_memory(record, pool, max_block_ms)
+    return _late_metadata(record, route, trouble, max_block_ms)
+
+
+def _late_metadata(record: Parked, route: Route | None, trouble: KafkaError | None, max_block_ms: float) -> MetadataTimeout:
+    """For who waited for a topic or a partition."""
     what = f"{record.topic!r} was not found in the cluster's metadata"
     if route is not None:
         what = f"{record.topic!r} has {len(route.cells)} partitions, and partition {record.partition} did not come"
@@ -65,8 +72,8 @@ def late_metadata(record: Parked, route: Route | None, max_block_ms: float, trou
     return error
 
 
-def late_memory(record: Parked, pool: BufferPool, max_block_ms: float) -> BufferExhausted:
-    """For who waited for memory, as long as `max_block_ms`."""
+def _late_memory(record: Parked, pool: BufferPool, max_block_ms: float) -> BufferExhausted:
+    """For who waited for memory."""
     return BufferExhausted(
         f"no memory for {record.size} bytes within max_block_ms={max_block_ms:g}: "
         f"{pool.available} of {pool.size} bytes of buffer_memory are free. "
@@ -74,8 +81,8 @@ def late_memory(record: Parked, pool: BufferPool, max_block_ms: float) -> Buffer
     )
 
 
-def late_share(record: Parked, cell: Cell, pool: BufferPool, max_block_ms: float) -> KafkaError:
-    """For who waited for room for its partition, as long as `max_block_ms`."""
+def _late_share(record: Parked, cell: Cell, pool: BufferPool, max_block_ms: float) -> KafkaError:
+    """For who waited for room for its partition."""
     if cell.circuit is not None:
         return unavailable(cell, f"There was no room for the record within max_block_ms={max_block_ms:g}; it was not queued.")
     return BufferExhausted(

@@ -20,6 +20,7 @@ import logging
 import math
 from collections import deque
 from functools import partial
+from itertools import filterfalse
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aioproducer.core.idling import shrink
@@ -346,28 +347,26 @@ class Refresher:
         while topics:
             each = topics.popleft()
             if each.name in wanted:  # of others it may tell another question at the same time
-                topic = await self._take_topic(each, unsettled, has_epochs=version >= _FIRST_WITH_EPOCHS)
-                if topic is not None:
-                    told.add(topic.name)
+                told |= await self._take_topic(each, unsettled, has_epochs=version >= _FIRST_WITH_EPOCHS)
             while each.partitions:
                 del each.partitions[-STRIDE:]
                 await self._breathe()  # also after a topic that is as it was: that took as long to see
-        for name in wanted:
-            if name not in told:
-                await self._leave_out(name, unsettled)
+        for name in filterfalse(told.__contains__, wanted):
+            await self._leave_out(name, unsettled)
         if not question.is_new:
             self._rest(in_vain=bool(unsettled) or (bool(question.urged) and not told.intersection(question.urged)))
         elif unsettled and self._loop.time() >= self._not_before:
             self._rest(in_vain=True)
         self._rule.urge(unsettled)
 
-    async def _take_topic(self, each: Any, unsettled: dict[str, None], *, has_epochs: bool) -> TopicView | None:
+    async def _take_topic(self, each: Any, unsettled: dict[str, None], *, has_epochs: bool) -> set[str]:
+        """Its name, unless it is told nothing new of."""
         self._taking[each.name] = []
         topic = await self.slices(self.view.taking(each, has_epochs=has_epochs))
         if topic is not None:
             await self._tell(topic, unsettled)
         self._end_taking(each.name)
-        return topic
+        return {topic.name} if topic is not None else set()
 
     async def _leave_out(self, name: str, unsettled: dict[str, None]) -> None:
         """The answer tells nothing new of a topic that was asked for: it is as it was."""

@@ -37,7 +37,7 @@ from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.accumulator import Accumulator
@@ -108,7 +108,7 @@ class Sender:
         self._turn_since = 0.0
         self._is_closed = False
         self._waking = Alarm(loop, accumulator.next_wake, self._on_wake)
-        self._expiry = Alarm(loop, accumulator.next_expiry, self._on_expiry, is_patient=True)
+        self._expiry = Alarm(loop, accumulator.incomplete.next_expiry, self._on_expiry, is_patient=True)
 
     def connect(
         self,
@@ -142,7 +142,8 @@ class Sender:
 
     def _on_turn(self) -> None:
         self._is_turn_due = False
-        self._meter.turned(self._loop.time() - self._turn_since)
+        now = self._loop.time()
+        self._meter.turned(now, now - self._turn_since)
         self._way.turn_ms = 0
         self._burst = self._burst + 1 if self._parking.is_bursting else 0
         self._appender.new_turn()
@@ -158,19 +159,20 @@ class Sender:
     # Draining
 
     def _drain_all(self) -> None:
-        for node_id in tuple(self._accumulator.ready_nodes()):
+        for node_id in tuple(self._accumulator.ready.nodes()):
             node = self._cluster.node(node_id)
             if node is not None:
                 self.drain(node)
             else:
-                self._urge(self._accumulator.ready_topics(node_id))
-        if self._accumulator.availability.is_watching:
-            self._accumulator.look(self._loop.time())
+                self._urge(self._accumulator.ready.topics(node_id))
+        availability = self._accumulator.availability
+        if availability.timeout and availability.is_watching:
+            availability.look(self._loop.time(), self._accumulator.ready)
 
     def on_node(self, node: Node) -> None:
         """A broker's connection stands, has room again, was lost, or could not be made: then perhaps others lead its partitions by now."""
         if node.failures:
-            self._urge(self._accumulator.ready_topics(node.broker.node_id))
+            self._urge(self._accumulator.ready.topics(node.broker.node_id))
         if self.breaking is not None:
             self.breaking.on_node(node)
         self.drain(node)
@@ -178,23 +180,30 @@ class Sender:
     def drain(self, node: Node) -> None:
         """While the connection stands and a slot is free: what is ready, as one request."""
         accumulator = self._accumulator
+        availability = accumulator.availability
         node_id = node.broker.node_id
-        while node.is_ready and accumulator.has_ready(node_id) and node.slots.try_acquire():
+        while accumulator.ready.get(node_id):
+            if not (node.is_ready and node.slots.try_acquire()):
+                self._wait_for(node)
+                return
             lane = node.produce.connection
             assert lane is not None
-            accumulator.availability.drained(node_id)
+            if availability.timeout:
+                availability.drained(node_id)
             batches = accumulator.drain(node_id, lane, self._config.max_request_size, full_only=self._burst % _BURST_TURNS != 0)
             if not batches:
                 node.slots.release()
                 return
             magic = magic_of(lane, self._config.message_format_max)
             self._encoder.encode(batches, magic, lane, partial(self._submit, node, lane, batches))
-            for batch in batches if accumulator.availability.timeout else ():
+            for batch in batches if availability.timeout else ():
                 accumulator.watch(batch.cell, self._loop.time())
-        if accumulator.has_ready(node_id):
-            accumulator.availability.blocked(node_id, self._loop.time())
-            if node.produce.connection is None and not self._is_closed:
-                node.want_produce()
+
+    def _wait_for(self, node: Node) -> None:
+        """It takes nothing now."""
+        self._accumulator.availability.blocked(node.broker.node_id, self._loop.time())
+        if node.produce.connection is None and not self._is_closed:
+            node.want_produce()
 
     def _submit(self, node: Node, lane: Connection, batches: Sequence[Batch]) -> None:
         """Write one request of encoded batches."""
@@ -270,32 +279,32 @@ class Sender:
 
     def _on_answer(self, node: Node, lane: Connection, asked: Asked, sent_at: float, answer: Answer | TransportError) -> None:
         node.slots.release()
+        now = answer.at if isinstance(answer, Answer) else self._loop.time()
         error: TransportError | None = None
         told: dict[Batch, Told] = {}
         led: set[Batch] = set()
         try:
             if isinstance(answer, Answer):
-                now = self._loop.time()
-                self._meter.answered(now, node.broker.node_id, now - sent_at)
+                self._meter.answered(node.broker.node_id, now - sent_at)
                 told, led = self._read(node, asked, answer)
             else:
                 error = answer
         except ProtocolError as malformed:
             error = malformed
         told = told or {batch: Told(error) for batch in asked.values()}
-        stale = {batch.cell.topic for batch, outcome in told.items() if self._end_attempt(batch, outcome) and batch not in led}
+        stale = self._end_attempts(told, now) - led
         if stale:
-            self._urge(stale)
+            self._urge({batch.cell.topic for batch in stale})
         if isinstance(answer, Answer) and error is not None:
             lane.abort(error)
         self._go_on(node, told)
 
-    def _end_attempt(self, batch: Batch, told: Told) -> bool:
-        """One attempt is over; True: metadata is stale."""
-        is_stale = self.ends.end_attempt(batch, told)
+    def _end_attempts(self, told: Mapping[Batch, Told], now: float) -> set[Batch]:
+        """Attempts are over; of which batches metadata is stale."""
+        stale = {batch for batch, outcome in told.items() if self.ends.end_attempt(batch, outcome, now)}
         if self.breaking is not None:
-            self.breaking.ended(batch, told.error)
-        return is_stale
+            self.breaking.ended(told)
+        return stale
 
     def _read(self, node: Node, asked: Asked, answer: Answer) -> tuple[dict[Batch, Told], set[Batch]]:
         """What an answer says of each batch, and those whose new leader it told: nobody else needs to be asked for that (KIP-951)."""
@@ -304,27 +313,32 @@ class Sender:
             node.throttle(decoded.throttle_time_ms)
             self._meter.throttled(self._loop.time(), decoded.throttle_time_ms)
         told = produce.read(asked, decoded)
-        if all(outcome.error is None for outcome in told.values()):
-            return told, set()
-        return told, {batch for batch, hint in produce.hints(asked, decoded).items() if self._hint(*hint)}
+        for outcome in told.values():
+            if outcome.error is not None:
+                return told, {batch for batch, hint in produce.hints(asked, decoded).items() if self._hint(*hint)}
+        return told, set()
 
     def _on_written(self, node: Node, batches: Iterable[Batch], error: TransportError | Answer | None) -> None:
         """acks=0: a request is done when it is handed to a transport that is not full."""
         node.slots.release()
-        for batch in batches:
-            self._end_attempt(batch, Told(error if isinstance(error, TransportError) else None))
+        now = self._loop.time()
+        told = dict.fromkeys(batches, Told(error if isinstance(error, TransportError) else None))
+        self._end_attempts(told, now)
         self._go_on(node, batches)
 
     def _go_on(self, node: Node, batches: Iterable[Batch]) -> None:
         self.drain(node)
         node_id = node.broker.node_id
-        if self._parking.has_line or any(batch.cell.leader != node_id for batch in batches):  # what waited for these may go elsewhere
+        is_due = self._parking.has_line
+        for batch in batches:
+            is_due |= batch.cell.leader != node_id  # what waited for these may go elsewhere
+        if is_due:
             self.turn()
         self._waking.check()
         self._completions.run()
 
     def _on_expiry(self, now: float) -> None:
-        for batch in self._accumulator.expired(now):
+        for batch in self._accumulator.incomplete.expired(now):
             node = self._cluster.node(batch.cell.leader)
             cause = batch.error or (node and node.last_error) or ConnectionLost("no acknowledgement")
             where = "no leader is known" if batch.cell.leader < 0 else f"it was {batch.state}"

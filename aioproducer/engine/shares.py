@@ -55,7 +55,7 @@ class Shares:
             if first.is_full and first.bytes == held:
                 if held and 2 * held > self._pool.available:
                     return
-                self._accumulator.ease(first)
+                self._accumulator.availability.ease(first)
                 del self._cells[first]
                 heapq.heappop(full)
                 yield first

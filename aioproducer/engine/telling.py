@@ -48,7 +48,7 @@ class Telling:
         self.metrics = Metrics(config.client_id, windows, version=version, began_ms=began_ms, now=clock())
         self.events = Events(config.client_id, self.metrics)
         self.meter = Recorder(config, self.metrics, clock) if records else Meter()
-        self.observer = NetWatch(self.metrics, self.events, clock, records=records)
+        self.observer = NetWatch(self.meter, self.events, clock)
 
     def read(self) -> tuple[float, dict[str, float], dict[tuple[str, int], int] | None]:
         """What only the loop knows of a snapshot, as `Metrics.snapshot` takes it."""
@@ -71,5 +71,5 @@ class Telling:
 
     def forgotten(self, topic: str) -> None:
         """A topic is forgotten (KIP-526)."""
-        self.metrics.forget_topic(topic)
+        self.meter.forget_topic(topic)
         self.events.tell("topic-forgotten", topic=topic, seconds=self._config.metadata_max_idle_ms / 1000)

@@ -83,11 +83,12 @@ class Metrics:
     Attributes:
         producer: sensors of the producer as a whole.
         histograms: by name.
+        windows: as given.
     """
 
     def __init__(self, client_id: str, windows: Windows, *, version: str, began_ms: int, now: float = 0.0) -> None:
         self._client = ("client-id", client_id)
-        self._windows = windows
+        self.windows = windows
         self._app = (("version", version), float(began_ms))
         self.producer = Sensors(windows, now)
         self.histograms = {name: Histogram(bounds) for name, bounds in BOUNDS.items()}
@@ -99,14 +100,14 @@ class Metrics:
         """Sensors of one broker; those of bootstrap addresses have negative ids."""
         sensors = self._nodes.get(node_id)
         if sensors is None:
-            sensors = self._nodes[node_id] = Sensors(self._windows)
+            sensors = self._nodes[node_id] = Sensors(self.windows)
         return sensors
 
     def topic(self, topic: str) -> Sensors:
         """Sensors of one topic."""
         sensors = self._topics.get(topic)
         if sensors is None:
-            sensors = self._topics[topic] = Sensors(self._windows)
+            sensors = self._topics[topic] = Sensors(self.windows)
         return sensors
 
     def has_topic(self, topic: str) -> bool:

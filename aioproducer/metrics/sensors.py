@@ -8,12 +8,14 @@ Sources: Kafka's `SampledStat`, `Rate`. Knows nothing of what is counted; `now` 
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 __all__ = ["Distribution", "Histogram", "Sensor", "Sensors", "Windows"]
 
@@ -70,7 +72,7 @@ class Sensor:
             self._turn(now)
         self._sum += sum(values)
         self._count += len(values)
-        self._max = max(self._max, *values)
+        self._max = max(self._max, max(values))  # noqa: PLW3301  (to unpack them would cost as much as the rest)
 
     @property
     def total(self) -> float:
@@ -198,6 +200,24 @@ class Histogram:
         """A value, so many times."""
         self._counts[bisect_left(self._bounds, value)] += times
         self._sum += value * times
+
+    def observe_all(self, values: Iterable[float]) -> None:
+        """Each value once; a search for each bound, not for each value."""
+        ordered = sorted(values)
+        self._count_up_to([bisect_right(ordered, bound) for bound in self._bounds], len(ordered))
+        self._sum += sum(ordered)
+
+    def observe_weighed(self, values: Iterable[tuple[float, int]]) -> None:
+        """Each value so many times; likewise."""
+        ordered, times = zip(*sorted(values), strict=True)
+        below = [0, *accumulate(times)]
+        self._count_up_to([below[bisect_right(ordered, bound)] for bound in self._bounds], below[-1])
+        self._sum += sum(map(mul, ordered, times))
+
+    def _count_up_to(self, ends: Sequence[int], all_: int) -> None:
+        """So many up to each bound, and so many in all."""
+        for at, (end, before) in enumerate(zip((*ends, all_), (0, *ends), strict=True)):
+            self._counts[at] += end - before
 
     def read(self) -> Distribution:
         """As it stands."""

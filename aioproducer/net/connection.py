@@ -35,12 +35,13 @@ _CORRELATION_LIMIT = 2**31 - 8  # Kafka keeps the last eight for SASL (NET-12)
 
 
 class Answer(NamedTuple):
-    """An undecoded answer: decode from `offset` on."""
+    """An undecoded answer, read `at` that time: decode from `offset` on."""
 
     key: ApiKey
     version: int
     frame: Buffer
     offset: int
+    at: float
 
     def decode(self, version: int | None = None) -> Any:
         """The message, or ProtocolError."""
@@ -203,7 +204,7 @@ class Connection:
             self._loop.call_soon(self._call, on_answer, self._cause)
             return
         self._put(key, version, body)
-        deadline = self._loop.time() + timeout
+        deadline = self._used_at + timeout
         self._pending.append(_Pending(self._correlation_id, key, version, deadline, on_answer))
         if deadline < self._armed_for:
             self._arm(deadline)
@@ -285,7 +286,7 @@ class Connection:
         self._pending.popleft()
         self._used_at = self._loop.time()
         self._traffic.answered(self._used_at, len(frame))
-        self._call(pending.on_answer, Answer(pending.key, pending.version, frame, offset))
+        self._call(pending.on_answer, Answer(pending.key, pending.version, frame, offset, self._used_at))
 
     def _call(self, callback: Callable[[Any], None], argument: Any) -> None:
         try:

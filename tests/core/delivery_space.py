@@ -157,7 +157,7 @@ class World:
 
     def __init__(self, sizes: tuple[int, ...], trouble: int, epoch: int = 0) -> None:
         self.rules = Accumulator(FULL, linger=0.0, lifetime=_NEVER, on_close=_nothing)
-        self.rules._pauses = _Numbers()  # type: ignore[assignment]
+        self.rules._pauses.ties = _Numbers()  # type: ignore[assignment]
         self.rules.on_identity_lost = self.ask
         self.epoch = epoch
         self.rules.granted = Identity(1, epoch)
@@ -188,7 +188,7 @@ class World:
         return [*self._of_the_client(), *self._of_the_network(), *self._of_the_brokers()]
 
     def _of_the_client(self) -> Iterator[tuple[Move, int]]:
-        if self.rules.has_ready(self.cell.leader) or self.rules.next_wake() is not None:
+        if self.rules.ready.get(self.cell.leader) or self.rules.next_wake() is not None:
             yield ("drain",), 0
             yield ("drain_unsent",), 1
         if self.asks:
@@ -391,7 +391,7 @@ class World:
         queue = numbers and tuple(batch.number for batch in numbers.outstanding)
         gates = (cell.one_at_a_time, cell.retry_at > 0, cell.leader, cell.in_flight, on_lane, tuple(batch.number for batch in cell.closed))
         log = (tuple(self.log.batches), self.log.committed, tuple(sorted(self.log.known.items())))
-        ready = tuple(node for node in (1, 2) if rules.has_ready(node))
+        ready = tuple(node for node in (1, 2) if rules.ready.get(node))
         client = (live, counts, queue, gates, ready, rules.granted, self.asks, tuple(sorted(self.fates.items())))
         return (client, flights, tuple(self.strays), log, self.leader, self.is_told, self.is_excused, self.trouble)
 

@@ -21,11 +21,11 @@ def test_without_linger_an_open_batch_can_be_drained_at_once() -> None:
     """Draining closes it; who appends next opens another."""
     rules, (cell,) = accumulator(1)
     batch = put(rules, cell, 7)
-    assert list(rules.ready_nodes()) == [1]
+    assert list(rules.ready.nodes()) == [1]
     assert rules.drain(1, "lane", 1000) == [batch]
     assert (batch.state, batch.count, batch.payload, batch.held) == (State.ENCODING, 1, b"         7", True)
     assert (cell.open, cell.current, cell.lane, cell.in_flight) == (FULL, None, "lane", 1)
-    assert not rules.has_ready(1)
+    assert not rules.ready.get(1)
 
 
 def test_a_partial_batch_lingers() -> None:
@@ -137,9 +137,9 @@ def test_only_the_leader_gets_a_batch() -> None:
     rules, (first, second, third) = accumulator(1, 2, NOBODY)
     for cell in (first, second, third):
         put(rules, cell)
-    assert set(rules.ready_nodes()) == {1, 2, NOBODY}
-    assert rules.ready_topics(NOBODY) == {"t"}
-    assert rules.ready_topics(3) == set()
+    assert set(rules.ready.nodes()) == {1, 2, NOBODY}
+    assert rules.ready.topics(NOBODY) == {"t"}
+    assert rules.ready.topics(3) == set()
     assert [batch.cell for batch in sent(rules, 2)] == [second]
     assert [batch.cell for batch in sent(rules, 1)] == [first]
     install(rules, topic(1, 2, 2))
@@ -219,8 +219,8 @@ def test_after_a_change_of_leader_nothing_goes_before_what_is_in_flight_has_ende
     sent(rules, 1)
     second = put(rules, cell, 2)
     install(rules, topic(2))
-    assert not rules.has_ready(1)
-    assert not rules.has_ready(2)
+    assert not rules.ready.get(1)
+    assert not rules.ready.get(2)
     answered(rules, first)
     assert sent(rules, 2) == [second]
 
@@ -286,7 +286,7 @@ def test_the_latest_of_several_pauses_holds() -> None:
     for batch, retry_at in zip(batches, (30.0, 50.0, 40.0), strict=True):
         answered(rules, batch, retry_at=retry_at)
     rules.wake(40.0)
-    assert not rules.has_ready(1)
+    assert not rules.ready.get(1)
     rules.wake(50.0)
     assert sent(rules, 1) == [batches[0]]
 
@@ -298,7 +298,7 @@ def test_a_leader_may_move_during_a_pause() -> None:
     sent(rules, 1)
     answered(rules, batch, retry_at=50.0)
     install(rules, topic(2))
-    assert not rules.has_ready(2)
+    assert not rules.ready.get(2)
     rules.wake(50.0)
     assert sent(rules, 2) == [batch]
 
@@ -312,7 +312,7 @@ def test_an_election_ends_the_pause(when: str) -> None:
     sent(rules, 1)
     if when == "while it waits":
         answered(rules, batch, retry_at=50.0)
-        assert not rules.has_ready(1)
+        assert not rules.ready.get(1)
         install(rules, topic(2, epoch=5))
     else:
         install(rules, topic(2, epoch=5))
@@ -320,7 +320,7 @@ def test_an_election_ends_the_pause(when: str) -> None:
     assert sent(rules, 2) == [batch]
     answered(rules, batch, retry_at=60.0)
     install(rules, topic(2, epoch=5))
-    assert not rules.has_ready(2)
+    assert not rules.ready.get(2)
     rules.wake(60.0)
     assert sent(rules, 2) == [batch]
 
@@ -334,7 +334,7 @@ def test_what_is_no_later_election_leaves_the_pause(leader: int) -> None:
     sent(rules, 1)
     answered(rules, batch, retry_at=50.0)
     install(rules, topic(leader, epoch=5 if leader == NOBODY else 4))
-    assert not rules.has_ready(leader)
+    assert not rules.ready.get(leader)
 
 
 def test_a_batch_that_was_split() -> None:
@@ -358,15 +358,15 @@ def test_a_batch_that_was_split() -> None:
     assert all((part.may_be_written, part.attempts, part.spared) == (True, batches[1].attempts, 1) for part in (first, second))
     assert list(cell.closed) == [first, second, batches[2]]
     assert list(rules.incomplete) == [first, second, batches[2]]
-    assert rules.expired(110) == []
-    assert rules.expired(111) == [first, second]
+    assert rules.incomplete.expired(110) == []
+    assert rules.incomplete.expired(111) == [first, second]
     assert [sent(rules, 1), sent(rules, 1)] == [[first], []]
     answered(rules, first)
     assert [sent(rules, 1), sent(rules, 1)] == [[second], []]
-    assert rules.next_expiry() == 111
+    assert rules.incomplete.next_expiry() == 111
     answered(rules, second)
     assert sent(rules, 1) == [batches[2]]
-    assert rules.next_expiry() == 112
+    assert rules.incomplete.next_expiry() == 112
 
 
 def test_a_part_that_was_split_again() -> None:
@@ -386,7 +386,7 @@ def test_a_part_that_was_split_again() -> None:
         assert sent(rules, 1) == [part]
         answered(rules, part)
     assert later is batch
-    assert (list(rules.incomplete), rules.next_expiry()) == ([], None)
+    assert (list(rules.incomplete), rules.incomplete.next_expiry()) == ([], None)
 
 
 def test_what_expires() -> None:
@@ -398,12 +398,12 @@ def test_what_expires() -> None:
     rules.close(cell)
     third = put(rules, other, 3, now=102)
     fourth = put(rules, cell, 4, now=103)
-    assert rules.next_expiry() == 110
-    assert rules.expired(109.9) == []
-    assert rules.expired(112) == [first, second, third]
-    for batch in rules.expired(112):
+    assert rules.incomplete.next_expiry() == 110
+    assert rules.incomplete.expired(109.9) == []
+    assert rules.incomplete.expired(112) == [first, second, third]
+    for batch in rules.incomplete.expired(112):
         rules.end(batch, Event.FAIL)
-    assert rules.next_expiry() == 113
+    assert rules.incomplete.next_expiry() == 113
     assert cell.in_flight == 1, "its bytes are still with the connection"
     rules.landed(first)
     assert sent(rules, 1) == [fourth]
@@ -414,7 +414,7 @@ def test_a_partition_whose_last_batch_ended_is_not_ready() -> None:
     rules, (cell,) = accumulator(1)
     batch = put(rules, cell)
     rules.end(batch, Event.FAIL)
-    assert (batch.ended, rules.has_ready(1), rules.next_expiry()) == (True, False, None)
+    assert (batch.ended, bool(rules.ready.get(1)), rules.incomplete.next_expiry()) == (True, False, None)
     assert rules.drain(1, "lane", 1000) == []
 
 

@@ -143,7 +143,7 @@ class Accumulating(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.now += seconds
         due = [batch for batch in self.opened_at if batch.expires_at <= self.now and not batch.ended]
-        assert self.rules.expired(self.now) == due
+        assert self.rules.incomplete.expired(self.now) == due
         for batch in due:
             self.rules.end(batch, Event.FAIL)
         self.rules.wake(self.now)
@@ -190,7 +190,7 @@ class Accumulating(RuleBasedStateMachine):
     @invariant()
     def who_may_go_is_ready_at_its_leader_and_only_there(self) -> None:
         for cell in self.cells:
-            places = [node for node, cells in self.rules._ready.items() if cell in cells]
+            places = [node for node, cells in self.rules.ready.items() if cell in cells]
             assert places in ([], [cell.leader])
             is_due = bool(cell.closed) or (cell.current is not None and not self.linger)
             is_held = cell in self.pause_until or (self.is_suspect[cell] and self.flying[cell])
@@ -199,7 +199,7 @@ class Accumulating(RuleBasedStateMachine):
                 assert places
             if is_held or not self.standing(cell):
                 assert not places
-        assert all(self.rules.has_ready(node) for node in self.rules.ready_nodes())
+        assert all(self.rules.ready.get(node) for node in self.rules.ready.nodes())
 
     @invariant()
     def what_waits_stands_in_order(self) -> None:
@@ -215,7 +215,7 @@ class Accumulating(RuleBasedStateMachine):
         wake = self.rules.next_wake()
         assert not moments or (wake is not None and wake <= min(moments))
         alive = [batch.expires_at for batch in self.opened_at if not batch.ended]
-        assert self.rules.next_expiry() == (alive[0] if alive else None)
+        assert self.rules.incomplete.next_expiry() == (alive[0] if alive else None)
 
     def teardown(self) -> None:
         """With a broker that answers, everything goes."""

@@ -216,7 +216,7 @@ def test_one_partition_that_another_broker_leads_is_judged_anew() -> None:
     rules.availability.timeout = 1.0
     rules.availability.blocked(2, 0.0)
     put(rules, cells[2])
-    rules.look(5.0)
+    rules.availability.look(5.0, rules.ready)
     route = cells[0].route
     assert route.available == (0, 1)
     elect(rules, topic(1, 2, 2, epoch=1), 1)

@@ -97,7 +97,7 @@ def test_records_flow_between_the_steps(view: TopicView) -> None:
         for batch in batches:
             answered(rules, batch)
     assert not list(rules.incomplete)
-    assert not any(rules.ready_nodes())
+    assert not any(rules.ready.nodes())
     assert len(received) == len(set(received))
     assert set(written) <= set(received)
 

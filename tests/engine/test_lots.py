@@ -45,13 +45,13 @@ def test_a_lot_is_still_until_it_is_roused() -> None:
     """Then its head is the next; when it is empty, nobody is."""
     yard = Yard()
     first = yard.park(0)
-    assert not yard.lots
+    assert not yard.lots.is_roused
     assert yard.lots.rouse(yard.cells[0])
     line = yard.lots.next()
     assert line is not None
     assert line.head() is first
     assert list(yard.served()) == [0]
-    assert not yard.lots
+    assert not yard.lots.is_roused
     assert not yard.lots.rouse(yard.cells[0]), "nobody waits"
     assert yard.lots.lines() == []
     yard.loop.close()
@@ -79,7 +79,7 @@ def test_a_lot_that_all_have_left_is_gone() -> None:
     assert record.waiter is not None
     record.waiter.cancel()
     assert not yard.lots.rouse(yard.cells[0])
-    assert not yard.lots
+    assert not yard.lots.is_roused
     assert yard.lots.lines() == []
     yard.loop.close()
 
@@ -121,7 +121,7 @@ def test_roused_lots_are_served_by_the_number_of_the_call(steps: list[int | tupl
             assert waiter is not None
             waiter.cancel()
     expected = sorted(record.number for number in roused for record in waiting[number])
-    assert bool(yard.lots) == bool(expected)
+    assert yard.lots.is_roused == bool(expected)
     assert list(yard.served()) == expected
     left = [record.number for line in yard.lots.lines() for record in line]
     assert sorted(left) == sorted(record.number for number in range(4) if number not in roused for record in waiting[number])

@@ -110,3 +110,18 @@ def test_nothing_has_no_quantiles() -> None:
     """NaN, as its average would be."""
     assert math.isnan(Histogram((1.0,)).read().quantile(0.5))
     assert repr(Histogram((1.0,)).read()) == "<Distribution: 0 values, p50 nan, p99 nan>"
+
+
+@given(st.lists(st.tuples(st.floats(0, 120) | st.sampled_from([0.01, 0.1, 1.0]), st.integers(1, 9)), min_size=1, max_size=40))
+def test_many_values_are_counted_as_one_after_another(pairs: list[tuple[float, int]]) -> None:
+    """`observe_all` and `observe_weighed` are `observe` for each."""
+    bounds = (0.01, 0.1, 1.0, 10.0)
+    one, weighed, plain, plain_one = (Histogram(bounds) for _ in range(4))
+    for value, times in pairs:
+        one.observe(value, times)
+        plain_one.observe(value)
+    weighed.observe_weighed(pairs)
+    plain.observe_all([value for value, _ in pairs])
+    for many, few in ((weighed, one), (plain, plain_one)):
+        assert many.read().counts == few.read().counts
+        assert many.read().sum == pytest.approx(few.read().sum)

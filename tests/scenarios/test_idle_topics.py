@@ -44,7 +44,8 @@ def known(producer: Producer[Any, Any]) -> list[str]:
         *parts._rule._new,
         *parts._rule._asked,
     }
-    names |= {*engine._parking._lots, *engine._parking._asked, *engine._parking._troubles}
+    topics = engine._parking.topics
+    names |= {*topics._lots, *topics._asked, *topics._troubles}
     return sorted(names | {topic for topic, _ in engine._ratios._guesses} | {topic for _, topic in engine._idling._looks})
 
 

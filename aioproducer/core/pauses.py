@@ -1,0 +1,66 @@
+"""What waits for a time: partial batches that linger, and partitions that back off. Knows nothing of why, or of clocks."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from itertools import count
+from typing import TYPE_CHECKING
+
+from aioproducer.core.batch import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aioproducer.core.batch import Batch
+    from aioproducer.core.routes import Cell
+
+__all__ = ["Pauses"]
+
+
+class Pauses:
+    """Those of one producer. What is over meanwhile, for another reason, is passed over."""
+
+    __slots__ = ("_backing_off", "_lingering", "ties")
+
+    def __init__(self) -> None:
+        self._lingering: deque[tuple[float, Batch]] = deque()  # all linger equally long: the first is due first
+        self._backing_off: list[tuple[float, int, Cell]] = []
+        self.ties = count()
+
+    def linger(self, batch: Batch, until: float) -> None:
+        """An open batch may be filled until then."""
+        self._lingering.append((until, batch))
+
+    def back_off(self, cell: Cell, until: float) -> None:
+        """Nothing is drained of a partition until then, if not for longer already."""
+        cell.retry_at = max(cell.retry_at, until)
+        heapq.heappush(self._backing_off, (cell.retry_at, next(self.ties), cell))
+
+    def lingered(self, now: float) -> Iterator[Batch]:
+        """Open batches whose time is there."""
+        lingering = self._lingering
+        while lingering and (lingering[0][0] <= now or lingering[0][1].state is not State.OPEN):
+            batch = lingering.popleft()[1]
+            if batch.state is State.OPEN:
+                yield batch
+
+    def all_lingering(self) -> Iterator[Batch]:
+        """All that linger; they do not any more."""
+        return self.lingered(float("inf"))
+
+    def backed_off(self, now: float) -> Iterator[Cell]:
+        """Partitions whose time is there."""
+        waiting = self._backing_off
+        while waiting and waiting[0][0] <= now:
+            cell = heapq.heappop(waiting)[2]
+            if cell.retry_at and cell.retry_at <= now:
+                cell.retry_at = 0.0
+                yield cell
+
+    def next(self) -> float | None:
+        """When the next one's time is there."""
+        moments = [self._lingering[0][0]] if self._lingering else []
+        if self._backing_off:
+            moments.append(self._backing_off[0][0])
+        return min(moments, default=None)

@@ -1,0 +1,40 @@
+"""Partitions with something to drain, by the broker that leads them, in the order of their turns. Knows nothing of what they have."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aioproducer.core.routes import Cell
+
+__all__ = ["Ready"]
+
+
+class Ready(dict[int, OrderedDict["Cell", None]]):
+    """`ready[node_id][cell] = None`: it takes its turn. Under `NOBODY` are those without a leader."""
+
+    __slots__ = ()
+
+    def __missing__(self, node_id: int) -> OrderedDict[Cell, None]:
+        cells = self[node_id] = OrderedDict()
+        return cells
+
+    def remove(self, cell: Cell) -> None:
+        """It has no turn any more, if it had one."""
+        if (cells := self.get(cell.leader)) is not None:
+            cells.pop(cell, None)
+
+    def nodes(self) -> Iterator[int]:
+        """Brokers with something to drain; `NOBODY` among them shows partitions that wait for a leader."""
+        return (node_id for node_id, cells in self.items() if cells)
+
+    def cells(self, node_id: int) -> tuple[Cell, ...]:
+        """Partitions with something to drain to a broker."""
+        return tuple(self.get(node_id, ()))
+
+    def topics(self, node_id: int) -> set[str]:
+        """Topics with something to drain to a broker; for `NOBODY`, those with records for partitions that have no leader."""
+        return {cell.topic for cell in self.get(node_id, ())}

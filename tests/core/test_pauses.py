@@ -1,0 +1,44 @@
+"""Tests of `aioproducer.core.pauses`: whose time is there, and when the next one's is."""
+
+from __future__ import annotations
+
+from batches import OpenBatch
+
+from aioproducer.core.batch import Batch, Event
+from aioproducer.core.metadata import NO_ID
+from aioproducer.core.pauses import Pauses
+from aioproducer.core.routes import Cell, Route
+
+
+def cells(many: int) -> list[Cell]:
+    route = Route("t", NO_ID)
+    return [Cell(route, partition, 1, None) for partition in range(many)]
+
+
+def test_what_lingers_and_is_still_open_is_there_at_its_time() -> None:
+    """One that was closed meanwhile is passed over; all that are left are there when nothing lingers any more."""
+    pauses = Pauses()
+    batches = [Batch(cell, (1,), OpenBatch(), None, credit=0, expires_at=0.0) for cell in cells(4)]
+    for at, batch in enumerate(batches):
+        pauses.linger(batch, 10.0 + at)
+    assert pauses.next() == 10.0
+    assert list(pauses.lingered(9.9)) == []
+    batches[1].move(Event.CLOSE)
+    assert list(pauses.lingered(10.0)) == [batches[0]]
+    assert pauses.next() == 12.0
+    assert list(pauses.all_lingering()) == batches[2:]
+    assert pauses.next() is None
+
+
+def test_the_longest_of_several_pauses_holds() -> None:
+    """And one that was ended by something else is none."""
+    pauses = Pauses()
+    first, second = cells(2)
+    pauses.back_off(first, 5.0)
+    pauses.back_off(first, 3.0)
+    pauses.back_off(second, 4.0)
+    assert (first.retry_at, pauses.next()) == (5.0, 4.0)
+    second.retry_at = 0.0
+    assert list(pauses.backed_off(4.9)) == []
+    assert list(pauses.backed_off(5.0)) == [first]
+    assert (first.retry_at, pauses.next()) == (0.0, None)
