@@ -16,7 +16,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from aioproducer.engine.result import Outcome, compact
-from aioproducer.records.record_batch import FIELD, NULL, PARTS, TABLE, VARINT, field_size, varint
+from aioproducer.records.record_batch import FIELD, MOMENT, NULL, PARTS, TABLE, VARINT, field_size, varint
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aioproducer.errors import DeliveryError
     from aioproducer.model import Headers, RecordMetadata
 
-__all__ = ["FULL", "Delivery", "OpenBatch", "SendPath", "Way", "make_delivery"]
+__all__ = ["FULL", "TOUCHED", "Delivery", "OpenBatch", "SendPath", "Way", "make_delivery"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -40,7 +40,7 @@ _PENDING: Final = Outcome.PENDING
 _DONE: Final = Outcome.DONE
 _CANCELLED: Final = Outcome.CANCELLED
 _SPLIT: Final = Outcome.SPLIT
-_AT_BASE: Final = b"\0\0"  # no attributes, and the time of the batch's first record
+TOUCHED: Final = 128  # batches that get records in one loop turn, before somebody asks whether it was enough
 _INDEX_ENDS: Final = {1: 64, 2: 8192, 3: TABLE}  # below it an index takes so many bytes; a batch of more is closed
 
 
@@ -56,7 +56,7 @@ class OpenBatch:
         self.granted = self._room = room
         self._base_timestamp = self._timestamp = timestamp_ms
         self._runs = [0, 0]  # where records of one timestamp begin, and its delta; and so on
-        self._moment = _AT_BASE  # attributes and timestamp delta: the same for all records of a turn
+        self._moment = MOMENT[0]  # attributes and timestamp delta: the same for all records of a turn
         self._fixed = 3  # bytes of that and of an empty header list
 
     def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None) -> Delivery | None:
@@ -64,7 +64,7 @@ class OpenBatch:
         if type(value) is not bytes:
             return None
         if timestamp_ms is not self._timestamp:
-            if self._room <= 0:
+            if self._room <= 0 or self.result.home.touched > TOUCHED:
                 return None
             self._stamp(timestamp_ms)
         try:
@@ -144,9 +144,10 @@ class OpenBatch:
         return count
 
     def _stamp(self, timestamp_ms: int) -> None:
+        self.result.home.touched += 1
         self._timestamp = timestamp_ms
         delta = timestamp_ms - self._base_timestamp
-        self._moment = b"\0" + varint(delta) if delta else _AT_BASE
+        self._moment = MOMENT[delta] if 0 <= delta < TABLE else b"\0" + varint(delta)
         self._fixed = len(self._moment) + 1
         if self._runs[-2] == self.count:  # nothing was appended to the last one
             self._runs[-1] = delta

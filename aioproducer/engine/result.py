@@ -64,9 +64,10 @@ class Home:
     Attributes:
         watch: times the user's functions.
         call_back: `run_callbacks`, timed.
+        touched: batches that got a record in this loop turn.
     """
 
-    __slots__ = ("_wall_clock", "call_back", "cancelled", "loop", "on_unseen", "watch")
+    __slots__ = ("_wall_clock", "call_back", "cancelled", "loop", "on_unseen", "touched", "watch")
 
     def __init__(
         self, loop: AbstractEventLoop, on_unseen: Callable[[DeliveryError, int], None], wall_clock: Callable[[], float] = time.time
@@ -78,6 +79,7 @@ class Home:
         self.call_back = self.watch.over("a delivery's done callback", partial(run_callbacks, loop))
         self.cancelled = BatchResult(self, "", -1, 0)
         self.cancelled.outcome = Outcome.CANCELLED
+        self.touched = 0
 
     def now_ms(self) -> int:
         """The time for a record's timestamp."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FIELD",
+    "MOMENT",
     "NULL",
     "OVERHEAD",
     "PARTS",
@@ -68,6 +69,7 @@ def unvarint(encoded: bytes) -> int:
 
 
 VARINT: Final = [_encode_varint(value) for value in range(TABLE)]
+MOMENT: Final = [b"\0" + delta for delta in VARINT]  # a record's first bytes: no attributes, and the ms since its batch's first record
 FIELD: Final = [len(VARINT[size]) + size for size in range(TABLE)]  # bytes of a field and of its length before it
 NULL: Final = b"\x01"  # the length of null, -1
 

@@ -10,6 +10,7 @@ import pytest
 from whole import jumping, running, turns
 
 from aioproducer.engine import appender
+from aioproducer.engine.hot import TOUCHED
 from aioproducer.errors import BufferExhausted, RecordTooLarge
 from aioproducer.testing import FakeCluster
 
@@ -162,6 +163,32 @@ async def test_a_send_cancelled_in_the_turn_in_which_memory_comes_back_is_queued
                 await producer.flush()
                 assert cluster.values("orders", 0).count(b"mine") == was_queued
     assert outcomes == {True, False}
+
+
+@jumping
+async def test_a_tight_loop_over_many_partitions_lets_the_loop_go_on() -> None:
+    """Each batch has room left, so that no bytes are asked for: the loop turns all the same, and the records' times go on with it."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=1000)
+        async with running(cluster, linger_ms=60_000) as (_, producer):
+            keys = [b"key-%d" % number for number in range(1000)]
+            for key in keys:
+                await producer.send("orders", b"first", key=key)
+            turned = 0
+
+            async def count() -> None:
+                nonlocal turned
+                while True:
+                    turned += 1
+                    await asyncio.sleep(0)
+
+            counting = asyncio.create_task(count())
+            for _ in range(10):
+                for key in keys:
+                    await producer.send("orders", b"v", key=key)
+            counting.cancel()
+            assert turned >= 10 * len(keys) / (3 * TOUCHED)
+        assert len(cluster.values("orders")) == 11 * len(keys)
 
 
 @jumping
