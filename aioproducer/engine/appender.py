@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from aioproducer.core import partitioner
 from aioproducer.engine import reasons
-from aioproducer.engine.hot import TOUCHED, Delivery, OpenBatch, Way, make_delivery
+from aioproducer.engine.hot import EFFORT, Delivery, OpenBatch, Way, make_delivery
 from aioproducer.engine.pool import BATCH_OVERHEAD, NO_HEADERS
 from aioproducer.engine.result import BatchResult, Home
 from aioproducer.model import Compression
@@ -109,7 +109,7 @@ class Appender:
 
     def new_turn(self) -> None:
         """A loop turn begins."""
-        self.spent = self._home.touched = 0
+        self.spent = self._home.effort = 0
         self._taker = None
 
     def end_turn(self) -> None:
@@ -118,8 +118,8 @@ class Appender:
 
     @property
     def is_spent(self) -> bool:
-        """Whether this turn took enough in, by the bytes that were taken, or by the batches that had room left: nobody asks for that."""
-        return self.spent > _TURN or self._home.touched > TOUCHED
+        """Whether this turn took enough in, by the bytes that were taken, or by the effort: batches that have room left ask for no bytes."""
+        return self.spent > _TURN or self._home.effort > EFFORT
 
     def must_pause(self) -> bool:
         """Whether this turn took enough in, and the task at hand took its part of it in one go.
@@ -230,6 +230,7 @@ class Appender:
         return cell if other.is_avoided else other
 
     def _append(self, cell: Cell, record: Parked) -> Delivery | None:
+        self._home.effort += 1
         if cell.current is not None:
             delivery = self._append_open(cell, record)
             if delivery is not None:
@@ -291,8 +292,8 @@ class Appender:
         if type(value) is not bytes or type(key) not in _PLAIN_KEYS or self.must_pause():
             return False
         size = _MOST_OVERHEAD + len(key or b"") + len(value)
-        if self._home.touched > TOUCHED:
-            self._home.touched = 0
+        if self._home.effort > EFFORT:
+            self._home.effort = 0
             self.end_turn()
             return True
         if size > self._first:

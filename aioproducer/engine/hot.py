@@ -15,7 +15,7 @@ from itertools import accumulate
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
-from aioproducer.engine.result import Outcome, compact
+from aioproducer.engine.result import Outcome, compact, latest
 from aioproducer.records.record_batch import FIELD, MOMENT, NULL, PARTS, TABLE, VARINT, field_size, varint
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aioproducer.errors import DeliveryError
     from aioproducer.model import Headers, RecordMetadata
 
-__all__ = ["FULL", "TOUCHED", "Delivery", "OpenBatch", "SendPath", "Way", "make_delivery"]
+__all__ = ["EFFORT", "FULL", "Delivery", "OpenBatch", "SendPath", "Way", "make_delivery"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -40,14 +40,15 @@ _PENDING: Final = Outcome.PENDING
 _DONE: Final = Outcome.DONE
 _CANCELLED: Final = Outcome.CANCELLED
 _SPLIT: Final = Outcome.SPLIT
-TOUCHED: Final = 128  # batches that get records in one loop turn, before somebody asks whether it was enough
+EFFORT: Final = 1024  # in records on the slow way: of one loop turn, before somebody asks whether it was enough
+_TOUCH: Final = 8  # a batch's first record in a turn: others may follow, which nobody counts
 _INDEX_ENDS: Final = {1: 64, 2: 8192, 3: TABLE}  # below it an index takes so many bytes; a batch of more is closed
 
 
 class OpenBatch:
     """Records as parts in a list, joined when it closes (an `interfaces.OpenBatch`)."""
 
-    __slots__ = ("_base_timestamp", "_fixed", "_moment", "_parts", "_room", "_runs", "_timestamp", "count", "granted", "result")
+    __slots__ = ("_base_timestamp", "_fixed", "_is_even", "_moment", "_parts", "_room", "_timestamp", "count", "granted", "result")
 
     def __init__(self, result: BatchResult, timestamp_ms: int, room: int) -> None:
         self.result = result
@@ -55,8 +56,8 @@ class OpenBatch:
         self._parts: list[bytes] = []
         self.granted = self._room = room
         self._base_timestamp = self._timestamp = timestamp_ms
-        self._runs = [0, 0]  # where records of one timestamp begin, and its delta; and so on
         self._moment = MOMENT[0]  # attributes and timestamp delta: the same for all records of a turn
+        self._is_even = True  # all records have this one
         self._fixed = 3  # bytes of that and of an empty header list
 
     def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None) -> Delivery | None:
@@ -64,8 +65,9 @@ class OpenBatch:
         if type(value) is not bytes:
             return None
         if timestamp_ms is not self._timestamp:
-            if self._room <= 0 or self.result.home.touched > TOUCHED:
+            if self._room <= 0 or self.result.home.effort > EFFORT:
                 return None
+            self.result.home.effort += _TOUCH
             self._stamp(timestamp_ms)
         try:
             index = self.count
@@ -144,15 +146,13 @@ class OpenBatch:
         return count
 
     def _stamp(self, timestamp_ms: int) -> None:
-        self.result.home.touched += 1
         self._timestamp = timestamp_ms
         delta = timestamp_ms - self._base_timestamp
-        self._moment = MOMENT[delta] if 0 <= delta < TABLE else b"\0" + varint(delta)
-        self._fixed = len(self._moment) + 1
-        if self._runs[-2] == self.count:  # nothing was appended to the last one
-            self._runs[-1] = delta
-        else:
-            self._runs += (self.count, delta)
+        moment = MOMENT[delta] if 0 <= delta < TABLE else b"\0" + varint(delta)
+        if moment is not self._moment:
+            self._is_even = not self.count
+            self._moment = moment
+            self._fixed = len(moment) + 1
 
     def grow(self, room: int) -> None:
         """Give it room for so many more encoded bytes."""
@@ -161,14 +161,13 @@ class OpenBatch:
 
     def close(self) -> tuple[bytes, int, int]:
         """Its payload, base and max timestamp. What the records' metadata needs goes to the result; the parts are let go."""
-        parts, runs, result = self._parts, self._runs, self.result
+        parts, result = self._parts, self.result
+        moments = self._moment if self._is_even else compact(parts[1::PARTS])
         result.count = self.count
-        if len(runs) > 2 and runs[-2] == self.count:
-            del runs[-2:]
-        result.kept = (compact(parts[3::PARTS]), compact(parts[5::PARTS]), runs)
+        result.kept = (compact(parts[3::PARTS]), compact(parts[5::PARTS]), moments)
         self._parts = []
         self._room = -1
-        return b"".join(parts), self._base_timestamp, self._base_timestamp + max(runs[1::2])
+        return b"".join(parts), self._base_timestamp, self._base_timestamp + latest(moments)
 
 
 def _columns(fixed: int, keys: Sequence[bytes] | None, values: Sequence[bytes], room: int) -> tuple[int, int, Any, Any, Any]:

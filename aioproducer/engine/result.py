@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from aioproducer.engine.waiter import run_callbacks
 from aioproducer.engine.watch import Watch
 from aioproducer.model import RecordMetadata, TimestampType
-from aioproducer.records.record_batch import NULL, VARINT, unvarint
+from aioproducer.records.record_batch import MOMENT, NULL, VARINT, unvarint, varint
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.hot import Delivery
     from aioproducer.errors import DeliveryError
 
-__all__ = ["BatchResult", "Home", "Outcome", "compact"]
+__all__ = ["BatchResult", "Home", "Outcome", "compact", "latest"]
 
 _UNVARINT: Final = {encoded: value for value, encoded in enumerate(VARINT)} | {NULL: -1}
 _new_tuple: Final = tuple.__new__
@@ -34,7 +34,8 @@ _index: Final = attrgetter("index")
 _EQUAL: Final = 1024  # records that share one tuple of equal sizes
 _STRIDE: Final = 16  # callbacks at a time
 _TASK: Final = 8  # what waking a task costs, in callbacks: it runs user code
-Kept: TypeAlias = "tuple[list[bytes] | bytes, list[bytes] | bytes, list[int]]"  # lengths of keys, of values; runs of timestamps
+Column: TypeAlias = "list[bytes] | bytes"  # of each record; or what all have in common
+Kept: TypeAlias = "tuple[Column, Column, Column]"  # lengths of keys, of values; moments
 _CREATE_TIME: Final = TimestampType.CREATE_TIME
 
 
@@ -64,10 +65,10 @@ class Home:
     Attributes:
         watch: times the user's functions.
         call_back: `run_callbacks`, timed.
-        touched: batches that got a record in this loop turn.
+        effort: what this loop turn took in, in records on the slow way.
     """
 
-    __slots__ = ("_wall_clock", "call_back", "cancelled", "loop", "on_unseen", "touched", "watch")
+    __slots__ = ("_wall_clock", "call_back", "cancelled", "effort", "loop", "on_unseen", "watch")
 
     def __init__(
         self, loop: AbstractEventLoop, on_unseen: Callable[[DeliveryError, int], None], wall_clock: Callable[[], float] = time.time
@@ -79,7 +80,7 @@ class Home:
         self.call_back = self.watch.over("a delivery's done callback", partial(run_callbacks, loop))
         self.cancelled = BatchResult(self, "", -1, 0)
         self.cancelled.outcome = Outcome.CANCELLED
-        self.touched = 0
+        self.effort = 0
 
     def now_ms(self) -> int:
         """The time for a record's timestamp."""
@@ -229,12 +230,12 @@ class BatchResult:
         """Make numbers of what the records left, for all of them at the first one's asking. DONE, unless offsets are not known (acks=0)."""
         if self.kept is None:
             return
-        keys, values, runs = self.kept
+        keys, values, moments = self.kept
         self._key_sizes = _numbers(keys, self.count)
         self._value_sizes = _numbers(values, self.count)
         self._timestamps = None
-        if self.timestamp_type is _CREATE_TIME and runs != [0, 0]:
-            self._timestamps = _spread(runs, self.count, self.base_timestamp)
+        if self.timestamp_type is _CREATE_TIME and moments != MOMENT[0]:
+            self._timestamps = _times(moments, self.count, self.base_timestamp)
         self.kept = None
         if self.base_offset >= 0:
             self.outcome = DONE
@@ -261,7 +262,7 @@ class BatchResult:
         Callbacks move at once. Tasks that await a record are woken as if the batch had ended, and go on waiting where it is now.
         """
         assert self.kept is not None
-        deltas = _spread(self.kept[2], self.count, 0)
+        deltas = _times(self.kept[2], self.count, 0)
         parts = [self._part(group, self.kept, deltas) for group in groups]
         moved = {index: (part, at) for part, group in zip(parts, groups, strict=True) for at, index in enumerate(group)}
         self._moved = [moved[index] for index in range(self.count)]
@@ -280,11 +281,8 @@ class BatchResult:
         part = BatchResult(self.home, self.topic, self.partition, self.base_timestamp + base)
         part.count = len(group)
         part.looked_at = self.looked_at
-        runs: list[int] = []
-        for at, index in enumerate(group):
-            if not at or deltas[index] - base != runs[-1]:
-                runs += (at, deltas[index] - base)
-        part.kept = (_some(kept[0], group), _some(kept[1], group), runs)
+        moments = compact([b"\0" + varint(deltas[index] - base) for index in group])
+        part.kept = (_some(kept[0], group), _some(kept[1], group), moments)
         return part
 
     def place_of(self, index: int) -> tuple[BatchResult, int]:
@@ -388,23 +386,34 @@ class BatchResult:
         self.home.call_back(late[2::3], late[1::3], late[0::3])
 
 
-def compact(lengths: list[bytes]) -> list[bytes] | bytes:
+def compact(lengths: list[bytes]) -> Column:
     """What records have in common once: their deliveries may be kept by the million."""
     different = set(lengths)
     return different.pop() if len(different) == 1 else lengths
 
 
-def _some(lengths: list[bytes] | bytes, group: Sequence[int]) -> list[bytes] | bytes:
+def _some(lengths: Column, group: Sequence[int]) -> Column:
     return lengths if isinstance(lengths, bytes) else compact([lengths[index] for index in group])
 
 
-def _spread(runs: Sequence[int], count: int, base: int) -> list[int]:
-    """`base` and its delta for each record, from runs of one timestamp."""
-    ends = [*runs[2::2], count]
-    return [time for first, delta, end in zip(runs[0::2], runs[1::2], ends, strict=True) for time in repeat(base + delta, end - first)]
+def latest(moments: Column) -> int:
+    """The largest delta of their times, in ms."""
+    return _delta(moments) if isinstance(moments, bytes) else max(map(_delta, set(moments)), default=0)
 
 
-def _numbers(lengths: list[bytes] | bytes, count: int) -> Sequence[int]:
+def _delta(moment: bytes) -> int:
+    return unvarint(moment[1:])
+
+
+def _times(moments: Column, count: int, base: int) -> list[int]:
+    """`base` and its delta for each record."""
+    if isinstance(moments, bytes):
+        return [base + _delta(moments)] * count
+    times = {moment: base + _delta(moment) for moment in set(moments)}
+    return [times[moment] for moment in moments]
+
+
+def _numbers(lengths: Column, count: int) -> Sequence[int]:
     if isinstance(lengths, bytes):
         return _equal(unvarint(lengths), max(count, _EQUAL))
     try:

@@ -10,7 +10,7 @@ import pytest
 from whole import jumping, running, turns
 
 from aioproducer.engine import appender
-from aioproducer.engine.hot import TOUCHED
+from aioproducer.engine.hot import EFFORT
 from aioproducer.errors import BufferExhausted, RecordTooLarge
 from aioproducer.testing import FakeCluster
 
@@ -165,8 +165,9 @@ async def test_a_send_cancelled_in_the_turn_in_which_memory_comes_back_is_queued
     assert outcomes == {True, False}
 
 
+@pytest.mark.parametrize("headers", [(), [("h", b"v")]])
 @jumping
-async def test_a_tight_loop_over_many_partitions_lets_the_loop_go_on() -> None:
+async def test_a_tight_loop_over_many_partitions_lets_the_loop_go_on(headers: list[tuple[str, bytes]]) -> None:
     """Each batch has room left, so that no bytes are asked for: the loop turns all the same, and the records' times go on with it."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=1000)
@@ -185,9 +186,9 @@ async def test_a_tight_loop_over_many_partitions_lets_the_loop_go_on() -> None:
             counting = asyncio.create_task(count())
             for _ in range(10):
                 for key in keys:
-                    await producer.send("orders", b"v", key=key)
+                    await producer.send("orders", b"v", key=key, headers=headers)
             counting.cancel()
-            assert turned >= 10 * len(keys) / (3 * TOUCHED)
+            assert turned >= 10 * len(keys) / (EFFORT)
         assert len(cluster.values("orders")) == 11 * len(keys)
 
 
