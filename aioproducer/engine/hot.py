@@ -40,6 +40,7 @@ _PENDING: Final = Outcome.PENDING
 _DONE: Final = Outcome.DONE
 _CANCELLED: Final = Outcome.CANCELLED
 _SPLIT: Final = Outcome.SPLIT
+_SOON: Final = len(MOMENT)
 EFFORT: Final = 1024  # in records on the slow way: of one loop turn, before somebody asks whether it was enough
 _TOUCH: Final = 8  # a batch's first record in a turn: others may follow, which nobody counts
 _INDEX_ENDS: Final = {1: 64, 2: 8192, 3: TABLE}  # below it an index takes so many bytes; a batch of more is closed
@@ -148,7 +149,7 @@ class OpenBatch:
     def _stamp(self, timestamp_ms: int) -> None:
         self._timestamp = timestamp_ms
         delta = timestamp_ms - self._base_timestamp
-        moment = MOMENT[delta] if 0 <= delta < TABLE else b"\0" + varint(delta)
+        moment = MOMENT[delta] if 0 <= delta < _SOON else b"\0" + varint(delta)
         if moment is not self._moment:
             self._is_even = not self.count
             self._moment = moment

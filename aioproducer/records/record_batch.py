@@ -69,7 +69,7 @@ def unvarint(encoded: bytes) -> int:
 
 
 VARINT: Final = [_encode_varint(value) for value in range(TABLE)]
-MOMENT: Final = [b"\0" + delta for delta in VARINT]  # a record's first bytes: no attributes, and the ms since its batch's first record
+MOMENT: Final = [b"\0" + delta for delta in VARINT[:4096]]  # a record's first bytes: no attributes, and the ms since its batch's first one
 FIELD: Final = [len(VARINT[size]) + size for size in range(TABLE)]  # bytes of a field and of its length before it
 NULL: Final = b"\x01"  # the length of null, -1
 
