@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import loops
@@ -24,6 +25,8 @@ SKIPPED = pytest.StashKey[list[tuple[str, str]]]()
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[SKIPPED] = []
     loops.use()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; and so would be the programs that tests interrupt
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
