@@ -1,11 +1,16 @@
 """What holds for every test: a skip says why, and in CI (the variable `CI` is set) no test may be skipped at all.
 
+Many tests call the collector, to see that nothing was left open: what was there before the first of them, mostly the tests themselves, is
+frozen, or each of its passes would go over all of that.
+
 The variable `AIOPRODUCER_TEST_LOOP` gives every test another loop: see loops.py.
 """
 
 from __future__ import annotations
 
+import gc
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import loops
@@ -20,6 +25,8 @@ SKIPPED = pytest.StashKey[list[tuple[str, str]]]()
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[SKIPPED] = []
     loops.use()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; and so would be the programs that tests interrupt
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -27,6 +34,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
+import time
 from typing import TYPE_CHECKING
 
 import psutil
@@ -72,3 +73,11 @@ def nodes_of(folder: Path) -> list[psutil.Process]:
         except psutil.Error:
             continue
     return found
+
+
+def left_alive(folder: Path) -> list[psutil.Process]:
+    """Processes that run in a folder below and do not end. uvloop kills those of a start that is cancelled, and does not wait for them."""
+    last = time.monotonic() + 10
+    while (left := nodes_of(folder)) and time.monotonic() < last:  # no wait for a child: its end is the loop's to be told
+        pass
+    return left

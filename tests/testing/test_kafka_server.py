@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-from java_fakes import left_in, nodes_of
+from java_fakes import left_alive, left_in, nodes_of
 
 from aioproducer import jars
 from aioproducer.errors import BrokerError, RequestTimedOut
@@ -313,7 +313,7 @@ async def test_cancelled_start_leaves_nothing(at: str, fake_java: Callable[[str]
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await starting
-        assert nodes_of(own_folder) == []
+        assert left_alive(own_folder) == []
         assert left_in(own_folder) == []
 
 
@@ -332,7 +332,7 @@ async def test_cancelled_start_leaves_nothing_in_any_turn(fake_java: Callable[[s
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await starting
-        assert nodes_of(own_folder) == []
+        assert left_alive(own_folder) == []
         assert left_in(own_folder) == []
         turns += 1
 
