@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from loops import KIND
 
 from aioproducer import jars
 from aioproducer.testing import kafka_node
@@ -76,8 +77,8 @@ def nodes_of(folder: Path) -> list[psutil.Process]:
 
 
 def left_alive(folder: Path) -> list[psutil.Process]:
-    """Processes that run in a folder below and do not end. uvloop kills those of a start that is cancelled, and does not wait for them."""
-    last = time.monotonic() + 10
+    """Processes that run in a folder below. uvloop kills those of a start that is cancelled, and does not wait for them: they may end yet."""
+    last = time.monotonic() + (10 if KIND == "uvloop" else 0)
     while (left := nodes_of(folder)) and time.monotonic() < last:  # no wait for a child: its end is the loop's to be told
         pass
     return left

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
+from loops import KIND
 
 from aioproducer.errors import ConnectionLost, RequestTimedOut
 from aioproducer.testing import FakeCluster
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.asyncio
 
-_TICK = 0.001  # seconds: uvloop tells the time no finer
+_TICK = 0.001 if KIND == "uvloop" else 0.0  # seconds: it tells the time no finer
 
 
 class Upstream:
