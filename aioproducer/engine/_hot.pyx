@@ -1,0 +1,850 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, binding=True, embedsignature=False, auto_pickle=False, freethreading_compatible=False
+"""The way of a record, compiled: the twin of `engine.plain`, which says what each part means; here stands what is done otherwise.
+
+1. A record is encoded in place, into the bytes object that becomes its batch's payload: one copy, and no object of its own. The object is
+   never used twice, so nothing can overwrite what a transport still holds.
+2. A `Delivery` is not seen by the cyclic collector. It is in a cycle only while a callback of its own batch waits, and each batch ends.
+3. `send` gives a `Sending`, which takes its first step without a frame, and is a coroutine to whoever asks: where one is really needed,
+   to be looked into, it makes the twin's.
+
+Whatever comes from users is looked at before a byte of it is copied. Knows nothing of batches' states, memory or the network.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.unicode cimport PyUnicode_CheckExact
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from array import array
+from asyncio import CancelledError, get_running_loop
+from collections.abc import Coroutine
+from contextvars import copy_context
+from types import CoroutineType
+import asyncio.coroutines
+import inspect
+import sys
+
+from aioproducer.engine import plain
+from aioproducer.engine.plain import here
+from aioproducer.engine.result import Outcome
+from aioproducer.model import RecordMetadata
+from aioproducer.records.record_batch import TABLE, varint
+
+__all__ = ["FULL", "Delivery", "OpenBatch", "SendPath", "Sending", "Way", "make_delivery"]
+
+cdef extern from *:
+    """
+    #define hot_give_code(function, code) \\
+        do { PyObject *was_ = (PyObject *)((__pyx_CyFunctionObject *)(function))->func_code; Py_INCREF(code); \\
+             ((__pyx_CyFunctionObject *)(function))->func_code = (void *)(code); Py_XDECREF(was_); } while (0)
+    static int hot_steps_by(PyObject *type, sendfunc step) {
+        PyAsyncMethods *methods = ((PyTypeObject *)type)->tp_as_async;
+        if (methods == NULL) { PyErr_SetString(PyExc_SystemError, "the type has no __await__"); return -1; }
+        methods->am_send = step;
+        PyType_Modified((PyTypeObject *)type);
+        return 0;
+    }
+    """
+    void hot_give_code(object function, object code)
+    int hot_steps_by(object type, void *step) except -1
+
+cdef extern from "Python.h":
+    ctypedef enum PySendResult:
+        PYGEN_RETURN
+        PYGEN_ERROR
+        PYGEN_NEXT
+    PySendResult PyIter_Send(object iterator, object arg, PyObject **result)
+    int _PyBytes_Resize(PyObject **bytes_, Py_ssize_t size) except -1
+    bint PyCoro_CheckExact(object)
+    void Py_XDECREF(PyObject *)
+    void Py_INCREF(object)
+    unsigned long PyThread_get_thread_ident() nogil
+    int PyErr_WarnEx(object category, const char *text, Py_ssize_t level) except -1
+
+cdef object _DONE = Outcome.DONE
+cdef object _PENDING = Outcome.PENDING
+cdef object _SPLIT = Outcome.SPLIT
+cdef object _CANCELLED = Outcome.CANCELLED
+cdef object _plain_send = plain.SendPath.send
+cdef object _running_loop = get_running_loop
+cdef object _nothing = ()
+cdef bint _by_thread = sys.version_info < (3, 12)
+cdef Py_ssize_t _TABLE = TABLE
+cdef Py_ssize_t _EFFORT = plain.EFFORT
+cdef Py_ssize_t _TOUCH = plain.TOUCH
+
+
+# Bytes
+
+cdef inline int width(int64_t value) noexcept nogil:
+    """Of a zigzag varint."""
+    cdef uint64_t rest = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+    cdef int size = 1
+    while rest >= 0x80:
+        rest >>= 7
+        size += 1
+    return size
+
+
+cdef inline char *put(char *at, int64_t value) noexcept nogil:
+    cdef uint64_t rest = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+    while rest >= 0x80:
+        at[0] = <char>((rest & 0x7F) | 0x80)
+        at += 1
+        rest >>= 7
+    at[0] = <char>rest
+    return at + 1
+
+
+cdef inline const char *take(const char *at, int64_t *value) noexcept nogil:
+    """Of what `put` wrote."""
+    cdef uint64_t rest = 0
+    cdef int shift = 0
+    while at[0] & 0x80:
+        rest |= <uint64_t>(at[0] & 0x7F) << shift
+        shift += 7
+        at += 1
+    rest |= <uint64_t>(at[0] & 0x7F) << shift
+    value[0] = <int64_t>(rest >> 1) ^ -<int64_t>(rest & 1)
+    return at + 1
+
+
+cdef inline uint32_t hashed(const unsigned char *data, Py_ssize_t size) noexcept nogil:
+    """Kafka's murmur2."""
+    cdef uint32_t m = 0x5BD1E995U
+    cdef uint32_t h = 0x9747B28CU ^ <uint32_t>size
+    cdef uint32_t k
+    cdef Py_ssize_t at = 0
+    while size - at >= 4:
+        k = <uint32_t>data[at] | <uint32_t>data[at + 1] << 8 | <uint32_t>data[at + 2] << 16 | <uint32_t>data[at + 3] << 24
+        k *= m
+        k ^= k >> 24
+        k *= m
+        h *= m
+        h ^= k
+        at += 4
+    if size - at == 3:
+        h ^= <uint32_t>data[at + 2] << 16
+    if size - at >= 2:
+        h ^= <uint32_t>data[at + 1] << 8
+    if size - at >= 1:
+        h ^= data[at]
+        h *= m
+    h ^= h >> 13
+    h *= m
+    return h ^ h >> 15
+
+
+def murmur2(bytes key not None):
+    """As `core.partitioner.murmur2`."""
+    return hashed(<const unsigned char *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+
+
+# A batch
+
+@cython.final
+cdef class OpenBatch:
+    """Records, encoded one behind the other (an `interfaces.OpenBatch`). `used + room == granted`, the size of the buffer."""
+
+    cdef readonly object result
+    cdef readonly Py_ssize_t count
+    cdef readonly Py_ssize_t granted
+    cdef PyObject *buffer          # bytes that nobody else has yet; NULL: none
+    cdef Py_ssize_t used, room
+    cdef object stamp              # the time of the turn, by identity
+    cdef int64_t base, delta, latest
+    cdef Py_ssize_t key_size, value_size
+    cdef int64_t moment
+    cdef bint has_even_keys, has_even_values, has_even_moments
+
+    def __cinit__(self, result, timestamp_ms, Py_ssize_t room):
+        self.result = result
+        self.stamp = timestamp_ms
+        self.base = timestamp_ms
+        self.granted = self.room = room
+        self.has_even_keys = self.has_even_values = self.has_even_moments = True
+        if room > 0:
+            self.buffer = new_bytes(room)
+
+    def __dealloc__(self):
+        Py_XDECREF(self.buffer)
+
+    cdef inline int restamp(self, object timestamp_ms) except -1:
+        cdef int64_t now = timestamp_ms
+        self.stamp = timestamp_ms
+        self.delta = now - self.base
+        return 0
+
+    cdef inline Py_ssize_t put_plain(self, object timestamp_ms, object key, object value) except -2:
+        """The index of the record, or -1."""
+        cdef Py_ssize_t key_size = -1, value_size
+        cdef Py_ssize_t size
+        if not PyBytes_CheckExact(value):
+            return -1
+        value_size = PyBytes_GET_SIZE(value)
+        if key is not None:
+            if not PyBytes_CheckExact(key):
+                return -1
+            key_size = PyBytes_GET_SIZE(key)
+        if timestamp_ms is not self.stamp:
+            if self.room <= 0:
+                return -1
+            home = self.result.home
+            effort = home.effort
+            if effort > _EFFORT:
+                return -1
+            home.effort = effort + _TOUCH
+            self.restamp(timestamp_ms)
+        if self.count >= _TABLE or key_size >= _TABLE or value_size >= _TABLE:
+            return -1
+        size = self.body_size(key_size, value_size, 1)
+        if size >= _TABLE or size + width(size) > self.room:
+            return -1
+        return self.write(size, key_size, NULL if key is None else PyBytes_AS_STRING(key), value_size, PyBytes_AS_STRING(value), 1, b"\0")
+
+    cdef inline Py_ssize_t body_size(self, Py_ssize_t key_size, Py_ssize_t value_size, Py_ssize_t headers_size) noexcept:
+        cdef Py_ssize_t size = 1 + width(self.delta) + width(self.count) + width(key_size) + width(value_size) + headers_size
+        if key_size > 0:
+            size += key_size
+        if value_size > 0:
+            size += value_size
+        return size
+
+    cdef inline Py_ssize_t write(
+        self, Py_ssize_t size, Py_ssize_t key_size, const char *key, Py_ssize_t value_size, const char *value,
+        Py_ssize_t headers_size, const char *headers,
+    ) noexcept:
+        """Only what fits: `size`, and its own varint, are at most `room`."""
+        cdef char *begin = PyBytes_AS_STRING(<object>self.buffer) + self.used
+        cdef char *at = put(begin, size)
+        cdef Py_ssize_t index = self.count
+        at[0] = 0
+        at = put(at + 1, self.delta)
+        at = put(at, index)
+        at = put(at, key_size)
+        if key_size > 0:
+            memcpy(at, key, key_size)
+            at += key_size
+        at = put(at, value_size)
+        if value_size > 0:
+            memcpy(at, value, value_size)
+            at += value_size
+        memcpy(at, headers, headers_size)
+        at += headers_size
+        self.used += at - begin
+        self.room -= at - begin
+        self.count = index + 1
+        if index == 0:
+            self.key_size = key_size
+            self.value_size = value_size
+            self.moment = self.latest = self.delta
+        else:
+            self.has_even_keys &= key_size == self.key_size
+            self.has_even_values &= value_size == self.value_size
+            if self.delta != self.moment:
+                self.has_even_moments = False
+                if self.delta > self.latest:
+                    self.latest = self.delta
+        return index
+
+    def append(self, timestamp_ms, key, value):
+        """The record's delivery, or None: no room, or not a plain record. Every other way is `append_record`'s."""
+        cdef Py_ssize_t index = self.put_plain(timestamp_ms, key, value)
+        return None if index < 0 else delivery_of(self.result, index)
+
+    def append_record(self, timestamp_ms, key, value, bytes headers not None):
+        """`append` for any record; `headers` are encoded. None: no room."""
+        cdef Py_ssize_t key_size = -1, value_size = -1
+        cdef Py_ssize_t size
+        cdef const char *key_at = NULL
+        cdef const char *value_at = NULL
+        if key is not None:
+            key = key if PyBytes_CheckExact(key) else bytes(key)
+            key_size, key_at = PyBytes_GET_SIZE(key), PyBytes_AS_STRING(key)
+        if value is not None:
+            value = value if PyBytes_CheckExact(value) else bytes(value)
+            value_size, value_at = PyBytes_GET_SIZE(value), PyBytes_AS_STRING(value)
+        if timestamp_ms is not self.stamp:
+            self.restamp(timestamp_ms)
+        size = self.body_size(key_size, value_size, PyBytes_GET_SIZE(headers))
+        if size + width(size) > self.room:
+            return None
+        index = self.write(size, key_size, key_at, value_size, value_at, PyBytes_GET_SIZE(headers), PyBytes_AS_STRING(headers))
+        return delivery_of(self.result, index)
+
+    def append_many(self, timestamp_ms, keys, values, Py_ssize_t first):
+        """`append` for those from `first` on, at most as many as there is room for; gives their number, 0: no room."""
+        cdef Py_ssize_t begin = self.count
+        cdef Py_ssize_t at, key_size = -1, value_size, size
+        cdef const char *key_at = NULL
+        if timestamp_ms is not self.stamp:
+            if self.room <= 0:
+                return 0
+            self.restamp(timestamp_ms)
+        for at in range(first, len(values)):
+            value = values[at]
+            if not PyBytes_CheckExact(value):
+                raise TypeError("a value of many is bytes")
+            value_size = PyBytes_GET_SIZE(value)
+            if keys is not None:
+                key = keys[at]
+                if not PyBytes_CheckExact(key):
+                    raise TypeError("a key of many is bytes")
+                key_size, key_at = PyBytes_GET_SIZE(key), PyBytes_AS_STRING(key)
+            size = self.body_size(key_size, value_size, 1)
+            if self.count >= _TABLE or size + width(size) > self.room:
+                break
+            self.write(size, key_size, key_at, value_size, PyBytes_AS_STRING(value), 1, b"\0")
+        return self.count - begin
+
+    def grow(self, Py_ssize_t room):
+        """Give it room for so many more encoded bytes."""
+        cdef Py_ssize_t granted = self.granted + room
+        if self.buffer == NULL:
+            self.buffer = new_bytes(granted)
+        else:
+            _PyBytes_Resize(&self.buffer, granted)
+        self.granted = granted
+        self.room = granted - self.used
+
+    def close(self):
+        """Its payload, base and max timestamp. What the records' metadata needs goes to the result."""
+        cdef PyObject *buffer = self.buffer
+        result = self.result
+        result.count = self.count
+        result.kept = self.columns()
+        self.room = -1
+        if self.used == 0:
+            return b"", self.base, self.base
+        self.buffer = NULL
+        _PyBytes_Resize(&buffer, self.used)
+        payload = <object>buffer
+        Py_XDECREF(buffer)
+        self.used = 0
+        return payload, self.base, self.base + self.latest
+
+    cdef tuple columns(self):
+        """Sizes of keys and values, and times: what all have in common once, as it is encoded, else numbers."""
+        cdef Py_ssize_t count = self.count
+        cdef int32_t[::1] key_sizes = None
+        cdef int32_t[::1] value_sizes = None
+        cdef int64_t[::1] moments = None
+        cdef object keys, values, times
+        if self.has_even_keys:
+            keys = varint(self.key_size)
+        else:
+            keys = key_sizes = array("i", bytes(4 * count))
+        if self.has_even_values:
+            values = varint(self.value_size)
+        else:
+            values = value_sizes = array("i", bytes(4 * count))
+        if self.has_even_moments:
+            times = b"\0" + varint(self.moment)
+        else:
+            times = moments = array("q", bytes(8 * count))
+        if not (self.has_even_keys and self.has_even_values and self.has_even_moments):
+            self.read_back(key_sizes, value_sizes, moments)
+        return keys, values, times
+
+    cdef int read_back(self, int32_t[::1] key_sizes, int32_t[::1] value_sizes, int64_t[::1] moments) except -1:
+        """What the records say of themselves, into the columns that there are."""
+        cdef const char *place = PyBytes_AS_STRING(<object>self.buffer)
+        cdef const char *end
+        cdef int64_t number, skipped
+        cdef Py_ssize_t at
+        for at in range(self.count):
+            place = take(place, &number)
+            end = place + number
+            place = take(place + 1, &number)
+            if moments is not None:
+                moments[at] = number
+            place = take(take(place, &skipped), &number)
+            if key_sizes is not None:
+                key_sizes[at] = <int32_t>number
+            if value_sizes is not None:
+                take(place + (number if number > 0 else 0), &number)
+                value_sizes[at] = <int32_t>number
+            place = end
+        return 0
+
+
+cdef PyObject *new_bytes(Py_ssize_t size) except NULL:
+    cdef object made = PyBytes_FromStringAndSize(NULL, size)
+    Py_INCREF(made)
+    return <PyObject *>made
+
+
+FULL = OpenBatch(None, 0, -1)
+
+
+# A delivery
+
+cdef extern from *:
+    """
+    static PyObject *hot_metadata(PyObject *type, PyObject **items) {
+        PyObject *made = ((PyTypeObject *)type)->tp_alloc((PyTypeObject *)type, 7);
+        if (made == NULL) { return NULL; }
+        for (Py_ssize_t at = 0; at < 7; at++) { Py_INCREF(items[at]); PyTuple_SET_ITEM(made, at, items[at]); }
+        return made;
+    }
+    """
+    object hot_metadata(object type, PyObject **items)
+
+
+cdef object metadata_of(object result, Py_ssize_t index):
+    """As `BatchResult.metadata`."""
+    cdef PyObject *items[7]
+    cdef object topic = result.topic
+    cdef object partition = result.partition
+    cdef object offset = result.base_offset + index
+    cdef object timestamps = result._timestamps
+    cdef object timestamp = result.base_timestamp if timestamps is None else timestamps[index]
+    cdef object kind = result.timestamp_type
+    cdef object key_size = result._key_sizes[index]
+    cdef object value_size = result._value_sizes[index]
+    items[0] = <PyObject *>topic
+    items[1] = <PyObject *>partition
+    items[2] = <PyObject *>offset
+    items[3] = <PyObject *>timestamp
+    items[4] = <PyObject *>kind
+    items[5] = <PyObject *>key_size
+    items[6] = <PyObject *>value_size
+    return hot_metadata(RecordMetadata, items)
+
+
+@cython.freelist(8)
+@cython.final
+cdef class Ready:
+    """An awaitable that is over."""
+
+    cdef object value
+
+    def __await__(self):
+        return self
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        raise StopIteration(self.value)
+
+
+cdef int ready_step(Ready self, object arg, PyObject **result) except -1:
+    Py_INCREF(self.value)
+    result[0] = <PyObject *>self.value
+    return PYGEN_RETURN
+
+
+hot_steps_by(Ready, <void *>ready_step)
+
+
+@cython.no_gc
+@cython.freelist(512)
+@cython.final
+cdef class Delivery:
+    __doc__ = plain.Delivery.__doc__
+
+    cdef public object _result
+    cdef public Py_ssize_t index
+    _asyncio_future_blocking = False
+    _cancel_message = None
+
+    def __await__(self):
+        cdef Ready ready
+        result = self._result
+        if result.outcome is _DONE:
+            ready = Ready.__new__(Ready)
+            ready.value = metadata_of(result, self.index)
+            return ready
+        return self._wait()
+
+    def _wait(self):
+        result, index = self._result, self.index
+        if result.outcome is _SPLIT:
+            result, index = result.place_of(index)
+        while result.outcome is _PENDING:
+            future = result.home.loop.create_future()
+            if result.futures is None:
+                result.futures = [future]
+            else:
+                result.futures.append(future)
+            yield from future
+            result, index = result.place_of(index)
+        return result.get(index)
+
+    def result(self):
+        result = self._result
+        return metadata_of(result, self.index) if result.outcome is _DONE else result.get(self.index)
+
+    def exception(self):
+        return None if self._result.outcome is _DONE else self._follow().failure()
+
+    def done(self):
+        outcome = self._result.outcome
+        return outcome is not _PENDING and (outcome is not _SPLIT or self._follow().outcome is not _PENDING)
+
+    def cancelled(self):
+        return self._result.outcome is _CANCELLED
+
+    def cancel(self, msg=None):
+        result = self._follow()
+        if result.outcome is not _PENDING:
+            return False
+        self._result = result.home.cancelled
+        result.look()
+        for callback, context in result.take_callbacks(self, None):
+            result.home.loop.call_soon(callback, self, context=context)
+        return True
+
+    def get_loop(self):
+        return self._result.home.loop
+
+    def add_done_callback(self, callback, *, context=None):
+        result = self._result
+        if result.outcome is _SPLIT:
+            result = self._follow()
+        result.looked_at = True
+        if context is None:
+            context = result.shared(copy_context())
+        if result.outcome is not _PENDING:
+            result.add_callback(self, callback, context)
+            return
+        callbacks = result.callbacks
+        if callbacks is None:
+            result.callbacks = [self, callback, context]
+        else:
+            callbacks += (self, callback, context)
+
+    def remove_done_callback(self, callback):
+        return len(self._result.take_callbacks(self, callback))
+
+    def _follow(self):
+        self._result, self.index = self._result.place_of(self.index)
+        return self._result
+
+    def _make_cancelled_error(self):
+        return CancelledError()
+
+    def __repr__(self):
+        result = self._follow()
+        where = f"{result.topic}-{result.partition}" if result.topic else "handle"
+        return f"<Delivery {where} {result.outcome.value}>"
+
+
+cdef inline Delivery delivery_of(object result, Py_ssize_t index):
+    cdef Delivery delivery = Delivery.__new__(Delivery)
+    delivery._result = result
+    delivery.index = index
+    return delivery
+
+
+def make_delivery(result, Py_ssize_t index):
+    """The delivery of the record at `index` of a batch."""
+    return delivery_of(result, index)
+
+
+# Sending
+
+@cython.final
+cdef class Way:
+    __doc__ = plain.Way.__doc__
+
+    cdef public dict fast
+    cdef public object turn_ms, tick, make_room, slowly
+    cdef object _here
+    cdef unsigned long thread
+
+    def __init__(self, tick, slowly):
+        self.fast = {}
+        self.here = None
+        self.turn_ms = 0
+        self.tick = tick
+        self.make_room = lambda cell, key, value: False
+        self.slowly = slowly
+
+    @property
+    def here(self):
+        return self._here
+
+    @here.setter
+    def here(self, place):
+        self._here = place
+        self.thread = place if _by_thread and place is not None else 0
+
+    cdef inline bint is_here(self) except -1:
+        if _by_thread:
+            return self.thread == PyThread_get_thread_ident()
+        return self._here is not None and _running_loop() is self._here
+
+
+cdef Delivery go(Way way, object topic, object value, object key):
+    """What the twin's `send` does before it takes the slow way; None: take it."""
+    cdef PyObject *found
+    cdef list cells
+    cdef Py_ssize_t index, size
+    cdef object cell, now_ms
+    cdef OpenBatch batch
+    if not PyUnicode_CheckExact(topic) or way.fast is None:
+        return None
+    found = PyDict_GetItemWithError(way.fast, topic)
+    if found == NULL or not way.is_here():
+        return None
+    route = <object>found
+    if key is None:
+        cell = route.sticky
+        if cell is None:
+            return None
+    elif PyBytes_CheckExact(key):
+        cells = route.cells
+        size = len(cells)
+        if not size:
+            return None
+        cell = cells[(hashed(<const unsigned char *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)) & 0x7FFFFFFFU) % <uint32_t>size]
+    else:
+        return None
+    now_ms = way.turn_ms or way.tick()
+    opened = cell.open
+    if type(opened) is not OpenBatch:
+        return None
+    batch = <OpenBatch>opened
+    index = batch.put_plain(now_ms, key, value)
+    if index >= 0:
+        return delivery_of(batch.result, index)
+    if not way.make_room(cell, key, value):
+        return None
+    opened = cell.open
+    if type(opened) is not OpenBatch:
+        return None
+    batch = <OpenBatch>opened
+    index = batch.put_plain(now_ms, key, value)
+    return delivery_of(batch.result, index) if index >= 0 else None
+
+
+cdef enum State:
+    NEW
+    WAITING
+    OVER
+
+
+@cython.freelist(64)
+@cython.final
+cdef class Sending:
+    """What `send` gives: a coroutine, whose first step is the whole way of most records.
+
+    It is none of CPython's own, and `inspect.iscoroutine` and `isinstance` say it is: it is stepped, thrown into, closed, and
+    complained about if nobody awaits it, like one. What shows its frame, or its code, makes the twin's coroutine first.
+    """
+
+    cdef SendPath path
+    cdef object topic, value, key, partition, timestamp_ms, headers
+    cdef object inner              # the coroutine of the slow way, or the twin's
+    cdef State state
+    cdef bint is_running
+
+    def __dealloc__(self):
+        if self.state == NEW and self.inner is None and self.path is not None:
+            PyErr_WarnEx(RuntimeWarning, b"coroutine 'SendPath.send' was never awaited", 1)
+
+    @property
+    def __class__(self):
+        return CoroutineType
+
+    __name__ = "send"
+    __qualname__ = "SendPath.send"
+
+    cdef inline int end(self) except -1:
+        self.state = OVER
+        self.path = None
+        self.topic = self.value = self.key = self.partition = self.timestamp_ms = self.headers = self.inner = None
+        return 0
+
+    cdef object real(self):
+        """The twin's coroutine; only before the first step."""
+        if self.inner is None:
+            self.inner = _plain_send(
+                self.path, self.topic, self.value, self.key,
+                partition=self.partition, timestamp_ms=self.timestamp_ms, headers=self.headers,
+            )
+        return self.inner
+
+    cdef int step(self, object arg, PyObject **result) except -2:
+        cdef Delivery delivery
+        cdef Way way
+        cdef PySendResult status
+        if self.is_running:
+            raise ValueError("coroutine already executing")
+        if self.state == OVER:
+            raise RuntimeError("cannot reuse already awaited coroutine")
+        if self.state == NEW:
+            if arg is not None:
+                raise TypeError("can't send non-None value to a just-started coroutine")
+            self.state = WAITING
+            if self.inner is None:
+                self.is_running = True
+                try:
+                    delivery = self.first_step()
+                except BaseException:
+                    self.is_running = False
+                    self.end()
+                    raise
+                self.is_running = False
+                if delivery is not None:
+                    self.end()
+                    Py_INCREF(delivery)
+                    result[0] = <PyObject *>delivery
+                    return PYGEN_RETURN
+        inner = self.inner
+        self.is_running = True
+        status = PyIter_Send(inner, arg, result)
+        self.is_running = False
+        if status != PYGEN_NEXT:
+            self.end()
+        return status
+
+    cdef Delivery first_step(self):
+        cdef Way way = self.path._way
+        cdef Delivery delivery = None
+        if way is None:
+            raise AttributeError("'_way'")
+        if self.partition is None and self.timestamp_ms is None and (self.headers is _nothing or is_empty(self.headers)):
+            try:
+                delivery = go(way, self.topic, self.value, self.key)
+            except (KeyError, TypeError, AttributeError):
+                pass
+            if delivery is not None:
+                return delivery
+        slow = way.slowly(self.topic, self.value, self.key, self.partition, self.timestamp_ms, self.headers)
+        self.inner = slow if PyCoro_CheckExact(slow) else slow.__await__()
+        return None
+
+    def __await__(self):
+        return self
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self.send(None)
+
+    def send(self, arg):
+        """As of a coroutine."""
+        cdef PyObject *result = NULL
+        cdef int status = self.step(arg, &result)
+        if status == PYGEN_ERROR:
+            raise
+        value = <object>result
+        Py_XDECREF(result)
+        if status == PYGEN_NEXT:
+            return value
+        raise StopIteration(value)
+
+    def throw(self, kind, value=None, trace=None):
+        """As of a coroutine."""
+        if self.is_running:
+            raise ValueError("coroutine already executing")
+        if self.state == OVER:
+            raise RuntimeError("cannot reuse already awaited coroutine")
+        inner = self.inner if self.inner is not None else self.real()
+        self.state = WAITING
+        self.is_running = True
+        try:
+            given = inner.throw(kind) if value is None and trace is None else inner.throw(kind, value, trace)
+        except BaseException:
+            self.is_running = False
+            self.end()
+            raise
+        self.is_running = False
+        return given
+
+    def close(self):
+        """As of a coroutine."""
+        if self.is_running:
+            raise ValueError("coroutine already executing")
+        inner = self.inner
+        if self.state != OVER and inner is not None:
+            self.is_running = True
+            try:
+                inner.close()
+            finally:
+                self.is_running = False
+                self.end()
+        else:
+            self.end()
+
+    @property
+    def cr_running(self):
+        return bool(self.is_running)
+
+    @property
+    def cr_suspended(self):
+        return self.state == WAITING and not self.is_running
+
+    @property
+    def cr_frame(self):
+        if self.state == NEW:
+            return self.real().cr_frame
+        return getattr(self.inner, "cr_frame", None)
+
+    @property
+    def cr_await(self):
+        return getattr(self.inner, "cr_await", None)
+
+    @property
+    def cr_code(self):
+        return _plain_send.__code__
+
+    @property
+    def cr_origin(self):
+        return None
+
+    def __repr__(self):
+        return f"<coroutine object SendPath.send at {id(self):#x}>"
+
+
+cdef inline bint is_empty(object headers):
+    return (type(headers) is tuple or type(headers) is list) and len(headers) == 0
+
+
+cdef int sending_step(Sending self, object arg, PyObject **result) except -1:
+    return self.step(arg, result)
+
+
+hot_steps_by(Sending, <void *>sending_step)
+Coroutine.register(Sending)
+
+
+cdef class SendPath:
+    """`send`, and what it touches when nothing is in its way."""
+
+    cdef public Way _way
+
+    def __class_getitem__(cls, kinds):
+        return cls
+
+    def send(self, topic, value=None, key=None, *, partition=None, timestamp_ms=None, headers=_nothing):
+        cdef Sending sending = Sending.__new__(Sending)
+        sending.path = self
+        sending.topic = topic
+        sending.value = value
+        sending.key = key
+        sending.partition = partition
+        sending.timestamp_ms = timestamp_ms
+        sending.headers = headers
+        return sending
+
+
+def _dress(function):
+    """Let those who ask what `send` is see the twin's: a coroutine function."""
+    hot_give_code(function, _plain_send.__code__)
+    function.__wrapped__ = _plain_send
+    function.__doc__ = _plain_send.__doc__
+    function._is_coroutine = asyncio.coroutines._is_coroutine
+    if hasattr(inspect, "markcoroutinefunction"):
+        inspect.markcoroutinefunction(function)
+
+
+_dress(SendPath.send)
