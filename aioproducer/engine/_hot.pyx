@@ -34,7 +34,10 @@ from aioproducer.engine.result import Outcome
 from aioproducer.model import RecordMetadata
 from aioproducer.records.record_batch import TABLE, varint
 
-__all__ = ["FULL", "Delivery", "OpenBatch", "SendPath", "Sending", "Way", "make_delivery"]
+__all__ = ["FULL", "RECORD_OVERHEAD", "TURN", "Delivery", "OpenBatch", "SendPath", "Sending", "Way", "make_delivery"]
+
+TURN = 2 * plain.TURN
+RECORD_OVERHEAD = 0
 
 cdef extern from *:
     """

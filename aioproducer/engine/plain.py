@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aioproducer.errors import DeliveryError
     from aioproducer.model import Headers, RecordMetadata
 
-__all__ = ["EFFORT", "FULL", "TOUCH", "Delivery", "OpenBatch", "SendPath", "Way", "here", "make_delivery"]
+__all__ = ["EFFORT", "FULL", "RECORD_OVERHEAD", "TOUCH", "TURN", "Delivery", "OpenBatch", "SendPath", "Way", "here", "make_delivery"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -41,6 +41,8 @@ _DONE: Final = Outcome.DONE
 _CANCELLED: Final = Outcome.CANCELLED
 _SPLIT: Final = Outcome.SPLIT
 _SOON: Final = len(MOMENT)
+TURN: Final = 65_536  # bytes taken in one loop turn before the next send waits for the next: a millisecond of appending, or two
+RECORD_OVERHEAD: Final = 130  # bytes of a record in an open batch beside its encoded ones: eight list slots and two bytes objects
 EFFORT: Final = 1024  # in records on the slow way: of one loop turn, before somebody asks whether it was enough
 TOUCH: Final = 8  # a batch's first record in a turn: others may follow, which nobody counts
 _INDEX_ENDS: Final = {1: 64, 2: 8192, 3: TABLE}  # below it an index takes so many bytes; a batch of more is closed
