@@ -25,6 +25,7 @@ __all__ = [
     "Way",
     "here",
     "make_delivery",
+    "wake",
 ]
 
 
@@ -44,7 +45,7 @@ if not REASON and not TYPE_CHECKING:
     except ImportError as error:
         REASON = f"the compiled build is not installed ({error})"
 if REASON or TYPE_CHECKING:
-    from aioproducer.engine.plain import FULL, RECORD_OVERHEAD, TURN, Delivery, OpenBatch, SendPath, Way, make_delivery
+    from aioproducer.engine.plain import FULL, RECORD_OVERHEAD, TURN, Delivery, OpenBatch, SendPath, Way, make_delivery, wake
 
 BUILD: Final = "plain Python" if REASON else "compiled"
 if REASON and os.environ.get("AIOPRODUCER_REQUIRE_EXT", "") not in {"", "0"}:
