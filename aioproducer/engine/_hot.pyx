@@ -79,7 +79,7 @@ cdef object _nothing = ()
 cdef bint _by_thread = sys.version_info < (3, 12)
 cdef Py_ssize_t _TABLE = TABLE
 cdef Py_ssize_t _EFFORT = plain.EFFORT
-cdef Py_ssize_t _TOUCH = plain.TOUCH
+cdef Py_ssize_t _TOUCH = plain.TOUCH // 4  # the records that may follow cost a fourth
 
 
 # Bytes
@@ -155,6 +155,7 @@ cdef class OpenBatch:
     """Records, encoded one behind the other (an `interfaces.OpenBatch`). `used + room == granted`, the size of the buffer."""
 
     cdef readonly object result
+    cdef object home               # the result's
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t granted
     cdef PyObject *buffer          # bytes that nobody else has yet; NULL: none
@@ -167,6 +168,7 @@ cdef class OpenBatch:
 
     def __cinit__(self, result, timestamp_ms, Py_ssize_t room):
         self.result = result
+        self.home = None if result is None else result.home
         self.stamp = timestamp_ms
         self.base = timestamp_ms
         self.granted = self.room = room
@@ -197,11 +199,10 @@ cdef class OpenBatch:
         if timestamp_ms is not self.stamp:
             if self.room <= 0:
                 return -1
-            home = self.result.home
-            effort = home.effort
+            effort = self.home.effort
             if effort > _EFFORT:
                 return -1
-            home.effort = effort + _TOUCH
+            self.home.effort = effort + _TOUCH
             self.restamp(timestamp_ms)
         if self.count >= _TABLE or key_size >= _TABLE or value_size >= _TABLE:
             return -1
@@ -308,10 +309,14 @@ cdef class OpenBatch:
     def grow(self, Py_ssize_t room):
         """Give it room for so many more encoded bytes."""
         cdef Py_ssize_t granted = self.granted + room
-        if self.buffer == NULL:
-            self.buffer = new_bytes(granted)
-        else:
-            _PyBytes_Resize(&self.buffer, granted)
+        cdef PyObject *buffer
+        if room < 0 or granted < 0:
+            raise ValueError("room is given, never taken")
+        buffer = new_bytes(granted)
+        if self.buffer != NULL:
+            memcpy(PyBytes_AS_STRING(<object>buffer), PyBytes_AS_STRING(<object>self.buffer), self.used)
+            Py_XDECREF(self.buffer)
+        self.buffer = buffer
         self.granted = granted
         self.room = granted - self.used
 
@@ -393,6 +398,7 @@ cdef extern from *:
         PyObject *made = ((PyTypeObject *)type)->tp_alloc((PyTypeObject *)type, 7);
         if (made == NULL) { return NULL; }
         for (Py_ssize_t at = 0; at < 7; at++) { Py_INCREF(items[at]); PyTuple_SET_ITEM(made, at, items[at]); }
+        PyObject_GC_UnTrack(made);  /* a string, numbers and a name: it is in no cycle, and the collector need not walk it */
         return made;
     }
     """
