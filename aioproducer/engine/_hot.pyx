@@ -849,7 +849,7 @@ cdef class Sending:
             )
         return self.inner
 
-    cdef int step(self, object arg, PyObject **result) except -2:
+    cdef int step(self, object arg, PyObject **result) except -1:
         cdef Delivery delivery
         cdef Way way
         cdef PySendResult status
@@ -920,8 +920,6 @@ cdef class Sending:
         """As of a coroutine."""
         cdef PyObject *result = NULL
         cdef int status = self.step(arg, &result)
-        if status == PYGEN_ERROR:
-            raise
         value = <object>result
         Py_XDECREF(result)
         if status == PYGEN_NEXT:
