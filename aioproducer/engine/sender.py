@@ -381,7 +381,7 @@ class Sender:
     def explain(self) -> list[str]:
         """What the oldest batches wait for."""
         lifetime = self._config.delivery_timeout_ms / 1000
-        return list(backlog(self._accumulator.incomplete, self._cluster, self._loop.time(), lifetime, self._accumulator.granted))
+        return list(backlog(self._accumulator, self._cluster, self._loop.time(), lifetime))
 
     def start_flush(self, wake: Callable[[], None]) -> Flush:
         """Let every batch go now and watch those that are not ended; `wake` is called when the last one is."""
