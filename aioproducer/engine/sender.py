@@ -213,7 +213,6 @@ class Sender:
         for batch in batches:
             if batch.ended:  # expired while it was compressed; it was never on the wire
                 self.ends.let_go(batch)
-                self.turn()
         if not live or not lane.is_usable:
             self._take_back(node, live, lambda batch: self._accumulator.requeue(batch, 0.0))
             return

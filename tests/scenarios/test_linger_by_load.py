@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,12 +11,12 @@ from transacting import committed, transactional
 from whole import jumping, running, turns
 
 from aioproducer import DeliveryError
-from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from aioproducer import Delivery, Producer
+    from aioproducer.testing import FakeCluster
 
 ROUND_TRIP = 0.1
 
@@ -24,15 +25,24 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def batches(cluster: FakeCluster, partition: int = 0) -> list[list[bytes | None]]:
-    """The values of each batch in the log of orders."""
-    values: Iterator[bytes | None] = iter(cluster.values("orders", partition))
-    return [[next(values) for _ in range(batch.count)] for batch in cluster.log("orders", partition).batches()]
+@asynccontextmanager
+async def far(**options: Any) -> AsyncIterator[tuple[FakeCluster, Producer[Any, Any]]]:
+    """A producer that has sent a record to partition 0 of orders, and from now on is a round trip away from its broker."""
+    async with running(linger_ms="auto", **options) as (cluster, producer):
+        await producer.send_and_wait("orders", b"before", partition=0)
+        cluster.brokers[1].latency = ROUND_TRIP
+        yield cluster, producer
+
+
+def batches(cluster: FakeCluster) -> list[list[bytes | None]]:
+    """The values of each batch in the log of partition 0, after the first."""
+    values: Iterator[bytes | None] = iter(cluster.values("orders", 0))
+    return [[next(values) for _ in range(batch.count)] for batch in cluster.log("orders", 0).batches()][1:]
 
 
 def sent_at(cluster: FakeCluster) -> list[float]:
-    """When a broker took each Produce request."""
-    return [request.at for request in cluster.requests("Produce")]
+    """When a broker took each Produce request, after the first."""
+    return [request.at for request in cluster.requests("Produce")][1:]
 
 
 async def send(producer: Producer[Any, Any], values: Sequence[bytes], every: float = 0.0) -> list[Delivery]:
@@ -48,9 +58,7 @@ async def send(producer: Producer[Any, Any], values: Sequence[bytes], every: flo
 @jumping
 async def test_a_lone_record_leaves_at_once() -> None:
     """It takes a round trip, and so does one of another partition meanwhile."""
-    async with running(linger_ms="auto") as (cluster, producer):
-        await producer.send_and_wait("orders", b"knows the topic", partition=1)
-        cluster.brokers[1].latency = ROUND_TRIP
+    async with far() as (_, producer):
         began = now()
         first = await producer.send("orders", b"first", partition=0)
         await asyncio.sleep(ROUND_TRIP / 2)
@@ -62,8 +70,7 @@ async def test_a_lone_record_leaves_at_once() -> None:
 @jumping
 async def test_what_comes_while_one_is_in_flight_gathers_and_leaves_with_the_answer() -> None:
     """In one batch, in order, when the answer comes: not before, not later, and nothing else."""
-    async with running(linger_ms="auto") as (cluster, producer):
-        cluster.brokers[1].latency = ROUND_TRIP
+    async with far() as (cluster, producer):
         began = now()
         first = await send(producer, [b"0"])
         await turns(5)
@@ -78,8 +85,7 @@ async def test_what_comes_while_one_is_in_flight_gathers_and_leaves_with_the_ans
 @jumping
 async def test_full_batches_do_not_wait() -> None:
     """As many as may be in flight go at once; what is left over waits for the last of them."""
-    async with running(linger_ms="auto", batch_size=1000) as (cluster, producer):
-        cluster.brokers[1].latency = ROUND_TRIP
+    async with far(batch_size=1000) as (cluster, producer):
         began = now()
         await asyncio.gather(*await send(producer, [b"%02d" % number + b"." * 100 for number in range(20)]))
         *full, rest = batches(cluster)
@@ -92,8 +98,7 @@ async def test_full_batches_do_not_wait() -> None:
 @jumping
 async def test_two_halves_of_a_crowd_become_one() -> None:
     """Who is woken by an answer and sends again goes with what has waited for it: not each half in the other's round trip, for ever."""
-    async with running(linger_ms="auto") as (cluster, producer):
-        cluster.brokers[1].latency = ROUND_TRIP
+    async with far() as (cluster, producer):
         took: list[float] = []
 
         async def one_by_one(begin: float) -> None:
@@ -154,34 +159,32 @@ async def test_who_flushes_does_not_wait_for_the_answer_first(way: str) -> None:
         first = await send(producer, [b"0"])
         await asyncio.sleep(ROUND_TRIP / 2)
         rest = await send(producer, [b"1", b"2"])
-        await {"flush": producer.flush, "stop": producer.stop, "commit": producer.commit_transaction}[way]()
+        leave = {"flush": producer.flush, "stop": producer.stop, "commit": producer.commit_transaction}[way]
+        await leave()
         assert all(delivery.done() for delivery in first + rest)
-        assert sent_at(cluster)[1:] == pytest.approx([began, began + ROUND_TRIP / 2], abs=0.001)
+        assert sent_at(cluster) == pytest.approx([began, began + ROUND_TRIP / 2], abs=0.001)
         assert (committed(cluster) if way == "commit" else cluster.values("orders", 0)) == [b"before", b"0", b"1", b"2"]
 
 
 @jumping
 async def test_memory_that_is_short_lets_go() -> None:
     """Who waits for memory does not wait until what has gathered may go."""
-    async with running(linger_ms="auto", batch_size=1000, buffer_memory=2000, compression_type="none") as (cluster, producer):
-        await producer.send_and_wait("orders", b"before", partition=0)
-        cluster.brokers[1].latency = ROUND_TRIP
+    async with far(batch_size=1000, buffer_memory=6000) as (cluster, producer):
         began = now()
-        await send(producer, [bytes(500)])
+        first = await send(producer, [b"0"])
         await turns(5)
-        rest = await send(producer, [bytes(500)])
-        assert len(sent_at(cluster)) == 2
-        for _ in range(4):
-            rest += await send(producer, [bytes(500)])
-        await asyncio.gather(*rest)
-        assert sent_at(cluster)[2] == pytest.approx(began, abs=0.001)
+        gathered = await send(producer, [b"1"])
+        waits = asyncio.create_task(producer.send("orders", bytes(4000), partition=1))
+        await turns(5)
+        assert not waits.done()
+        assert sent_at(cluster) == pytest.approx([began] * 2, abs=0.001)
+        await asyncio.gather(*first, *gathered, await waits)
 
 
 @jumping
 async def test_it_tells_what_a_batch_waits_for() -> None:
     """`explain` names the option, and what is in flight."""
-    async with running(linger_ms="auto") as (cluster, producer):
-        cluster.brokers[1].latency = ROUND_TRIP
+    async with far() as (_, producer):
         first = await send(producer, [b"0"])
         await turns(5)
         rest = await send(producer, [b"1"])
