@@ -1,10 +1,14 @@
-"""`linger_ms="auto"` beside 0 and 5 ms over load and round trip, on one real Kafka, rounds interleaved.
+"""`linger_ms="auto"` beside 0 and 5 ms over load and round trip, on one real Kafka, rounds interleaved; or reckoned.
 
-    python -m tests.benchmarks.linger [--rounds 7] [--seconds 1] [--rtts 0 2 20] [--loads single herd ...] [--svg PATH] [--json PATH]
+    python -m tests.benchmarks.linger [--rounds 7] [--seconds 1] [--rtts 0 2 20] [--loads single loop ...] [--svg PATH] [--json PATH]
+    python -m tests.benchmarks.linger --model [--rtts 0.7 2.3 20.3] ...
 
 Loads: one record at a time; steady ones, a few records every millisecond whatever is acknowledged; a loop of `await send()`; crowds of
-tasks that each wait for their record. A round trip is the proxy's, in a process of its own. Each run has a producer of its own, and each
-figure is compared within its round. `auto` is worse than 0 where the median of the rounds is worse by a tenth. Knows nothing of the peer.
+tasks that each wait for their record, all at once or begun apart. A round trip is the proxy's, in a process of its own. Each run has a
+producer of its own, and each figure is compared within its round; by a tenth of the median is worse.
+
+`--model` is a fake cluster and a loop whose time jumps: nothing takes time but the round trip, so it says exactly what the rule does, on
+any machine, and nothing of CPU. Knows nothing of the peer.
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
+from aioproducer.testing import FakeCluster
+from aioproducer.testing.jumping import JumpingLoop
 from tests.benchmarks.broker import real_broker
 from tests.benchmarks.workloads import FEW_KEYS, PARTITIONS, VALUE, few_keys
 
@@ -33,14 +39,17 @@ if TYPE_CHECKING:
 
     from aioproducer import Delivery, Producer
 
-    Load = Callable[[Producer[bytes, bytes], float], Awaitable[list[float]]]
+    Clock = Callable[[], float]
+    Load = Callable[[Producer[bytes, bytes], float, Clock], Awaitable[list[float]]]
 
 Linger = Literal["auto"] | float
 
 AUTO: Final = "auto"
 LINGERS: Final[Sequence[Linger]] = (0, AUTO, 5)
-RTTS: Final = (0, 2, 20)
+RTTS: Final = (0.0, 2.0, 20.0)
 """Milliseconds that the proxy adds; 0: there is none."""
+MODELLED: Final = (0.7, 2.3, 20.3)
+"""No whole ones: the loads beat by the millisecond, and would be in step with the answers."""
 COLOURS: Final[Mapping[Linger, str]] = {0: "#12a594", AUTO: "#2f6fde", 5: "#e5793a"}
 TOPIC: Final = "linger"
 WORSE: Final = 1.1
@@ -51,12 +60,13 @@ _SAMPLED: Final = 16  # of so many records of the loop one is timed: a callback 
 # Loads: each for so many seconds; milliseconds from the calls to their acknowledgements
 
 
-async def crowd(tasks: int, producer: Producer[bytes, bytes], seconds: float) -> list[float]:
-    """So many tasks, each sending one record at a time."""
+async def crowd(tasks: int, producer: Producer[bytes, bytes], seconds: float, clock: Clock, *, apart: float = 0.0) -> list[float]:
+    """So many tasks, each sending one record at a time; the last begins when `apart` of the time is over."""
     latencies: list[float] = []
-    clock, until = time.perf_counter, time.perf_counter() + seconds
+    until = clock() + seconds
 
-    async def one_by_one(key: bytes) -> None:
+    async def one_by_one(key: bytes, begin: float) -> None:
+        await asyncio.sleep(begin)
         before = clock()
         while before < until:
             await producer.send_and_wait(TOPIC, VALUE, key)
@@ -66,14 +76,13 @@ async def crowd(tasks: int, producer: Producer[bytes, bytes], seconds: float) ->
 
     async with asyncio.TaskGroup() as group:
         for number in range(tasks):
-            group.create_task(one_by_one(_KEYS[number % FEW_KEYS]))
+            group.create_task(one_by_one(_KEYS[number % FEW_KEYS], number / tasks * seconds * apart))
     return latencies
 
 
-async def steady(rate: int, producer: Producer[bytes, bytes], seconds: float) -> list[float]:
+async def steady(rate: int, producer: Producer[bytes, bytes], seconds: float, clock: Clock) -> list[float]:
     """So many records a second, each millisecond's at its beginning; nobody waits for them."""
     latencies: list[float] = []
-    clock = time.perf_counter
 
     def note(_delivery: Delivery, sent_at: float) -> None:
         latencies.append((clock() - sent_at) * 1e3)
@@ -91,10 +100,10 @@ async def steady(rate: int, producer: Producer[bytes, bytes], seconds: float) ->
     return latencies
 
 
-async def loop(producer: Producer[bytes, bytes], seconds: float) -> list[float]:
+async def loop(producer: Producer[bytes, bytes], seconds: float, clock: Clock) -> list[float]:
     """`await send()` without a pause; memory is what holds it back."""
     latencies: list[float] = []
-    clock, until = time.perf_counter, time.perf_counter() + seconds
+    until = clock() + seconds
 
     def note(_delivery: Delivery, sent_at: float) -> None:
         latencies.append((clock() - sent_at) * 1e3)
@@ -115,15 +124,19 @@ LOADS: Final[Mapping[str, Load]] = {
     "50 k/s": functools.partial(steady, 50_000),
     "loop": loop,
     "crowd 100": functools.partial(crowd, 100),
+    "100 apart": functools.partial(crowd, 100, apart=0.1),
     "crowd 2000": functools.partial(crowd, 2_000),
 }
+
+FULL: Final = frozenset({"50 k/s", "loop", "crowd 2000"})
+"""Loads of full batches, which are the same whatever lingers: the model leaves them out, for they are millions of records."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What one run gave; CPU is this process's."""
+    """What one run gave; CPU is this process's, 0 in the model."""
 
-    rtt: int
+    rtt: float
     load: str
     linger: Linger
     rate: float
@@ -139,18 +152,20 @@ FIGURES: Final = ("rate", "p50_ms", "p99_ms", "cpu_us")
 """Those that are judged; of all but the rate less is better."""
 
 
-async def measure(bootstrap_servers: str, rtt: int, load: str, linger: Linger, seconds: float) -> Run:
+async def measure(options: Mapping[str, Any], rtt: float, load: str, linger: Linger, seconds: float, clock: Clock | None = None) -> Run:
+    """One run; `clock` is the model's."""
     from aioproducer import Producer
 
-    producer: Producer[bytes, bytes] = Producer(bootstrap_servers=bootstrap_servers, linger_ms=linger)
+    now = clock or time.perf_counter
+    producer: Producer[bytes, bytes] = Producer(linger_ms=linger, **options)
     async with producer:
         for partition in range(PARTITIONS):
             await producer.send_and_wait(TOPIC, b"known", partition=partition)
         gc.collect()
         before = counts(producer)
-        began, cpu = time.perf_counter(), time.process_time()
-        latencies = await LOADS[load](producer, seconds)
-        took, spent = time.perf_counter() - began, time.process_time() - cpu
+        began, cpu = now(), time.process_time()
+        latencies = await LOADS[load](producer, seconds, now)
+        took, spent = now() - began, time.process_time() - cpu
         records, batches, requests = (after - earlier for after, earlier in zip(counts(producer), before, strict=True))
     latencies.sort()
     return Run(
@@ -160,7 +175,7 @@ async def measure(bootstrap_servers: str, rtt: int, load: str, linger: Linger, s
         rate=records / took,
         p50_ms=latencies[len(latencies) // 2],
         p99_ms=latencies[len(latencies) * 99 // 100],
-        cpu_us=spent / records * 1e6,
+        cpu_us=spent / records * 1e6 if clock is None else 0.0,
         batch_records=records / batches,
         requests=requests / took,
     )
@@ -177,18 +192,38 @@ async def run(chosen: argparse.Namespace, console: Console) -> list[Run]:
     found: list[Run] = []
     for rtt in chosen.rtts:
         async with real_broker(is_far=rtt > 0, delay_ms=rtt / 2) as broker:
-            servers = broker.far_bootstrap_servers or broker.bootstrap_servers
+            options = {"bootstrap_servers": broker.far_bootstrap_servers or broker.bootstrap_servers}
             await broker.create_topic(TOPIC, PARTITIONS)
-            await measure(servers, rtt, "loop", 0, chosen.seconds)  # warms the broker up; not kept
+            await measure(options, rtt, "loop", 0, chosen.seconds)  # warms the broker up; not kept
             for number in range(chosen.rounds):
                 for load in chosen.loads:
                     order = LINGERS if number % 2 else LINGERS[::-1]
-                    found += [await measure(servers, rtt, load, linger, chosen.seconds) for linger in order]
-                console.print(f"rtt {rtt} ms: round {number + 1} of {chosen.rounds}")
+                    found += [await measure(options, rtt, load, linger, chosen.seconds) for linger in order]
+                console.print(f"rtt {rtt:g} ms: round {number + 1} of {chosen.rounds}")
     return found
 
 
-def settings(found: Sequence[Run]) -> Iterator[tuple[int, str, dict[Linger, list[Run]]]]:
+async def reckon(rtt: float, load: str, linger: Linger, seconds: float) -> Run:
+    """One run of the model."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic(TOPIC, PARTITIONS)
+        cluster.brokers[1].latency = rtt / 1e3
+        return await measure(cluster.client_options, rtt, load, linger, seconds, asyncio.get_running_loop().time)
+
+
+def model(chosen: argparse.Namespace, console: Console) -> list[Run]:
+    """One round, each run in a loop of its own."""
+    found = []
+    for rtt in chosen.rtts:
+        for load in chosen.loads:
+            for linger in LINGERS:
+                with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+                    found.append(runner.run(reckon(rtt, load, linger, chosen.seconds)))
+        console.print(f"rtt {rtt:g} ms")
+    return found
+
+
+def settings(found: Sequence[Run]) -> Iterator[tuple[float, str, dict[Linger, list[Run]]]]:
     """Round trip, load, and each linger's runs in the order of the rounds."""
     for rtt, load in dict.fromkeys((one.rtt, one.load) for one in found):
         yield rtt, load, {linger: [one for one in found if (one.rtt, one.load, one.linger) == (rtt, load, linger)] for linger in LINGERS}
@@ -203,7 +238,7 @@ def table(found: Sequence[Run]) -> Table:
     for rtt, load, by_linger in settings(found):
         for linger, runs in by_linger.items():
             rate, p50, p99, cpu = (median(runs, figure) for figure in FIGURES)
-            cells = (str(rtt), load, str(linger), f"{rate / 1e3:.1f}", f"{p50:.2f}", f"{p99:.2f}", f"{cpu:.1f}")
+            cells = (f"{rtt:g}", load, str(linger), f"{rate / 1e3:.1f}", f"{p50:.2f}", f"{p99:.2f}", f"{cpu:.1f}" if cpu else "")
             shown.add_row(*cells, f"{median(runs, 'batch_records'):.1f}", f"{median(runs, 'requests'):,.0f}")
         shown.add_section()
     return shown
@@ -213,7 +248,7 @@ def table(found: Sequence[Run]) -> Table:
 class Ratio:
     """auto over another linger, paired by round; above 1 is worse, also for rates."""
 
-    rtt: int
+    rtt: float
     load: str
     other: Linger
     figure: str
@@ -228,7 +263,7 @@ def ratios(found: Sequence[Run]) -> list[Ratio]:
     made = []
     for rtt, load, by_linger in settings(found):
         for other in (linger for linger in LINGERS if linger != AUTO):
-            for figure in FIGURES:
+            for figure in FIGURES if any(one.cpu_us for one in found) else FIGURES[:-1]:
                 pairs = [
                     (getattr(ours, figure), getattr(theirs, figure)) for ours, theirs in zip(by_linger[AUTO], by_linger[other], strict=True)
                 ]
@@ -239,20 +274,25 @@ def ratios(found: Sequence[Run]) -> list[Ratio]:
 
 def comparison(made: Sequence[Ratio], other: Linger) -> Table:
     title = f"auto over {other} ms: median (best to worst round); above 1 auto is worse, also of rates"
-    shown = Table("rtt", "load", *FIGURES, title=title)
+    shown = Table("rtt", "load", *dict.fromkeys(one.figure for one in made), title=title)
     for rtt, load in dict.fromkeys((one.rtt, one.load) for one in made):
         cells = []
         for one in made:
             if (one.rtt, one.load, one.other) == (rtt, load, other):
                 colour = "red" if one.median > WORSE else "green" if one.median < 1 / WORSE else "default"
                 cells.append(f"[{colour}]{one.median:.2f}[/] ({min(one.rounds):.2f} to {max(one.rounds):.2f})")
-        shown.add_row(str(rtt), load, *cells)
+        shown.add_row(f"{rtt:g}", load, *cells)
     return shown
 
 
 # The picture
 
-PANELS: Final = (("p50 to the acknowledgement, ms", "p50_ms"), ("p99, ms", "p99_ms"), ("CPU, us a record", "cpu_us"))
+PANELS: Final = (
+    ("p50 to the acknowledgement, ms", "p50_ms"),
+    ("p99, ms", "p99_ms"),
+    ("records a batch", "batch_records"),
+    ("CPU, us a record", "cpu_us"),
+)
 
 
 def draw(path: pathlib.Path, found: Sequence[Run]) -> None:
@@ -262,14 +302,15 @@ def draw(path: pathlib.Path, found: Sequence[Run]) -> None:
     from matplotlib.figure import Figure
 
     rtts = list(dict.fromkeys(one.rtt for one in found))
+    panels = [panel for panel in PANELS if all(getattr(one, panel[1]) for one in found)]
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "linger", "font.family": "sans-serif", "font.size": 8}):
-        figure = Figure(figsize=(13, 7), layout="constrained", facecolor="white")
+        figure = Figure(figsize=(13, 2.2 * len(panels)), layout="constrained", facecolor="white")
         FigureCanvasSVG(figure)
-        grid = figure.subplots(len(PANELS), len(rtts), squeeze=False, sharey="row")
-        for axes_of, (title, name) in zip(grid, PANELS, strict=True):
+        grid = figure.subplots(len(panels), len(rtts), squeeze=False, sharey="row")
+        for axes_of, (title, name) in zip(grid, panels, strict=True):
             for axes, rtt in zip(axes_of, rtts, strict=True):
                 _bars(axes, [(load, runs) for some, load, runs in settings(found) if some == rtt], name)
-                axes.set_title(f"{title}, round trip {rtt} ms" if rtt else f"{title}, same machine", loc="left", fontsize=9)
+                axes.set_title(f"{title}, round trip {rtt:g} ms" if rtt else f"{title}, same machine", loc="left", fontsize=9)
         grid[0][0].legend(frameon=False)
         figure.savefig(path, metadata={"Date": None})
 
@@ -290,13 +331,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.linger")
     parser.add_argument("--rounds", type=int, default=7, help="(default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each run (default: %(default)s)")
-    parser.add_argument("--rtts", type=int, nargs="+", default=list(RTTS), metavar="MS", help="round trips (default: %(default)s)")
-    parser.add_argument("--loads", nargs="+", choices=LOADS, default=list(LOADS), metavar="LOAD", help=", ".join(LOADS))
+    parser.add_argument("--model", action="store_true", help="reckon instead: a fake cluster, and time that jumps")
+    parser.add_argument("--rtts", type=float, nargs="+", metavar="MS", help=f"round trips (default: {RTTS}; of the model: {MODELLED})")
+    parser.add_argument("--loads", nargs="+", choices=LOADS, metavar="LOAD", help=", ".join(LOADS))
     parser.add_argument("--svg", type=pathlib.Path, metavar="PATH", help="draw the picture there")
     parser.add_argument("--json", type=pathlib.Path, metavar="PATH", help="write everything measured there")
     chosen, console = parser.parse_args(), Console(highlight=False)
     console.width = max(console.width, WIDTH)
-    found = uvloop.run(run(chosen, console))
+    chosen.rtts = chosen.rtts or (MODELLED if chosen.model else RTTS)
+    chosen.loads = chosen.loads or [load for load in LOADS if not (chosen.model and load in FULL)]
+    if chosen.model and min(chosen.rtts) <= 0:
+        parser.error("without a round trip nothing takes time in the model")
+    found = model(chosen, console) if chosen.model else uvloop.run(run(chosen, console))
     made = ratios(found)
     console.print(table(found))
     for other in (linger for linger in LINGERS if linger != AUTO):
