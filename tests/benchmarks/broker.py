@@ -42,13 +42,13 @@ class Broker:
 
 
 @contextlib.asynccontextmanager
-async def real_broker(*, is_far: bool = False) -> AsyncGenerator[Broker]:
-    """A fresh Kafka for as long as the block lasts; `is_far`: with the proxy before its second listener."""
+async def real_broker(*, is_far: bool = False, delay_ms: float = DELAY_MS) -> AsyncGenerator[Broker]:
+    """A fresh Kafka for as long as the block lasts; `is_far`: with the proxy before its second listener, which delays each way."""
     if not is_far:
         async with KafkaServer() as server:
             yield Broker(server)
         return
-    async with delaying_proxy() as proxy, _TwoDoors(proxy.port) as server:
+    async with delaying_proxy(delay_ms) as proxy, _TwoDoors(proxy.port) as server:
         await proxy.lead_to(server.far_port)
         yield Broker(server, f"{HOST}:{proxy.port}")
 
@@ -87,9 +87,9 @@ class Proxy:
 
 
 @contextlib.asynccontextmanager
-async def delaying_proxy() -> AsyncGenerator[Proxy]:
+async def delaying_proxy(delay_ms: float) -> AsyncGenerator[Proxy]:
     """A proxy that listens, and ends with the block, or with this process."""
-    command = (sys.executable, "-m", "tests.benchmarks.proxy", str(DELAY_MS))
+    command = (sys.executable, "-m", "tests.benchmarks.proxy", str(delay_ms))
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=pipe, stdout=pipe)
     assert process.stdin is not None

@@ -101,7 +101,7 @@ async def serve(delay: float) -> None:
 
 def main() -> None:
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is for the parent, which ends us
-        uvloop.run(serve(int(sys.argv[1]) / 1e3))
+        uvloop.run(serve(float(sys.argv[1]) / 1e3))
 
 
 if __name__ == "__main__":
