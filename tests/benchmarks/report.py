@@ -22,7 +22,7 @@ from tests.benchmarks.workloads import WORKLOADS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from tests.benchmarks.client import Measure
+    from tests.benchmarks.task import Measure
 
 WIDTH = 124
 """Columns that the tables need."""
@@ -113,7 +113,7 @@ def measures_table(rounds: Rounds) -> Table:
 def _medians(measures: Sequence[Measure]) -> list[str]:
     middle = {name: statistics.median(map(figure, measures)) for name, figure in FIGURES.items()}
     has_latency = middle["p50_ms"] > 0
-    sound = sum(measure.acknowledged == measure.records and measure.is_gapless for measure in measures)
+    sound = sum(measure.is_sound for measure in measures)
     return [
         f"{middle['cpu_us']:.2f}",
         f"{middle['rate'] / 1e3:.1f}",
