@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import pathlib
+import re
 
 ROOT = pathlib.Path(__file__).parents[2]
-WORDS = 2_000
-"""Characters that a failed client may say, the last of them."""
+WORDS = 200
+"""Characters that a failed client may say."""
+RAISED = re.compile(r"^[\w.]+(Error|Exception|Failed|Timeout)\b")
 
 
 class RunFailed(Exception):
@@ -25,5 +27,11 @@ async def output(told: str, *command: str, env: dict[str, str] | None = None, cw
             process.kill()
             await process.wait()
     if process.returncode:
-        raise RunFailed(f"status {process.returncode}: {complaints.decode(errors='replace')[-WORDS:].strip()}")
+        raise RunFailed(f"status {process.returncode}: {reason(complaints)}")
     return printed
+
+
+def reason(complaints: bytes) -> str:
+    """What a process died of: the last exception that it named, within a group or not, or else its last line."""
+    lines = [line.strip(" |+-^") for line in complaints.decode(errors="replace").splitlines()]
+    return next((line for line in reversed(lines) if RAISED.match(line)), next(filter(None, reversed(lines)), ""))[:WORDS]

@@ -7,13 +7,15 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.peers.clients import CLIENTS, OUTSIDERS
+from tests.benchmarks.peers.clients import CLIENTS
+from tests.benchmarks.peers.outsiders import OUTSIDERS
 from tests.benchmarks.processes import RunFailed, output
 from tests.benchmarks.task import Measure, Told, measure
 
 if TYPE_CHECKING:
     from tests.benchmarks.broker import Broker
     from tests.benchmarks.task import Task
+
 
 async def run(name: str, task: Task, broker: Broker, limit: float) -> Measure:
     """One fresh process, one measure. RunFailed: it failed, or took longer than `limit` seconds."""

@@ -1,4 +1,4 @@
-"""Every client of the bench by its name: those that run in a process of Python, and those that are processes of their own."""
+"""Every client of the bench by its name; those of Python with their ways. Those that are no Python are run by `outsiders`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from tests.benchmarks import clients as ours
 from tests.benchmarks.clients import OURS, PEER, PURE, Kind
-from tests.benchmarks.peers import confluent, franz, java, kafka_python
+from tests.benchmarks.peers import confluent, kafka_python
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from tests.benchmarks.task import Task, Told
+    from collections.abc import Mapping
 
 CALLBACK, SILENT, AIO, KAFKA_PYTHON, JAVA, FRANZ = "confluent", "confluent_silent", "confluent_aio", "kafka_python", "java", "franz_go"
 BULK: Final = "confluent_bulk"
@@ -22,9 +20,7 @@ CLIENTS: Final[Mapping[str, Kind]] = ours.CLIENTS | {
         ways={"stream": confluent.stream, "mixed": confluent.mixed, "single": confluent.single},
         build=confluent.build,
     ),
-    SILENT: Kind(
-        open=confluent.producer, ways={"stream": confluent.stream_silent, "many": confluent.many_silent}, build=confluent.build
-    ),
+    SILENT: Kind(open=confluent.producer, ways={"stream": confluent.stream_silent, "many": confluent.many_silent}, build=confluent.build),
     BULK: Kind(open=confluent.producer, ways={"many": confluent.many_batch}, build=confluent.build),
     AIO: Kind(
         open=confluent.aio_producer,
@@ -43,7 +39,6 @@ CLIENTS: Final[Mapping[str, Kind]] = ours.CLIENTS | {
         build=kafka_python.build,
     ),
 }
-OUTSIDERS: Final[Mapping[str, Callable[[Task], Awaitable[Told]]]] = {JAVA: java.run, FRANZ: franz.run}
 WORDS: Final[Mapping[str, str]] = {
     OURS: "aioproducer",
     PURE: "aioproducer, plain Python",
@@ -57,8 +52,3 @@ WORDS: Final[Mapping[str, str]] = {
     FRANZ: "franz-go",
 }
 """As the report calls them, in its order."""
-
-
-def ways_of(client: str) -> tuple[str, ...]:
-    """By name, all that it can."""
-    return {JAVA: java.WAYS, FRANZ: franz.WAYS}.get(client) or tuple(CLIENTS[client].ways)

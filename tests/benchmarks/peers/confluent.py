@@ -17,7 +17,7 @@ from tests.benchmarks.workloads import GATHERED
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
-    from confluent_kafka import Message, Producer
+    from confluent_kafka import Producer
     from confluent_kafka.aio import AIOProducer
 
     from tests.benchmarks.task import Settings
@@ -63,7 +63,7 @@ async def stream(client: Producer, job: Job) -> Tally:
     tally = job.tally()
     counts, offsets = tally.counts, 0
 
-    def delivered(error: object, message: Message) -> None:
+    def delivered(error: object, message: Any) -> None:
         nonlocal offsets
         if error is None:
             offsets += message.offset()
@@ -95,7 +95,7 @@ async def mixed(client: Producer, job: Job) -> Tally:
     tally = job.tally()
     cells = dict(zip(job.topics, job.cells(), strict=False))
 
-    def delivered(error: object, message: Message) -> None:
+    def delivered(error: object, message: Any) -> None:
         if error is None:
             tally.offsets += message.offset()
             tally.counts[cells[message.topic()] + message.partition()] += 1
@@ -117,7 +117,7 @@ async def single(client: Producer, job: Job) -> Tally:
     """One record at a time, each waited for in `flush`."""
     tally, clock, topic, value = job.tally(), time.perf_counter, job.topic, job.value
 
-    def delivered(error: object, message: Message) -> None:
+    def delivered(error: object, message: Any) -> None:
         if error is None:
             tally.offsets += message.offset()
             tally.counts[message.partition()] += 1
@@ -162,7 +162,7 @@ async def many_batch(client: Producer, job: Job) -> Tally:
     """`produce_batch` of values without keys and callbacks, 10,000 a call, then `flush`."""
     topic, value = job.topic, job.value
     for first in range(0, len(job.keys), GATHERED):
-        left: Sequence[Any] = [{"value": value} for _ in job.keys[first : first + GATHERED]]
+        left: list[dict[str, Any]] = [{"value": value} for _ in job.keys[first : first + GATHERED]]
         while left:
             client.produce_batch(topic, left)
             left = [message for message in left if "_error" in message]

@@ -1,4 +1,4 @@
-"""franz-go, where Go is found: its program is built once, from `franz/`, and run for each task. Knows no workload but by name."""
+"""franz-go, where Go is found: its program is built once, from `franz-go/`, and run for each task. Knows no workload but by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.benchmarks.task import Task, Told
 from tests.benchmarks.workloads import text_values
 
 WAYS: Final = ("stream", "mixed", "single", "herd")
-SOURCE: Final = pathlib.Path(__file__).parent / "franz"
+SOURCE: Final = pathlib.Path(__file__).parent / "franz-go"
 BUILD_SECONDS: Final = 300
 _WORDS: Final = 400
 
@@ -39,7 +39,9 @@ def built() -> str:
     program = str(ROOT / ".nox" / "franz") if (ROOT / ".nox").is_dir() else f"{tempfile.mkdtemp(prefix='aioproducer-franz-')}/franz"
     command = (go, "build", "-buildvcs=false", "-o", program, ".")
     try:
-        done = subprocess.run(command, cwd=SOURCE, env=os.environ | {"GOWORK": "off"}, capture_output=True, timeout=BUILD_SECONDS, check=False)
+        done = subprocess.run(
+            command, cwd=SOURCE, env=os.environ | {"GOWORK": "off"}, capture_output=True, timeout=BUILD_SECONDS, check=False
+        )
     except subprocess.TimeoutExpired:
         raise RunFailed(f"go build took longer than {BUILD_SECONDS} s") from None
     if done.returncode:
