@@ -91,10 +91,19 @@ def test_a_bar_is_judged_by_the_median_of_paired_rounds() -> None:
 def test_each_bar_is_met_or_not_or_why_it_was_not_measured() -> None:
     rows = rows_of(bars(recorded()))
     assert len(rows) == sum(len(promised) for promised in BARS.values())
-    assert rows["aioproducer: `stream` CPU <= 1/15.00 of aiokafka"] == ["1/20.00", "1/10.00 (2)", "3", "met"]
-    assert rows["aioproducer: `stream` rate >= 1.00 x of Java, ProducerPerformance"] == ["1/1.25", "1/1.25 (1)", "3", "**not met**"]
-    assert rows["aioproducer: `herd8000` rate >= 100.00 x of aiokafka"][-1] == "not measured: not within 180 s"
-    assert rows["aioproducer: `gather` CPU <= 1/8.00 of aiokafka"][-1] == "not measured: not run"
+    assert rows["aioproducer: `stream` CPU <= 1/15 of aiokafka"] == ["1/20.00", "1/10.00 (2)", "3", "met"]
+    assert rows["aioproducer: `stream` rate >= 1 x of Java, ProducerPerformance"] == ["1/1.25", "1/1.25 (1)", "3", "**not met**"]
+    assert rows["aioproducer: `herd8000` rate >= 100 x of aiokafka"][-1] == "not measured: not within 180 s"
+    assert rows["aioproducer: `gather` CPU <= 1/8 of aiokafka"][-1] == "not measured: not run"
+
+
+def test_a_missing_compiled_build_is_told() -> None:
+    """By both of ours saying the same of themselves."""
+    found = recorded()
+    assert bars(found).below == ""
+    one = dataclasses.replace(measure(PURE, "stream"), build=found.builds()[OURS])
+    found.runs.append(ran("workloads", 1, one))
+    assert "No compiled build" in bars(found).below
 
 
 def test_the_issues_bars_are_there() -> None:

@@ -83,5 +83,5 @@ def test_what_a_process_died_of(complaints: bytes, expected: str) -> None:
 async def test_a_process_that_fails_says_why() -> None:
     """And one that does not is read to the end."""
     assert await output("told", sys.executable, "-c", "print(input())") == b"told\n"
-    with pytest.raises(RunFailed, match="^status 1: ValueError: no$"):
+    with pytest.raises(RunFailed, match=r"^status 1: ValueError: no$"):
         await output("", sys.executable, "-c", "raise ValueError('no')")

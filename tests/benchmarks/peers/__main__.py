@@ -148,9 +148,9 @@ def sheets(found: Found) -> Iterator[Sheet]:
 
 
 def table(sheet: Sheet) -> Table:
-    shown = Table(title=sheet.title, title_justify="left", caption=sheet.above or None, caption_justify="left")
+    shown = Table(title=sheet.title, title_justify="left", caption=sheet.above or sheet.below or None, caption_justify="left")
     for place, heading in enumerate(sheet.headings):
-        shown.add_column(heading, justify="right" if place else "left", overflow="fold")
+        shown.add_column(heading, justify="right" if place and not sheet.is_text else "left", overflow="fold")
     for row in sheet.rows:
         shown.add_row(*row)
     return shown

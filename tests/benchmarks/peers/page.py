@@ -92,7 +92,11 @@ def _curve(found: Found, name: str) -> Iterator[str]:
 def table(sheet: Sheet, level: int) -> str:
     """A sheet as Markdown; `level`: of its heading, 0 for none but bold words over its first column."""
     heads = list(sheet.headings)
-    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *([_cell(cell) for cell in row] for row in sheet.rows)]
+    lines = [
+        heads,
+        ["---", *["---" if sheet.is_text else "---:"] * (len(heads) - 1)],
+        *([_cell(cell) for cell in row] for row in sheet.rows),
+    ]
     title = f"{'#' * level} {sheet.title}" if level else f"**{sheet.title}**"
     shown = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return "\n\n".join(filter(None, (title, f"{sheet.above}." if sheet.above else "", shown, sheet.below)))

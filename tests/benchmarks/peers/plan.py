@@ -125,8 +125,12 @@ class Part:
 ASYNC: Final = (OURS, PURE, PEER, AIO)
 EVERYONE: Final = (OURS, PURE, PEER, AIO, CALLBACK, KAFKA_PYTHON, JAVA, FRANZ)
 PYTHONS: Final = (OURS, PURE, PEER, AIO, CALLBACK, KAFKA_PYTHON, FRANZ)
-CRUMBS: Final = Settings(linger_ms=0, own={"batch_size": 100, "buffer_timeout": 0.01})
-"""AIOProducer's own buffer would wait a second for 1,000 records."""
+
+
+def crumbs(tasks: int) -> Settings:
+    """For AIOProducer where each task waits: its own buffer would wait a second for 1,000 records, which so few tasks never send."""
+    return Settings(linger_ms=0, own={"batch_size": max(1, min(100, tasks // 20)), "buffer_timeout": 0.01})
+
 
 PATIENT: Final = Settings(linger_ms=0, own={"request_timeout_ms": 600_000})
 """aiokafka's tasks wait for room in a batch no longer than that, which is 40 s otherwise: in a large herd some would fail."""
@@ -155,7 +159,7 @@ WORKLOADS: Final = (
         clients=(*ASYNC, FRANZ),
         records=200_000,
         settings=AT_ONCE,
-        own={AIO: CRUMBS},
+        own={AIO: crumbs(HERD)},
         words="2,000 tasks (goroutines), each sending one record at a time and waiting for it",
     ),
     Case(
@@ -182,7 +186,7 @@ WORKLOADS: Final = (
         value_bytes=1_000,
         partitions=1,
         settings=AT_ONCE,
-        own={AIO: CRUMBS, PEER: PATIENT},
+        own={AIO: crumbs(8_000), PEER: PATIENT},
         fewer={PEER: 16_000},
         limit=180.0,
         words="8,000 tasks, values of 1 KB, one partition, each record waited for; aiokafka sends fewer, as it takes long",
@@ -247,14 +251,16 @@ PARTS: Final[Mapping[str, Part]] = {
         title="Tasks",
         over="tasks",
         words="As many tasks as that, each sending one record at a time and waiting for it.",
-        cases=_curve(
-            "tasks",
-            "herd",
-            (*ASYNC, FRANZ),
-            {1: 3_000, 10: 20_000, 100: 100_000, 1_000: 100_000, 5_000: 100_000, 20_000: 100_000},
-            settings=AT_ONCE,
-            own={AIO: CRUMBS, PEER: PATIENT},
-        ),
+        cases=[
+            dataclasses.replace(case, own={AIO: crumbs(case.tasks), PEER: PATIENT})
+            for case in _curve(
+                "tasks",
+                "herd",
+                (*ASYNC, FRANZ),
+                {1: 3_000, 10: 20_000, 100: 100_000, 1_000: 100_000, 5_000: 100_000, 20_000: 100_000},
+                settings=AT_ONCE,
+            )
+        ],
     ),
     "rtt": Part(
         title="Round trip",

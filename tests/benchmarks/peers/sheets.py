@@ -29,13 +29,14 @@ THOUSAND: Final = 1e3
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Sheet:
-    """A table, and what stands above and below it."""
+    """A table, and what stands above and below it; `is_text`: it has no figures."""
 
     title: str
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
     above: str = ""
     below: str = ""
+    is_text: bool = False
 
 
 def number(value: float) -> str:
@@ -61,7 +62,11 @@ def found_verdicts(found: Found) -> list[Verdict]:
 def promise(workload: str, bar: Bar) -> str:
     """A bar in words."""
     theirs = f"{WORDS[bar.other]}{f', `{bar.other_workload}`' if bar.other_workload else ''}"
-    return f"{WORDS[bar.ours]}: `{workload}` {NAMES[bar.figure]} {'<=' if bar.at_most else '>='} {said(bar.ratio)} of {theirs}"
+    return f"{WORDS[bar.ours]}: `{workload}` {NAMES[bar.figure]} {'<=' if bar.at_most else '>='} {_wanted(bar.ratio)} of {theirs}"
+
+
+def _wanted(ratio: float) -> str:
+    return f"1/{1 / ratio:g}" if ratio <= 0.5 else f"{ratio:g} x"
 
 
 def bars(found: Found) -> Sheet:
@@ -72,7 +77,10 @@ def bars(found: Found) -> Sheet:
         for bar in promised:
             verdict = verdict_of.get((workload, bar))
             rows.append((promise(workload, bar), *(_judged(verdict) if verdict else _unjudged(found, workload, bar))))
-    return Sheet(title="What was promised", headings=("bar", "median", "worst (its round)", "rounds", ""), rows=rows)
+    builds = found.builds()
+    is_pure = OURS in builds and builds[OURS] == builds.get(PURE)
+    below = "**No compiled build of ours was there: both are plain Python.**" if is_pure else ""
+    return Sheet(title="What was promised", headings=("bar", "median", "worst (its round)", "rounds", ""), rows=rows, below=below)
 
 
 def _judged(verdict: Verdict) -> tuple[str, ...]:
@@ -179,7 +187,7 @@ def settings(found: Found, name: str) -> Sheet:
             linger, batch, rest = WORDS_OF_SETTINGS[client]
             own = _own(part, client)
             rows.append((WORDS[client], builds[client], f"{linger}={_lingers(part, client)}, {batch}={_batches(part, client)}", rest, own))
-    return Sheet(title="Settings", headings=("client", "build", "linger and batch", "always", "and its own"), rows=rows)
+    return Sheet(title="Settings", headings=("client", "build", "linger and batch", "always", "and its own"), rows=rows, is_text=True)
 
 
 def _lingers(part: Part, client: str) -> str:
