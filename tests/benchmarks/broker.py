@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 ROOT = pathlib.Path(__file__).parents[2]
 HOST = "127.0.0.1"
 TOPICS_A_REQUEST: Final = 500
+READY_SECONDS: Final = 300.0
+POLL_SECONDS: Final = 0.5
 _LATEST: Final = -1
 SERVER_PROPERTIES: Final[Mapping[str, object]] = {
     # what was measured is of no use any more
@@ -58,11 +60,17 @@ class Broker:
                 answer = await client.ask(ApiKey.CREATE_TOPICS, topics=wanted, timeout_ms=100_000)
                 refused = [topic.name for topic in answer.topics if topic.error_code]
                 assert not refused, refused
-            await client.end_offsets(names[-1])
-        await self.ends(names, 1)
+        async with asyncio.timeout(READY_SECONDS):
+            while True:
+                try:
+                    await self.ends(names, 1)
+                except LookupError:
+                    await asyncio.sleep(POLL_SECONDS)
+                else:
+                    return
 
     async def ends(self, topics: Sequence[str], partitions: int) -> list[int]:
-        """The offset after the last record of each partition of each topic."""
+        """The offset after the last record of each partition of each topic. LookupError: the broker does not lead one, or not yet."""
         ends: dict[tuple[str, int], int] = {}
         async with WireClient(self.bootstrap_servers, timeout=60.0) as client:
             for first in range(0, len(topics), TOPICS_A_REQUEST):
@@ -70,7 +78,8 @@ class Broker:
                 answer = await client.ask(ApiKey.LIST_OFFSETS, replica_id=-1, topics=asked)
                 for topic in answer.topics:
                     for partition in topic.partitions:
-                        assert not partition.error_code, (topic.name, partition.partition_index, partition.error_code)
+                        if partition.error_code:
+                            raise LookupError(f"{topic.name}-{partition.partition_index}: error {partition.error_code}")
                         ends[topic.name, partition.partition_index] = partition.offset
         return [ends[topic, index] for topic in topics for index in range(partitions)]
 

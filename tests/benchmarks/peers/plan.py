@@ -188,7 +188,7 @@ WORKLOADS: Final = (
         settings=AT_ONCE,
         own={AIO: crumbs(8_000), PEER: PATIENT},
         fewer={PEER: 16_000},
-        limit=180.0,
+        limit=300.0,
         words="8,000 tasks, values of 1 KB, one partition, each record waited for; aiokafka sends fewer, as it takes long",
     ),
 )
