@@ -49,7 +49,7 @@ def ran(part: str, number: int, one: Measure) -> Ran:
 def recorded() -> Found:
     """Three rounds of two workloads, with a peer that fails in the second, and one of a curve, without franz-go."""
     machine = {"kafka": "Kafka 4.3.1", "cpus": 2, "platform": "Linux x86_64", "python": "3.11.7"}
-    found = Found(command="nox -s peers -- --rounds 3", machine=machine, date="2026-11-21", rounds=3, curve_rounds=1, minutes=12.0)
+    found = Found(command="nox -s peers -- --rounds 3", machine=machine, date="2026-11-21", rounds=3, other_rounds=1, minutes=12.0)
     found.left_out[FRANZ] = "no Go here"
     for place, (ours, theirs) in enumerate([(0.5, 10.0), (0.9, 9.0), (0.4, 8.0)], start=1):
         found.runs += [

@@ -28,7 +28,7 @@ async def test_two_clients_are_measured_and_proved(tmp_path: Path) -> None:
         [case] = [case for case in PARTS[name].cases if case.name == wanted]
         parts[name] = dataclasses.replace(PARTS[name], cases=[dataclasses.replace(case, clients=(OURS, CALLBACK))])
     told: list[Ran] = []
-    found = Found(command="", machine={}, date="", rounds=1, curve_rounds=1)
+    found = Found(command="", machine={}, date="", rounds=1, other_rounds=1)
     await Bench(found=found, scale=0.002, told=told.append).run(parts)
     assert [(one.part, one.client, one.failure) for one in told] == [(name, client, "") for name in parts for client in (OURS, CALLBACK)]
     assert found.runs == told

@@ -47,7 +47,7 @@ WIDTH: Final = 170
 
 def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.peers", description="Ours and every other client on one real Kafka.")
-    parser.add_argument("--rounds", type=int, default=7, help="of the workloads; half as many of the curves (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=7, help="with the same settings; half as many of all else (default: %(default)s)")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--clients", nargs="+", choices=WORDS, default=list(WORDS), metavar="NAME", help=", ".join(WORDS))
     parser.add_argument("--cases", nargs="+", metavar="NAME", help="only these workloads, or points of curves")
@@ -93,10 +93,11 @@ def measure(chosen: argparse.Namespace, console: Console) -> Found:
         machine=machine(),
         date=dt.datetime.now(dt.UTC).date().isoformat(),
         rounds=chosen.rounds,
-        curve_rounds=max(1, chosen.rounds // 2),
+        other_rounds=max(1, chosen.rounds // 2),
     )
     if any(FRANZ in part.clients for part in parts.values()) and (why := franz.why_not()):
         found.left_out[FRANZ] = why
+        console.print(f"{WORDS[FRANZ]} is left out: {why}", markup=False)
     bench = Bench(found=found, scale=chosen.scale)
     total = sum(len(list(turns(bench.rounds_of(part), part.cases, found.left_out))) for part in parts.values())
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(compact=True))

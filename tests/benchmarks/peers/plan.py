@@ -106,6 +106,7 @@ class Part:
 
     Attributes:
         words: what it shows, for the page.
+        is_promised: whether there are bars on it, for which it has every round; other parts have half of them.
         is_apart: whether it has a broker of its own, so that what it needs there burdens no other part.
     """
 
@@ -113,6 +114,7 @@ class Part:
     words: str
     cases: Sequence[Case]
     over: str = ""
+    is_promised: bool = False
     is_apart: bool = False
 
     @property
@@ -222,7 +224,7 @@ def _curve(name: str, way: str, clients: Sequence[str], points: Mapping[float, i
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTS: Final[Mapping[str, Part]] = {
-    "workloads": Part(title="The same settings for everyone", words="", cases=WORKLOADS),
+    "workloads": Part(title="The same settings for everyone", words="", cases=WORKLOADS, is_promised=True),
     "best": Part(
         title="Each with its own best settings",
         words="",

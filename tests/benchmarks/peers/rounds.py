@@ -52,7 +52,7 @@ class Found:
     machine: Mapping[str, Any]
     date: str
     rounds: int
-    curve_rounds: int
+    other_rounds: int
     minutes: float = 0.0
     left_out: dict[str, str] = dataclasses.field(default_factory=dict)
     runs: list[Ran] = dataclasses.field(default_factory=list)
@@ -129,7 +129,7 @@ class Bench:
             await self._on_one_broker(group)
 
     def rounds_of(self, part: Part) -> int:
-        return self.found.curve_rounds if part.over else self.found.rounds
+        return self.found.rounds if part.is_promised else self.found.other_rounds
 
     async def _on_one_broker(self, parts: Mapping[str, Part]) -> None:
         cases = [case for part in parts.values() for case in part.cases]
