@@ -108,10 +108,12 @@ def measure(chosen: argparse.Namespace, console: Console) -> Found:
         def told(ran: Ran) -> None:
             progress.console.print(line(ran))
             progress.update(shown, advance=1, description=f"{ran.part} {ran.case}")
+            found.minutes = (time.monotonic() - start) / 60
+            if chosen.json:  # each time: an hour is not to be lost by its last minute
+                chosen.json.write_text(found.to_json(), encoding="utf-8")
 
         bench.told = told
         asyncio.run(bench.run(parts))
-    found.minutes = (time.monotonic() - start) / 60
     return found
 
 
@@ -177,8 +179,6 @@ def main() -> int:
     found = merged(kept) if kept else measure(chosen, console)
     for sheet in sheets(found):
         console.print(table(sheet), markup=False)
-    if chosen.json:
-        chosen.json.write_text(found.to_json(), encoding="utf-8")
     if chosen.page:
         write_page(found)
     return status(found)
