@@ -179,6 +179,8 @@ def main() -> int:
     found = merged(kept) if kept else measure(chosen, console)
     for sheet in sheets(found):
         console.print(table(sheet), markup=False)
+    if kept and chosen.json:
+        chosen.json.write_text(found.to_json(), encoding="utf-8")
     if chosen.page:
         write_page(found)
     return status(found)

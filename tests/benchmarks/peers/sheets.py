@@ -174,7 +174,11 @@ WORDS_OF_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
     BULK: ("linger.ms", "batch.size", "as above"),
     KAFKA_PYTHON: ("linger_ms", "batch_size", "acks=all, enable_idempotence=True"),
     JAVA: ("linger.ms", "batch.size", "acks=all, enable.idempotence=true"),
-    FRANZ: ("ProducerLinger", "ProducerBatchMaxBytes", "RequiredAcks(AllISRAcks), idempotent as it is by default"),
+    FRANZ: (
+        "ProducerLinger",
+        "ProducerBatchMaxBytes",
+        "RequiredAcks(AllISRAcks), idempotent as it is by default; batches large enough for one record",
+    ),
 }
 
 

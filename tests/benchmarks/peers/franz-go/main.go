@@ -18,6 +18,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
+const aroundValue = 512 // bytes of a batch with one record, more than its value
+
 type task struct {
 	Way              string   `json:"way"`
 	BootstrapServers string   `json:"bootstrap_servers"`
@@ -26,7 +28,7 @@ type task struct {
 	Records          int      `json:"records"`
 	WarmUp           int      `json:"warm_up"`
 	Keys             int      `json:"keys"`
-	ValueBytes       int      `json:"value_bytes"`
+	ValueBytes       int32    `json:"value_bytes"`
 	Tasks            int      `json:"tasks"`
 	Values           []string `json:"values"` // instead of equal ones
 	values           [][]byte
@@ -72,7 +74,7 @@ func main() {
 		kgo.SeedBrokers(strings.Split(wanted.BootstrapServers, ",")...),
 		kgo.RequiredAcks(kgo.AllISRAcks()), // with idempotence, which is its default
 		kgo.ProducerLinger(time.Duration(wanted.Settings.LingerMs) * time.Millisecond),
-		kgo.ProducerBatchMaxBytes(wanted.Settings.BatchSize),
+		kgo.ProducerBatchMaxBytes(max(wanted.Settings.BatchSize, wanted.ValueBytes+aroundValue)), // it refuses larger records
 		kgo.ProducerBatchCompression(codecs[wanted.Settings.Compression]),
 	}
 	if value, ok := wanted.Settings.Own["MaxBufferedRecords"]; ok {
@@ -174,7 +176,7 @@ func keysOf(wanted *task) [][]byte {
 
 func valuesOf(wanted *task) [][]byte {
 	if len(wanted.Values) == 0 {
-		return [][]byte{[]byte(strings.Repeat("v", wanted.ValueBytes))}
+		return [][]byte{[]byte(strings.Repeat("v", int(wanted.ValueBytes)))}
 	}
 	values := make([][]byte, len(wanted.Values))
 	for number, value := range wanted.Values {
