@@ -121,6 +121,13 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def peers(session: nox.Session) -> None:
+    """The report: ours beside every other client on one real Kafka. Behind `--`: `--quick`, `--only`, `--rounds`, `--page`, `--json`."""
+    need_java(session)
+    run(session, "python", "-m", "tests.benchmarks.peers", *session.posargs)
+
+
+@nox.session(venv_backend="none")
 def mutants(session: nox.Session) -> None:
     """Small wrong changes of records, core and the pool: each must make a test fail. Names behind `--`: only these."""
     run(session, "python", "-m", "tests.mutants", *session.posargs)

@@ -191,8 +191,8 @@ async def run(chosen: argparse.Namespace, console: Console) -> list[Run]:
     """All rounds of each round trip; who goes first in one round goes last in the next."""
     found: list[Run] = []
     for rtt in chosen.rtts:
-        async with real_broker(is_far=rtt > 0, delay_ms=rtt / 2) as broker:
-            options = {"bootstrap_servers": broker.far_bootstrap_servers or broker.bootstrap_servers}
+        async with real_broker(rtts_ms=[rtt] if rtt else ()) as broker:
+            options = {"bootstrap_servers": broker.bootstrap_servers_at(rtt)}
             await broker.create_topic(TOPIC, PARTITIONS)
             await measure(options, rtt, "loop", 0, chosen.seconds)  # warms the broker up; not kept
             for number in range(chosen.rounds):

@@ -1,4 +1,4 @@
-"""A TCP proxy in a process of its own that makes a near broker far: each way, every byte leaves 10 ms after it came.
+"""A TCP proxy in a process of its own that makes a near broker far: each way, every byte leaves some milliseconds after it came.
 
     python -m tests.benchmarks.proxy DELAY_MS
 
