@@ -113,10 +113,9 @@ def suite(folder: pathlib.Path, preloaded: Sequence[str], arguments: Sequence[st
     """Run a folder's tests; pytest's exit status, and the reports of all processes."""
     with tempfile.TemporaryDirectory(prefix="reports-") as name:
         kept = pathlib.Path(name)
-        start = kept / "start" / "sitecustomize.py"
-        start.parent.mkdir()
-        told = f"ctypes.CDLL({preloaded[-1]!r}).__sanitizer_set_report_path({os.fsencode(kept / 'undefined')!r})"
-        start.write_text(f"import ctypes\n\n{told}\n")
+        (kept / "start").mkdir()
+        told = [f"ctypes.CDLL({one!r}).__sanitizer_set_report_path({os.fsencode(kept / 'undefined')!r})" for one in preloaded[1:]]
+        (kept / "start/sitecustomize.py").write_text("\n".join(["import ctypes", *told]))
         command = (sys.executable, "-m", "pytest", *arguments)
         done = subprocess.run(command, cwd=folder, env=environment(folder, kept, preloaded), check=False)
         return done.returncode, [path.read_text(errors="replace") for path in sorted(kept.iterdir()) if path.is_file()]
