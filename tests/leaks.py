@@ -50,28 +50,28 @@ RSS: Final = 8 * 2**20
 # The ends of a send. Each is given a producer of its own, its cluster, and how many sends to make
 
 
-async def acknowledged(producer: Producer[Any, Any], _: FakeCluster, sends: int) -> None:
+async def acknowledged(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
     for delivery in [await producer.send(TOPIC, VALUE, b"key-%d" % (number % 100)) for number in range(sends)]:
         await delivery
 
 
-async def awaited_at_once(producer: Producer[Any, Any], _: FakeCluster, sends: int) -> None:
+async def awaited_at_once(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
     await asyncio.gather(*[producer.send_and_wait(TOPIC, VALUE, headers=[("h", b"1")]) for _ in range(sends)])
 
 
-async def dropped(producer: Producer[Any, Any], _: FakeCluster, sends: int) -> None:
+async def dropped(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
     for _ in range(sends):
         await producer.send(TOPIC, VALUE)
     await producer.flush()
 
 
-async def many(producer: Producer[Any, Any], _: FakeCluster, sends: int) -> None:
+async def many(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
     deliveries = await producer.send_many(TOPIC, [VALUE] * (sends // 2))
     await producer.send_many(TOPIC, [Record(VALUE, b"key")] * (sends // 2))
     await deliveries
 
 
-async def at_once(producer: Producer[Any, Any], _: FakeCluster, sends: int) -> None:
+async def at_once(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
     """`send_nowait`, also where it would have to wait."""
     await producer.partitions_for(TOPIC)
     refused = 0
@@ -109,7 +109,7 @@ async def expired(producer: Producer[Any, Any], cluster: FakeCluster, sends: int
     assert [delivery.exception() for delivery in deliveries[::2]]
 
 
-async def misused(producer: Producer[Any, Any], _: FakeCluster, sends: int) -> None:
+async def misused(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
     """Never queued: no bytes, no such partition, too large, a strange header."""
     wrong: Sequence[Mapping[str, Any]] = (
         {"value": "text"},
@@ -127,7 +127,7 @@ async def misused(producer: Producer[Any, Any], _: FakeCluster, sends: int) -> N
     assert failed == sends
 
 
-async def never_awaited(producer: Producer[Any, Any], _: FakeCluster, sends: int) -> None:
+async def never_awaited(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
     """The call alone sends nothing, and Python says so."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -143,14 +143,14 @@ async def without_memory(producer: Producer[Any, Any], cluster: FakeCluster, sen
     hang.release()
 
 
-async def without_topic(producer: Producer[Any, Any], _: FakeCluster, sends: int) -> None:
+async def without_topic(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
     """Cancelled while they wait for a topic that is unknown; a few wait until `max_block_ms` is over."""
     assert await _cancelled([producer.send("nowhere", VALUE) for _ in range(sends)]) == sends
     failed = await asyncio.gather(*[producer.send("nowhere", VALUE) for _ in range(5)], return_exceptions=True)
     assert all(isinstance(error, KafkaError) for error in failed)
 
 
-async def at_the_end_of_a_turn(producer: Producer[Any, Any], _: FakeCluster, sends: int) -> None:
+async def at_the_end_of_a_turn(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
     """Cancelled, or not, while they wait for the next turn of the loop."""
     large = bytes(4_000)
     await producer.partitions_for(TOPIC)
@@ -158,7 +158,7 @@ async def at_the_end_of_a_turn(producer: Producer[Any, Any], _: FakeCluster, sen
         await _cancelled([producer.send(TOPIC, large) for _ in range(min(TURN, sends - number))], turns=1)
 
 
-async def with_callbacks(producer: Producer[Any, Any], _: FakeCluster, sends: int) -> None:
+async def with_callbacks(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
     """Some are taken back, some called, some added when all is over."""
     called: list[Any] = []
 
@@ -176,7 +176,7 @@ async def with_callbacks(producer: Producer[Any, Any], _: FakeCluster, sends: in
     assert len(called) == 2 * sends
 
 
-async def gathered_and_cancelled(producer: Producer[Any, Any], _: FakeCluster, sends: int) -> None:
+async def gathered_and_cancelled(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
     """The handles end, the records are sent all the same."""
     for _ in range(sends // 100):
         gathered = asyncio.gather(*[await producer.send(TOPIC, VALUE) for _ in range(100)])
