@@ -41,8 +41,8 @@ TURN: Final = 2000
 OBJECTS_A_ROUND: Final = 0.5
 """How many of a type may stay of each round: less than one."""
 BLOCKS_A_SEND: Final = 0.001
-BLOCKS: Final = 100
-"""What may stay of caches; so may references."""
+BLOCKS: Final = 300
+"""What may stay beside: of caches, and of the samples themselves; so may references."""
 RSS: Final = 8 * 2**20
 """Bytes: the allocator gives back what it likes."""
 
