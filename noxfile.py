@@ -134,6 +134,24 @@ def mutants(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def gate(session: nox.Session) -> None:
+    """Instructions of a record, of this tree over those of its merge base with main, by callgrind: at most 3 % more."""
+    run(session, "python", "-m", "tests.gate", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def leaks(session: nox.Session) -> None:
+    """A million sends that end in every way, and nothing more alive than before. Ends and `--sends N` behind `--`."""
+    run(session, "python", "-m", "tests.leaks", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def sanitize(session: nox.Session) -> None:
+    """The unit tests on extensions built with AddressSanitizer and UndefinedBehaviorSanitizer. Behind `--`: pytest's arguments."""
+    run(session, "python", "-m", "tests.sanitize", *session.posargs)
+
+
+@nox.session(venv_backend="none")
 def chaos(session: nox.Session) -> None:
     """Three real nodes are killed, stopped and cut off while producers send, for 20 minutes; then every record is looked for."""
     need_java(session)
