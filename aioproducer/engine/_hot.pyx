@@ -53,6 +53,7 @@ cdef extern from *:
     int hot_steps_by(object type, void *step) except -1
 
 cdef extern from "Python.h":
+    const Py_ssize_t PY_SSIZE_T_MAX
     ctypedef enum PySendResult:
         PYGEN_RETURN
         PYGEN_ERROR
@@ -174,7 +175,10 @@ cdef class OpenBatch:
         Py_XDECREF(self.buffer)
 
     cdef inline int restamp(self, object timestamp_ms) except -1:
-        cdef int64_t now = timestamp_ms
+        cdef int64_t now
+        if not isinstance(timestamp_ms, int):  # Cython would take a float for one
+            raise TypeError("a time is whole milliseconds")
+        now = timestamp_ms
         self.stamp = timestamp_ms
         self.delta = now - self.base
         return 0
@@ -186,10 +190,6 @@ cdef class OpenBatch:
         if not PyBytes_CheckExact(value):
             return -1
         value_size = PyBytes_GET_SIZE(value)
-        if key is not None:
-            if not PyBytes_CheckExact(key):
-                return -1
-            key_size = PyBytes_GET_SIZE(key)
         if timestamp_ms is not self.stamp:
             if self.room <= 0:
                 return -1
@@ -199,6 +199,10 @@ cdef class OpenBatch:
                 return -1
             home.effort = effort + _TOUCH
             self.restamp(timestamp_ms)
+        if key is not None:
+            if not PyBytes_CheckExact(key):
+                return -1
+            key_size = PyBytes_GET_SIZE(key)
         if self.count >= _TABLE or key_size >= _TABLE or value_size >= _TABLE:
             return -1
         size = self.body_size(key_size, value_size, 1)
@@ -303,23 +307,30 @@ cdef class OpenBatch:
 
     def grow(self, Py_ssize_t room):
         """Give it room for so many more encoded bytes."""
-        cdef Py_ssize_t granted = self.granted + room
-        if self.buffer == NULL:
-            self.buffer = new_bytes(granted)
-        else:
-            _PyBytes_Resize(&self.buffer, granted)
-        self.granted = granted
-        self.room = granted - self.used
+        cdef PyObject *wider
+        if room < 0 or self.room < 0:
+            raise ValueError(plain.CLOSED if self.room < 0 else plain.SHRINKS)
+        if room > PY_SSIZE_T_MAX - self.granted:
+            raise MemoryError
+        wider = new_bytes(self.granted + room)  # not a realloc: one that fails would leave nothing of the records
+        if self.buffer != NULL:
+            memcpy(PyBytes_AS_STRING(<object>wider), PyBytes_AS_STRING(<object>self.buffer), self.used)
+            Py_XDECREF(self.buffer)
+        self.buffer = wider
+        self.granted += room
+        self.room += room
 
     def close(self):
         """Its payload, base and max timestamp. What the records' metadata needs goes to the result."""
         cdef PyObject *buffer = self.buffer
+        if self.room < 0:
+            raise ValueError(plain.CLOSED)
+        self.room = -1
         result = self.result
         result.count = self.count
         result.kept = self.columns()
-        self.room = -1
         if self.used == 0:
-            return b"", self.base, self.base
+            return b"", self.base, self.base + self.delta
         self.buffer = NULL
         _PyBytes_Resize(&buffer, self.used)
         payload = <object>buffer
