@@ -92,6 +92,11 @@ def build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(Batch, "build", request.param, raising=False)
 
 
+def result_of(delivery: Delivery) -> None:
+    with pytest.raises(DeliveryError):
+        delivery.result()
+
+
 async def offset_of(delivery: Delivery) -> int:
     return (await delivery).offset
 
@@ -495,7 +500,7 @@ async def test_another_loops_task_cannot_await_it() -> None:
 async def test_a_failure_nobody_looked_at_is_told_once_per_batch() -> None:
     """When the last delivery of the batch is let go; a look of any kind is enough."""
     looks: dict[str, Callable[[Delivery], object]] = {
-        "result": lambda delivery: pytest.raises(DeliveryError, delivery.result),
+        "result": result_of,
         "exception": lambda delivery: delivery.exception(),
         "callback after": lambda delivery: delivery.add_done_callback(lambda _delivery: None),
     }
