@@ -223,12 +223,12 @@ class Accumulator:
             if not ready:  # who was asked whether to send has muted others
                 break
             cell, _ = ready.popitem(last=False)
+            if full_only and not cell.closed:
+                ready[cell] = None
+                continue
             if self._is_passed_over(cell, lane):
                 continue  # offered again when those in flight elsewhere have ended, or what it waits for
             if not cell.closed:
-                if full_only:
-                    ready[cell] = None
-                    continue
                 assert cell.current is not None
                 self._close(cell.current)
             batch = cell.closed[0]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from aioproducer.core import partitioner
 from aioproducer.engine import reasons
-from aioproducer.engine.hot import EFFORT, Delivery, OpenBatch, Way, make_delivery
+from aioproducer.engine.hot import EFFORT, RECORD_OVERHEAD, TURN, Delivery, OpenBatch, Way, make_delivery
 from aioproducer.engine.pool import BATCH_OVERHEAD, NO_HEADERS
 from aioproducer.engine.result import BatchResult, Home
 from aioproducer.model import Compression
@@ -38,9 +38,7 @@ __all__ = ["FAIL_FAST", "STRICT", "Appender"]
 
 STRICT: Final = "strict"  # of circuit_breaker_keyed_policy
 FAIL_FAST: Final = "fail_fast"
-_RECORD_OVERHEAD: Final = 130  # bytes of an unjoined record: eight list slots and two bytes objects
 _STEP: Final = 4096  # bytes by which a batch's room grows: 16 KiB up front would let 2,048 quiet partitions hold 32 MiB
-_TURN: Final = 65_536  # bytes taken in one loop turn before the next send waits for the next: below a millisecond of appending
 _FEW: Final = 64  # partitions that are looked at where none is usable
 _PLAIN_KEYS: Final = frozenset({bytes, type(None)})
 _MOST_OVERHEAD: Final = 24  # of a small plain record
@@ -114,12 +112,12 @@ class Appender:
 
     def end_turn(self) -> None:
         """This turn took enough in, whatever its bytes: this task goes on in the next one."""
-        self.spent = max(self.spent, _TURN + 1)
+        self.spent = max(self.spent, TURN + 1)
 
     @property
     def is_spent(self) -> bool:
         """Whether this turn took enough in, by the bytes that were taken, or by the effort: batches that have room left ask for no bytes."""
-        return self.spent > _TURN or self._home.effort > EFFORT
+        return self.spent > TURN or self._home.effort > EFFORT
 
     def must_pause(self) -> bool:
         """Whether this turn took enough in, and the task at hand took its part of it in one go.
@@ -302,9 +300,16 @@ class Appender:
             return True
         if not self._is_next(cell, key, size):
             return False
+        return self._next_batch(cell) is not None
+
+    def _next_batch(self, cell: Cell) -> Batch | None:
+        now_ms = self._way.turn_ms
         if cell.current is not None:
-            self._accumulator.close(cell)
-        return self._new_batch(cell, self._way.turn_ms, self._first) is not None
+            self._accumulator.close(cell)  # full; the next one is likely to be so too
+            batch = self._new_batch(cell, now_ms, self._room(cell.topic))
+            if batch is not None:
+                return batch
+        return self._new_batch(cell, now_ms, self._first)
 
     def _is_next(self, cell: Cell, key: bytes | None, size: int) -> bool:
         """Whether the next batch is that partition's, too: without a key another may be due, and one that is muted is asked about."""
@@ -339,7 +344,7 @@ class Appender:
     def has_room(self, size: int, records: int, partitions: int) -> bool:
         """Whether there is memory for so many records, of so many bytes, in so many partitions, whatever batches are open."""
         batches = partitions + size // self.limit + 1
-        return self._pool.available >= size + records * (_MOST_OVERHEAD + _RECORD_OVERHEAD) + batches * (self._first + BATCH_OVERHEAD)
+        return self._pool.available >= size + records * (_MOST_OVERHEAD + RECORD_OVERHEAD) + batches * (self._first + BATCH_OVERHEAD)
 
     def takes_freely(self, route: Route, cells: Collection[Cell]) -> bool:
         """Whether no record for these partitions, without any for the sticky ones, has to wait for one of them or go elsewhere."""
@@ -370,7 +375,7 @@ class Appender:
         step = min(max(size, _STEP, batch.open.granted), left)
         if not self._pool.try_take(step):
             return False
-        overhead = (batch.open.count - batch.settled) * _RECORD_OVERHEAD
+        overhead = (batch.open.count - batch.settled) * RECORD_OVERHEAD
         self._pool.take(overhead)
         batch.settled = batch.open.count
         batch.hold(batch.credit + step + overhead)

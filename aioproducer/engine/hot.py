@@ -12,7 +12,21 @@ from typing import TYPE_CHECKING, Final
 
 from aioproducer.engine.plain import EFFORT, here
 
-__all__ = ["BUILD", "EFFORT", "FULL", "REASON", "Delivery", "OpenBatch", "SendPath", "Way", "here", "make_delivery"]
+__all__ = [
+    "BUILD",
+    "EFFORT",
+    "FULL",
+    "REASON",
+    "RECORD_OVERHEAD",
+    "TURN",
+    "Delivery",
+    "OpenBatch",
+    "SendPath",
+    "Way",
+    "here",
+    "make_delivery",
+    "wake",
+]
 
 
 def _why_plain() -> str:
@@ -27,11 +41,11 @@ def _why_plain() -> str:
 REASON: str = _why_plain()  # for plain Python; empty where the compiled build runs
 if not REASON and not TYPE_CHECKING:
     try:
-        from aioproducer.engine._hot import FULL, Delivery, OpenBatch, SendPath, Way, make_delivery
+        from aioproducer.engine._hot import FULL, RECORD_OVERHEAD, TURN, Delivery, OpenBatch, SendPath, Way, make_delivery, wake
     except ImportError as error:
         REASON = f"the compiled build is not installed ({error})"
 if REASON or TYPE_CHECKING:
-    from aioproducer.engine.plain import FULL, Delivery, OpenBatch, SendPath, Way, make_delivery
+    from aioproducer.engine.plain import FULL, RECORD_OVERHEAD, TURN, Delivery, OpenBatch, SendPath, Way, make_delivery, wake
 
 BUILD: Final = "plain Python" if REASON else "compiled"
 if REASON and os.environ.get("AIOPRODUCER_REQUIRE_EXT", "") not in {"", "0"}:

@@ -16,6 +16,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from aioproducer.engine.result import Outcome, compact, latest
+from aioproducer.engine.waiter import wake
 from aioproducer.records.record_batch import FIELD, MOMENT, NULL, PARTS, TABLE, VARINT, field_size, varint
 
 if TYPE_CHECKING:
@@ -27,7 +28,20 @@ if TYPE_CHECKING:
     from aioproducer.errors import DeliveryError
     from aioproducer.model import Headers, RecordMetadata
 
-__all__ = ["EFFORT", "FULL", "TOUCH", "Delivery", "OpenBatch", "SendPath", "Way", "here", "make_delivery"]
+__all__ = [
+    "EFFORT",
+    "FULL",
+    "RECORD_OVERHEAD",
+    "TOUCH",
+    "TURN",
+    "Delivery",
+    "OpenBatch",
+    "SendPath",
+    "Way",
+    "here",
+    "make_delivery",
+    "wake",
+]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -41,6 +55,8 @@ _DONE: Final = Outcome.DONE
 _CANCELLED: Final = Outcome.CANCELLED
 _SPLIT: Final = Outcome.SPLIT
 _SOON: Final = len(MOMENT)
+TURN: Final = 65_536  # bytes taken in one loop turn before the next send waits for the next: a millisecond of appending, or two
+RECORD_OVERHEAD: Final = 130  # bytes of a record in an open batch beside its encoded ones: eight list slots and two bytes objects
 EFFORT: Final = 1024  # in records on the slow way: of one loop turn, before somebody asks whether it was enough
 TOUCH: Final = 8  # a batch's first record in a turn: others may follow, which nobody counts
 CLOSED: Final = "the batch is closed"
@@ -402,3 +418,22 @@ class SendPath(Generic[K, V]):
         except (KeyError, TypeError, AttributeError):  # no open way to that topic, or no plain record; the slow way says which
             pass
         return await way.slowly(topic, value, key, partition, timestamp_ms, headers)
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: V | None = None,
+        key: K | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> RecordMetadata:
+        """`send`, then wait for the acknowledgement.
+
+        Raises:
+            DeliveryError: the record was queued and not acknowledged; `persisted` says whether it may be in the log.
+            What `send` raises: it was not queued.
+        Cancellation: while `send` waits, the record is not queued; after that it is sent all the same.
+        """
+        return await (await self.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers))
