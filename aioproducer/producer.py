@@ -38,7 +38,6 @@ if TYPE_CHECKING:
         Health,
         OffsetAndMetadata,
         Record,
-        RecordMetadata,
     )
 
 __all__ = ["Producer"]
@@ -121,25 +120,6 @@ class Producer(SendPath[K, V], Generic[K, V]):
 
     async def _send_unstarted(self, *_record: Any) -> Delivery:
         raise ProducerClosed(_UNSTARTED)
-
-    async def send_and_wait(
-        self,
-        topic: str,
-        value: V | None = None,
-        key: K | None = None,
-        *,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        headers: Headers = (),
-    ) -> RecordMetadata:
-        """`send`, then wait for the acknowledgement.
-
-        Raises:
-            DeliveryError: the record was queued and not acknowledged; `persisted` says whether it may be in the log.
-            What `send` raises: it was not queued.
-        Cancellation: while `send` waits, the record is not queued; after that it is sent all the same.
-        """
-        return await (await self.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers))
 
     def send_nowait(
         self,

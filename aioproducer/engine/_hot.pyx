@@ -20,7 +20,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from array import array
-from asyncio import CancelledError, get_running_loop
+from asyncio import CancelledError, InvalidStateError, get_running_loop
 from collections.abc import Coroutine
 from contextvars import copy_context
 from types import CoroutineType
@@ -34,7 +34,7 @@ from aioproducer.engine.result import Outcome
 from aioproducer.model import RecordMetadata
 from aioproducer.records.record_batch import TABLE, varint
 
-__all__ = ["FULL", "RECORD_OVERHEAD", "TURN", "Delivery", "OpenBatch", "SendPath", "Sending", "Way", "make_delivery"]
+__all__ = ["FULL", "RECORD_OVERHEAD", "TURN", "Delivery", "OpenBatch", "SendPath", "Sending", "Way", "make_delivery", "wake"]
 
 TURN = 2 * plain.TURN
 RECORD_OVERHEAD = 0
@@ -79,6 +79,7 @@ cdef object _PENDING = Outcome.PENDING
 cdef object _SPLIT = Outcome.SPLIT
 cdef object _CANCELLED = Outcome.CANCELLED
 cdef object _plain_send = plain.SendPath.send
+cdef object _plain_send_and_wait = plain.SendPath.send_and_wait
 cdef object _running_loop = get_running_loop
 cdef object _nothing = ()
 cdef bint _by_thread = sys.version_info < (3, 12)
@@ -451,6 +452,164 @@ cdef int ready_step(Ready self, object arg, PyObject **result) except -1:
 hot_steps_by(Ready, <void *>ready_step)
 
 
+cdef enum Waits:
+    BEFORE
+    BLOCKED
+    WOKEN
+    CANCELLED
+
+
+@cython.freelist(256)
+@cython.final
+cdef class Wait:
+    """One task's wait for one record: what `await delivery` steps, and the future that the task blocks on.
+
+    Its task is run in the step that ends the wait, as a `waiter.Waiter` does it. Cancelling the task cancels this alone.
+    """
+
+    cdef object batch, callback, context  # `batch`: its result
+    cdef Py_ssize_t index
+    cdef Waits state
+    cdef public bint _asyncio_future_blocking
+
+    cdef int step(self, object arg, PyObject **given) except -1:
+        result = self.batch
+        if self.state == CANCELLED:
+            raise CancelledError
+        if self.state == BLOCKED:
+            raise RuntimeError("await wasn't used with future")
+        outcome = result.outcome
+        if outcome is _SPLIT:
+            result, index = result.place_of(self.index)
+            self.batch, self.index = result, index
+            outcome = result.outcome
+        if outcome is _PENDING:
+            futures = result.futures
+            if futures is None:
+                result.futures = [self]
+            else:
+                (<list?>futures).append(self)
+            self.state = BLOCKED
+            self._asyncio_future_blocking = True
+            Py_INCREF(self)
+            given[0] = <PyObject *>self
+            return PYGEN_NEXT
+        metadata = metadata_of(result, self.index) if outcome is _DONE else result.get(self.index)
+        Py_INCREF(metadata)
+        given[0] = <PyObject *>metadata
+        return PYGEN_RETURN
+
+    def __await__(self):
+        return self
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self.send(None)
+
+    def send(self, arg):
+        cdef PyObject *given = NULL
+        cdef int status = self.step(arg, &given)
+        value = <object>given
+        Py_XDECREF(given)
+        if status == PYGEN_NEXT:
+            return value
+        raise StopIteration(value)
+
+    def throw(self, kind, value=None, trace=None):
+        self.close()
+        if value is None:
+            value = kind() if isinstance(kind, type) else kind
+        raise value if trace is None else value.with_traceback(trace)
+
+    def close(self):
+        self.callback = self.context = None
+        if self.state == BLOCKED:
+            self.state = WOKEN
+
+    def set_result(self, nothing):
+        """Run the waiting task now. Only from a callback of the loop."""
+        self.wake()
+
+    cdef int wake(self) except -1:
+        if self.state != BLOCKED:
+            return 0
+        self.state = WOKEN
+        callback, context = self.callback, self.context
+        self.callback = self.context = None
+        if callback is None:
+            return 0
+        try:
+            context.run(callback, self)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.get_loop().call_exception_handler({"message": f"Exception in callback {callback!r}", "exception": error})
+        return 0
+
+    def result(self):
+        if self.state == CANCELLED:
+            raise CancelledError
+        if self.state != WOKEN:
+            raise InvalidStateError("Result is not set.")
+
+    def done(self):
+        return self.state >= WOKEN
+
+    def cancelled(self):
+        return self.state == CANCELLED
+
+    def cancel(self, msg=None):
+        if self.state >= WOKEN:
+            return False
+        self.state = CANCELLED
+        callback, context = self.callback, self.context
+        self.callback = self.context = None
+        if callback is not None:
+            self.get_loop().call_soon(callback, self, context=context)
+        return True
+
+    def get_loop(self):
+        return self.batch.home.loop
+
+    def add_done_callback(self, callback, *, context=None):
+        if self.state >= WOKEN:
+            self.get_loop().call_soon(callback, self, context=context)
+            return
+        self.callback = callback
+        self.context = copy_context() if context is None else context
+
+    def remove_done_callback(self, callback):
+        if self.callback is None or self.callback != callback:
+            return 0
+        self.callback = self.context = None
+        return 1
+
+
+cdef int wait_step(Wait self, object arg, PyObject **given) except -1:
+    return self.step(arg, given)
+
+
+hot_steps_by(Wait, <void *>wait_step)
+
+
+def wake(futures):
+    """As `waiter.wake`."""
+    for future in futures:
+        if type(future) is Wait:
+            (<Wait>future).wake()
+        elif not future.done():
+            future.set_result(None)
+
+
+cdef inline Wait wait_for(object result, Py_ssize_t index):
+    cdef Wait wait = Wait.__new__(Wait)
+    wait.batch = result
+    wait.index = index
+    return wait
+
+
 @cython.no_gc
 @cython.freelist(512)
 @cython.final
@@ -469,21 +628,7 @@ cdef class Delivery:
             ready = Ready.__new__(Ready)
             ready.value = metadata_of(result, self.index)
             return ready
-        return self._wait()
-
-    def _wait(self):
-        result, index = self._result, self.index
-        if result.outcome is _SPLIT:
-            result, index = result.place_of(index)
-        while result.outcome is _PENDING:
-            future = result.home.loop.create_future()
-            if result.futures is None:
-                result.futures = [future]
-            else:
-                result.futures.append(future)
-            yield from future
-            result, index = result.place_of(index)
-        return result.get(index)
+        return wait_for(result, self.index)
 
     def result(self):
         result = self._result
@@ -518,7 +663,7 @@ cdef class Delivery:
             result = self._follow()
         result.looked_at = True
         if context is None:
-            context = result.shared(copy_context())
+            context = shared(result, copy_context())
         if result.outcome is not _PENDING:
             result.add_callback(self, callback, context)
             return
@@ -542,6 +687,19 @@ cdef class Delivery:
         result = self._follow()
         where = f"{result.topic}-{result.partition}" if result.topic else "handle"
         return f"<Delivery {where} {result.outcome.value}>"
+
+
+cdef object shared(object result, object context):
+    """As `BatchResult.shared`."""
+    kept = result._context
+    if kept is not None:
+        try:
+            if kept == context:
+                return kept
+        except Exception:
+            pass
+    result._context = context
+    return context
 
 
 cdef inline Delivery delivery_of(object result, Py_ssize_t index):
@@ -650,20 +808,30 @@ cdef class Sending:
 
     cdef SendPath path
     cdef object topic, value, key, partition, timestamp_ms, headers
+    cdef object twin               # the function of `plain`
     cdef object inner              # the coroutine of the slow way, or the twin's
     cdef State state
     cdef bint is_running
+    cdef bint waits                # for the record's end, too; no longer once it does
 
     def __dealloc__(self):
         if self.state == NEW and self.inner is None and self.path is not None:
-            PyErr_WarnEx(RuntimeWarning, b"coroutine 'SendPath.send' was never awaited", 1)
+            if self.waits:
+                PyErr_WarnEx(RuntimeWarning, b"coroutine 'SendPath.send_and_wait' was never awaited", 1)
+            else:
+                PyErr_WarnEx(RuntimeWarning, b"coroutine 'SendPath.send' was never awaited", 1)
 
     @property
     def __class__(self):
         return CoroutineType
 
-    __name__ = "send"
-    __qualname__ = "SendPath.send"
+    @property
+    def __name__(self):
+        return self.twin.__name__
+
+    @property
+    def __qualname__(self):
+        return self.twin.__qualname__
 
     cdef inline int end(self) except -1:
         self.state = OVER
@@ -674,7 +842,8 @@ cdef class Sending:
     cdef object real(self):
         """The twin's coroutine; only before the first step."""
         if self.inner is None:
-            self.inner = _plain_send(
+            self.waits = False
+            self.inner = self.twin(
                 self.path, self.topic, self.value, self.key,
                 partition=self.partition, timestamp_ms=self.timestamp_ms, headers=self.headers,
             )
@@ -700,14 +869,22 @@ cdef class Sending:
                     self.end()
                     raise
                 self.is_running = False
-                if delivery is not None:
+                if delivery is not None and self.waits:
+                    self.waits = False
+                    self.inner = wait_for(delivery._result, delivery.index)
+                elif delivery is not None:
                     self.end()
                     Py_INCREF(delivery)
                     result[0] = <PyObject *>delivery
                     return PYGEN_RETURN
-        inner = self.inner
         self.is_running = True
-        status = PyIter_Send(inner, arg, result)
+        status = PyIter_Send(self.inner, arg, result)
+        if status == PYGEN_RETURN and self.waits:
+            self.waits = False
+            queued = <object>result[0]
+            Py_XDECREF(result[0])
+            self.inner = queued.__await__()
+            status = PyIter_Send(self.inner, None, result)
         self.is_running = False
         if status != PYGEN_NEXT:
             self.end()
@@ -803,14 +980,14 @@ cdef class Sending:
 
     @property
     def cr_code(self):
-        return _plain_send.__code__
+        return self.twin.__code__
 
     @property
     def cr_origin(self):
         return None
 
     def __repr__(self):
-        return f"<coroutine object SendPath.send at {id(self):#x}>"
+        return f"<coroutine object {self.twin.__qualname__} at {id(self):#x}>"
 
 
 cdef inline bint is_empty(object headers):
@@ -825,37 +1002,55 @@ hot_steps_by(Sending, <void *>sending_step)
 Coroutine.register(Sending)
 
 
+cdef inline Sending sending_of(
+    SendPath path, bint waits, object topic, object value, object key, object partition, object timestamp_ms, object headers
+):
+    cdef Sending sending = Sending.__new__(Sending)
+    sending.path = path
+    sending.waits = waits
+    sending.twin = _plain_send_and_wait if waits else _plain_send
+    sending.topic = topic
+    sending.value = value
+    sending.key = key
+    sending.partition = partition
+    sending.timestamp_ms = timestamp_ms
+    sending.headers = headers
+    return sending
+
+
 cdef class SendPath:
     """`send`, and what it touches when nothing is in its way."""
 
     cdef public Way _way
+    cdef bint has_own_send         # a subclass gives another: `send_and_wait` is to go by that
+
+    def __cinit__(self, *arguments, **options):
+        self.has_own_send = type(self).send is not SendPath.send
 
     def __class_getitem__(cls, kinds):
         return cls
 
     def send(self, topic, value=None, key=None, *, partition=None, timestamp_ms=None, headers=_nothing):
-        cdef Sending sending = Sending.__new__(Sending)
-        sending.path = self
-        sending.topic = topic
-        sending.value = value
-        sending.key = key
-        sending.partition = partition
-        sending.timestamp_ms = timestamp_ms
-        sending.headers = headers
-        return sending
+        return sending_of(self, False, topic, value, key, partition, timestamp_ms, headers)
+
+    def send_and_wait(self, topic, value=None, key=None, *, partition=None, timestamp_ms=None, headers=_nothing):
+        if self.has_own_send:
+            return _plain_send_and_wait(self, topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+        return sending_of(self, True, topic, value, key, partition, timestamp_ms, headers)
 
 
-def _dress(function):
-    """Let those who ask what `send` is see the twin's: a coroutine function."""
-    hot_give_code(function, _plain_send.__code__)
-    function.__wrapped__ = _plain_send
-    function.__doc__ = _plain_send.__doc__
+def _dress(function, twin):
+    """Let those who ask what a function is see the twin's: a coroutine function."""
+    hot_give_code(function, twin.__code__)
+    function.__wrapped__ = twin
+    function.__doc__ = twin.__doc__
     function._is_coroutine = asyncio.coroutines._is_coroutine
     if hasattr(inspect, "markcoroutinefunction"):
         inspect.markcoroutinefunction(function)
 
 
-_dress(SendPath.send)
+_dress(SendPath.send, _plain_send)
+_dress(SendPath.send_and_wait, _plain_send_and_wait)
 
 
 # What is public says what it does in the twin's words

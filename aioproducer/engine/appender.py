@@ -300,11 +300,16 @@ class Appender:
             return True
         if not self._is_next(cell, key, size):
             return False
-        if cell.current is None:
-            return self._new_batch(cell, self._way.turn_ms, self._first) is not None
-        self._accumulator.close(cell)  # full; the next one is likely to be so too
-        room = self._room(cell.topic)
-        return (self._new_batch(cell, self._way.turn_ms, room) or self._new_batch(cell, self._way.turn_ms, self._first)) is not None
+        return self._next_batch(cell) is not None
+
+    def _next_batch(self, cell: Cell) -> Batch | None:
+        now_ms = self._way.turn_ms
+        if cell.current is not None:
+            self._accumulator.close(cell)  # full; the next one is likely to be so too
+            batch = self._new_batch(cell, now_ms, self._room(cell.topic))
+            if batch is not None:
+                return batch
+        return self._new_batch(cell, now_ms, self._first)
 
     def _is_next(self, cell: Cell, key: bytes | None, size: int) -> bool:
         """Whether the next batch is that partition's, too: without a key another may be due, and one that is muted is asked about."""

@@ -11,6 +11,7 @@ from aioproducer.core.backoff import Backoff
 from aioproducer.core.idling import Idling, shrink
 from aioproducer.core.refreshing import Refreshing
 from aioproducer.core.sequence import NO_IDENTITY
+from aioproducer.engine import hot
 from aioproducer.engine.alarm import Alarm
 from aioproducer.engine.appender import Appender
 from aioproducer.engine.breaking import Breaking
@@ -20,7 +21,6 @@ from aioproducer.engine.encoder import Encoder
 from aioproducer.engine.formats import level_of
 from aioproducer.engine.gauges import Gauges
 from aioproducer.engine.guard import GuardedLoop
-from aioproducer.engine.hot import FULL
 from aioproducer.engine.identity import ProducerIds
 from aioproducer.engine.idle import Idle
 from aioproducer.engine.intake import Intake, TransactionalIntake
@@ -83,6 +83,7 @@ class Assembly:
         self._backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         unseen = UnseenFailures(loop, warns=config.transactional_id is None)  # a commit raises them
         self.home = Home(loop, unseen.on_failure, wall_clock)
+        self.home.wake = hot.wake
         if config.on_delivery_error is not None:
             unseen.hook = self.home.watch.over("on_delivery_error", config.on_delivery_error)
         self._guard = GuardedLoop(loop, on_bug)
@@ -111,7 +112,7 @@ class Assembly:
         self.ratios = CompressionRatios()
         self.encoder = Encoder(cast("Compression", config.compression_type), level_of(config), self.ratios)
         self.accumulator = Accumulator(
-            FULL,
+            hot.FULL,
             linger=config.linger_ms / 1000,
             lifetime=config.delivery_timeout_ms / 1000,
             on_close=self._on_close,

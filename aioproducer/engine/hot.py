@@ -27,6 +27,7 @@ __all__ = [
     "Way",
     "here",
     "make_delivery",
+    "wake",
 ]
 
 
@@ -55,9 +56,10 @@ if not REASON and not TYPE_CHECKING:
         if _is_stale(getattr(_hot, "SOURCE", None)):
             raise ImportError("the compiled build is not of the _hot.pyx beside it: `pip install -e .` again, or set AIOPRODUCER_PURE=1")
 if REASON or TYPE_CHECKING:
-    from aioproducer.engine.plain import FULL, RECORD_OVERHEAD, TURN, Delivery, OpenBatch, SendPath, Way, make_delivery
+    from aioproducer.engine.plain import FULL, RECORD_OVERHEAD, TURN, Delivery, OpenBatch, SendPath, Way, make_delivery, wake
 else:
-    FULL, RECORD_OVERHEAD, TURN, make_delivery = _hot.FULL, _hot.RECORD_OVERHEAD, _hot.TURN, _hot.make_delivery
+    FULL, RECORD_OVERHEAD, TURN = _hot.FULL, _hot.RECORD_OVERHEAD, _hot.TURN
+    make_delivery, wake = _hot.make_delivery, _hot.wake
     Delivery, OpenBatch, SendPath, Way = _hot.Delivery, _hot.OpenBatch, _hot.SendPath, _hot.Way
 
 BUILD: Final = "plain Python" if REASON else "compiled"

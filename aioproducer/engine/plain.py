@@ -16,6 +16,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from aioproducer.engine.result import Outcome, compact, latest
+from aioproducer.engine.waiter import wake
 from aioproducer.records.record_batch import FIELD, MOMENT, NULL, PARTS, TABLE, VARINT, field_size, varint
 
 if TYPE_CHECKING:
@@ -27,7 +28,20 @@ if TYPE_CHECKING:
     from aioproducer.errors import DeliveryError
     from aioproducer.model import Headers, RecordMetadata
 
-__all__ = ["EFFORT", "FULL", "RECORD_OVERHEAD", "TOUCH", "TURN", "Delivery", "OpenBatch", "SendPath", "Way", "here", "make_delivery"]
+__all__ = [
+    "EFFORT",
+    "FULL",
+    "RECORD_OVERHEAD",
+    "TOUCH",
+    "TURN",
+    "Delivery",
+    "OpenBatch",
+    "SendPath",
+    "Way",
+    "here",
+    "make_delivery",
+    "wake",
+]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -398,3 +412,22 @@ class SendPath(Generic[K, V]):
         except (KeyError, TypeError, AttributeError):  # no open way to that topic, or no plain record; the slow way says which
             pass
         return await way.slowly(topic, value, key, partition, timestamp_ms, headers)
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: V | None = None,
+        key: K | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> RecordMetadata:
+        """`send`, then wait for the acknowledgement.
+
+        Raises:
+            DeliveryError: the record was queued and not acknowledged; `persisted` says whether it may be in the log.
+            What `send` raises: it was not queued.
+        Cancellation: while `send` waits, the record is not queued; after that it is sent all the same.
+        """
+        return await (await self.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers))

@@ -14,7 +14,7 @@ from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from aioproducer.engine.waiter import run_callbacks
+from aioproducer.engine.waiter import run_callbacks, wake
 from aioproducer.engine.watch import Watch
 from aioproducer.model import RecordMetadata, TimestampType
 from aioproducer.records.record_batch import MOMENT, NULL, VARINT, unvarint, varint
@@ -34,6 +34,7 @@ _new_tuple: Final = tuple.__new__
 _index: Final = attrgetter("index")
 _EQUAL: Final = 1024  # records that share one tuple of equal sizes
 _STRIDE: Final = 16  # callbacks at a time
+_TASKS: Final = 8  # at a time
 _TASK: Final = 8  # what waking a task costs, in callbacks: it runs user code
 Column: TypeAlias = "list[bytes] | array[int] | bytes"  # of each record, encoded or as numbers; or what all have in common, encoded
 Kept: TypeAlias = "tuple[Column, Column, Column]"  # lengths of keys, of values; moments
@@ -66,10 +67,11 @@ class Home:
     Attributes:
         watch: times the user's functions.
         call_back: `run_callbacks`, timed.
+        wake: wakes tasks that await records, each by its future.
         effort: what this loop turn took in, in records on the slow way.
     """
 
-    __slots__ = ("_wall_clock", "call_back", "cancelled", "effort", "loop", "on_unseen", "watch")
+    __slots__ = ("_wall_clock", "call_back", "cancelled", "effort", "loop", "on_unseen", "wake", "watch")
 
     def __init__(
         self, loop: AbstractEventLoop, on_unseen: Callable[[DeliveryError, int], None], wall_clock: Callable[[], float] = time.time
@@ -79,6 +81,7 @@ class Home:
         self._wall_clock = wall_clock
         self.watch = Watch(loop.time)
         self.call_back = self.watch.over("a delivery's done callback", partial(run_callbacks, loop))
+        self.wake: Callable[[Sequence[Future[None]]], None] = wake
         self.cancelled = BatchResult(self, "", -1, 0)
         self.cancelled.outcome = Outcome.CANCELLED
         self.effort = 0
@@ -357,10 +360,10 @@ class BatchResult:
         futures, self.futures = self.futures, None
         callbacks, self.callbacks = self.callbacks, None
         self._context = self._places = None
-        for future in futures or ():
-            if not future.done():
-                future.set_result(None)
-                yield _TASK
+        futures = futures or []
+        for first in range(0, len(futures), _TASKS):
+            self.home.wake(futures[first : first + _TASKS])
+            yield _TASKS * _TASK
         if callbacks is not None:
             yield from self._calling_back(callbacks)
 

@@ -13,11 +13,11 @@ from operator import is_
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
-    from collections.abc import Callable, Generator, Sequence
+    from asyncio import AbstractEventLoop, Future
+    from collections.abc import Callable, Generator, Iterable, Sequence
     from contextvars import Context
 
-__all__ = ["Waiter", "run_callback", "run_callbacks"]
+__all__ = ["Waiter", "run_callback", "run_callbacks", "wake"]
 
 
 def run_callback(loop: AbstractEventLoop, context: Context, callback: Callable[[Any], object], argument: Any) -> None:
@@ -52,6 +52,13 @@ def _run_all(loop: AbstractEventLoop, callbacks: Sequence[Callable[[Any], object
             raise
         except BaseException as error:  # noqa: BLE001  (as above)
             loop.call_exception_handler({"message": f"Exception in callback {callback!r}", "exception": error})
+
+
+def wake(futures: Iterable[Future[None]]) -> None:
+    """End the wait of each that still waits."""
+    for future in futures:
+        if not future.done():
+            future.set_result(None)
 
 
 class Waiter:

@@ -18,7 +18,7 @@ from aioproducer.engine import hot
 PACKAGE = pathlib.Path(aioproducer.__file__).parent
 TELL = "import aioproducer; print(aioproducer.build_info().build, aioproducer.build_info().reason, sep='; ')"
 UNLOCKED = "import sysconfig; sysconfig.get_config_var = lambda name: name == 'Py_GIL_DISABLED'; "
-NAMES = ("FULL", "RECORD_OVERHEAD", "TURN", "Delivery", "OpenBatch", "SendPath", "Way", "make_delivery")
+NAMES = ("FULL", "RECORD_OVERHEAD", "TURN", "Delivery", "OpenBatch", "SendPath", "Way", "make_delivery", "wake")
 STAND_IN = f"from aioproducer.engine.plain import {', '.join(NAMES)}; SOURCE = "
 
 

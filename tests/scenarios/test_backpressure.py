@@ -195,7 +195,7 @@ async def test_a_tight_loop_over_many_partitions_lets_the_loop_go_on(headers: li
 @jumping
 async def test_a_send_that_pauses_for_fairness_is_cancelled_without_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tight loop of sends parks for a turn; cancelled there, its record is nowhere and the next ones are."""
-    monkeypatch.setattr(appender, "_TURN", 100)
+    monkeypatch.setattr(appender, "TURN", 100)
     async with running() as (cluster, producer):
 
         async def burst() -> int:

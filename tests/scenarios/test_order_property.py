@@ -183,5 +183,5 @@ def check(cluster: FakeCluster, calls: list[Call]) -> None:
 def test_records_are_logged_in_call_order_whatever_their_sends_waited_for(history: History) -> None:
     """Metadata, memory, fairness and cancellations at once: call order is log order, and a cancelled wait leaves no trace."""
     with pytest.MonkeyPatch.context() as patch, asyncio.Runner(loop_factory=JumpingLoop) as runner:
-        patch.setattr(appender, "_TURN", history.turn)
+        patch.setattr(appender, "TURN", history.turn)
         runner.run(asyncio.wait_for(play(history), 3000))
