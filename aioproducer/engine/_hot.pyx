@@ -797,6 +797,11 @@ cdef enum State:
     OVER
 
 
+cdef int as_it_stands() except -1:
+    """Raise the error that C has set: a bare `raise` would look for one that is being handled, and from Python 3.12 on it finds none."""
+    return -1
+
+
 @cython.freelist(64)
 @cython.final
 cdef class Sending:
@@ -920,7 +925,7 @@ cdef class Sending:
         cdef PyObject *result = NULL
         cdef int status = self.step(arg, &result)
         if status == PYGEN_ERROR:
-            raise
+            as_it_stands()
         value = <object>result
         Py_XDECREF(result)
         if status == PYGEN_NEXT:
