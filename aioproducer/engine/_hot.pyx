@@ -85,7 +85,7 @@ cdef object _nothing = ()
 cdef bint _by_thread = sys.version_info < (3, 12)
 cdef Py_ssize_t _TABLE = TABLE
 cdef Py_ssize_t _EFFORT = plain.EFFORT
-cdef Py_ssize_t _TOUCH = plain.TOUCH
+cdef Py_ssize_t _TOUCH = plain.TOUCH // 4  # the records that may follow cost a fourth
 
 
 # Bytes
@@ -161,6 +161,7 @@ cdef class OpenBatch:
     """Records, encoded one behind the other (an `interfaces.OpenBatch`). `used + room == granted`, the size of the buffer."""
 
     cdef readonly object result
+    cdef object home               # the result's
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t granted
     cdef PyObject *buffer          # bytes that nobody else has yet; NULL: none
@@ -173,6 +174,7 @@ cdef class OpenBatch:
 
     def __cinit__(self, result, timestamp_ms, Py_ssize_t room):
         self.result = result
+        self.home = None if result is None else result.home
         self.stamp = timestamp_ms
         self.base = timestamp_ms
         self.granted = self.room = room
@@ -203,11 +205,10 @@ cdef class OpenBatch:
         if timestamp_ms is not self.stamp:
             if self.room <= 0:
                 return -1
-            home = self.result.home
-            effort = home.effort
+            effort = self.home.effort
             if effort > _EFFORT:
                 return -1
-            home.effort = effort + _TOUCH
+            self.home.effort = effort + _TOUCH
             self.restamp(timestamp_ms)
         if self.count >= _TABLE or key_size >= _TABLE or value_size >= _TABLE:
             return -1
@@ -314,10 +315,14 @@ cdef class OpenBatch:
     def grow(self, Py_ssize_t room):
         """Give it room for so many more encoded bytes."""
         cdef Py_ssize_t granted = self.granted + room
-        if self.buffer == NULL:
-            self.buffer = new_bytes(granted)
-        else:
-            _PyBytes_Resize(&self.buffer, granted)
+        cdef PyObject *buffer
+        if room < 0 or granted < 0:
+            raise ValueError("room is given, never taken")
+        buffer = new_bytes(granted)
+        if self.buffer != NULL:
+            memcpy(PyBytes_AS_STRING(<object>buffer), PyBytes_AS_STRING(<object>self.buffer), self.used)
+            Py_XDECREF(self.buffer)
+        self.buffer = buffer
         self.granted = granted
         self.room = granted - self.used
 
@@ -399,6 +404,7 @@ cdef extern from *:
         PyObject *made = ((PyTypeObject *)type)->tp_alloc((PyTypeObject *)type, 7);
         if (made == NULL) { return NULL; }
         for (Py_ssize_t at = 0; at < 7; at++) { Py_INCREF(items[at]); PyTuple_SET_ITEM(made, at, items[at]); }
+        PyObject_GC_UnTrack(made);  /* a string, numbers and a name: it is in no cycle, and the collector need not walk it */
         return made;
     }
     """
@@ -797,11 +803,6 @@ cdef enum State:
     OVER
 
 
-cdef int as_it_stands() except -1:
-    """Raise the error that C has set: a bare `raise` would look for one that is being handled, and from Python 3.12 on it finds none."""
-    return -1
-
-
 @cython.freelist(64)
 @cython.final
 cdef class Sending:
@@ -854,7 +855,7 @@ cdef class Sending:
             )
         return self.inner
 
-    cdef int step(self, object arg, PyObject **result) except -2:
+    cdef int step(self, object arg, PyObject **result) except -1:
         cdef Delivery delivery
         cdef PySendResult status
         if self.is_running:
@@ -924,8 +925,6 @@ cdef class Sending:
         """As of a coroutine."""
         cdef PyObject *result = NULL
         cdef int status = self.step(arg, &result)
-        if status == PYGEN_ERROR:
-            as_it_stands()
         value = <object>result
         Py_XDECREF(result)
         if status == PYGEN_NEXT:
