@@ -41,9 +41,9 @@ def _why_plain() -> str:
 
 
 def _is_stale(made_of: int | None) -> bool:
-    """Whether it was made of another `_hot.pyx` than lies beside it: somebody edits that one. A wheel has none."""
+    """Whether it was made of another `_hot.pyx` than lies beside it: somebody edits that one. A wheel has none. 0: not by setup.py."""
     source = pathlib.Path(__file__).with_name("_hot.pyx")
-    return source.exists() and zlib.crc32(source.read_bytes()) != made_of
+    return source.exists() and made_of not in {0, zlib.crc32(source.read_bytes())}
 
 
 REASON: str = _why_plain()  # for plain Python; empty where the compiled build runs
