@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
 from aioproducer.config import ProducerConfig
 from aioproducer.engine.engine import Engine
 from aioproducer.engine.gauges import unready
-from aioproducer.engine.hot import SendPath, Way
+from aioproducer.engine.hot import BUILD, SendPath, Way
 from aioproducer.engine.transaction_scope import TransactionScope
 from aioproducer.errors import ConfigError, ProducerClosed, UsageError
 from aioproducer.metrics.registry import Snapshot
@@ -354,13 +354,13 @@ class Producer(SendPath[K, V], Generic[K, V]):
         return "\n".join([repr(self), *(self._engine.explain() if self._engine is not None else ())])
 
     def __repr__(self) -> str:
-        servers = ",".join(self.config.bootstrap_servers)
+        whose = f"Producer {','.join(self.config.bootstrap_servers)} ({BUILD})"
         engine = self._engine
         if engine is None:
-            return f"<Producer {servers}: not started>"
+            return f"<{whose}: not started>"
         if engine.failure is not None:
-            return f"<Producer {servers}: failed>"
-        return f"<Producer {servers}: {'running' if engine.is_open else 'stopped'}, {engine.pool.available} bytes free, {engine.waiting} waiting>"
+            return f"<{whose}: failed>"
+        return f"<{whose}: {'running' if engine.is_open else 'stopped'}, {engine.pool.available} bytes free, {engine.waiting} waiting>"
 
     def __del__(self) -> None:
         engine = getattr(self, "_engine", None)

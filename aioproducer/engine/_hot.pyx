@@ -1,4 +1,5 @@
-# cython: language_level=3, boundscheck=True, wraparound=False, binding=True, embedsignature=False, auto_pickle=False, freethreading_compatible=False
+# cython: language_level=3, boundscheck=True, wraparound=False, binding=True
+# cython: embedsignature=False, auto_pickle=False, freethreading_compatible=False
 """The way of a record, compiled: the twin of `engine.plain`, which says what each part means; here stands what is done otherwise.
 
 1. A record is encoded in place, into the bytes object that becomes its batch's payload: one copy, and no object of its own. The object is
@@ -12,9 +13,8 @@ Whatever comes from users is looked at before a byte of it is copied. Knows noth
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.object cimport PyObject, PyTypeObject
+from cpython.object cimport PyObject
 from cpython.dict cimport PyDict_GetItemWithError
-from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.unicode cimport PyUnicode_CheckExact
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -41,6 +41,9 @@ RECORD_OVERHEAD = 0
 
 cdef extern from *:
     """
+    #ifndef HOT_SOURCE
+    #define HOT_SOURCE 0U
+    #endif
     #define hot_give_code(function, code) \\
         do { PyObject *was_ = (PyObject *)((__pyx_CyFunctionObject *)(function))->func_code; Py_INCREF(code); \\
              ((__pyx_CyFunctionObject *)(function))->func_code = (void *)(code); Py_XDECREF(was_); } while (0)
@@ -60,6 +63,7 @@ cdef extern from *:
     """
     int hot_replace(object type, object name, object method) except -1
     bint hot_tracks_origins()
+    const uint32_t HOT_SOURCE
     void hot_give_code(object function, object code)
     int hot_steps_by(object type, void *step) except -1
 
@@ -75,6 +79,8 @@ cdef extern from "Python.h":
     void Py_XDECREF(PyObject *)
     void Py_INCREF(object)
     unsigned long PyThread_get_thread_ident() nogil
+
+SOURCE = HOT_SOURCE  # CRC-32 of this file, as setup.py read it
 
 cdef object _DONE = Outcome.DONE
 cdef object _PENDING = Outcome.PENDING
@@ -874,7 +880,6 @@ cdef class Sending:
 
     cdef int step(self, object arg, PyObject **result) except -1:
         cdef Delivery delivery
-        cdef Way way
         cdef PySendResult status
         if self.is_running:
             raise ValueError("coroutine already executing")
@@ -1112,3 +1117,9 @@ def _dress(function, twin):
 
 _dress(SendPath.send, _plain_send)
 _dress(SendPath.send_and_wait, _plain_send_and_wait)
+
+
+# What is public says what it does in the twin's words
+for _name, _method in vars(plain.Delivery).items():
+    if not _name.startswith("_") and _method.__doc__:
+        getattr(Delivery, _name).__doc__ = _method.__doc__
