@@ -41,8 +41,8 @@ RECORD_OVERHEAD = 0
 
 cdef extern from *:
     """
-    #ifndef HOT_SOURCE
-    #define HOT_SOURCE 0U
+    #ifndef SOURCE_CRC
+    #define SOURCE_CRC 0U
     #endif
     #define hot_give_code(function, code) \\
         do { PyObject *was_ = (PyObject *)((__pyx_CyFunctionObject *)(function))->func_code; Py_INCREF(code); \\
@@ -55,7 +55,7 @@ cdef extern from *:
         return 0;
     }
     """
-    const uint32_t HOT_SOURCE
+    const uint32_t SOURCE_CRC
     void hot_give_code(object function, object code)
     int hot_steps_by(object type, void *step) except -1
 
@@ -72,7 +72,7 @@ cdef extern from "Python.h":
     unsigned long PyThread_get_thread_ident() nogil
     int PyErr_WarnEx(object category, const char *text, Py_ssize_t level) except -1
 
-SOURCE = HOT_SOURCE  # CRC-32 of this file, as setup.py read it
+SOURCE = SOURCE_CRC  # CRC-32 of this file, as setup.py read it
 
 cdef object _DONE = Outcome.DONE
 cdef object _PENDING = Outcome.PENDING
