@@ -34,7 +34,7 @@ DISTRIBUTIONS = {  # what it is installed with: from the sdist as where no compi
     "sdist": {"AIOPRODUCER_PURE": "0", "AIOPRODUCER_REQUIRE_EXT": "0", "CC": "/bin/false", "CI": ""},  # what needs both builds is skipped
 }
 TREE_WITHOUT_THE_PACKAGE = (".ci", "docs", "examples", "tests", "README.md", "noxfile.py", "pyproject.toml", "setup.py")
-OF_THE_PACKAGES_SOURCE = ("tests/test_docs.py", "tests/test_floors.py", "tests/test_mutants.py")
+OF_THE_PACKAGES_SOURCE = ("tests/test_docs.py", "tests/test_floors.py", "tests/test_gate.py", "tests/test_mutants.py")
 LOOPS = {"debug": {"PYTHONASYNCIODEBUG": "1"}, "eager": {"AIOPRODUCER_TEST_LOOP": "eager"}, "uvloop": {"AIOPRODUCER_TEST_LOOP": "uvloop"}}
 
 
@@ -57,7 +57,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def unit(session: nox.Session) -> None:
-    """The tests that need neither Java nor a network, on plain Python, and which of its branches they take. With arguments: on what is there."""
+    """The tests that need neither Java nor a network, on plain Python, and which branches they take. With arguments: on what is there."""
     chosen = ("-m", "pytest", "-m", "not integration and not spark", *session.posargs)
     if session.posargs:
         run(session, "python", *chosen)
@@ -105,7 +105,8 @@ def lint(session: nox.Session) -> None:
     run(session, "ruff", "check", ".")
     run(session, "ruff", "format", "--check", ".")
     run(session, "codespell")
-    run(session, "cython-lint", "--max-line-length", "140", "aioproducer")  # by its class, too: it finds pycodestyle on PATH
+    path = os.pathsep.join([str(shared(session)), os.environ["PATH"]])  # on which it looks for pycodestyle
+    run(session, "cython-lint", "--max-line-length", "140", "aioproducer", env={"PATH": path})
 
 
 @nox.session(venv_backend="none", name="types")
@@ -123,20 +124,45 @@ def floors(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def bench(session: nox.Session) -> None:
-    """Ours and aiokafka on one real Kafka. Behind `--`: its arguments, or `heartbeat`, `stall`, `knobs`, `many` or `pending` and theirs."""
+    """Ours and aiokafka on one real Kafka. Behind `--`: its arguments, or `heartbeat`, `stall`, `knobs`, `linger`, `many` or `pending` and theirs."""
     words = session.posargs
     if words[:1] != ["pending"]:  # which has a fake cluster
         need_java(session)
-    if words and words[0] in {"heartbeat", "stall", "knobs", "many", "pending"}:
+    if words and words[0] in {"heartbeat", "stall", "knobs", "linger", "many", "pending"}:
         run(session, "python", "-m", f"tests.benchmarks.{words[0]}", *words[1:])
     else:
         run(session, "python", "-m", "tests.benchmarks", *words)
 
 
 @nox.session(venv_backend="none")
+def peers(session: nox.Session) -> None:
+    """The report: ours beside every other client on one real Kafka. Behind `--`: `--quick`, `--only`, `--rounds`, `--page`, `--json`."""
+    need_java(session)
+    run(session, "python", "-m", "tests.benchmarks.peers", *session.posargs)
+
+
+@nox.session(venv_backend="none")
 def mutants(session: nox.Session) -> None:
     """Small wrong changes of records, core and the pool: each must make a test fail. Names behind `--`: only these."""
     run(session, "python", "-m", "tests.mutants", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def gate(session: nox.Session) -> None:
+    """Instructions of a record, of this tree over those of its merge base with main, by callgrind: at most 3 % more."""
+    run(session, "python", "-m", "tests.gate", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def leaks(session: nox.Session) -> None:
+    """A million sends that end in every way, and nothing more alive than before. Ends and `--sends N` behind `--`."""
+    run(session, "python", "-m", "tests.leaks", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def sanitize(session: nox.Session) -> None:
+    """The unit tests on extensions built with AddressSanitizer and UndefinedBehaviorSanitizer. Behind `--`: pytest's arguments."""
+    run(session, "python", "-m", "tests.sanitize", *session.posargs)
 
 
 @nox.session(venv_backend="none")

@@ -54,12 +54,21 @@ cdef extern from *:
         PyType_Modified((PyTypeObject *)type);
         return 0;
     }
+    #define hot_tracks_origins() (PyThreadState_Get()->coroutine_origin_tracking_depth)
+    static int hot_replace(PyObject *type, PyObject *name, PyObject *method) {
+        if (PyDict_SetItem(((PyTypeObject *)type)->tp_dict, name, method) < 0) { return -1; }
+        PyType_Modified((PyTypeObject *)type);
+        return 0;
+    }
     """
     const uint32_t SOURCE_CRC
+    int hot_replace(object type, object name, object method) except -1
+    bint hot_tracks_origins()
     void hot_give_code(object function, object code)
     int hot_steps_by(object type, void *step) except -1
 
 cdef extern from "Python.h":
+    const Py_ssize_t PY_SSIZE_T_MAX
     ctypedef enum PySendResult:
         PYGEN_RETURN
         PYGEN_ERROR
@@ -70,7 +79,6 @@ cdef extern from "Python.h":
     void Py_XDECREF(PyObject *)
     void Py_INCREF(object)
     unsigned long PyThread_get_thread_ident() nogil
-    int PyErr_WarnEx(object category, const char *text, Py_ssize_t level) except -1
 
 SOURCE = SOURCE_CRC  # CRC-32 of this file, as setup.py read it
 
@@ -186,7 +194,10 @@ cdef class OpenBatch:
         Py_XDECREF(self.buffer)
 
     cdef inline int restamp(self, object timestamp_ms) except -1:
-        cdef int64_t now = timestamp_ms
+        cdef int64_t now
+        if not isinstance(timestamp_ms, int):  # Cython would take a float for one
+            raise TypeError("a time is whole milliseconds")
+        now = timestamp_ms
         self.stamp = timestamp_ms
         self.delta = now - self.base
         return 0
@@ -198,10 +209,6 @@ cdef class OpenBatch:
         if not PyBytes_CheckExact(value):
             return -1
         value_size = PyBytes_GET_SIZE(value)
-        if key is not None:
-            if not PyBytes_CheckExact(key):
-                return -1
-            key_size = PyBytes_GET_SIZE(key)
         if timestamp_ms is not self.stamp:
             if self.room <= 0:
                 return -1
@@ -210,6 +217,10 @@ cdef class OpenBatch:
                 return -1
             self.home.effort = effort + _TOUCH
             self.restamp(timestamp_ms)
+        if key is not None:
+            if not PyBytes_CheckExact(key):
+                return -1
+            key_size = PyBytes_GET_SIZE(key)
         if self.count >= _TABLE or key_size >= _TABLE or value_size >= _TABLE:
             return -1
         size = self.body_size(key_size, value_size, 1)
@@ -314,27 +325,30 @@ cdef class OpenBatch:
 
     def grow(self, Py_ssize_t room):
         """Give it room for so many more encoded bytes."""
-        cdef Py_ssize_t granted = self.granted + room
-        cdef PyObject *buffer
-        if room < 0 or granted < 0:
-            raise ValueError("room is given, never taken")
-        buffer = new_bytes(granted)
+        cdef PyObject *wider
+        if room < 0 or self.room < 0:
+            raise ValueError(plain.CLOSED if self.room < 0 else plain.SHRINKS)
+        if room > PY_SSIZE_T_MAX - self.granted:
+            raise MemoryError
+        wider = new_bytes(self.granted + room)  # not a realloc: one that fails would leave nothing of the records
         if self.buffer != NULL:
-            memcpy(PyBytes_AS_STRING(<object>buffer), PyBytes_AS_STRING(<object>self.buffer), self.used)
+            memcpy(PyBytes_AS_STRING(<object>wider), PyBytes_AS_STRING(<object>self.buffer), self.used)
             Py_XDECREF(self.buffer)
-        self.buffer = buffer
-        self.granted = granted
-        self.room = granted - self.used
+        self.buffer = wider
+        self.granted += room
+        self.room += room
 
     def close(self):
         """Its payload, base and max timestamp. What the records' metadata needs goes to the result."""
         cdef PyObject *buffer = self.buffer
+        if self.room < 0:
+            raise ValueError(plain.CLOSED)
+        self.room = -1
         result = self.result
         result.count = self.count
         result.kept = self.columns()
-        self.room = -1
         if self.used == 0:
-            return b"", self.base, self.base
+            return b"", self.base, self.base + self.delta
         self.buffer = NULL
         _PyBytes_Resize(&buffer, self.used)
         payload = <object>buffer
@@ -447,6 +461,15 @@ cdef class Ready:
 
     def __next__(self):
         raise StopIteration(self.value)
+
+    def send(self, arg):
+        raise StopIteration(self.value)
+
+    def throw(self, kind, value=None, trace=None):
+        raise kind if value is None else value
+
+    def close(self):
+        pass
 
 
 cdef int ready_step(Ready self, object arg, PyObject **result) except -1:
@@ -804,6 +827,7 @@ cdef enum State:
 
 
 @cython.freelist(64)
+@cython.no_gc_clear
 @cython.final
 cdef class Sending:
     """What `send` gives: a coroutine, whose first step is the whole way of most records.
@@ -820,12 +844,11 @@ cdef class Sending:
     cdef bint is_running
     cdef bint waits                # for the record's end, too; no longer once it does
 
+    cdef object __weakref__
+
     def __dealloc__(self):
         if self.state == NEW and self.inner is None and self.path is not None:
-            if self.waits:
-                PyErr_WarnEx(RuntimeWarning, b"coroutine 'SendPath.send_and_wait' was never awaited", 1)
-            else:
-                PyErr_WarnEx(RuntimeWarning, b"coroutine 'SendPath.send' was never awaited", 1)
+            self.real()  # which complains that it was never awaited
 
     @property
     def __class__(self):
@@ -897,10 +920,10 @@ cdef class Sending:
         return status
 
     cdef Delivery first_step(self):
-        cdef Way way = self.path._way
+        cdef Way way = self.path._way if self.path is not None else None
         cdef Delivery delivery = None
         if way is None:
-            raise AttributeError("'_way'")
+            raise AttributeError(f"'{type(self.path).__name__}' object has no attribute '_way'")
         if self.partition is None and self.timestamp_ms is None and (self.headers is _nothing or is_empty(self.headers)):
             try:
                 delivery = go(way, self.topic, self.value, self.key)
@@ -913,13 +936,21 @@ cdef class Sending:
         return None
 
     def __await__(self):
-        return self
-
-    def __iter__(self):
+        if self.state == WAITING and not self.is_running:
+            raise RuntimeError("coroutine is being awaited already")
         return self
 
     def __next__(self):
         return self.send(None)
+
+    def _steps(self):
+        """What `__await__` gives to those who call it: an `await` steps the coroutine itself, which nobody else may iterate."""
+        cdef Steps steps = Steps.__new__(Steps)
+        steps.sending = self
+        return steps
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("cannot pickle 'coroutine' object")
 
     def send(self, arg):
         """As of a coroutine."""
@@ -938,15 +969,20 @@ cdef class Sending:
         if self.state == OVER:
             raise RuntimeError("cannot reuse already awaited coroutine")
         inner = self.inner if self.inner is not None else self.real()
-        self.state = WAITING
         self.is_running = True
         try:
             given = inner.throw(kind) if value is None and trace is None else inner.throw(kind, value, trace)
-        except BaseException:
+        except BaseException as error:
             self.is_running = False
-            self.end()
+            if self.waits and isinstance(error, StopIteration):  # it was queued all the same
+                self.waits = False
+                self.inner = error.value.__await__()
+                return self.send(None)
+            if getattr(inner, "cr_frame", None) is None:  # else that was nothing to throw
+                self.end()
             raise
         self.is_running = False
+        self.state = WAITING
         return given
 
     def close(self):
@@ -984,11 +1020,11 @@ cdef class Sending:
 
     @property
     def cr_code(self):
-        return self.twin.__code__
+        return getattr(self.inner if self.state == WAITING else None, "cr_code", self.twin.__code__)
 
     @property
     def cr_origin(self):
-        return None
+        return getattr(self.inner, "cr_origin", None)
 
     def __repr__(self):
         return f"<coroutine object {self.twin.__qualname__} at {id(self):#x}>"
@@ -1002,7 +1038,30 @@ cdef int sending_step(Sending self, object arg, PyObject **result) except -1:
     return self.step(arg, result)
 
 
+@cython.final
+cdef class Steps:
+    """A coroutine's steps, as an iterator."""
+
+    cdef Sending sending
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self.sending.send(None)
+
+    def send(self, arg):
+        return self.sending.send(arg)
+
+    def throw(self, *error):
+        return self.sending.throw(*error)
+
+    def close(self):
+        return self.sending.close()
+
+
 hot_steps_by(Sending, <void *>sending_step)
+hot_replace(Sending, "__await__", Sending._steps)
 Coroutine.register(Sending)
 
 
@@ -1019,6 +1078,8 @@ cdef inline Sending sending_of(
     sending.partition = partition
     sending.timestamp_ms = timestamp_ms
     sending.headers = headers
+    if hot_tracks_origins():  # asyncio's debug mode
+        sending.real()
     return sending
 
 
@@ -1048,6 +1109,7 @@ def _dress(function, twin):
     hot_give_code(function, twin.__code__)
     function.__wrapped__ = twin
     function.__doc__ = twin.__doc__
+    function.__annotations__ = twin.__annotations__
     function._is_coroutine = asyncio.coroutines._is_coroutine
     if hasattr(inspect, "markcoroutinefunction"):
         inspect.markcoroutinefunction(function)

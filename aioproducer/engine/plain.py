@@ -59,6 +59,8 @@ TURN: Final = 65_536  # bytes taken in one loop turn before the next send waits 
 RECORD_OVERHEAD: Final = 130  # bytes of a record in an open batch beside its encoded ones: eight list slots and two bytes objects
 EFFORT: Final = 1024  # in records on the slow way: of one loop turn, before somebody asks whether it was enough
 TOUCH: Final = 8  # a batch's first record in a turn: others may follow, which nobody counts
+CLOSED: Final = "the batch is closed"
+SHRINKS: Final = "a batch does not shrink"
 _INDEX_ENDS: Final = {1: 64, 2: 8192, 3: TABLE}  # below it an index takes so many bytes; a batch of more is closed
 
 
@@ -163,9 +165,9 @@ class OpenBatch:
         return count
 
     def _stamp(self, timestamp_ms: int) -> None:
-        self._timestamp = timestamp_ms
         delta = timestamp_ms - self._base_timestamp
         moment = MOMENT[delta] if 0 <= delta < _SOON else b"\0" + varint(delta)
+        self._timestamp = timestamp_ms
         if moment is not self._moment:
             self._is_even = not self.count
             self._moment = moment
@@ -173,11 +175,15 @@ class OpenBatch:
 
     def grow(self, room: int) -> None:
         """Give it room for so many more encoded bytes."""
+        if room < 0 or self._room < 0:
+            raise ValueError(CLOSED if self._room < 0 else SHRINKS)
         self.granted += room
         self._room += room
 
     def close(self) -> tuple[bytes, int, int]:
         """Its payload, base and max timestamp. What the records' metadata needs goes to the result; the parts are let go."""
+        if self._room < 0:
+            raise ValueError(CLOSED)
         parts, result = self._parts, self.result
         moments = self._moment if self._is_even else compact(parts[1::PARTS])
         result.count = self.count

@@ -1,4 +1,4 @@
-"""A TCP proxy in a process of its own that makes a near broker far: each way, every byte leaves 10 ms after it came.
+"""A TCP proxy in a process of its own that makes a near broker far: each way, every byte leaves some milliseconds after it came.
 
     python -m tests.benchmarks.proxy DELAY_MS
 
@@ -101,7 +101,7 @@ async def serve(delay: float) -> None:
 
 def main() -> None:
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is for the parent, which ends us
-        uvloop.run(serve(int(sys.argv[1]) / 1e3))
+        uvloop.run(serve(float(sys.argv[1]) / 1e3))
 
 
 if __name__ == "__main__":

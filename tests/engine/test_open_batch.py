@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from builds import on_both
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.engine.hot import FULL, OpenBatch, make_delivery
 from aioproducer.engine.result import BatchResult, Home
 from aioproducer.records.reader import read_batches
 from aioproducer.records.record_batch import encode_headers, header, size_limit
@@ -26,13 +26,14 @@ RECORDS = st.lists(
 )
 
 
+@on_both
 @given(records=RECORDS, room=st.sampled_from([10, 300, 100_000]))
-def test_what_is_appended_is_what_a_reader_reads(records: list[Any], room: int) -> None:
+def test_what_is_appended_is_what_a_reader_reads(build: Any, records: list[Any], room: int) -> None:
     """In both ways of appending; what does not fit is refused and changes nothing; the room is never overdrawn."""
     loop = asyncio.new_event_loop()
     try:
         result = BatchResult(Home(loop, lambda _error, _count: None), "orders", 0, 1_000)
-        batch = OpenBatch(result, 1_000, room)
+        batch = build.OpenBatch(result, 1_000, room)
         wanted = []
         for timestamp_ms, key, value, headers, is_plain in records:
             key, value = (bytes(part) if isinstance(part, int) else part for part in (key, value))  # a number stands for so many zeros
@@ -58,22 +59,24 @@ def test_what_is_appended_is_what_a_reader_reads(records: list[Any], room: int) 
         assert (read.base_timestamp, read.max_timestamp) == (1_000, max(record[0] for record in wanted))
         result.complete(50, -1)
         for index, (timestamp_ms, key, value, _) in enumerate(wanted):
-            metadata = make_delivery(result, index).result()
+            metadata = build.make_delivery(result, index).result()
             sizes = (-1 if key is None else len(key), -1 if value is None else len(value))
             assert metadata == ("orders", 0, 50 + index, timestamp_ms, 0, *sizes)
     finally:
         loop.close()
 
 
-def test_the_sentinel_takes_nothing() -> None:
+@on_both
+def test_the_sentinel_takes_nothing(build: Any) -> None:
     """A partition without an open batch says no to everything, at any time."""
     for timestamp_ms in (0, 1, 1_700_000_000_000):
-        assert FULL.append(timestamp_ms, b"k", b"v") is None
-        assert FULL.append(timestamp_ms, None, b"") is None
-        assert FULL.append_record(timestamp_ms, b"k", b"v", b"\0") is None
-    assert FULL.count == 0
+        assert build.FULL.append(timestamp_ms, b"k", b"v") is None
+        assert build.FULL.append(timestamp_ms, None, b"") is None
+        assert build.FULL.append_record(timestamp_ms, b"k", b"v", b"\0") is None
+    assert build.FULL.count == 0
 
 
+@on_both
 @given(
     sizes=st.lists(
         st.tuples(st.sampled_from([0, 1, 50, 55, 56, 57, 63, 64, 200]), st.sampled_from([0, 3, 63, 64])), min_size=1, max_size=200
@@ -85,13 +88,13 @@ def test_the_sentinel_takes_nothing() -> None:
     timestamp_ms=st.sampled_from([1_000, 1_500]),
 )
 def test_many_at_once_are_the_same_bytes_as_one_by_one(
-    sizes: list[tuple[int, int]], uniform: bool, keyed: bool, before: int, room: int, timestamp_ms: int
+    build: Any, sizes: list[tuple[int, int]], uniform: bool, keyed: bool, before: int, room: int, timestamp_ms: int
 ) -> None:
     """As many as there is room for, however they are cut; what their deliveries are made of, too."""
     loop = asyncio.new_event_loop()
     try:
         home = Home(loop, lambda _error, _count: None)
-        one, many = (OpenBatch(BatchResult(home, "orders", 0, 1_000), 1_000, room + 10 * before) for _ in range(2))
+        one, many = (build.OpenBatch(BatchResult(home, "orders", 0, 1_000), 1_000, room + 10 * before) for _ in range(2))
         for batch in (one, many):
             for _ in range(before):
                 assert batch.append(1_000, None, b"") is not None
@@ -116,23 +119,24 @@ def test_many_at_once_are_the_same_bytes_as_one_by_one(
         loop.close()
 
 
-def test_many_at_once_end_where_the_table_of_indices_does() -> None:
+@on_both
+def test_many_at_once_end_where_the_table_of_indices_does(build: Any) -> None:
     """A batch takes no more than its varints reach; a full one takes nothing."""
     loop = asyncio.new_event_loop()
     try:
-        batch = OpenBatch(BatchResult(Home(loop, lambda _error, _count: None), "orders", 0, 1_000), 1_000, 10_000_000)
+        batch = build.OpenBatch(BatchResult(Home(loop, lambda _error, _count: None), "orders", 0, 1_000), 1_000, 10_000_000)
         values = [b""] * 40_000
         at = 0
         while count := batch.append_many(1_000, None, values, at):
             at += count
         assert at == batch.count == 32_768
-        assert FULL.append_many(1_000, None, values, 0) == 0
+        assert build.FULL.append_many(1_000, None, values, 0) == 0
         assert len(read_batches_of(batch)) == 32_768
     finally:
         loop.close()
 
 
-def read_batches_of(batch: OpenBatch) -> list[Any]:
+def read_batches_of(batch: Any) -> list[Any]:
     payload, base, highest = batch.close()
     (read,) = read_batches(header(payload, batch.count, 0, base, highest) + payload)
     return list(read.check())

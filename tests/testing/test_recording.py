@@ -215,7 +215,7 @@ async def test_its_face_is_the_producers() -> None:
         if name.startswith("_"):
             continue
         twin = inspect.getattr_static(RecordingProducer, name)
-        if inspect.isfunction(method):
+        if inspect.isroutine(method):  # compiled ones too
             mine, theirs = inspect.signature(twin).parameters, inspect.signature(method).parameters
             assert [(p.name, p.kind, p.default) for p in mine.values()] == [(p.name, p.kind, p.default) for p in theirs.values()], name
             assert inspect.iscoroutinefunction(twin) == inspect.iscoroutinefunction(method), name

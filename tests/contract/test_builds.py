@@ -1,0 +1,252 @@
+"""Both builds of the way of a record, given the same: they hold the same bytes, and say the same, errors included."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from builds import BUILDS, on_compiled, producer_on
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aioproducer.core import partitioner
+from aioproducer.engine.result import BatchResult, Home
+from aioproducer.errors import DeliveryError, Persisted
+from aioproducer.records.record_batch import TABLE, encode_headers
+from aioproducer.testing import FakeCluster
+from aioproducer.testing.jumping import JumpingLoop
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator, Sequence
+
+    from aioproducer.engine.hot import OpenBatch
+
+BASE = 1_000_000
+ERROR = DeliveryError("it broke", topic="orders", partition=3, persisted=Persisted.NO, attempts=1)
+PLAIN, COMPILED = (one.values[0] for one in BUILDS)
+
+
+class Bytes(bytes):
+    """What is like bytes, and not plain."""
+
+
+SIZES = st.sampled_from([0, 1, 2, 50, 55, 56, 57, 62, 63, 64, 65, 8_100, 8_191, 8_192, 32_740, 32_750, 32_760, 32_767, 32_768, 40_000])
+SMALL = st.sampled_from([0, 1, 3, 56, 57, 63, 64, 200])
+ODD = st.sampled_from([Bytes(b"odd"), bytearray(b"odd"), memoryview(b"o.d.d.")[::2], "odd", 3, ["odd"], b"odd".hex, True])
+PARTS = st.none() | SIZES.map(bytes)
+TIMES = st.sampled_from([BASE, BASE + 1, BASE + 63, BASE + 64, BASE + 4_095, BASE + 4_096, BASE - 1, BASE - 64, 0, 2**40, 2**63 - 1])
+HEADERS = st.lists(st.tuples(st.text(max_size=3), st.none() | SMALL.map(bytes)), max_size=3).map(encode_headers)
+OPERATIONS = st.one_of(
+    st.tuples(st.just("append"), TIMES, PARTS, PARTS),
+    st.tuples(st.just("append"), TIMES, PARTS, SIZES.map(bytes)),
+    st.tuples(st.just("append"), TIMES, PARTS | ODD, PARTS | ODD),
+    st.tuples(st.just("append"), st.sampled_from([1.5, "now", b"now", BASE + 0.5, [], 1j]), PARTS, PARTS),
+    st.tuples(st.just("append_record"), TIMES, PARTS, PARTS, HEADERS),
+    st.tuples(st.just("append_record"), st.sampled_from([1.5, "now", b"now", []]), PARTS, PARTS, HEADERS),
+    st.tuples(st.just("append_many"), TIMES, st.none() | SMALL, st.lists(SMALL, min_size=1, max_size=90)),
+    st.tuples(
+        st.just("append_many"), TIMES, st.none() | SMALL, st.tuples(SMALL, st.integers(1, 9_000)).map(lambda even: [even[0]] * even[1])
+    ),
+    st.tuples(st.just("grow"), st.sampled_from([0, 1, 7, 64, 4_096, 100_000, -1, -100_000])),
+    st.tuples(st.just("turn")),
+)
+
+
+class Subject:
+    """A batch of one of the builds, and what is seen of it."""
+
+    def __init__(self, build: Any, loop: asyncio.AbstractEventLoop, room: int, effort: int) -> None:
+        self.home = Home(loop, lambda _error, _count: None)
+        self.home.effort = effort
+        self.result = BatchResult(self.home, "orders", 3, BASE)
+        self.open: OpenBatch = build.OpenBatch(self.result, BASE, room)
+        self.build = build
+
+    def do(self, name: str, *arguments: Any) -> Any:
+        """What an operation gives, or raises; and how the batch stands then."""
+        try:
+            given_back = getattr(self, f"_{name}")(*arguments)
+        except (TypeError, ValueError) as error:
+            given_back = type(error), str(error) if isinstance(error, ValueError) else ""
+        return given_back, self.open.count, self.open.granted, self.home.effort
+
+    def _append(self, timestamp_ms: Any, key: Any, value: Any) -> Any:
+        return self._seen(self.open.append(timestamp_ms, key, value))
+
+    def _append_record(self, timestamp_ms: Any, key: Any, value: Any, headers: bytes) -> Any:
+        return self._seen(self.open.append_record(timestamp_ms, key, value, headers))
+
+    def _append_many(self, timestamp_ms: Any, key_size: int | None, sizes: Sequence[int]) -> int:
+        """As often as it takes some; a build may take them in portions of its own."""
+        values = [b"%d" % (at % 10) * size for at, size in enumerate(sizes)]
+        keys = None if key_size is None else [b"k" * ((key_size + at) % 70) for at in range(len(sizes))]
+        at = 0
+        while at < len(values) and (count := self.open.append_many(timestamp_ms, keys, values, at)):
+            at += count
+        return at
+
+    def _seen(self, delivery: Any) -> Any:
+        if delivery is None:
+            return None
+        assert type(delivery) is self.build.Delivery
+        return delivery.index, delivery._result is self.result
+
+    def _grow(self, room: int) -> Any:
+        return self.open.grow(room)
+
+    def _turn(self) -> None:
+        self.home.effort = 0
+
+    def _close(self) -> Any:
+        return self.open.close()
+
+    def told(self, end: str) -> Iterator[Any]:
+        """What deliveries say of each record, once the batch ended in that way."""
+        count = self.open.count
+        results = [self.result]
+        if end == "split":
+            yield self.result.largest()
+            results = self.result.split([range(1, count, 2), range(0, count, 2)] if count > 1 else [range(count)])
+        deliveries = [self.build.make_delivery(self.result, index) for index in range(count)]
+        for number, result in enumerate(results):
+            result.fail(ERROR) if end == "failed" else result.complete(100 * number, 77 if end == "logged" else -1)
+        for delivery in deliveries:
+            try:
+                yield delivery.result()
+            except DeliveryError as error:
+                yield type(error), str(error)
+            yield delivery.done(), delivery.cancelled(), type(delivery.exception())
+        for result in results:
+            yield (
+                [str(told) if isinstance(told, BaseException) else told for told in result.get_many(0, result.count)]
+                if end != "failed"
+                else None
+            )
+
+
+@pytest.fixture(scope="module")
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        yield loop
+
+
+@on_compiled
+@settings(max_examples=400, deadline=None)
+@given(
+    room=st.sampled_from([-1, 0, 1, 8, 100, 4_096, 50_000, 10_000_000]),
+    effort=st.sampled_from([0, 1, 1_010, 1_024, 1_025]),
+    operations=st.lists(OPERATIONS, max_size=40),
+    end=st.sampled_from(["acknowledged", "logged", "failed", "split"]),
+)
+def test_a_batch_takes_the_same_and_says_the_same(
+    build: Any, loop: asyncio.AbstractEventLoop, room: int, effort: int, operations: list[Any], end: str
+) -> None:
+    """After each operation and at the end: what it gave, how many records, what room, what effort; bytes, times, metadata."""
+    plain, other = Subject(PLAIN, loop, room, effort), Subject(build, loop, room, effort)
+    for operation in operations:
+        assert other.do(*operation) == plain.do(*operation), operation
+    assert other.do("close") == plain.do("close")
+    for operation in operations:
+        assert other.do(*operation) == plain.do(*operation), ("closed", operation)
+    assert other.do("close") == plain.do("close")
+    if plain.open.count:
+        for theirs, ours in itertools.zip_longest(other.told(end), plain.told(end)):
+            assert theirs == ours
+
+
+@on_compiled
+@pytest.mark.parametrize("end", [0, 63, 64, 8_191, 8_192, TABLE - 1, TABLE])
+def test_indices_round_the_ends_of_the_table(build: Any, loop: asyncio.AbstractEventLoop, end: int) -> None:
+    """Where a varint gets longer, and where no index is ready any more: only `append_record` goes on there."""
+    plain, other = (Subject(one, loop, 10_000_000, 0) for one in (PLAIN, build))
+    for subject in (plain, other):
+        assert subject.do("append_many", BASE, None, [1] * end)[0] == end
+    for operation in (
+        ("append", BASE, None, b"v"),
+        ("append", BASE + 1, b"k", b"v"),
+        ("append_many", BASE + 2, 1, [1, 1, 1]),
+        ("append_record", BASE + 3, b"k", None, b"\0"),
+        ("append_record", BASE + 3, None, b"v", b"\0"),
+        ("append", BASE + 3, None, b"v"),
+    ):
+        assert other.do(*operation) == plain.do(*operation), operation
+    assert other.do("close") == plain.do("close")
+    assert list(other.told("acknowledged")) == list(plain.told("acknowledged"))
+
+
+@on_compiled
+@given(key=st.binary(max_size=300))
+def test_a_key_has_the_same_hash(build: Any, key: bytes) -> None:
+    """Of any length, every byte of it."""
+    assert build.murmur2(key) == partitioner.murmur2(key)
+    assert build.murmur2(key[:-1]) == partitioner.murmur2(key[:-1])
+
+
+@on_compiled
+@pytest.mark.parametrize("key", [None, "key", bytearray(b"key"), 3])
+def test_what_is_not_bytes_has_no_hash(build: Any, key: Any) -> None:
+    with pytest.raises(TypeError):
+        build.murmur2(key)
+
+
+# Through a producer
+
+SENDS = st.lists(
+    st.one_of(
+        st.fixed_dictionaries({"topic": st.just("orders"), "value": SMALL.map(bytes)}, optional={"key": SMALL.map(bytes)}),
+        st.fixed_dictionaries(
+            {"topic": st.sampled_from(["orders", "orders", "others", "", "no such", 3, None, b"orders"])},
+            optional={
+                "value": PARTS | ODD,
+                "key": PARTS | ODD,
+                "partition": st.sampled_from([None, 0, 1, 2, 7, -1, "1", True, 0.0, 2**70]),
+                "timestamp_ms": st.sampled_from([None, 0, 5, BASE, 2**40, 2**63 - 1, 2**63, -1, "now", 1.5, True]),
+                "headers": st.sampled_from(
+                    [(), [], None, {}, "", 0, (("a", b"1"), ("", None)), {"a": b"1"}, [("a",)], 3, [(3, b"")], iter(())]
+                ),
+            },
+        ),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+async def sent(build: Any, records: list[dict[str, Any]]) -> Any:
+    """What each send gave or raised, what became of it, and what stands in the log."""
+    loop = asyncio.get_running_loop()
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", 3)
+        cluster.create_topic("others", 1)
+        producer = producer_on(build)(**cluster.client_options, chance=lambda: 0.4, wall_clock=loop.time, max_block_ms=50, linger_ms=1_000)
+        given_back: list[Any] = []
+        async with producer:
+            await producer.send("orders", b"first")
+            for record in records:
+                try:
+                    given_back.append(await producer.send(**record))
+                except Exception as error:  # noqa: BLE001  (which, is what is compared)
+                    given_back.append((type(error), str(error)))
+        told = [one if isinstance(one, tuple) else await one for one in given_back]
+        log = [cluster.records(topic, index) for topic, count in (("orders", 3), ("others", 1)) for index in range(count)]
+        return told, [[(one.key, one.value, one.timestamp_ms, one.headers) for one in partition] for partition in log]
+
+
+def run(main: Coroutine[Any, Any, Any]) -> Any:
+    """On a loop of its own whose time jumps, so that who waits in vain waits no longer than needed."""
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        return runner.run(main)
+
+
+@on_compiled
+@settings(max_examples=100, deadline=None)
+@given(records=SENDS)
+def test_a_producer_sends_the_same_and_says_the_same(build: Any, records: list[dict[str, Any]]) -> None:
+    """Arguments right and wrong: deliveries, errors and their texts, metadata, the log."""
+    plain, other = (run(sent(one, records)) for one in (PLAIN, build))
+    for theirs, ours, record in zip(other[0], plain[0], records, strict=True):
+        assert theirs == ours, record
+    assert other[1] == plain[1]
