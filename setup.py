@@ -1,4 +1,4 @@
-"""The compiled build of the way of a record (`engine/_hot.pyx`). What else there is to say stands in pyproject.toml.
+"""The compiled build: an extension of each `.pyx`, the way of a record first of all (`engine/_hot.pyx`). What else there is to say stands in pyproject.toml.
 
 Without a compiler the package installs and works, in plain Python; `AIOPRODUCER_REQUIRE_EXT=1` makes that an error instead.
 `AIOPRODUCER_PURE=1` builds none, which gives a wheel for any Python and machine.
@@ -13,8 +13,6 @@ import sysconfig
 import zlib
 
 from setuptools import Extension, setup
-
-SOURCE = "aioproducer/engine/_hot.pyx"
 
 
 def is_set(name: str) -> bool:
@@ -38,13 +36,14 @@ reason = why_none()
 if reason and is_required:
     raise SystemExit(f"AIOPRODUCER_REQUIRE_EXT is set, and no extension is built: {reason}")
 
-extension = Extension(
-    "aioproducer.engine._hot",
-    [SOURCE],
-    define_macros=[("HOT_SOURCE", f"{zlib.crc32(pathlib.Path(SOURCE).read_bytes())}U")],  # `engine.hot` knows by it what is stale
-    optional=not is_required,
-)
+
+def extension(source: pathlib.Path) -> Extension:
+    """It is told its source's CRC-32, so that what is stale is known by it (`engine.hot`)."""
+    macros = [("SOURCE_CRC", f"{zlib.crc32(source.read_bytes())}U")]
+    return Extension(".".join(source.with_suffix("").parts), [source.as_posix()], define_macros=macros, optional=not is_required)
+
+
 setup(
-    ext_modules=[] if reason else [extension],
+    ext_modules=[] if reason else [extension(source) for source in sorted(pathlib.Path("aioproducer").rglob("*.pyx"))],
     options={"build_ext": {"cython_c_in_temp": True, "force": True}},  # forced: times of files do not tell what they hold
 )

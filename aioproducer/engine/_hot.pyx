@@ -41,8 +41,8 @@ RECORD_OVERHEAD = 0
 
 cdef extern from *:
     """
-    #ifndef HOT_SOURCE
-    #define HOT_SOURCE 0U
+    #ifndef SOURCE_CRC
+    #define SOURCE_CRC 0U
     #endif
     #define hot_give_code(function, code) \\
         do { PyObject *was_ = (PyObject *)((__pyx_CyFunctionObject *)(function))->func_code; Py_INCREF(code); \\
@@ -61,9 +61,9 @@ cdef extern from *:
         return 0;
     }
     """
+    const uint32_t SOURCE_CRC
     int hot_replace(object type, object name, object method) except -1
     bint hot_tracks_origins()
-    const uint32_t HOT_SOURCE
     void hot_give_code(object function, object code)
     int hot_steps_by(object type, void *step) except -1
 
@@ -80,7 +80,7 @@ cdef extern from "Python.h":
     void Py_INCREF(object)
     unsigned long PyThread_get_thread_ident() nogil
 
-SOURCE = HOT_SOURCE  # CRC-32 of this file, as setup.py read it
+SOURCE = SOURCE_CRC  # CRC-32 of this file, as setup.py read it
 
 cdef object _DONE = Outcome.DONE
 cdef object _PENDING = Outcome.PENDING
@@ -944,7 +944,7 @@ cdef class Sending:
         return self.send(None)
 
     def _steps(self):
-        """What `__await__` gives to those who call it: an `await` does not, and steps the coroutine itself, which nobody else may iterate."""
+        """What `__await__` gives to those who call it: an `await` steps the coroutine itself, which nobody else may iterate."""
         cdef Steps steps = Steps.__new__(Steps)
         steps.sending = self
         return steps

@@ -42,8 +42,8 @@ def build_info() -> BuildInfo:
     print(aioproducer.build_info())  # aioproducer 0.1.0 on CPython 3.13.0: compiled (_hot.cpython-313-x86_64-linux-gnu.so)
     ```
 
-    It is chosen once, when the first producer's code is imported. The variable `AIOPRODUCER_PURE=1` chooses plain Python;
-    `AIOPRODUCER_REQUIRE_EXT=1` makes its lack an ImportError.
+    It is chosen once, when the first producer's code is imported. The variable `AIOPRODUCER_PURE=1` chooses plain Python; else
+    `AIOPRODUCER_REQUIRE_EXT=1` makes the lack of the compiled build an ImportError.
 
     Raises:
         ImportError: `AIOPRODUCER_REQUIRE_EXT` is set, and the compiled build cannot be used; or it was made of another source.

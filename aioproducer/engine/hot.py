@@ -1,7 +1,7 @@
 """The way of a record, in whichever of its two builds this installation has: compiled (`_hot.pyx`), or plain Python (`plain`).
 
 Both are one to everybody else: the same names, bytes and behaviour, which one contract suite holds (tests/contract). The environment
-variable `AIOPRODUCER_PURE=1` chooses plain Python; `AIOPRODUCER_REQUIRE_EXT=1` makes the lack of the compiled build an error.
+variable `AIOPRODUCER_PURE=1` chooses plain Python; else `AIOPRODUCER_REQUIRE_EXT=1` makes the lack of the compiled build an error.
 """
 
 from __future__ import annotations
@@ -31,9 +31,13 @@ __all__ = [
 ]
 
 
+def _is_set(name: str) -> bool:
+    return os.environ.get(name, "") not in {"", "0"}
+
+
 def _why_plain() -> str:
     """Why the compiled build is not even tried; empty: it is."""
-    if os.environ.get("AIOPRODUCER_PURE", "") not in {"", "0"}:
+    if _is_set("AIOPRODUCER_PURE"):
         return "AIOPRODUCER_PURE is set"
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         return "this Python has no global interpreter lock, which the compiled build needs"
@@ -63,5 +67,5 @@ else:
     Delivery, OpenBatch, SendPath, Way = _hot.Delivery, _hot.OpenBatch, _hot.SendPath, _hot.Way
 
 BUILD: Final = "plain Python" if REASON else "compiled"
-if REASON and os.environ.get("AIOPRODUCER_REQUIRE_EXT", "") not in {"", "0"}:
+if REASON and _is_set("AIOPRODUCER_REQUIRE_EXT") and not _is_set("AIOPRODUCER_PURE"):  # a wish is no lack
     raise ImportError(f"AIOPRODUCER_REQUIRE_EXT is set, and the way of a record is plain Python: {REASON}")
