@@ -29,6 +29,7 @@ INSTALL: Final = "apt-get install gcc (it brings libasan and libubsan)"
 PASSED, FAILED, NOT_CHECKED = 0, 1, 3
 TESTS: Final = (
     *("-m", "not integration and not spark", "-p", "no:cacheprovider", "--ignore=tests/spark", "--ignore=tests/test_examples.py"),
+    *("-o", "faulthandler_timeout=1800"),  # all is some times slower
     "--ignore=tests/test_gate.py",  # valgrind and preloaded libraries do not go together
     "--ignore=tests/test_leaks.py",  # freed memory is kept, to see who uses it
     "--ignore=tests/test_sanitize.py",
