@@ -19,6 +19,7 @@ from aioproducer.engine import reasons
 from aioproducer.engine.hot import EFFORT, Delivery, OpenBatch, Way, make_delivery
 from aioproducer.engine.pool import BATCH_OVERHEAD, NO_HEADERS
 from aioproducer.engine.result import BatchResult, Home
+from aioproducer.engine.windows import Windows
 from aioproducer.model import Compression
 from aioproducer.records.record_batch import OVERHEAD
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.deliveries import Run
     from aioproducer.engine.pool import BufferPool, Parked
     from aioproducer.engine.shares import Shares
+    from aioproducer.engine.windows import Window
     from aioproducer.records.ratios import CompressionRatios
 
 __all__ = ["FAIL_FAST", "STRICT", "Appender"]
@@ -100,6 +102,8 @@ class Appender:
         self._has_breaker = config.circuit_breaker_class is not None
         self._policy = config.circuit_breaker_keyed_policy
         self.is_kafkas = self._partitioner is None and not self._ignores_keys
+        is_told = self._has_breaker and self._policy == FAIL_FAST
+        self._windows = Windows(loop, accumulator, pool, shares, home, sticky=self._sticky_now, room=self._room, is_told=is_told)
 
     # The turn
 
@@ -138,6 +142,8 @@ class Appender:
             UsageError: the user's partitioner failed.
             PartitionUnavailable: its partition is muted, and the user wants to know at once.
         """
+        if record.window is not None:
+            return self._place_window(record, record.window, route)
         behind, record.behind = record.behind, None
         if behind is not None and behind in route.cells[behind.partition : behind.partition + 1]:
             return self._append_behind(behind, record)
@@ -284,6 +290,28 @@ class Appender:
         self._accumulator.open(cell, whole.records, whole.result, credit=record.size, now=self._loop.time())
         self._accumulator.close(cell)
         return make_delivery(whole.result, 0)
+
+    def _place_window(self, record: Parked, window: Window, route: Route) -> Delivery | None:
+        before = self._pool.available
+        delivery = None if self.is_missing(record, route) else self._windows.place(record, window, route, self._timestamp(record))
+        self.spent += before - self._pool.available
+        return delivery
+
+    def _sticky_now(self, route: Route, size: int) -> Cell:
+        """Where so many bytes without a key go at once."""
+        cell = self._sticky(route, size)
+        if self._shares.is_over(cell):
+            cell = self._sticky(route, size)
+        return self._least_bad(route) if cell.is_full else cell
+
+    def takes_rows(self, topic: str, *, is_named: bool, keyed: bool) -> bool:
+        """Whether rows, for a named partition or with keys, go where Kafka's own partitioner has them, now."""
+        if self._partitioner is not None and not is_named:
+            return False
+        if not self._has_breaker or self._policy == STRICT or not (is_named or keyed):
+            return True
+        route = self._accumulator.routes.get(topic)
+        return route is None or not any(cell.is_avoided for cell in route.cells)
 
     # The fast way, and many at once
 

@@ -109,14 +109,14 @@ class Deliveries(Sequence[Delivery]):
         block.count += 1
         self._count += 1
 
-    def attach(self, error: BaseException) -> None:
+    def attach(self, error: BaseException, call: str = "send_many") -> None:
         """Let an error tell what was queued before it: see `of`."""
-        error.add_note(f"send_many: {self._count} records were queued before this.")
+        error.add_note(f"{call}: {self._count} records were queued before this.")
         error.queued = self  # type: ignore[attr-defined]
 
     @staticmethod
     def of(error: BaseException) -> Deliveries:
-        """What `send_many` had queued when it raised `error`; these records are sent. Empty if it did not raise it.
+        """What `send_many` or `send_columns` had queued when it raised `error`; these records are sent. Empty if it did not raise it.
 
         A time-out that cancelled it (`asyncio.timeout`) is looked through to the cancellation.
         """

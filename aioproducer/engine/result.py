@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import time
+from array import array
 from asyncio import CancelledError, InvalidStateError
 from functools import lru_cache, partial
 from itertools import repeat
@@ -34,7 +35,7 @@ _index: Final = attrgetter("index")
 _EQUAL: Final = 1024  # records that share one tuple of equal sizes
 _STRIDE: Final = 16  # callbacks at a time
 _TASK: Final = 8  # what waking a task costs, in callbacks: it runs user code
-Column: TypeAlias = "list[bytes] | bytes"  # of each record; or what all have in common
+Column: TypeAlias = "list[bytes] | array[int] | bytes"  # of each record, as varints or as numbers; or what all have in common
 Kept: TypeAlias = "tuple[Column, Column, Column]"  # lengths of keys, of values; moments
 _CREATE_TIME: Final = TimestampType.CREATE_TIME
 
@@ -393,11 +394,15 @@ def compact(lengths: list[bytes]) -> Column:
 
 
 def _some(lengths: Column, group: Sequence[int]) -> Column:
+    if isinstance(lengths, array):
+        return array(lengths.typecode, [lengths[index] for index in group])
     return lengths if isinstance(lengths, bytes) else compact([lengths[index] for index in group])
 
 
 def latest(moments: Column) -> int:
     """The largest delta of their times, in ms."""
+    if isinstance(moments, array):
+        return max(moments, default=0)
     return _delta(moments) if isinstance(moments, bytes) else max(map(_delta, set(moments)), default=0)
 
 
@@ -409,11 +414,15 @@ def _times(moments: Column, count: int, base: int) -> list[int]:
     """`base` and its delta for each record."""
     if isinstance(moments, bytes):
         return [base + _delta(moments)] * count
+    if isinstance(moments, array):
+        return [base + delta for delta in moments]
     times = {moment: base + _delta(moment) for moment in set(moments)}
     return [times[moment] for moment in moments]
 
 
 def _numbers(lengths: Column, count: int) -> Sequence[int]:
+    if isinstance(lengths, array):
+        return lengths
     if isinstance(lengths, bytes):
         return _equal(unvarint(lengths), max(count, _EQUAL))
     try:
