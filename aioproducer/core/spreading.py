@@ -11,27 +11,28 @@ from aioproducer.records import columns
 __all__ = ["MOST_ROWS", "assign", "plain_assign"]
 
 MOST_ROWS: Final = 65_535  # at a time
-_NOBODYS: Final = -1  # the partition of a row without a key
 
 
-def plain_assign(keys: Any, at: int, rows: int, partitions: int) -> tuple[array[int], list[int], array[int], list[int]]:
+def plain_assign(keys: Any, at: int, rows: int, partitions: int, nobodys: int = -1) -> tuple[array[int], list[int], array[int], list[int]]:
     """Sort the rows from `at` on into groups, one for each partition of theirs, in the order of their first rows.
 
+    Rows without a key belong to the partition `nobodys`; if that is -1, they are a group of their own.
+
     Returns:
-        of each row its group; of each group its partition (-1: rows without a key); the rows, group by group; and where each group ends there.
+        of each row its group; of each group its partition; the rows, group by group; and where each group ends there.
 
     Raises:
         BadRow: a key's bytes cannot be found.
         ValueError: there are no such rows, or too many at a time.
     """
-    if not (0 <= rows <= MOST_ROWS and 1 <= partitions < 2**31 - 1 and 0 <= at <= len(keys) - rows):
+    if not (0 <= rows <= MOST_ROWS and 1 <= partitions < 2**31 - 1 and -1 <= nobodys < partitions and 0 <= at <= len(keys) - rows):
         raise ValueError(f"{rows} rows for {partitions} partitions")
     groups: dict[int, list[int]] = {}
     numbers: dict[int, int] = {}
     picks = array("H")
     for row in range(at, at + rows):
         key = keys.get(row)
-        partition = _NOBODYS if key is None else (murmur2(key) & 0x7FFFFFFF) % partitions
+        partition = nobodys if key is None else (murmur2(key) & 0x7FFFFFFF) % partitions
         picks.append(numbers.setdefault(partition, len(numbers)))
         groups.setdefault(partition, []).append(row)
     order = array("i")

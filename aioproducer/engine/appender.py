@@ -155,9 +155,7 @@ class Appender:
         if self._partitioner is not None:
             return self._append_to(route.cells[self._ask_partitioner(record, route, self._partitioner)], record)
         key = record.key
-        if key is None or self._ignores_keys:
-            return self._append_sticky(route, record)
-        return self._append_to(route.by_key[key], record)
+        return self._append_sticky(route, record) if key is None or self._ignores_keys else self._append_to(route.by_key[key], record)
 
     @staticmethod
     def is_missing(record: Parked, route: Route) -> bool:

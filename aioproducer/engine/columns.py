@@ -16,9 +16,8 @@ from aioproducer.core.spreading import MOST_ROWS
 from aioproducer.engine.checks import check_partition, check_topic
 from aioproducer.engine.deliveries import Deliveries
 from aioproducer.engine.pool import BATCH_OVERHEAD, Parked
-from aioproducer.engine.windows import Window, bad_row
-from aioproducer.errors import UsageError
-from aioproducer.records.arrow import Table
+from aioproducer.engine.windows import Window
+from aioproducer.records.arrow import Table, check_serializers
 from aioproducer.records.columns import BadRow, measure
 from aioproducer.records.record_batch import OVERHEAD
 
@@ -69,7 +68,7 @@ class Columns:
         try:
             check_topic(topic)
             check_partition(topic, partition)
-            self._check_serializers(keyed=keys is not None)
+            check_serializers(value=self._config.value_serializer, key=None if keys is None else self._config.key_serializer)
             table = Table(values, keys, timestamps_ms)
             keyed = table.has_keys and partition is None
             for piece in table.pieces():
@@ -81,13 +80,6 @@ class Columns:
             deliveries.attach(error, "send_columns")
             raise
         return deliveries
-
-    def _check_serializers(self, *, keyed: bool) -> None:
-        for name, is_used in (("value_serializer", True), ("key_serializer", keyed)):
-            if is_used and getattr(self._config, name) is not None:
-                raise UsageError(
-                    f"columns hold bytes already, and this producer has a {name}: send them with a producer without one, or use send_many"
-                )
 
     async def _send_piece(
         self, topic: str, piece: Piece, partition: int | None, moment: int | None, deliveries: Deliveries, *, keyed: bool
@@ -108,7 +100,7 @@ class Columns:
         try:
             return measure(piece.values, piece.keys, piece.moments, at, min(piece.rows - at, _ROWS), self._most, self._longest)  # type: ignore[no-any-return]
         except BadRow as error:
-            raise bad_row(piece, error) from None
+            raise piece.bad(error) from None
 
     async def _send_window(self, topic: str, window: Window, deliveries: Deliveries) -> None:
         try:
@@ -123,12 +115,7 @@ class Columns:
         self, topic: str, piece: Piece, partition: int | None, moment: int | None, rows: range, deliveries: Deliveries
     ) -> None:
         for row in rows:
-            try:
-                value = piece.values.get(row)
-                key = None if piece.keys is None else piece.keys.get(row)
-                when = None if piece.moments is None else piece.moments.get(row)
-            except BadRow as error:
-                raise bad_row(piece, error) from None
+            value, key, when = piece.row(row)
             delivery = await self._send(topic, value, key, partition=partition, timestamp_ms=moment if when is None else when)
             deliveries.add_one(delivery._result, delivery.index)  # noqa: SLF001
 

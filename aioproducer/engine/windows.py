@@ -2,7 +2,8 @@
 
 1. A window waits as one record does: for its topic, for memory, for the next turn, in the line. Nothing is encoded before there is memory
    for it; so what is queued is always the first so many rows.
-2. Its batches go behind what their partitions have, whose open batches are closed. Rows without a key go where records without a key go.
+2. Its batches go behind what their partitions have, whose open batches are closed. Rows without a key go where records without a key go,
+   batch by batch; beside rows that have one, those of a window all to one partition, so that they keep their places among them there.
 
 Knows nothing of where columns come from, or of who waits for them.
 """
@@ -17,7 +18,6 @@ from aioproducer.engine import reasons
 from aioproducer.engine.hot import make_delivery
 from aioproducer.engine.pool import BATCH_OVERHEAD
 from aioproducer.engine.result import BatchResult
-from aioproducer.errors import UsageError
 from aioproducer.records.columns import BadRow, encode
 
 if TYPE_CHECKING:
@@ -34,14 +34,9 @@ if TYPE_CHECKING:
     from aioproducer.records.arrow import Piece
     from aioproducer.records.columns import Encoded
 
-__all__ = ["Window", "Windows", "bad_row"]
+__all__ = ["Window", "Windows"]
 
 _LARGEST: Final = 2**31 - 1  # bytes of records in a batch
-
-
-def bad_row(piece: Piece, error: BadRow) -> UsageError:
-    """What is said of a row that cannot be a record."""
-    return UsageError(f"row {piece.first + error.row}: {error.what}")
 
 
 class _Sealed:
@@ -52,11 +47,11 @@ class _Sealed:
     def __init__(self, encoded: Encoded, result: BatchResult) -> None:
         self._encoded = encoded
         self._result = result
-        self.count = encoded.count
+        self.count = encoded.rows
 
     def close(self) -> tuple[bytes, int, int]:
         encoded, result = self._encoded, self._result
-        result.count = encoded.count
+        result.count = encoded.rows
         result.kept = (encoded.key_sizes, encoded.value_sizes, encoded.moments)
         return encoded.payload, encoded.base, encoded.latest
 
@@ -85,24 +80,27 @@ class Window:
         self._groups: tuple[array[int] | None, Sequence[Cell | None], array[int] | None, Sequence[int]] = (None, (), None, ())
         self._runs: list[list[Run]] = []
 
-    def cells(self, route: Route) -> Sequence[Cell | None]:
-        """The partitions of its groups; None: of rows that go to the sticky ones."""
+    def cells(self, route: Route, sticky: Callable[[Route, int], Cell]) -> Sequence[Cell | None]:
+        """The partitions of its groups; None: of rows that go to the sticky ones, whichever those are when they are queued."""
         if self._route is not route:
             self._route = route
-            self._groups = self._grouped(route)
+            self._groups = self._grouped(route, sticky)
         return self._groups[1]
 
-    def _grouped(self, route: Route) -> Any:
+    def _grouped(self, route: Route, sticky: Callable[[Route, int], Cell]) -> Any:
         if self.partition is not None:
             return None, [route.cells[self.partition]], None, [self.at + self.rows]
         if not self.keyed:
             return None, [None], None, [self.at + self.rows]
-        picks, partitions, order, ends = spreading.assign(self.piece.keys, self.at, self.rows, len(route.cells))
+        some = self.piece.keys, self.at, self.rows, len(route.cells)
+        picks, partitions, order, ends = spreading.assign(*some)
+        if -1 in partitions and len(partitions) > 1:  # all to one sticky partition: beside rows with keys they keep their places
+            picks, partitions, order, ends = spreading.assign(*some, sticky(route, self.size // len(partitions)).partition)
         return picks, [None if partition < 0 else route.cells[partition] for partition in partitions], order, ends
 
-    def need(self, route: Route, limit: int) -> int:
-        """Bytes of memory that it may take in all."""
-        return self.size + (self.size // limit + len(self.cells(route))) * BATCH_OVERHEAD
+    def need(self, room: int) -> int:
+        """Bytes of memory that it may take in all, in batches of `room` bytes, once its cells are known."""
+        return self.size + (self.size // room + len(self._groups[1])) * BATCH_OVERHEAD
 
     def encode(self, now_ms: int, room: int) -> list[tuple[int, Cell | None, Encoded]]:
         """Its batches of `room` bytes, each with its group and partition. UsageError: some row cannot be a record."""
@@ -114,19 +112,19 @@ class Window:
             for number, (cell, end) in enumerate(zip(cells, ends, strict=True)):
                 while at < end:
                     encoded = encode(piece.values, piece.keys, piece.moments, now_ms, order, at, end, room)
-                    if not encoded.count:  # a row that is larger than a batch has one of its own
+                    if not encoded.rows:  # a row that is larger than a batch has one of its own
                         encoded = encode(piece.values, piece.keys, piece.moments, now_ms, order, at, at + 1, min(self.size, _LARGEST))
                     batches.append((number, cell, encoded))
-                    at += encoded.count
+                    at += encoded.rows
         except BadRow as error:
-            raise bad_row(piece, error) from None
+            raise piece.bad(error) from None
         return batches
 
     def queue(self, batches: Sequence[tuple[int, Cell | None, Encoded]], add: Callable[[Cell | None, Encoded], BatchResult]) -> Delivery:
         """Hand its batches over, to `add`; the delivery of the first record."""
         runs: list[list[Run]] = [[] for _ in self._groups[1]]
         for number, cell, encoded in batches:
-            runs[number].append([add(cell, encoded), 0, encoded.count])
+            runs[number].append([add(cell, encoded), 0, encoded.rows])
         self._runs = runs
         return make_delivery(runs[0][0][0], 0)
 
@@ -178,13 +176,13 @@ class Windows:
             UsageError: some row cannot be a record. None of its rows is queued.
             PartitionUnavailable: a partition of theirs is muted, and the user wants to know at once. Likewise.
         """
-        cells = [cell for cell in window.cells(route) if cell is not None]
+        cells = [cell for cell in window.cells(route, self._sticky) if cell is not None]
         for cell in cells:
             if cell.is_avoided and self._is_told:
                 raise reasons.unavailable(cell, "Its rows were not queued.")
         record.behind = next(filter(self._shares.is_over, cells), None)
         room = self._room(route.topic)
-        if record.behind is not None or min(window.need(route, room), self._pool.size) > self._pool.available:
+        if record.behind is not None or min(window.need(room), self._pool.size) > self._pool.available:
             return None
         return window.queue(window.encode(now_ms, room), partial(self._add, route))
 

@@ -424,14 +424,14 @@ cdef uint32_t _murmur2(const unsigned char* data, int64_t size) noexcept nogil:
     return hashed ^ hashed >> 15
 
 
-def assign(Strings keys not None, Py_ssize_t at, Py_ssize_t rows, Py_ssize_t partitions):
+def assign(Strings keys not None, Py_ssize_t at, Py_ssize_t rows, Py_ssize_t partitions, Py_ssize_t nobodys=-1):
     """As `core.spreading.plain_assign`."""
     cdef Py_ssize_t index, groups = 0, place
     cdef int64_t size
     cdef const char* data = NULL
     cdef int* numbers  # by partition, and behind them of null: 1 + the group's number, 0: none yet
     cdef array.array picks, order, ends
-    if not (0 <= rows <= _MOST_ROWS and 1 <= partitions < INT32_MAX and 0 <= at <= keys.length - rows):
+    if not (0 <= rows <= _MOST_ROWS and 1 <= partitions < INT32_MAX and -1 <= nobodys < partitions and 0 <= at <= keys.length - rows):
         raise ValueError(f"{rows} rows for {partitions} partitions")
     picks = array.clone(_SHORTS, rows, zero=False)
     order = array.clone(_INTS, rows, zero=False)
@@ -446,7 +446,10 @@ def assign(Strings keys not None, Py_ssize_t at, Py_ssize_t rows, Py_ssize_t par
             size = _find(&keys.span, at + index, &data)
             if size == -2:
                 raise BadRow(at + index, BAD_OFFSETS)
-            place = partitions if size < 0 else <Py_ssize_t> ((_murmur2(<const unsigned char*> data, size) & 0x7FFFFFFF) % <uint32_t> partitions)
+            if size < 0:
+                place = partitions if nobodys < 0 else nobodys
+            else:
+                place = <Py_ssize_t> ((_murmur2(<const unsigned char*> data, size) & 0x7FFFFFFF) % <uint32_t> partitions)
             if numbers[place] == 0:
                 groups += 1
                 numbers[place] = <int> groups

@@ -14,12 +14,12 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.errors import UsageError
-from aioproducer.records.columns import Moments, Strings
+from aioproducer.records.columns import BadRow, Moments, Strings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Piece", "Table"]
+__all__ = ["Piece", "Table", "check_serializers"]
 
 _STEP: Final = 16_384  # rows that are turned into another type at a time, if they are small
 _BYTES: Final = 4_194_304  # of them, about
@@ -36,6 +36,17 @@ class Piece(NamedTuple):
     values: Any
     keys: Any
     moments: Any
+
+    def row(self, at: int) -> tuple[bytes | None, bytes | None, int | None]:
+        """Value, key and time of one row. UsageError: it cannot be a record."""
+        try:
+            return tuple(None if column is None else column.get(at) for column in self[2:])  # type: ignore[return-value]
+        except BadRow as error:
+            raise self.bad(error) from None
+
+    def bad(self, error: BadRow) -> UsageError:
+        """What is said of a row that cannot be a record."""
+        return UsageError(f"row {self.first + error.row}: {error.what}")
 
 
 class Table:
@@ -56,13 +67,14 @@ class Table:
     def __init__(self, values: Any, keys: Any, timestamps_ms: Any) -> None:
         pyarrow = _pyarrow()
         self.moment = _moment(timestamps_ms)
-        self._columns = [_strings(pyarrow, "values", values), None, None]
+        first = _strings(pyarrow, "values", values)
+        self._columns: list[_Column | None] = [first, None, None]
         if keys is not None:
             self._columns[1] = _strings(pyarrow, "keys", keys)
         if timestamps_ms is not None and self.moment is None:
             self._columns[2] = _times(pyarrow, timestamps_ms)
         self.has_keys = keys is not None
-        self._length = len(self._columns[0])
+        self._length = len(first)
         for name, column in zip(("keys", "timestamps_ms"), self._columns[1:], strict=True):
             if column is not None and len(column) != self._length:
                 raise UsageError(f"{name} are {len(column)} rows, and values are {self._length}: each row is one record")
@@ -77,6 +89,13 @@ class Table:
             rows = min(column.rows_from(at) for column in self._columns if column is not None)
             yield Piece(at, rows, *(None if column is None else column.cut(at, rows) for column in self._columns))
             at += rows
+
+
+def check_serializers(*, value: object, key: object) -> None:
+    """Raise UsageError if a producer has a serializer for what comes as a column."""
+    for name, serializer in (("value_serializer", value), ("key_serializer", key)):
+        if serializer is not None:
+            raise UsageError(f"columns hold bytes already, and this producer has a {name}: use one without, or send_many")
 
 
 class _Column:
@@ -127,8 +146,10 @@ class _Column:
         few = array.slice(0, max(min(_STEP, _BYTES // _bytes_of_one(array)), 1))
         try:
             return self._turn(few)
-        except Exception as error:  # what pyarrow raises may name what is in the array
-            raise UsageError(f"{self._name}: pyarrow cannot turn {array.type} into bytes ({type(error).__name__}): turn it yourself") from None
+        except Exception as error:  # noqa: BLE001  (whatever pyarrow raises, its text may show what is in the array)
+            raise UsageError(
+                f"{self._name}: pyarrow cannot turn {array.type} into bytes ({type(error).__name__}): turn it yourself"
+            ) from None
 
 
 def _bytes_of_one(array: Any) -> int:
@@ -156,7 +177,7 @@ def _chunked(pa: Any, name: str, given: Any) -> Any:
             return pa.chunked_array(given)
         if any(hasattr(given, door) for door in _DOORS):
             return pa.chunked_array([pa.array(given)])
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  (likewise, or another library's)
         raise UsageError(f"{name}: pyarrow cannot take a {type(given).__name__} ({type(error).__name__})") from None
     raise UsageError(f"{name} are a pyarrow array, not {type(given).__name__}: make one (`pyarrow.array(...)`), or use send_many")
 

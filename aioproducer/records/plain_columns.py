@@ -43,7 +43,7 @@ BAD_TIME: Final = "its timestamp is negative: it is milliseconds since 1970"
 class Encoded(NamedTuple):
     """Some rows as records, and what their metadata needs."""
 
-    count: int
+    rows: int
     payload: bytes
     base: int
     latest: int
@@ -96,6 +96,8 @@ class Strings(_Rows):
     __slots__ = ("_data", "_offsets")
 
     def __init__(self, validity: Any, offsets: Any, data: Any, first: int, length: int, *, is_large: bool) -> None:
+        if length < 0:
+            raise ValueError(f"a column of {length} rows")
         width = 8 if is_large else 4
         view = _layout("offsets", offsets, 8 * width, first, length + 1)
         self._offsets = view[: (first + length + 1) * width].cast("q" if is_large else "i")
@@ -142,9 +144,7 @@ class Moments(_Rows):
         return moment
 
 
-def measure(
-    values: Strings, keys: Strings | None, moments: Moments | None, at: int, rows: int, most: int, longest: int
-) -> tuple[int, int]:
+def measure(values: Strings, keys: Strings | None, moments: Moments | None, at: int, rows: int, most: int, longest: int) -> tuple[int, int]:
     """How many rows from `at` on, of `rows`, have at most `most` bytes as records, and how many at most: at least one row is taken.
 
     A row that alone may have more than `longest` is taken alone, and one that is bad not at all: they end what comes before.
@@ -184,11 +184,9 @@ def encode(
     end: int,
     room: int,
 ) -> Encoded:
-    """The rows from `at` to `end`, or `order[at:end]`, as the records of a batch; no more than `room` bytes, and of none if it is too small.
+    """The rows from `at` to `end`, or `order[at:end]`, as the records of a batch: as many as `room` bytes hold, and that may be none.
 
-    Args:
-        moments: their times; those that are null, and all if it is None, have `now_ms`.
-        order: numbers of rows, of type "i".
+    `order` is of type "i". Rows whose time is null have `now_ms`, and so have all if there are no times.
 
     Raises:
         BadRow: nothing can be made of it.
