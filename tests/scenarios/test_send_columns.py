@@ -64,7 +64,7 @@ async def test_brokers_get_the_same_bytes_as_from_the_loop(compression: str) -> 
     chance = random.Random(5)
     count = 1500
     values = [None if chance.random() < 0.1 else b"." * chance.randrange(150) for _ in range(count)]
-    keys = [bf"key-{chance.randrange(50) for _ in range(count)]
+    keys = [b"key-%d" % chance.randrange(50) for _ in range(count)]
     times = [START + chance.randrange(5000) for _ in range(count)]
     found = []
     for by_columns in (False, True):
