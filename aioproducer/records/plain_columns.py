@@ -106,7 +106,7 @@ class Strings(_Rows):
 
     def span(self, row: int) -> tuple[int, int]:
         """Where its bytes begin, and how many they are: -1: null. BadRow: they are not within the data."""
-        if not self.is_there(row):
+        if self._validity is not None and not self.is_there(row):
             return 0, -1
         at = self._first + row
         begin, end = self._offsets[at], self._offsets[at + 1]
@@ -199,24 +199,33 @@ def encode(
     if not 0 <= room <= _MOST or now_ms < 0:
         raise ValueError(f"a batch has no room of {room} bytes, or there is no time {now_ms}")
     parts: list[bytes] = []
-    columns: tuple[list[int], list[int], list[int]] = ([], [], [])
-    base, left = now_ms, room
+    key_sizes: list[int] = []
+    value_sizes: list[int] = []
+    deltas: list[int] = []
+    key, key_size, moment, base, left = None, -1, None, now_ms, room
     for index, row in enumerate(range(at, end) if order is None else order[at:end]):
-        key = keys.get(row) if keys is not None else None
+        if keys is not None:
+            key = keys.get(row)
+            key_size = -1 if key is None else len(key)
         value = values.get(row)
-        moment = moments.get(row) if moments is not None else None
-        moment = now_ms if moment is None else moment
-        base = moment if index == 0 else base
-        body = b"".join((b"\0", varint(moment - base), varint(index), _field(key), _field(value), b"\0"))
-        left -= field_size(len(body))
+        value_size = -1 if value is None else len(value)
+        if moments is not None:
+            moment = moments.get(row)
+        if index == 0:
+            base = now_ms if moment is None else moment
+        delta = (now_ms if moment is None else moment) - base
+        record = b"\0", varint(delta), varint(index), varint(key_size), key or b"", varint(value_size), value or b"", b"\0"
+        size = sum(map(len, record))
+        left -= field_size(size)
         if left < 0:
             break
-        parts += (varint(len(body)), body)
-        for column, number in zip(columns, (_size(key), _size(value), moment - base), strict=True):
-            column.append(number)
+        parts.append(varint(size))
+        parts += record
+        key_sizes.append(key_size)
+        value_sizes.append(value_size)
+        deltas.append(delta)
     if not parts:
         return Encoded(0, b"", now_ms, now_ms, b"", b"", MOMENT[0])
-    key_sizes, value_sizes, deltas = columns
     times = MOMENT[0] if not any(deltas) else array("q", deltas)
     return Encoded(len(deltas), b"".join(parts), base, base + max(deltas), _compact(key_sizes), _compact(value_sizes), times)
 
@@ -225,14 +234,6 @@ def _check(values: Strings, keys: Strings | None, moments: Moments | None, at: i
     least = min(len(column) for column in (values, keys, moments) if column is not None)
     if not 0 <= at <= end <= len(values) or least < len(values):
         raise ValueError(f"there are no rows {at} to {end}")
-
-
-def _field(data: bytes | None) -> bytes:
-    return varint(-1) if data is None else varint(len(data)) + data
-
-
-def _size(data: bytes | None) -> int:
-    return -1 if data is None else len(data)
 
 
 def _compact(sizes: Sequence[int]) -> Sizes:
