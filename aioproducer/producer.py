@@ -212,7 +212,8 @@ class Producer(SendPath[K, V], Generic[K, V]):
         Cancellation: the same, with CancelledError.
 
         Rows of one partition are logged in their order, behind what was sent there before. With interceptors, a partitioner of your own,
-        or a circuit breaker that sends keys elsewhere just now, each row is sent as a record of its own, as slowly as by `send`.
+        keys and more than 256 partitions, or a circuit breaker that sends keys elsewhere just now, each row is sent as a record of its
+        own, as slowly as by `send`.
         """
         return await self._running().send_columns(topic, values, keys, partition, timestamps_ms, self.send)
 

@@ -44,6 +44,7 @@ _RECORD_OVERHEAD: Final = 130  # bytes of an unjoined record: eight list slots a
 _STEP: Final = 4096  # bytes by which a batch's room grows: 16 KiB up front would let 2,048 quiet partitions hold 32 MiB
 _TURN: Final = 65_536  # bytes taken in one loop turn before the next send waits for the next: below a millisecond of appending
 _FEW: Final = 64  # partitions that are looked at where none is usable
+_MOST_BATCHES: Final = 256  # of different partitions that are made in one step: some milliseconds
 _PLAIN_KEYS: Final = frozenset({bytes, type(None)})
 _MOST_OVERHEAD: Final = 24  # of a small plain record
 
@@ -303,13 +304,15 @@ class Appender:
         return self._least_bad(route) if cell.is_full else cell
 
     def takes_rows(self, topic: str, *, is_named: bool, keyed: bool) -> bool:
-        """Whether rows, for a named partition or with keys, go where Kafka's own partitioner has them, now."""
+        """Whether rows, for a named partition or with keys, go where Kafka's own partitioner has them, now, and to few partitions."""
         if self._partitioner is not None and not is_named:
             return False
-        if not self._has_breaker or self._policy == STRICT or not (is_named or keyed):
-            return True
         route = self._accumulator.routes.get(topic)
-        return route is None or not any(cell.is_avoided for cell in route.cells)
+        if route is None or not (is_named or keyed):
+            return True
+        if keyed and len(route.cells) > _MOST_BATCHES:
+            return False
+        return not self._has_breaker or self._policy == STRICT or not any(cell.is_avoided for cell in route.cells)
 
     # The fast way, and many at once
 

@@ -3,7 +3,7 @@
 1. A window is what may be queued in one step of the loop; before the next one, others have their turn. With keys it is also what fills the
    batches of many partitions.
 2. With interceptors, a partitioner of the user's, or partitions that a circuit breaker avoids and keys that may go elsewhere, each row is
-   a record like any other. That is as slow as `send`.
+   a record like any other; and so with keys for hundreds of partitions, each of which would have a batch of few rows. That is as slow as `send`.
 
 Knows nothing of brokers or answers, nor of what an array looks like.
 """
@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Columns"]
 
-_WINDOW: Final = 1_048_576  # bytes of records in one step: a fraction of a millisecond
-_ROWS: Final = 16_384 if is_compiled else 512  # likewise
+_WINDOW: Final = 1_048_576  # bytes of records in one step: a millisecond or two
+_BATCHES: Final = 32  # that these make at most, beside one for each partition
+_LEAST: Final = 2048  # bytes of one; who wants smaller ones wants more of them
+_ROWS: Final = 16_384 if is_compiled else 256  # likewise
 _PART: Final = 4  # of `buffer_memory` that a window takes at most, as a fraction: others want to wait for less
 
 
@@ -60,7 +62,7 @@ class Columns:
         self._take = take
         self._send = send
         self._longest = min(int(config.max_request_size) - OVERHEAD, config.buffer_memory - BATCH_OVERHEAD - OVERHEAD)
-        self._most = min(_WINDOW, config.buffer_memory // _PART)
+        self._most = min(_WINDOW, _BATCHES * max(int(config.batch_size), _LEAST), config.buffer_memory // _PART)
 
     async def send(self, topic: str, values: Any, keys: Any, partition: int | None, timestamps_ms: Any) -> Deliveries:
         """Queue all rows. What it raises carries what is queued."""

@@ -442,6 +442,20 @@ async def test_a_partitioner_of_the_users_is_asked_for_each_row() -> None:
         assert len(asked) == 4
 
 
+@pytest.mark.parametrize("partitions", [200, 300])
+@jumping
+async def test_keys_of_very_many_partitions(partitions: int) -> None:
+    """However they go, none is lost, and each is where its key belongs."""
+    keys = [b"%d" % at for at in range(1000)]
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=partitions)
+        async with running(cluster) as (_, producer):
+            homes = [(await producer.send_and_wait("orders", b"home", key)).partition for key in keys[:50]]
+            deliveries = await producer.send_columns("orders", values=numbered(1000), keys=pa.array(keys))
+            assert await logged(cluster, deliveries, partitions) == numbered(1000).to_pylist()
+            assert [metadata.partition for metadata in await deliveries][:50] == homes
+
+
 @jumping
 async def test_keys_can_be_ignored() -> None:
     async with running(partitioner_ignore_keys=True, batch_size=1000) as (cluster, producer):
