@@ -99,7 +99,7 @@ def encode_headers(headers: Headers) -> bytes:
     if isinstance(headers, dict):
         raise SerializationError("headers are a sequence of pairs, not dict: give list(headers.items())")
     count = 0
-    for count, header_ in enumerate(headers, 1):
+    for count, header_ in enumerate(headers, 1):  # noqa: B007  (a sequence of its own kind may give more or less than it said)
         try:
             key, value = header_
         except (TypeError, ValueError) as error:
