@@ -1,7 +1,9 @@
 """What can be done with this tree: `nox -l` lists it, `nox -s NAME` does it.
 
-Every session but `build` runs in one environment, `.nox/shared`, which is installed once and again only when pyproject.toml or
-Python changed: a warm run installs nothing. It is filled by uv where that is on PATH, else by pip.
+Every session but `pythons`, `build` and `installed` runs in one environment, `.nox/shared`, which is installed once and again only when
+pyproject.toml, what is compiled, or Python changed: a warm run installs nothing. It is filled by uv where that is on PATH, else by pip.
+
+Tests run on the compiled build where there is a C compiler; `unit` and `installed(sdist)` run on plain Python.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import os
 import pathlib
 import shutil
 import sys
+import tarfile
 from types import ModuleType
 
 import nox
@@ -23,6 +26,15 @@ ROOT = pathlib.Path(__file__).parent
 SHARED = ROOT / ".nox" / "shared"
 OLDEST_PYTHON = (3, 11)
 WITHOUT_JAVA = ("-m", "not integration and not spark", "--ignore=tests/spark", "--ignore=tests/test_examples.py")
+COMPILED_FROM = ("setup.py", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "aioproducer").rglob("*.pyx")))
+PLAIN = {"AIOPRODUCER_PURE": "1", "AIOPRODUCER_REQUIRE_EXT": "0"}
+COMPILED = {"AIOPRODUCER_PURE": "0", "AIOPRODUCER_REQUIRE_EXT": "1"}
+DISTRIBUTIONS = {  # what it is installed with: from the sdist as where no compiler is
+    "wheel": COMPILED,
+    "sdist": {"AIOPRODUCER_PURE": "0", "AIOPRODUCER_REQUIRE_EXT": "0", "CC": "/bin/false", "CI": ""},  # what needs both builds is skipped
+}
+TREE_WITHOUT_THE_PACKAGE = (".ci", "docs", "examples", "tests", "README.md", "noxfile.py", "pyproject.toml", "setup.py")
+OF_THE_PACKAGES_SOURCE = ("tests/test_docs.py", "tests/test_floors.py", "tests/test_gate.py", "tests/test_mutants.py")
 LOOPS = {"debug": {"PYTHONASYNCIODEBUG": "1"}, "eager": {"AIOPRODUCER_TEST_LOOP": "eager"}, "uvloop": {"AIOPRODUCER_TEST_LOOP": "uvloop"}}
 
 
@@ -45,13 +57,13 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def unit(session: nox.Session) -> None:
-    """The tests that need neither Java nor a network, and which branches of the package they take."""
+    """The tests that need neither Java nor a network, on plain Python, and which branches they take. With arguments: on what is there."""
     chosen = ("-m", "pytest", "-m", "not integration and not spark", *session.posargs)
     if session.posargs:
         run(session, "python", *chosen)
         return
     # not by pytest-cov: pytest loads our plugin, and with it most of the package, before that begins to measure
-    run(session, "coverage", "run", *chosen)
+    run(session, "coverage", "run", *chosen, env=PLAIN)
     run(session, "coverage", "report")
 
 
@@ -93,6 +105,8 @@ def lint(session: nox.Session) -> None:
     run(session, "ruff", "check", ".")
     run(session, "ruff", "format", "--check", ".")
     run(session, "codespell")
+    path = os.pathsep.join([str(shared(session)), os.environ["PATH"]])  # on which it looks for pycodestyle
+    run(session, "cython-lint", "--max-line-length", "140", "aioproducer", env={"PATH": path})
 
 
 @nox.session(venv_backend="none", name="types")
@@ -110,20 +124,45 @@ def floors(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def bench(session: nox.Session) -> None:
-    """Ours and aiokafka on one real Kafka. Behind `--`: its arguments, or `heartbeat`, `stall`, `knobs`, `many` or `pending` and theirs."""
+    """Ours and aiokafka on one real Kafka. Behind `--`: its arguments, or `heartbeat`, `stall`, `knobs`, `linger`, `many`, `pending` or `columns`."""
     words = session.posargs
-    if words[:1] != ["pending"]:  # which has a fake cluster
+    if words[:1] not in (["pending"], ["columns"]):  # which have clusters of their own
         need_java(session)
-    if words and words[0] in {"heartbeat", "stall", "knobs", "many", "pending"}:
+    if words and words[0] in {"heartbeat", "stall", "knobs", "linger", "many", "pending", "columns"}:
         run(session, "python", "-m", f"tests.benchmarks.{words[0]}", *words[1:])
     else:
         run(session, "python", "-m", "tests.benchmarks", *words)
 
 
 @nox.session(venv_backend="none")
+def peers(session: nox.Session) -> None:
+    """The report: ours beside every other client on one real Kafka. Behind `--`: `--quick`, `--only`, `--rounds`, `--page`, `--json`."""
+    need_java(session)
+    run(session, "python", "-m", "tests.benchmarks.peers", *session.posargs)
+
+
+@nox.session(venv_backend="none")
 def mutants(session: nox.Session) -> None:
     """Small wrong changes of records, core and the pool: each must make a test fail. Names behind `--`: only these."""
     run(session, "python", "-m", "tests.mutants", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def gate(session: nox.Session) -> None:
+    """Instructions of a record, of this tree over those of its merge base with main, by callgrind: at most 3 % more."""
+    run(session, "python", "-m", "tests.gate", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def leaks(session: nox.Session) -> None:
+    """A million sends that end in every way, and nothing more alive than before. Ends and `--sends N` behind `--`."""
+    run(session, "python", "-m", "tests.leaks", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def sanitize(session: nox.Session) -> None:
+    """The unit tests on extensions built with AddressSanitizer and UndefinedBehaviorSanitizer. Behind `--`: pytest's arguments."""
+    run(session, "python", "-m", "tests.sanitize", *session.posargs)
 
 
 @nox.session(venv_backend="none")
@@ -157,43 +196,102 @@ def docs(session: nox.Session) -> None:
     run(session, "python", "docs/topics/make_dashboard.py")
 
 
-@nox.session(reuse_venv=True)
+@nox.session
 def build(session: nox.Session) -> None:
-    """The sdist and the wheel, in dist/; the wheel is installed alone and imported."""
-    session.install("build")
-    shutil.rmtree(ROOT / "dist", ignore_errors=True)
-    session.run("python", "-m", "build", silent=True)
-    [wheel] = (ROOT / "dist").glob("*.whl")
-    session.install("--force-reinstall", str(wheel))
-    session.chdir(session.create_tmp())  # so that it is the wheel that is imported
-    session.run("python", "-c", "import aioproducer; print(aioproducer.__version__, aioproducer.__file__)")
+    """The wheel and the sdist, in dist/; each is installed alone, the sdist without a compiler, and sends to a fake cluster."""
+    made = distributions(session)
+    if sys.platform == "linux":
+        session.install("auditwheel")
+        session.run("auditwheel", "show", str(made["wheel"]))
+    for kind, env in DISTRIBUTIONS.items():
+        session.install("--force-reinstall", str(made[kind]), env=env)
+        session.chdir(session.create_tmp())  # so that it is the installed one that is imported
+        session.run("python", "-c", "import aioproducer; print(aioproducer.__file__, aioproducer.build_info(), sep='\\n')")
+        session.run("python", str(ROOT / "examples" / "hello.py"))
+
+
+@nox.session
+@nox.parametrize("kind", [nox.param(kind, id=kind) for kind in DISTRIBUTIONS])
+def installed(session: nox.Session, kind: str) -> None:
+    """The unit tests on what was installed, with no tree beside it: compiled from the wheel, plain from the sdist without a compiler."""
+    env = DISTRIBUTIONS[kind]
+    session.install(f"aioproducer[unit] @ {distributions(session)[kind].as_uri()}", env=env)
+    elsewhere = pathlib.Path(session.create_tmp()) / "tree"
+    shutil.rmtree(elsewhere, ignore_errors=True)
+    elsewhere.mkdir()
+    for name in TREE_WITHOUT_THE_PACKAGE:
+        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, elsewhere / name)
+    session.chdir(elsewhere)
+    session.run("python", "-c", "import aioproducer; print(aioproducer.__file__, aioproducer.build_info(), sep='\\n')", env=env)
+    left_out = [f"--ignore={name}" for name in OF_THE_PACKAGES_SOURCE]
+    session.run("python", "-m", "pytest", *WITHOUT_JAVA, *left_out, *session.posargs, env=env)
 
 
 # What they stand on
 
 
-def run(session: nox.Session, program: str, *words: str) -> None:
+def run(session: nox.Session, program: str, *words: str, env: dict[str, str] | None = None) -> None:
     """Run a program of the shared environment."""
-    session.run(str(shared(session) / program), *words, external=True)
+    session.run(str(shared(session) / program), *words, external=True, env=env)
+
+
+def distributions(session: nox.Session) -> dict[str, pathlib.Path]:
+    """Make the sdist, and of it the wheel, in dist/: `wheel` must be compiled, `sdist` has the source of that and nothing generated."""
+    session.install("build")
+    shutil.rmtree(ROOT / "dist", ignore_errors=True)
+    session.run("python", "-m", "build", silent=True, env=COMPILED)
+    [wheel], [sdist] = (ROOT / "dist").glob("*.whl"), (ROOT / "dist").glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        files = {name.partition("/")[2] for name in archive.getnames()}
+    if not files.issuperset(COMPILED_FROM) or any(name.endswith((".c", ".so", ".pyd")) for name in files):
+        session.error(f"{sdist.name} lacks {', '.join(COMPILED_FROM)}, or has what is generated from it")
+    return {"wheel": wheel, "sdist": sdist}
 
 
 def shared(session: nox.Session) -> pathlib.Path:
     """The folder with the programs of the shared environment, which is made or brought up to date if need be."""
     need_python(session)
     programs = SHARED / ("Scripts" if sys.platform == "win32" else "bin")
-    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + sys.version.encode() + os.fsencode(ROOT)).hexdigest()
-    installed = SHARED / "installed.txt"
-    if not installed.exists() or installed.read_text(encoding="utf-8") != wanted:
-        installed.unlink(missing_ok=True)
+    wanted = digest("pyproject.toml", sys.version, str(ROOT))
+    compiled = digest(*COMPILED_FROM, wanted, *(os.environ.get(name, "") for name in COMPILED))
+    if not is_noted("installed", wanted):
         session.log("Installing what pyproject.toml names, once: half a gigabyte from the registry, some minutes")
         session.run(sys.executable, "-m", "venv", "--clear", str(SHARED), external=True, silent=True)
-        python, what = str(programs / "python"), ("-e", ".[test,lint]")
-        if uv := shutil.which("uv"):
-            session.run(uv, "pip", "install", "--python", python, *what, external=True)
-        else:
-            session.run(python, "-m", "pip", "install", "--progress-bar", "off", *what, external=True)
-        installed.write_text(wanted, encoding="utf-8")  # last, so that what was broken off is done again
+        install(session, programs, "-e", ".[test,lint]")
+        note("installed", wanted)
+    elif not is_noted("compiled", compiled):
+        install(session, programs, "--no-deps", "-e", ".")
+    note("compiled", compiled)
     return programs
+
+
+def install(session: nox.Session, programs: pathlib.Path, *what: str) -> None:
+    """Into the shared environment."""
+    python = str(programs / "python")
+    if uv := shutil.which("uv"):
+        session.run(uv, "pip", "install", "--python", python, *what, external=True)
+    else:
+        session.run(python, "-m", "pip", "install", "--progress-bar", "off", *what, external=True)
+
+
+def digest(*names_or_words: str) -> str:
+    """Of what these files of the tree hold, and of these words."""
+    told = [(ROOT / each).read_bytes() if (ROOT / each).is_file() else each.encode() for each in names_or_words]
+    return hashlib.sha256(b"\0".join(told)).hexdigest()
+
+
+def is_noted(what: str, wanted: str) -> bool:
+    """Whether that was done last with this outcome; from here on it is not, so that what is broken off is done again."""
+    path = SHARED / f"{what}.txt"
+    noted = path.read_text(encoding="utf-8") if path.exists() else ""
+    if noted != wanted:
+        path.unlink(missing_ok=True)
+    return noted == wanted
+
+
+def note(what: str, done: str) -> None:
+    """That this was done."""
+    (SHARED / f"{what}.txt").write_text(done, encoding="utf-8")
 
 
 def need_python(session: nox.Session) -> None:

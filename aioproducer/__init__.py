@@ -11,6 +11,7 @@ if _typing.TYPE_CHECKING:
     from aioproducer import errors as errors
     from aioproducer.config import ProducerConfig
     from aioproducer.core.breaker import FailureRateCircuitBreaker
+    from aioproducer.engine.build import BuildInfo, build_info
     from aioproducer.engine.deliveries import Deliveries
     from aioproducer.engine.hot import Delivery
     from aioproducer.engine.ready import ReadyBatch
@@ -77,6 +78,7 @@ __all__ = [
     "BootstrapFailed",
     "BrokerError",
     "BufferExhausted",
+    "BuildInfo",
     "CircuitBreakManager",
     "CircuitEvent",
     "CircuitState",
@@ -133,6 +135,7 @@ __all__ = [
     "TransportError",
     "UsageError",
     "WouldBlock",
+    "build_info",
     "json_serializer",
     "string_serializer",
 ]
@@ -140,6 +143,7 @@ __all__ = [
 # where a name lives, if not in errors; tests compare it with the imports above, which only type checkers read
 _HOMES = {
     "Acks": "model",
+    "BuildInfo": "engine.build",
     "CircuitBreakManager": "interfaces",
     "CircuitEvent": "model",
     "CircuitState": "model",
@@ -171,6 +175,7 @@ _HOMES = {
     "ThreadDelivery": "engine.threads",
     "TimestampType": "model",
     "TopicPartition": "model",
+    "build_info": "engine.build",
     "json_serializer": "serializers",
     "string_serializer": "serializers",
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from aioproducer.errors import ConfigError
 from aioproducer.interceptors import METHODS
@@ -27,6 +27,7 @@ from aioproducer.options import (
     mapping,
     number,
     option,
+    or_word,
     plugins,
     text,
     words,
@@ -105,7 +106,12 @@ class ProducerConfig:
     compression_gzip_level: int = option(-1, number(1, 9, none=(-1,)), "1 is fast, 9 is small; -1: the library's own")
     compression_lz4_level: int = option(9, number(1, 17), "9 stands for the fast compressor, as in Java; any other is a level")
     compression_zstd_level: int = option(3, number(-131_072, 22), "low is fast, high is small")
-    linger_ms: float = option(0, _ms(0), "how long a partial batch waits for more records; Java: 5", librdkafka=("queue.buffering.max.ms",))
+    linger_ms: float | Literal["auto"] = option(
+        0,
+        or_word("auto", _ms(0)),
+        "how long a partial batch waits for more records; auto: while one of its partition is in flight; Java: 5",
+        librdkafka=("queue.buffering.max.ms",),
+    )
     batch_size: int = option(16_384, _size(1, none=(1, 0)), "bytes of a full batch of one partition; 0: each record its own batch")
     max_request_size: int = option(
         1_048_576, _size(1), "bytes of one request, and of one record uncompressed", librdkafka=("message.max.bytes",)
@@ -266,7 +272,7 @@ class ProducerConfig:
             if getattr(self, first) > getattr(self, longest):
                 moved, given = (longest, first) if isinstance(getattr(self, longest), Yielding) else (first, longest)
                 self._move(moved, getattr(self, given), f"{given} was given")
-        least = self.linger_ms + self.request_timeout_ms
+        least = self._least_delivery_ms
         if self.delivery_timeout_ms < least:
             self._move("delivery_timeout_ms", least, "linger_ms + request_timeout_ms are above its default")
 
@@ -274,6 +280,15 @@ class ProducerConfig:
         if isinstance(getattr(self, name), Yielding) and getattr(self, name) != value:
             object.__setattr__(self, name, Yielding(value))
             _log.warning("%s is %g, as %s. Give both to choose it.", name, value, why)
+
+    @property
+    def fixed_linger_ms(self) -> float:
+        """How long a partial batch waits whatever is in flight; 0 where that decides, for it knows no time."""
+        return 0 if isinstance(self.linger_ms, str) else self.linger_ms
+
+    @property
+    def _least_delivery_ms(self) -> float:
+        return self.fixed_linger_ms + self.request_timeout_ms
 
     @property
     def is_idempotent(self) -> bool:
@@ -308,10 +323,10 @@ class ProducerConfig:
             )
 
     def _check_times(self) -> None:
-        if self.delivery_timeout_ms < self.linger_ms + self.request_timeout_ms:
+        if self.delivery_timeout_ms < self._least_delivery_ms:
             raise ConfigError(
                 f"delivery_timeout_ms={self.delivery_timeout_ms:g} is below linger_ms + request_timeout_ms = "
-                f"{self.linger_ms + self.request_timeout_ms:g}: a record would fail before its first request may. Raise it, or lower the others."
+                f"{self._least_delivery_ms:g}: a record would fail before its first request may. Raise it, or lower the others."
             )
         for first, longest in _PAIRS:
             if getattr(self, first) > getattr(self, longest):

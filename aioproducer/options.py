@@ -27,6 +27,7 @@ __all__ = [
     "mapping",
     "number",
     "option",
+    "or_word",
     "plugins",
     "text",
     "words",
@@ -142,6 +143,20 @@ def words(*known: str) -> Kind:
         return word
 
     return Kind(values, read)
+
+
+def or_word(word: str, kind: Kind) -> Kind:
+    """A word, in any case, that stands for itself, or any value of another kind."""
+
+    def read(name: str, value: Any) -> Any:
+        if isinstance(value, str) and value.strip().lower() == word:
+            return word
+        try:
+            return kind.read(name, value)
+        except ConfigError as bad:
+            raise ConfigError(f"{bad}, or {word!r}") from None
+
+    return Kind(f"{kind.values}; or {word}", read, kind.low, kind.high)
 
 
 def function(classes: Mapping[str, Any] | None = None, shape: Callable[[Any], bool] = callable) -> Kind:

@@ -91,6 +91,37 @@ def test_a_config_does_not_change() -> None:
         dataclasses.replace(made, linger_ms=-1)
 
 
+@pytest.mark.parametrize("written", ["auto", " AUTO\n"])
+def test_linger_by_load_is_a_word(written: Any) -> None:
+    """It knows no time: none is counted where times are compared."""
+    made = config(linger_ms=written, delivery_timeout_ms=30_000, request_timeout_ms=30_000)
+    assert made.linger_ms == "auto"
+    assert made.fixed_linger_ms == 0
+    assert config(linger_ms="5").fixed_linger_ms == 5
+    assert dataclasses.replace(made, client_id="other").linger_ms == "auto"
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("soon", "linger_ms='soon': it is a number, or 'auto'"),
+        ("", "linger_ms='': it is a number, or 'auto'"),
+        ("auto 5", "linger_ms='auto 5': it is a number, or 'auto'"),
+        (-1, "linger_ms=-1: it is at least 0, or 'auto'"),
+        (None, "linger_ms=None: it is a number, or 'auto'"),
+        (True, "linger_ms=True: it is a number, or 'auto'"),
+        (b"auto", "linger_ms=b'auto': it is a number, or 'auto'"),
+        (float("nan"), "linger_ms=nan: it is a number, or 'auto'"),
+    ],
+    ids=repr,
+)
+def test_a_linger_that_cannot_be(written: Any, said: str) -> None:
+    """Both things that it may be are named."""
+    with pytest.raises(ConfigError) as caught:
+        config(linger_ms=written)
+    assert str(caught.value) == said
+
+
 @pytest.mark.parametrize(("name", "option"), OPTIONS.items(), ids=OPTIONS)
 def test_every_option_says_what_it_is(name: str, option: Option) -> None:
     """The reference is made of it, and no line break spoils its table."""

@@ -17,8 +17,9 @@ def test_the_map_names_every_file() -> None:
     """docs/topics/design.md says of each module in one line what it holds, and of no other."""
     text = (ROOT / "docs/topics/design.md").read_text()
     package = ROOT / "aioproducer"
-    files = {path.relative_to(package).as_posix() for path in package.rglob("*.py") if path.name != "__init__.py"}
-    assert set(re.findall(r"^\| `([\w/]+\.py)` \|", text, re.MULTILINE)) == files
+    files = {path.relative_to(package).as_posix() for path in package.rglob("*.py*") if path.suffix in {".py", ".pyx"}}
+    files = {name for name in files if not name.endswith("__init__.py")}
+    assert set(re.findall(r"^\| `([\w/]+\.pyx?)` \|", text, re.MULTILINE)) == files
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

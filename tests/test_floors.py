@@ -105,6 +105,30 @@ def test_every_forbidden_name_is_seen(copied: pathlib.Path, contract: str, modul
     assert [name for name in forbidden if f"not allowed to import {name}" not in told] == []
 
 
+def show(package: pathlib.Path) -> None:
+    """import-linter reads Python only: what `_hot.pyx` imports is put where it looks."""
+    lines = (package / "engine/_hot.pyx").read_text().splitlines()
+    (package / "engine/_hot.py").write_text("\n".join(line for line in lines if re.match(r"(from|import)\s+(?!.*\bcimport\b)", line)))
+
+
+def test_the_compiled_source_keeps_every_contract(copied: pathlib.Path) -> None:
+    """`_hot.pyx` imports as its twin may."""
+    show(copied / "aioproducer")
+    assert "from aioproducer.engine.result import" in (copied / "aioproducer/engine/_hot.py").read_text()
+    assert f"Contracts: {len(CONTRACTS)} kept, 0 broken." in lint(copied)
+
+
+@pytest.mark.parametrize(
+    ("contract", "line"), [("floors", "from aioproducer.producer import Producer"), ("root", "from aioproducer import Record")]
+)
+def test_a_breach_of_the_compiled_source_is_seen(copied: pathlib.Path, contract: str, line: str) -> None:
+    add(copied, "engine/_hot.pyx", line)
+    show(copied / "aioproducer")
+    told = lint(copied, contract)
+    assert f"{CONTRACTS[contract]['name']} BROKEN" in told
+    assert "engine._hot" in told.partition("Broken contracts")[2]
+
+
 def test_every_contract_is_broken_once() -> None:
     """A contract that nothing was seen to break may hold nothing."""
     assert {contract for contract, _, _ in BREACHES} == set(CONTRACTS)

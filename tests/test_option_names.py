@@ -211,6 +211,12 @@ def test_a_properties_file_of_javas() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["linger.ms", "queue.buffering.max.ms"])
+def test_linger_by_load_in_a_properties_file(name: str) -> None:
+    """A word of ours under the names of others."""
+    assert ProducerConfig.from_mapping({name: "auto"}).linger_ms == "auto"
+
+
 def test_a_configuration_of_librdkafkas() -> None:
     """In its units: KiB of memory, 0 for the system's own."""
     config = ProducerConfig.from_mapping(
@@ -294,7 +300,7 @@ def test_a_class_that_is_not_here(name: str) -> None:
 @pytest.mark.parametrize(
     ("mapping", "text"),
     [
-        ({"linger.ms": "soon"}, "linger_ms='soon': it is a number"),
+        ({"linger.ms": "soon"}, "linger_ms='soon': it is a number, or 'auto'"),
         ({"queue.buffering.max.kbytes": "many"}, "queue.buffering.max.kbytes='many': it is a whole number"),
         ({"queue.buffering.max.kbytes": None}, "queue.buffering.max.kbytes=None: it is a whole number"),
         ({"queue.buffering.max.kbytes": 0}, "buffer_memory=0: it is at least 1"),

@@ -9,6 +9,8 @@
 5. With idempotence, a batch is numbered when it is first drained (`core.sequence`), and nothing is drained before the producer has an id.
    The first after a long silence goes alone: a broker that has forgotten the producer takes any number for the first.
 6. A partition that may not be drained is passed over; it never stops the others (where Java breaks off, ACC-09).
+7. An open batch may wait for more records: for a time, or by load: while something of its partition is in flight. It goes when the last
+   of that has landed, however that ended, so that nothing can be left behind. Nothing waits so while memory is short.
 
 Knows nothing of loops, memory, where routes come from (`core.installing`), or how a record becomes bytes: an open batch is an `interfaces.OpenBatch`.
 """
@@ -43,11 +45,13 @@ class Accumulator:
     Args:
         full: what stands for no open batch; its `append` always says no.
         linger: seconds that a partial batch waits.
+        by_load: whether it waits while a batch of its partition is in flight.
         lifetime: seconds from a batch's making to its end (`delivery_timeout_ms`).
         on_close: told of each batch that takes no more records; its credit can be settled.
         availability: which partitions records without a key may go to.
 
     Attributes:
+        by_load: as given.
         routes: by topic; `installing` keeps them.
         incomplete: batches that have not ended.
         ready: partitions with something to drain.
@@ -60,15 +64,24 @@ class Accumulator:
     """
 
     def __init__(
-        self, full: Any, *, linger: float, lifetime: float, on_close: Callable[[Batch], None], availability: Availability | None = None
+        self,
+        full: Any,
+        *,
+        linger: float,
+        by_load: bool = False,
+        lifetime: float,
+        on_close: Callable[[Batch], None],
+        availability: Availability | None = None,
     ) -> None:
         self._on_close = on_close
         self.availability = availability or Availability()
+        self.by_load = by_load
         self.routes: dict[str, Route] = {}
         self.incomplete = Incomplete()
         self.eager = False  # memory is short, or the producer closes: partial batches go at once
         self.full = full
         self._linger = linger
+        self._filling: dict[Cell, None] = {}  # whose batch is open, oldest first
         self._lifetime = lifetime
         self.ready = Ready()
         self._pauses = Pauses()
@@ -132,6 +145,7 @@ class Accumulator:
         cell.current = batch
         cell.bytes += credit
         cell.open = open_batch
+        self._filling[cell] = None
         self.incomplete.add(batch)
         if self._linger:  # also an eager one: it may lose its place in the ready queue before it goes, and memory be no longer short
             self._pauses.linger(batch, now + self._linger)
@@ -159,21 +173,25 @@ class Accumulator:
         batch.move(Event.CLOSE)
         cell.current = None
         cell.open = self.full
+        del self._filling[cell]
         cell.closed.append(batch)
         self._on_close(batch)
 
     def open_cells(self) -> list[Cell]:
         """Cells whose batch takes records, oldest first."""
-        return [batch.cell for batch in self.incomplete if batch.state is State.OPEN]
+        return list(self._filling)
 
     # Ready queues
 
     def _may_go(self, cell: Cell) -> bool:
-        if not cell.closed and (cell.current is None or (self._linger and not self.eager)):
+        if not cell.closed and (cell.current is None or (self._waits(cell) and not self.eager)):
             return False
         if cell.retry_at or cell.is_held or cell.is_muted or (cell.one_at_a_time and cell.in_flight):
             return False
         return self.granted is None or self._is_admitted(cell, self.granted)
+
+    def _waits(self, cell: Cell) -> bool:
+        return bool(self._linger or (self.by_load and cell.in_flight))
 
     def _is_admitted(self, cell: Cell, granted: Identity) -> bool:
         if cell.numbers is None:
@@ -208,6 +226,9 @@ class Accumulator:
         """Let every partial batch go now, whatever it would linger: memory is short, a flush, or the end."""
         for batch in self._pauses.all_lingering():
             self.close(batch.cell)
+        for cell in self.open_cells() if self.by_load else ():
+            if cell.in_flight:
+                self.close(cell)
 
     # Draining
 

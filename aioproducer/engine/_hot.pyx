@@ -1,4 +1,5 @@
-# cython: language_level=3, boundscheck=True, wraparound=False, binding=True, embedsignature=False, auto_pickle=False, freethreading_compatible=False
+# cython: language_level=3, boundscheck=True, wraparound=False, binding=True
+# cython: embedsignature=False, auto_pickle=False, freethreading_compatible=False
 """The way of a record, compiled: the twin of `engine.plain`, which says what each part means; here stands what is done otherwise.
 
 1. A record is encoded in place, into the bytes object that becomes its batch's payload: one copy, and no object of its own. The object is
@@ -12,9 +13,8 @@ Whatever comes from users is looked at before a byte of it is copied. Knows noth
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.object cimport PyObject, PyTypeObject
+from cpython.object cimport PyObject
 from cpython.dict cimport PyDict_GetItemWithError
-from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.unicode cimport PyUnicode_CheckExact
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -41,6 +41,9 @@ RECORD_OVERHEAD = 0
 
 cdef extern from *:
     """
+    #ifndef SOURCE_CRC
+    #define SOURCE_CRC 0U
+    #endif
     #define hot_give_code(function, code) \\
         do { PyObject *was_ = (PyObject *)((__pyx_CyFunctionObject *)(function))->func_code; Py_INCREF(code); \\
              ((__pyx_CyFunctionObject *)(function))->func_code = (void *)(code); Py_XDECREF(was_); } while (0)
@@ -58,6 +61,7 @@ cdef extern from *:
         return 0;
     }
     """
+    const uint32_t SOURCE_CRC
     int hot_replace(object type, object name, object method) except -1
     bint hot_tracks_origins()
     void hot_give_code(object function, object code)
@@ -76,6 +80,8 @@ cdef extern from "Python.h":
     void Py_INCREF(object)
     unsigned long PyThread_get_thread_ident() nogil
 
+SOURCE = SOURCE_CRC  # CRC-32 of this file, as setup.py read it
+
 cdef object _DONE = Outcome.DONE
 cdef object _PENDING = Outcome.PENDING
 cdef object _SPLIT = Outcome.SPLIT
@@ -87,7 +93,7 @@ cdef object _nothing = ()
 cdef bint _by_thread = sys.version_info < (3, 12)
 cdef Py_ssize_t _TABLE = TABLE
 cdef Py_ssize_t _EFFORT = plain.EFFORT
-cdef Py_ssize_t _TOUCH = plain.TOUCH
+cdef Py_ssize_t _TOUCH = plain.TOUCH // 4  # the records that may follow cost a fourth
 
 
 # Bytes
@@ -163,6 +169,7 @@ cdef class OpenBatch:
     """Records, encoded one behind the other (an `interfaces.OpenBatch`). `used + room == granted`, the size of the buffer."""
 
     cdef readonly object result
+    cdef object home               # the result's
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t granted
     cdef PyObject *buffer          # bytes that nobody else has yet; NULL: none
@@ -175,6 +182,7 @@ cdef class OpenBatch:
 
     def __cinit__(self, result, timestamp_ms, Py_ssize_t room):
         self.result = result
+        self.home = None if result is None else result.home
         self.stamp = timestamp_ms
         self.base = timestamp_ms
         self.granted = self.room = room
@@ -204,11 +212,10 @@ cdef class OpenBatch:
         if timestamp_ms is not self.stamp:
             if self.room <= 0:
                 return -1
-            home = self.result.home
-            effort = home.effort
+            effort = self.home.effort
             if effort > _EFFORT:
                 return -1
-            home.effort = effort + _TOUCH
+            self.home.effort = effort + _TOUCH
             self.restamp(timestamp_ms)
         if key is not None:
             if not PyBytes_CheckExact(key):
@@ -411,6 +418,7 @@ cdef extern from *:
         PyObject *made = ((PyTypeObject *)type)->tp_alloc((PyTypeObject *)type, 7);
         if (made == NULL) { return NULL; }
         for (Py_ssize_t at = 0; at < 7; at++) { Py_INCREF(items[at]); PyTuple_SET_ITEM(made, at, items[at]); }
+        PyObject_GC_UnTrack(made);  /* a string, numbers and a name: it is in no cycle, and the collector need not walk it */
         return made;
     }
     """
@@ -872,7 +880,6 @@ cdef class Sending:
 
     cdef int step(self, object arg, PyObject **result) except -1:
         cdef Delivery delivery
-        cdef Way way
         cdef PySendResult status
         if self.is_running:
             raise ValueError("coroutine already executing")
@@ -937,7 +944,7 @@ cdef class Sending:
         return self.send(None)
 
     def _steps(self):
-        """What `__await__` gives to those who call it: an `await` does not, and steps the coroutine itself, which nobody else may iterate."""
+        """What `__await__` gives to those who call it: an `await` steps the coroutine itself, which nobody else may iterate."""
         cdef Steps steps = Steps.__new__(Steps)
         steps.sending = self
         return steps
@@ -1110,3 +1117,9 @@ def _dress(function, twin):
 
 _dress(SendPath.send, _plain_send)
 _dress(SendPath.send_and_wait, _plain_send_and_wait)
+
+
+# What is public says what it does in the twin's words
+for _name, _method in vars(plain.Delivery).items():
+    if not _name.startswith("_") and _method.__doc__:
+        getattr(Delivery, _name).__doc__ = _method.__doc__

@@ -113,7 +113,8 @@ class Assembly:
         self.encoder = Encoder(cast("Compression", config.compression_type), level_of(config), self.ratios)
         self.accumulator = Accumulator(
             hot.FULL,
-            linger=config.linger_ms / 1000,
+            linger=config.fixed_linger_ms / 1000,
+            by_load=config.linger_ms == "auto",
             lifetime=config.delivery_timeout_ms / 1000,
             on_close=self._on_close,
             availability=Availability(

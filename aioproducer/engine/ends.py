@@ -207,9 +207,7 @@ class Ends:
             reason or str(cause), topic=cell.topic, partition=cell.partition, persisted=fate(batch), attempts=batch.attempts
         )
         error.__cause__ = cause
-        end = f"failed: {error.reason}" + (
-            "" if batch.on_wire else f"; it waited for {waits_for(batch, self.cluster, self._accumulator.granted)}"
-        )
+        end = f"failed: {error.reason}" + ("" if batch.on_wire else f"; it waited for {waits_for(batch, self.cluster, self._accumulator)}")
         error.history = story(batch, self._loop.time(), self._config.delivery_timeout_ms / 1000, end)
         self._accumulator.end(batch, Event.FAIL)
         self._meter.failed(self._loop.time(), batch, cause)

@@ -13,10 +13,10 @@ from aioproducer.core.batch import State
 from aioproducer.core.sequence import NO_IDENTITY, WINDOW
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
+    from aioproducer.core.accumulator import Accumulator
     from aioproducer.core.batch import Batch
-    from aioproducer.core.sequence import Identity
     from aioproducer.net.cluster import Cluster
     from aioproducer.net.node import Node
 
@@ -42,8 +42,8 @@ def _line(seconds: float, what: str) -> str:
     return f"  {seconds:+8.3f} s {what}"
 
 
-def waits_for(batch: Batch, cluster: Cluster, granted: Identity | None = None) -> str:
-    """What a batch that has not ended waits for, now; `granted` is the producer's id."""
+def waits_for(batch: Batch, cluster: Cluster, accumulator: Accumulator) -> str:
+    """What a batch that has not ended waits for, now."""
     cell = batch.cell
     numbers = cell.numbers
     node = cluster.node(cell.leader)
@@ -56,11 +56,15 @@ def waits_for(batch: Batch, cluster: Cluster, granted: Identity | None = None) -
         (cell.retry_at, "the end of a pause after a failure (retry_backoff_ms)"),
         (cell.in_flight and cell.one_at_a_time, "the batch before it: after a failure one goes at a time"),
         (cell.is_held, "its transaction's coordinator, which is to learn of the partition"),
-        (granted == NO_IDENTITY, "a producer id"),
+        (accumulator.granted == NO_IDENTITY, "a producer id"),
         (numbers is not None and (numbers.lost >= 0 or numbers.gap >= 0), "the batches before it: then its partition begins a new epoch"),
         (numbers is not None and len(numbers.outstanding) >= WINDOW, f"one of the {WINDOW} batches before it: brokers remember no more"),
         (node is not None and node.is_muted, f"{where}, which throttles"),
         (node is not None and node.produce.connection is None, f"a connection to {where}{_trouble(node)}"),
+        (
+            batch.state is State.OPEN and accumulator.by_load and cell.in_flight,
+            "more records, or the end of what its partition has in flight (linger_ms='auto')",
+        ),
         (batch.state is State.OPEN, "more records (linger_ms), or the next turn of the loop"),
     )
     full = f"an answer of {where}: it has as many requests as max_in_flight_requests_per_connection allows, or does not read"
@@ -71,15 +75,15 @@ def _trouble(node: Node | None) -> str:
     return f" ({node.last_error})" if node is not None and node.last_error is not None else ""
 
 
-def backlog(batches: Iterable[Batch], cluster: Cluster, now: float, lifetime: float, granted: Identity | None = None) -> Iterator[str]:
+def backlog(accumulator: Accumulator, cluster: Cluster, now: float, lifetime: float) -> Iterator[str]:
     """What the oldest batches wait for, a line each."""
-    remaining = iter(batches)
+    remaining = iter(accumulator.incomplete)
     for batch in islice(remaining, _MOST):
         age = now - (batch.expires_at - lifetime)
         records = batch.open.count if batch.open is not None else batch.count
         sent = f", sent {batch.attempts} times" if batch.attempts else ""
         error = f", last {type(batch.error).__name__}: {batch.error}" if batch.error is not None else ""
-        waits = waits_for(batch, cluster, granted)
+        waits = waits_for(batch, cluster, accumulator)
         yield f"  {batch.cell.topic}-{batch.cell.partition}: {records} records, {age:.3f} s old{sent}{error}; waits for {waits}"
     if more := sum(1 for _ in remaining):
         yield f"  and {more} batches more"

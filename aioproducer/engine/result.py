@@ -353,19 +353,19 @@ class BatchResult:
         return taken
 
     def waking(self) -> Iterator[int]:
-        """Wake who awaits a record, and call back in the order of the records; after each it gives what that may cost, in callbacks.
+        """Call back in the order of the records, then wake who awaits one; after some it gives what that may cost, in callbacks.
 
         Only from a callback of the loop.
         """
         futures, self.futures = self.futures, None
         callbacks, self.callbacks = self.callbacks, None
         self._context = self._places = None
+        if callbacks is not None:
+            yield from self._calling_back(callbacks)
         futures = futures or []
         for first in range(0, len(futures), _TASKS):
             self.home.wake(futures[first : first + _TASKS])
             yield _TASKS * _TASK
-        if callbacks is not None:
-            yield from self._calling_back(callbacks)
 
     def _calling_back(self, flat: list[Any]) -> Iterator[int]:
         if self._gone:

@@ -2,7 +2,8 @@
 
 1. Draining is synchronous: while a broker's connection stands and a slot is free, its ready batches become one request. It happens
    once in each loop turn in which something was queued, at each answer, and when a timer lets batches go.
-2. An answer frees its slot first, then ends its batches, then drains again; who waits is woken last.
+2. An answer frees its slot first, then ends its batches, then drains again; who waits is woken last. What lingers by load goes one turn
+   later: two halves of a crowd that send by turns, each in the other's round trip, become one.
 3. A batch's bytes stay counted until the connection is done with them, also when its records have failed long before.
 
 The rules are in `core`, the bytes in `produce`; this is the shell that has the loop. Knows nothing of how records come in, but for `appender` and `parking`.
@@ -177,11 +178,12 @@ class Sender:
             self.breaking.on_node(node)
         self.drain(node)
 
-    def drain(self, node: Node) -> None:
-        """While the connection stands and a slot is free: what is ready, as one request."""
+    def drain(self, node: Node, *, full_only: bool = False) -> None:
+        """While the connection stands and a slot is free: what is ready, as one request; `full_only` leaves those open that still fill."""
         accumulator = self._accumulator
         availability = accumulator.availability
         node_id = node.broker.node_id
+        full_only |= self._burst % _BURST_TURNS != 0
         while accumulator.ready.get(node_id):
             if not (node.is_ready and node.slots.try_acquire()):
                 self._wait_for(node)
@@ -190,7 +192,7 @@ class Sender:
             assert lane is not None
             if availability.timeout:
                 availability.drained(node_id)
-            batches = accumulator.drain(node_id, lane, self._config.max_request_size, full_only=self._burst % _BURST_TURNS != 0)
+            batches = accumulator.drain(node_id, lane, self._config.max_request_size, full_only=full_only)
             if not batches:
                 node.slots.release()
                 return
@@ -327,7 +329,8 @@ class Sender:
         self._go_on(node, batches)
 
     def _go_on(self, node: Node, batches: Iterable[Batch]) -> None:
-        self.drain(node)
+        by_load = self._accumulator.by_load
+        self.drain(node, full_only=by_load)
         node_id = node.broker.node_id
         is_due = self._parking.has_line
         for batch in batches:
@@ -336,6 +339,8 @@ class Sender:
             self.turn()
         self._waking.check()
         self._completions.run()
+        if by_load and self._accumulator.ready.get(node_id):  # after those who are woken: what they send next goes with what has waited
+            self.turn()
 
     def _on_expiry(self, now: float) -> None:
         for batch in self._accumulator.incomplete.expired(now):
@@ -381,7 +386,7 @@ class Sender:
     def explain(self) -> list[str]:
         """What the oldest batches wait for."""
         lifetime = self._config.delivery_timeout_ms / 1000
-        return list(backlog(self._accumulator.incomplete, self._cluster, self._loop.time(), lifetime, self._accumulator.granted))
+        return list(backlog(self._accumulator, self._cluster, self._loop.time(), lifetime))
 
     def start_flush(self, wake: Callable[[], None]) -> Flush:
         """Let every batch go now and watch those that are not ended; `wake` is called when the last one is."""

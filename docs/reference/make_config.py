@@ -33,7 +33,7 @@ CONFLICTS = """\
 
 What you wrote yourself and cannot be together raises `ConfigError`. A default gives way to what you wrote, with one warning:
 
-- `delivery_timeout_ms` is at least `linger_ms + request_timeout_ms`.
+- `delivery_timeout_ms` is at least `linger_ms + request_timeout_ms`; `auto` counts as 0.
 - A first pause or time (`retry_backoff_ms`, `reconnect_backoff_ms`, `socket_connection_setup_timeout_ms`) is not above its `max`.
 - Where `reconnect_backoff_ms` is given alone, `reconnect_backoff_max_ms` is the same: the pause does not grow (as in Java).
 - `buffer_memory` holds at least one batch of `batch_size`.

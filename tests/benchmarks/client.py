@@ -1,52 +1,35 @@
 """One client runs one workload once, in a fresh process on uvloop, and prints one line of JSON.
 
-    python -m tests.benchmarks.client CLIENT WORKLOAD BOOTSTRAP TOPIC RECORDS
+    python -m tests.benchmarks.client < TASK
 
-Measured is the workload alone: imports, start and a warm-up lie before it, the stop after it. CPU is the whole process's, every thread's.
-Knows nothing of the other client, of rounds and ratios.
+The task is JSON (see `task`), from standard input. Measured is the workload alone: imports, start and a warm-up lie before it, the stop after it. CPU is the
+whole process's, every thread's. Knows nothing of other clients, of rounds and ratios.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import gc
-import json
+import pathlib
 import resource
 import statistics
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import uvloop
 
-from tests.benchmarks.clients import CLIENTS
-from tests.benchmarks.workloads import PARTITIONS, WORKLOADS, Client, Job, Tally, Workload
+from tests.benchmarks.peers.clients import CLIENTS
+from tests.benchmarks.task import Task, Told
+from tests.benchmarks.workloads import jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
-WARM_UP = 20_000
-"""At most so many records before the clock starts, and at most a fifth of those that are measured."""
+    from tests.benchmarks.workloads import Job, Tally
 
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
-    """What one run of one client cost. Latencies are 0 where the workload has none."""
-
-    client: str
-    workload: str
-    records: int
-    acknowledged: int
-    is_gapless: bool
-    seconds: float
-    cpu_seconds: float
-    rate: float
-    cpu_us: float
-    p50_ms: float
-    p99_ms: float
-    peak_mib: float
-    growth_mib: float
+STATUS = pathlib.Path("/proc/self/status")
 
 
 def cpu_seconds() -> float:
@@ -56,7 +39,11 @@ def cpu_seconds() -> float:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process ever held."""
+    """The most memory that this program ever held: Linux's own figure for it, as `ru_maxrss` begins with what its parent held."""
+    with contextlib.suppress(OSError):
+        for line in STATUS.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
@@ -69,52 +56,44 @@ def percentiles_ms(latencies: Sequence[float]) -> tuple[float, float]:
     return cuts[49] * 1e3, cuts[98] * 1e3
 
 
-async def next_offsets(client: Client, topic: str) -> list[int]:
-    """Where each partition goes on, after one marking record."""
-    return [(await client.send_and_wait(topic, b"mark", partition=number)).offset + 1 for number in range(PARTITIONS)]
-
-
-async def run(name: str, workload_name: str, bootstrap_servers: str, topic: str, records: int) -> Measure:
+async def run(task: Task) -> Told:
     """Warm up, then measure one run of the workload."""
-    workload = WORKLOADS[workload_name]
-    warm_up = min(WARM_UP, records // 5)
-    first, measured = Job(topic, workload.keys(0, warm_up)), Job(topic, workload.keys(warm_up, records))
-    async with CLIENTS[name](bootstrap_servers) as client:
-        await workload.run(client, first)
-        starts = await next_offsets(client, topic)
-        tally, spent = await _measured(workload, client, measured)
-    seconds, cpu, growth = spent
+    kind = CLIENTS[task.client]
+    way = kind.ways[task.way]
+    warm_up, measured = jobs(task)
+    async with kind.open(task.bootstrap_servers, kind.settings(task.settings)) as client:
+        before = await way(client, warm_up)
+        await before.read_rest()
+        tally, (seconds, cpu, growth) = await _measured(way, client, measured)
+        peak = peak_bytes()
+        await tally.read_rest()
     p50_ms, p99_ms = percentiles_ms(tally.latencies)
-    return Measure(
-        client=name,
-        workload=workload_name,
-        records=records,
-        acknowledged=tally.acknowledged,
-        is_gapless=tally.is_gapless_from(starts),
+    return Told(
+        records=task.records,
         seconds=seconds,
         cpu_seconds=cpu,
-        rate=records / seconds,
-        cpu_us=cpu / records * 1e6,
         p50_ms=p50_ms,
         p99_ms=p99_ms,
-        peak_mib=peak_bytes() / 2**20,
+        peak_mib=peak / 2**20,
         growth_mib=growth / 2**20,
+        counts=[sum(pair) for pair in zip(before.counts, tally.counts, strict=True)] if tally.is_told else [],
+        offsets=before.offsets + tally.offsets if tally.is_told else None,
+        build=kind.build(),
     )
 
 
-async def _measured(workload: Workload, client: Client, job: Job) -> tuple[Tally, tuple[float, float, int]]:
+async def _measured(way: Callable[[Any, Job], Coroutine[Any, Any, Tally]], client: Any, job: Job) -> tuple[Tally, tuple[float, float, int]]:
     gc.collect()  # the warm-up's garbage is not the workload's
     memory = psutil.Process().memory_info().rss
     cpu, start = cpu_seconds(), time.perf_counter()
-    tally = await workload.run(client, job)
+    tally = await way(client, job)
     seconds, cpu = time.perf_counter() - start, cpu_seconds() - cpu
     return tally, (seconds, cpu, max(0, peak_bytes() - memory))
 
 
 def main() -> None:
-    name, workload_name, bootstrap_servers, topic, records = sys.argv[1:]
-    measure = uvloop.run(run(name, workload_name, bootstrap_servers, topic, int(records)))
-    print(json.dumps(dataclasses.asdict(measure)))
+    told = uvloop.run(run(Task.from_json(sys.stdin.read())))
+    print(told.to_json())
 
 
 if __name__ == "__main__":

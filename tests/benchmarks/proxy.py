@@ -1,4 +1,4 @@
-"""A TCP proxy in a process of its own that makes a near broker far: each way, every byte leaves 10 ms after it came.
+"""A TCP proxy in a process of its own that makes a near broker far: each way, every byte leaves some milliseconds after it came.
 
     python -m tests.benchmarks.proxy DELAY_MS
 
@@ -55,6 +55,9 @@ class Lane(asyncio.Protocol):
         assert self.other is not None
         assert self.other.transport is not None
         self._timer = None
+        if self.other.transport.is_closing():
+            self._late.clear()  # nobody is there to read it
+            return
         now = self._loop.time()
         while self._late and self._late[0][0] <= now:
             _, data = self._late.popleft()
@@ -101,7 +104,7 @@ async def serve(delay: float) -> None:
 
 def main() -> None:
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is for the parent, which ends us
-        uvloop.run(serve(int(sys.argv[1]) / 1e3))
+        uvloop.run(serve(float(sys.argv[1]) / 1e3))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from tests.benchmarks.workloads import WORKLOADS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from tests.benchmarks.client import Measure
+    from tests.benchmarks.task import Measure
 
 WIDTH = 124
 """Columns that the tables need."""
@@ -32,12 +32,14 @@ Rounds = dict[str, dict[str, "list[Measure]"]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bar:
-    """What a workload's ratio (ours over another client's) must be: `at_most` or at least `ratio`."""
+    """What a workload's ratio (ours over another client's) must be: `at_most` or at least `ratio`; `other_workload`: if theirs is another."""
 
     figure: str
     ratio: float
     at_most: bool = True
     other: str = PEER
+    ours: str = OURS
+    other_workload: str = ""
 
     def is_met(self, ratio: float) -> bool:
         return ratio <= self.ratio if self.at_most else ratio >= self.ratio
@@ -46,7 +48,9 @@ class Bar:
         return max(ratios) if self.at_most else min(ratios)
 
     def __str__(self) -> str:
-        return f"{self.figure} {'<=' if self.at_most else '>='} {_ratio(self.ratio)} of {self.other}"
+        theirs = f"{self.other}'s {self.other_workload}" if self.other_workload else self.other
+        whose = "" if self.ours == OURS else f"{self.ours}: "
+        return f"{whose}{self.figure} {'<=' if self.at_most else '>='} {said(self.ratio)} of {theirs}"
 
 
 BARS: Mapping[str, Sequence[Bar]] = {
@@ -79,18 +83,24 @@ class Verdict:
         return self.bar.worst(self.ratios)
 
     @property
+    def worst_round(self) -> int:
+        """Counted from 1."""
+        return self.ratios.index(self.worst) + 1
+
+    @property
     def is_met(self) -> bool:
         return self.bar.is_met(self.median)
 
 
-def verdicts(rounds: Rounds) -> list[Verdict]:
-    """One for each bar of a workload that both its clients ran."""
+def verdicts(rounds: Rounds, bars: Mapping[str, Sequence[Bar]] = BARS) -> list[Verdict]:
+    """One for each bar of a workload that both its clients ran. Who failed in a round is in none after it."""
     found = []
     for workload, by_client in rounds.items():
-        for bar in BARS[workload]:
-            if by_client.get(OURS) and by_client.get(bar.other):
+        for bar in bars.get(workload, ()):
+            theirs_by_client = rounds.get(bar.other_workload or workload, {})
+            if by_client.get(bar.ours) and theirs_by_client.get(bar.other):
                 figure = FIGURES[bar.figure]
-                pairs = zip(by_client[OURS], by_client[bar.other], strict=True)
+                pairs = zip(by_client[bar.ours], theirs_by_client[bar.other], strict=False)
                 found.append(Verdict(workload=workload, bar=bar, ratios=[figure(ours) / figure(theirs) for ours, theirs in pairs]))
     return found
 
@@ -113,7 +123,7 @@ def measures_table(rounds: Rounds) -> Table:
 def _medians(measures: Sequence[Measure]) -> list[str]:
     middle = {name: statistics.median(map(figure, measures)) for name, figure in FIGURES.items()}
     has_latency = middle["p50_ms"] > 0
-    sound = sum(measure.acknowledged == measure.records and measure.is_gapless for measure in measures)
+    sound = sum(measure.is_sound for measure in measures)
     return [
         f"{middle['cpu_us']:.2f}",
         f"{middle['rate'] / 1e3:.1f}",
@@ -131,8 +141,8 @@ def verdicts_table(found: Sequence[Verdict]) -> Table:
     for heading in ("workload", "bar", "median", "worst", "rounds", ""):
         table.add_column(heading)
     for verdict in found:
-        said = "[green]met[/]" if verdict.is_met else "[red]not met[/]"
-        table.add_row(verdict.workload, str(verdict.bar), _ratio(verdict.median), _ratio(verdict.worst), str(len(verdict.ratios)), said)
+        judged = "[green]met[/]" if verdict.is_met else "[red]not met[/]"
+        table.add_row(verdict.workload, str(verdict.bar), said(verdict.median), said(verdict.worst), str(len(verdict.ratios)), judged)
     return table
 
 
@@ -155,5 +165,6 @@ def as_json(rounds: Rounds, found: Sequence[Verdict]) -> dict[str, Any]:
     }
 
 
-def _ratio(ratio: float) -> str:
+def said(ratio: float) -> str:
+    """A ratio, in words."""
     return f"1/{1 / ratio:.2f}" if ratio < 1 else f"{ratio:.2f} x"

@@ -1,25 +1,31 @@
-"""The workloads: what a client does between two looks at the clock. Both clients run these very functions.
+"""The workloads: what a client does between two looks at the clock. Both clients of one face run these very functions.
 
 `send`, `send_and_wait` and `flush` have one signature in aiokafka and in aioproducer, so nothing stands between a workload and the client.
-Of every result the same two facts are read, its offset and its partition; `Tally` proves from them that nothing was lost or doubled.
-Knows nothing of which client it drives, nor of processes, brokers and reports.
+Of every result the same two facts are read, its offset and its partition; from a `Tally` of them it is proved that nothing was lost or
+doubled. Knows nothing of which client it drives, nor of processes, brokers and reports.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
+import json
+import random
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tests.benchmarks.task import FEW_KEYS, HERD, VALUE_BYTES
+
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+    from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Mapping, Sequence
+
+    from tests.benchmarks.task import Task
 
 PARTITIONS = 6
-VALUE = b"v" * 100
-FEW_KEYS = 1_000
+VALUE = b"v" * VALUE_BYTES
 GATHERED = 10_000
-HERD = 2_000
+TEXTS = 1_000
 
 
 class Metadata(Protocol):
@@ -43,35 +49,65 @@ class Client(Protocol):
 
 
 class Tally:
-    """How many results each partition had, the sum of their offsets, and how long single ones took."""
+    """How many results each partition had, the sum of their offsets, and how long single ones took.
 
-    def __init__(self) -> None:
-        self.counts = [0] * PARTITIONS
+    Attributes:
+        unread: results that the workload does not read; they are read when the clock has stopped.
+        is_told: whether this client says where its records are.
+    """
+
+    def __init__(self, cells: int = PARTITIONS, *, is_told: bool = True) -> None:
+        self.counts = [0] * cells
         self.offsets = 0
         self.latencies: list[float] = []
+        self.unread: AsyncIterable[Metadata] | None = None
+        self.is_told = is_told
 
-    @property
-    def acknowledged(self) -> int:
-        return sum(self.counts)
-
-    def is_gapless_from(self, starts: Sequence[int]) -> bool:
-        """Whether the offsets are those of a log that nobody else wrote to: each partition's run begins at its start, without hole or double."""
-        runs = zip(starts, self.counts, strict=True)
-        return self.offsets == sum(start * count + count * (count - 1) // 2 for start, count in runs)
+    async def read_rest(self) -> None:
+        if self.unread is not None:
+            async for metadata in self.unread:
+                self.offsets += metadata.offset
+                self.counts[metadata.partition] += 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
-    """So many records to a topic; `keys` holds the key of each, made before the clock starts."""
+    """So many records; `keys` holds the key of each, made before the clock starts. With more than one topic, or value, they take turns."""
 
-    topic: str
-    keys: list[bytes]
+    topics: Sequence[str]
+    keys: Sequence[bytes]
+    values: Sequence[bytes] = (VALUE,)
+    partitions: int = PARTITIONS
+    tasks: int = HERD
+
+    @property
+    def topic(self) -> str:
+        return self.topics[0]
+
+    @property
+    def value(self) -> bytes:
+        return self.values[0]
+
+    def tally(self, *, is_told: bool = True) -> Tally:
+        return Tally(len(self.topics) * self.partitions, is_told=is_told)
+
+    def cells(self) -> itertools.cycle[int]:
+        """Of each record in turn, where its topic's partitions begin in a tally."""
+        return itertools.cycle(range(0, len(self.topics) * self.partitions, self.partitions))
 
 
-def few_keys(first: int, records: int) -> list[bytes]:
-    """1,000 different keys of 10 bytes, in turn."""
-    different = [b"key-%06d" % number for number in range(FEW_KEYS)]
-    return [different[number % FEW_KEYS] for number in range(first, first + records)]
+def jobs(task: Task) -> tuple[Job, Job]:
+    """The warm-up, and what is measured."""
+    keys = few_keys(0, task.warm_up + task.records, task.keys) if task.keys else unique_keys(0, task.warm_up + task.records)
+    values = text_values(task.value_bytes) if task.text else [b"v" * task.value_bytes]
+    first, rest = keys[: task.warm_up], keys[task.warm_up :]
+    return Job(task.topics, first, values, task.partitions, task.tasks), Job(task.topics, rest, values, task.partitions, task.tasks)
+
+
+def few_keys(first: int, records: int, different: int = FEW_KEYS) -> list[bytes]:
+    """So many different keys of 10 bytes, in turn."""
+    keys = [b"key-%06d" % number for number in range(different)]
+    return [keys[number % different] for number in range(first, first + records)]
 
 
 def unique_keys(first: int, records: int) -> list[bytes]:
@@ -79,12 +115,27 @@ def unique_keys(first: int, records: int) -> list[bytes]:
     return [b"%016x" % number for number in range(first, first + records)]
 
 
+def text_values(size: int) -> list[bytes]:
+    """1,000 lines of JSON of just so many bytes, the same every time: orders of some goods, which gzip makes about a quarter of."""
+    chance = random.Random(7)
+    goods = ["hammer", "screwdriver", "pliers", "spanner", "chisel", "saw", "drill", "vice", "file", "plane", "level", "clamp"]
+    lines = []
+    for number in range(TEXTS):
+        items: list[dict[str, object]] = []
+        line = ""
+        while len(line) < size:
+            items.append({"item": chance.choice(goods), "price": chance.randrange(100, 99_999) / 100, "count": chance.randrange(1, 9)})
+            line = json.dumps({"order": number, "customer": f"{chance.getrandbits(64):016x}", "items": items})
+        lines.append(line[:size].encode())
+    return lines
+
+
 async def stream(client: Client, job: Job) -> Tally:
     """`await send()` for each record, flush, then read every result."""
-    send, topic = client.send, job.topic
-    deliveries = [await send(topic, VALUE, key) for key in job.keys]
+    send, topic, value = client.send, job.topic, job.value
+    deliveries = [await send(topic, value, key) for key in job.keys]
     await client.flush()
-    tally = Tally()
+    tally = job.tally()
     counts, offsets = tally.counts, 0
     for delivery in deliveries:
         metadata = await delivery
@@ -94,13 +145,27 @@ async def stream(client: Client, job: Job) -> Tally:
     return tally
 
 
+async def mixed(client: Client, job: Job) -> Tally:
+    """A `stream` to many topics in turn, or of many values."""
+    send = client.send
+    each = zip(itertools.cycle(job.topics), itertools.cycle(job.values), job.keys, strict=False)
+    deliveries = [await send(topic, value, key) for topic, value, key in each]
+    await client.flush()
+    tally = job.tally()
+    for cell, delivery in zip(job.cells(), deliveries, strict=False):
+        metadata = await delivery
+        tally.offsets += metadata.offset
+        tally.counts[cell + metadata.partition] += 1
+    return tally
+
+
 async def gather(client: Client, job: Job) -> Tally:
     """`await send()` 10,000 times, `asyncio.gather` these deliveries, and so on."""
-    send, topic = client.send, job.topic
-    tally = Tally()
+    send, topic, value = client.send, job.topic, job.value
+    tally = job.tally()
     counts, offsets = tally.counts, 0
     for first in range(0, len(job.keys), GATHERED):
-        deliveries = [await send(topic, VALUE, key) for key in job.keys[first : first + GATHERED]]
+        deliveries = [await send(topic, value, key) for key in job.keys[first : first + GATHERED]]
         for metadata in await asyncio.gather(*deliveries):
             offsets += metadata.offset
             counts[metadata.partition] += 1
@@ -108,52 +173,78 @@ async def gather(client: Client, job: Job) -> Tally:
     return tally
 
 
+async def many(client: Any, job: Job) -> Tally:
+    """One `send_many` of values without keys, and flush; only ours has it. Results are read when the clock has stopped."""
+    deliveries = await client.send_many(job.topic, [job.value] * len(job.keys))
+    await client.flush()
+    tally = job.tally()
+    tally.unread = read(deliveries)
+    return tally
+
+
+async def read(deliveries: Any) -> AsyncIterable[Metadata]:
+    """The results, one by one."""
+    for delivery in deliveries:
+        yield await delivery
+
+
 async def single(client: Client, job: Job) -> Tally:
     """One record at a time, each waited for."""
-    tally = Tally()
-    await _one_by_one(client, job.topic, job.keys, tally)
+    tally = job.tally()
+    await _one_by_one(client, job, job.keys, tally)
     return tally
 
 
 async def herd(client: Client, job: Job) -> Tally:
-    """2,000 tasks, each sending its share one at a time, each record waited for."""
-    tally = Tally()
-    tasks = min(HERD, len(job.keys))
+    """Some thousand tasks, each sending its share one at a time, each record waited for."""
+    tally = job.tally()
+    tasks = min(job.tasks, len(job.keys))
     async with asyncio.TaskGroup() as group:
         for number in range(tasks):
-            group.create_task(_one_by_one(client, job.topic, job.keys[number::tasks], tally))
+            group.create_task(_one_by_one(client, job, job.keys[number::tasks], tally))
     return tally
 
 
-async def _one_by_one(client: Client, topic: str, keys: list[bytes], tally: Tally) -> None:
-    send_and_wait, clock, latencies = client.send_and_wait, time.perf_counter, tally.latencies
+async def _one_by_one(client: Client, job: Job, keys: Sequence[bytes], tally: Tally) -> None:
+    send_and_wait, topic, value, clock, latencies = client.send_and_wait, job.topic, job.value, time.perf_counter, tally.latencies
     for key in keys:
         before = clock()
-        metadata = await send_and_wait(topic, VALUE, key)
+        metadata = await send_and_wait(topic, value, key)
         latencies.append(clock() - before)
         tally.offsets += metadata.offset
         tally.counts[metadata.partition] += 1
 
 
+WAYS: Mapping[str, Callable[[Any, Job], Coroutine[Any, Any, Tally]]] = {
+    "stream": stream,
+    "mixed": mixed,
+    "gather": gather,
+    "many": many,
+    "single": single,
+    "herd": herd,
+}
+"""By name, for whoever has the face of `Client`."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Workload:
-    """What is run, on how many records, with which keys; `is_far`: through the proxy that delays each way by 10 ms."""
+    """What is run, on how many records, with how many different keys; `rtt_ms`: through a proxy that delays by so much in all."""
 
-    run: Callable[[Client, Job], Coroutine[Any, Any, Tally]]
+    way: str
     records: int
-    keys: Callable[[int, int], list[bytes]] = few_keys
-    is_far: bool = False
+    keys: int = FEW_KEYS
+    rtt_ms: int = 0
 
     @property
     def keys_are(self) -> str:
-        return "unique, 16 B" if self.keys is unique_keys else f"{FEW_KEYS:,} of 10 B"
+        return f"{self.keys:,} of 10 B" if self.keys else "unique, 16 B"
 
 
 WORKLOADS: Mapping[str, Workload] = {
-    "stream_keys": Workload(stream, 300_000),
-    "stream_unique": Workload(stream, 300_000, keys=unique_keys),
-    "gather": Workload(gather, 300_000),
-    "single": Workload(single, 5_000),
-    "herd": Workload(herd, 100_000),
-    "rtt20": Workload(stream, 150_000, is_far=True),
+    "stream_keys": Workload("stream", 300_000),
+    "stream_unique": Workload("stream", 300_000, keys=0),
+    "gather": Workload("gather", 300_000),
+    "single": Workload("single", 5_000),
+    "herd": Workload("herd", 100_000),
+    "rtt20": Workload("stream", 150_000, rtt_ms=20),
 }

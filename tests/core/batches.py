@@ -50,9 +50,9 @@ def topic(*leaders: int, name: str = "t", topic_id: bytes = NO_ID, epoch: int = 
     return TopicView(name, topic_id, tuple(PartitionView(leader, epoch) for leader in leaders))
 
 
-def accumulator(*leaders: int, linger: float = 0.0, lifetime: float = 1000.0) -> tuple[Accumulator, list[Cell]]:
+def accumulator(*leaders: int, linger: float = 0.0, by_load: bool = False, lifetime: float = 1000.0) -> tuple[Accumulator, list[Cell]]:
     """One with topic t, and its cells."""
-    made = Accumulator(FULL, linger=linger, lifetime=lifetime, on_close=lambda batch: None)
+    made = Accumulator(FULL, linger=linger, by_load=by_load, lifetime=lifetime, on_close=lambda batch: None)
     return made, list(install(made, topic(*leaders)).cells)
 
 

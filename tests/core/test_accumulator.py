@@ -93,6 +93,120 @@ def test_an_eager_batch_that_lost_its_place_goes_after_linger(*, moved: bool) ->
     assert sent(rules, cell.leader) == [second]
 
 
+def test_by_load_a_partial_batch_waits_for_what_its_partition_has_in_flight() -> None:
+    """The first goes at once, and another partition's; what comes meanwhile gathers, for no time, and goes when the answer is there."""
+    rules, (cell, other) = accumulator(1, 1, by_load=True)
+    first = put(rules, cell, 1)
+    assert sent(rules, 1) == [first]
+    second = put(rules, cell, 2)
+    elsewhere = put(rules, other)
+    assert sent(rules, 1) == [elsewhere]
+    assert put(rules, cell, 3) is second
+    assert sent(rules, 1) == []
+    assert rules.next_wake() is None
+    answered(rules, first)
+    assert sent(rules, 1) == [second]
+    assert second.count == 2
+
+
+def test_by_load_a_full_batch_goes_as_ever() -> None:
+    """The open one behind waits for the last of those before it, whatever their order."""
+    rules, (cell,) = accumulator(1, by_load=True)
+    first = put(rules, cell)
+    sent(rules, 1)
+    full = put(rules, cell)
+    rules.close(cell)
+    behind = put(rules, cell)
+    assert sent(rules, 1) == [full]
+    answered(rules, full)
+    assert sent(rules, 1) == []
+    answered(rules, first)
+    assert sent(rules, 1) == [behind]
+
+
+def test_by_load_what_was_opened_behind_a_closed_batch_waits_when_that_goes() -> None:
+    """Nothing was in flight when it was opened."""
+    rules, (cell,) = accumulator(1, by_load=True)
+    first = put(rules, cell)
+    rules.close(cell)
+    behind = put(rules, cell)
+    assert sent(rules, 1) == [first]
+    assert sent(rules, 1) == []
+    answered(rules, first)
+    assert sent(rules, 1) == [behind]
+
+
+@pytest.mark.parametrize("ending", ["retried", "retried later", "failed", "expired first", "split", "leader moved"])
+def test_by_load_nothing_is_left_behind_however_what_is_in_flight_ends(ending: str) -> None:
+    """It goes after what stands before it."""
+    rules, (cell,) = accumulator(1, by_load=True)
+    first = put(rules, cell, 1)
+    put(rules, cell, 2)
+    sent(rules, 1)
+    behind = put(rules, cell, 3)
+    before: list[Batch] = []
+    if ending.startswith("retried"):
+        answered(rules, first, retry_at=10.0 if ending == "retried later" else 0.0)
+        before = [first]
+    elif ending == "failed":
+        rules.landed(first)
+        rules.end(first, Event.FAIL)
+    elif ending == "expired first":
+        rules.end(first, Event.FAIL)
+        assert sent(rules, 1) == []
+        rules.landed(first)
+    elif ending == "split":
+        before = split(rules, first)
+    else:
+        install(rules, topic(2))
+        answered(rules, first)
+    rules.wake(10.0)
+    for batch in before:
+        assert sent(rules, cell.leader) == [batch]
+        answered(rules, batch)
+    assert sent(rules, cell.leader) == [behind]
+
+
+def test_by_load_nothing_waits_while_memory_is_short() -> None:
+    """Neither what waited already, nor what comes; and nothing that came then is left behind when memory is no longer short."""
+    rules, (cell, other) = accumulator(1, 1, by_load=True)
+    first, elsewhere = put(rules, cell), put(rules, other)
+    sent(rules, 1)
+    waits = put(rules, cell)
+    rules.eager = True
+    rules.hurry()
+    comes = put(rules, other)
+    assert sent(rules, 1) == [waits, comes]
+    late = put(rules, other)
+    assert sent(rules, 1, "another lane") == []
+    rules.eager = False
+    for batch in (first, elsewhere, waits, comes):
+        answered(rules, batch)
+    assert sent(rules, 1, "another lane") == [late]
+
+
+def test_by_load_hurry_leaves_open_what_waits_for_nothing_in_flight() -> None:
+    """It is ready anyway, and fills until its connection stands."""
+    rules, (cell,) = accumulator(1, by_load=True)
+    batch = put(rules, cell)
+    rules.hurry()
+    assert batch.state is State.OPEN
+    assert sent(rules, 1) == [batch]
+
+
+def test_by_load_a_broker_that_does_not_answer_is_late() -> None:
+    """As something waits for it, though it could take that: otherwise a trickle without keys would fill that batch for minutes."""
+    rules, (cell,) = accumulator(1, by_load=True)
+    rules.availability.timeout = 5.0
+    put(rules, cell, now=0.0)
+    sent(rules, 1)
+    put(rules, cell, now=1.0)
+    rules.availability.look(6.0, rules.ready)
+    assert rules.availability.late == 0
+    rules.availability.look(6.1, rules.ready)
+    assert rules.availability.late == 1
+
+
 def test_one_batch_of_a_partition_in_a_request() -> None:
     """ACC-08; the next one goes with the next request, on the same connection."""
     rules, (cell,) = accumulator(1)

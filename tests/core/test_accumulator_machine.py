@@ -24,12 +24,17 @@ PARTITIONS = 3
 class Accumulating(RuleBasedStateMachine):
     """Appends, drains, answers, failures, time-outs and elections."""
 
-    @initialize(linger=st.sampled_from([0.0, 7.0]))
-    def begin(self, linger: float) -> None:
+    @initialize(linger=st.sampled_from([0.0, 7.0, None]))
+    def begin(self, linger: float | None) -> None:
+        """None: by load."""
         self.now = 1.0
-        self.linger = linger
+        self.by_load = linger is None
+        self.linger = linger or 0.0
         self.closings: Counter[Batch] = Counter()
-        self.rules = Accumulator(FULL, linger=linger, lifetime=LIFETIME, on_close=lambda batch: self.closings.update([batch]))
+        self.rules = Accumulator(
+            FULL, linger=self.linger, by_load=self.by_load, lifetime=LIFETIME, on_close=lambda batch: self.closings.update([batch])
+        )
+        self.hurried: set[Batch] = set()
         self.leaders = [1] * PARTITIONS
         self.epochs = [0] * PARTITIONS
         self.sent_in: dict[Batch, int] = {}
@@ -55,6 +60,8 @@ class Accumulating(RuleBasedStateMachine):
             batch = self.rules.open(cell, OpenBatch(), None, credit=0, now=self.now)
             self.opened_at[batch] = self.now
             self.records[batch] = []
+            if self.rules.eager:
+                self.hurried.add(batch)
         assert cell.current is not None
         for _ in range(count):
             cell.open.put(self.appended)
@@ -69,7 +76,9 @@ class Accumulating(RuleBasedStateMachine):
     @rule(node=st.sampled_from(BROKERS), limit=st.sampled_from([1, 3 * RECORD_SIZE, 1000]), full_only=st.booleans(), send=st.booleans())
     def drain(self, node: int, limit: int, full_only: bool, send: bool) -> None:
         waiting = {cell: min(self.standing(cell), default=None, key=lambda batch: batch.number) for cell in self.cells}
+        filling = {cell.current for cell in self.cells if self.by_load and self.flying[cell]} - self.hurried
         batches = self.rules.drain(node, self.lanes[node], limit, full_only=full_only)
+        assert not filling & set(batches), "it was to wait for what is in flight"
         assert len({batch.cell for batch in batches}) == len(batches), "two batches of a partition in one request"
         assert len(batches) == 1 or sum(len(batch.payload or b"") for batch in batches) <= limit or not batches
         for batch in batches:
@@ -155,6 +164,8 @@ class Accumulating(RuleBasedStateMachine):
         self.rules.eager = is_eager
         if is_eager:
             self.rules.hurry()
+            assert all(cell.current is None or not (self.linger or (self.by_load and self.flying[cell])) for cell in self.cells)
+            self.hurried |= {cell.current for cell in self.cells if cell.current is not None}
 
     @rule()
     def flush(self) -> None:
@@ -192,7 +203,7 @@ class Accumulating(RuleBasedStateMachine):
         for cell in self.cells:
             places = [node for node, cells in self.rules.ready.items() if cell in cells]
             assert places in ([], [cell.leader])
-            is_due = bool(cell.closed) or (cell.current is not None and not self.linger)
+            is_due = bool(cell.closed) or (cell.current is not None and not self.linger and not (self.by_load and self.flying[cell]))
             is_held = cell in self.pause_until or (self.is_suspect[cell] and self.flying[cell])
             is_elsewhere = self.flying[cell] and cell.lane != self.lanes.get(cell.leader)
             if is_due and not is_held and not is_elsewhere:

@@ -210,6 +210,7 @@ async def test_a_probe_that_ends_without_an_attempt_is_followed_by_another() -> 
         assert told[-1] == ("probing", BAD)
         cluster.move_leader("orders", BAD, 2)
         await producer.send_and_wait("orders", b"v", partition=BAD)
+        await turns(1)  # events are told of in a callback of their own
         assert told[-1] == ("closed", BAD)
 
 

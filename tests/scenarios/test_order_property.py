@@ -80,7 +80,7 @@ HISTORIES = st.builds(
         {
             "buffer_memory": st.sampled_from([2_500, 4_000, 9_000]),
             "batch_size": st.sampled_from([1, 300, 2_000]),
-            "linger_ms": st.sampled_from([0, 0, 3]),
+            "linger_ms": st.sampled_from([0, 0, 3, "auto"]),
             "max_in_flight_requests_per_connection": st.sampled_from([1, 5]),
             "acks": st.sampled_from(["all", "all", 1]),
             "compression_type": st.sampled_from(["none", "none", "gzip"]),

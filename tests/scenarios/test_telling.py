@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from whole import jumping, running, turns
 
-from aioproducer import Producer
+from aioproducer import Producer, build_info
 from aioproducer.engine.events import EVENTS, Events
 from aioproducer.metrics.registry import Metrics
 from aioproducer.metrics.sensors import Windows
@@ -158,7 +158,7 @@ def test_every_text_is_made_of_its_facts(caplog: pytest.LogCaptureFixture) -> No
 async def test_what_the_parts_look_like() -> None:
     """For people who read logs and debuggers: where, how much, in which state; never keys or values."""
     async with running(circuit_breaker_class="failure_rate") as (cluster, producer):
-        assert re.fullmatch(r"<Producer broker-1.memory:9092: running, 33554432 bytes free, 0 waiting>", repr(producer))
+        assert repr(producer) == f"<Producer broker-1.memory:9092 ({build_info().build}): running, 33554432 bytes free, 0 waiting>"
         hang = cluster.hang("Produce")
         delivery = await producer.send("orders", b"canary", key=b"canary", partition=1)
         await turns(10)

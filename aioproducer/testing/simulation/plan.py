@@ -237,7 +237,7 @@ def _options(rng: random.Random, profile: str, chosen: Collection[str]) -> dict[
     delivery = request + rng.choice((100, 500, 2000) if "short_timeout" in chosen and rng.random() < 0.4 else (8_000, 20_000))
     options: dict[str, Any] = {
         "batch_size": batch,
-        "linger_ms": rng.choice((0, 0, 2, 20)),
+        "linger_ms": rng.choice((0, 2, 20, "auto")),
         "max_in_flight_requests_per_connection": rng.randint(1, 5),
         "buffer_memory": max(memory, batch + 700),
         "compression_type": rng.choice(("none", "none", "none", "none", "gzip", "lz4")),

@@ -1,0 +1,57 @@
+"""Which of the two builds of the way of a record this process runs, for people and for bug reports."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import pathlib
+import platform
+import sys
+from typing import NamedTuple
+
+from aioproducer.engine.hot import BUILD, REASON
+
+__all__ = ["BuildInfo", "build_info"]
+
+
+class BuildInfo(NamedTuple):
+    """What runs here; `print` shows it in one line.
+
+    Attributes:
+        version: of aioproducer.
+        build: "compiled" or "plain Python": both do the same, at another price.
+        reason: why it is plain Python; empty if it is compiled.
+        extension: the compiled build's file name, with the Python and the platform that it is for; empty if it is plain Python.
+        python: implementation and version.
+    """
+
+    version: str
+    build: str
+    reason: str
+    extension: str
+    python: str
+
+    def __str__(self) -> str:
+        because = self.extension or self.reason
+        return f"aioproducer {self.version} on {self.python}: {self.build} ({because})"
+
+
+def build_info() -> BuildInfo:
+    """Which build runs here: compiled, or plain Python and why.
+
+    ```python
+    print(aioproducer.build_info())  # aioproducer 0.1.0 on CPython 3.13.0: compiled (_hot.cpython-313-x86_64-linux-gnu.so)
+    ```
+
+    It is chosen once, when the first producer's code is imported. The variable `AIOPRODUCER_PURE=1` chooses plain Python; else
+    `AIOPRODUCER_REQUIRE_EXT=1` makes the lack of the compiled build an ImportError.
+
+    Raises:
+        ImportError: `AIOPRODUCER_REQUIRE_EXT` is set, and the compiled build cannot be used; or it was made of another source.
+    """
+    version = importlib.metadata.version("aioproducer")
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    return BuildInfo(version, BUILD, REASON, "" if REASON else _extension(), python)
+
+
+def _extension() -> str:
+    return pathlib.Path(sys.modules["aioproducer.engine._hot"].__file__ or "").name

@@ -1,0 +1,91 @@
+"""Runs a program under callgrind, and gives the instructions between its marks. Knows nothing of producers, trees and verdicts.
+
+Counting is turned over by functions of CPython that nobody else calls, those of `@`, `@=` and unary `+` (marks.py): exported, so that
+callgrind finds them in every build of it. Each has one option alone, as callgrind 3.19 mixes up those of one that has two.
+
+What would make counts differ from run to run is fixed here: the hashes of strings, and lazy binding, whose resolver also returns in a way
+in which callgrind loses its place.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = ["CALIBRATING", "INSTALL", "Crashed", "counted", "found", "parts_of"]
+
+INSTALL: Final = "valgrind is missing: apt-get install valgrind"
+HERE: Final = pathlib.Path(__file__).parent
+FIXED: Final = {"PYTHONHASHSEED": "0", "LD_BIND_NOW": "1"}
+OPTIONS: Final = (
+    "--tool=callgrind",
+    "--toggle-collect=PyNumber_MatrixMultiply",
+    "--toggle-collect=PyNumber_InPlaceMatrixMultiply",
+    "--dump-before=PyNumber_Positive",
+)
+_OUT: Final = "out"
+_SAID: Final = 2000  # characters of its last words
+_CLEAR: Final = 10  # how much more steps that count are
+CALIBRATING: Final = 2  # marks before those that are meant
+_PART: Final = re.compile(r"^part: (\d+)$", re.MULTILINE)
+_TOTALS: Final = re.compile(r"^totals: (\d+)$", re.MULTILINE)
+
+
+class Crashed(Exception):
+    """The program, or valgrind, did not do what it should; its last words."""
+
+
+def found() -> str | None:
+    """Where valgrind is."""
+    return shutil.which("valgrind")
+
+
+def parts_of(outputs: Iterable[str]) -> list[int]:
+    """The instructions of each mark, from callgrind's files in any order; without those that calibrate.
+
+    Raises:
+        Crashed: a part is missing, or the marks do not work.
+    """
+    parts: dict[int, int] = {}
+    for text in outputs:
+        part, totals = _PART.search(text), _TOTALS.search(text)
+        if part is None or totals is None:
+            raise Crashed(f"callgrind wrote no part and totals: {text[:200]!r}")
+        parts[int(part[1])] = int(totals[1])
+    if sorted(parts) != [*range(1, len(parts) + 1)] or len(parts) <= CALIBRATING:
+        raise Crashed(f"callgrind's parts are {sorted(parts)}")
+    before, steps, uncounted, *rest = [parts[number] for number in sorted(parts)]
+    if before or not 0 < uncounted * _CLEAR < steps:
+        raise Crashed(f"the marks do not work: {before} before the first, {steps} for steps that count, {uncounted} for those that do not")
+    return rest
+
+
+def counted(program: Sequence[str], folder: pathlib.Path, environment: Mapping[str, str]) -> tuple[list[int], list[str]]:
+    """Run a Python program with `folder` as its PYTHONPATH; gives the instructions of each mark, and the lines that it wrote.
+
+    Raises:
+        Crashed: see there.
+    """
+    with tempfile.TemporaryDirectory(prefix="callgrind-") as name:
+        out = pathlib.Path(name)
+        done = subprocess.run(
+            ("valgrind", *OPTIONS, f"--callgrind-out-file={out / _OUT}", sys.executable, "-P", *program),
+            cwd=out,
+            env={**os.environ, **FIXED, "PYTHONPATH": f"{folder}{os.pathsep}{HERE}", **environment},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if done.returncode:
+            raise Crashed(f"exit status {done.returncode}: {done.stderr[-_SAID:]}")
+        return parts_of(path.read_text() for path in out.glob(f"{_OUT}*")), done.stdout.splitlines()

@@ -1,0 +1,215 @@
+"""The gate: what it makes of callgrind's counts, which trees it compares, and that it sees a record that costs more. `nox -s gate`."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from tests.gate import __main__ as gate
+from tests.gate import callgrind, trees, verdict
+
+ROOT = pathlib.Path(__file__).parents[1]
+HERE = ROOT / "tests/gate"
+TOY = """
+import json, pathlib, sys
+import aioproducer
+from marks import calibrate, counted, uncounted
+
+def record():
+    for _ in range(aioproducer.STEPS):
+        pass
+    uncounted(lambda: [None for _ in range(20_000)])
+
+calibrate()
+for name in "one", "other":
+    counted(name, int(sys.argv[1]), lambda: [record() for _ in range(int(sys.argv[1]))])
+print(json.dumps({"tree": str(pathlib.Path(aioproducer.__file__).parents[1]), "is_compiled": False}))
+"""
+
+
+def part(number: int, totals: int) -> str:
+    """As callgrind writes it."""
+    return f"# callgrind format\nversion: 1\npid: 7\npart: {number}\n\nfn=(1) work\n1 {totals}\n\ntotals: {totals}\n"
+
+
+# What is made of counts
+
+
+def test_parts_come_in_any_order() -> None:
+    """The first is what came before all marks, the next two calibrate."""
+    counts = [0, 5000, 7, 41, 42]
+    assert callgrind.parts_of(part(number, counts[number - 1]) for number in (5, 3, 1, 2, 4)) == [41, 42]
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ([], r"parts are \[\]"),
+        ([(1, 0), (3, 9)], r"parts are \[1, 3\]"),
+        ([(1, 0), (2, 0), (3, 0)], "do not work"),
+        ([(1, 9), (2, 5000), (3, 7)], "9 before the first"),
+        ([(1, 0), (2, 5000), (3, 5000)], "do not work"),
+        ([(1, 0), (2, 7), (3, 5000)], "do not work"),
+    ],
+)
+def test_counts_that_prove_nothing_are_refused(parts: list[tuple[int, int]], says: str) -> None:
+    """A callgrind that took the marks otherwise would count the cluster instead of the client."""
+    with pytest.raises(callgrind.Crashed, match=says):
+        callgrind.parts_of(part(*one) for one in parts)
+    with pytest.raises(callgrind.Crashed, match="no part"):
+        callgrind.parts_of(["events: Ir\n"])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "ratio", "is_beyond"),
+    [(1000, 1000, 1.0, False), (1000, 1030, 1.03, False), (1000, 1031, 1.031, True), (1000, 500, 0.5, False), (None, 1000, None, False)],
+)
+def test_a_ratio_and_its_verdict(before: float | None, after: float, ratio: float | None, *, is_beyond: bool) -> None:
+    """Up to 3 % more is within the limit; a workload that the base cannot run has no ratio."""
+    row = verdict.Row("keyed", "pure", before, after)
+    assert row.ratio == (None if ratio is None else pytest.approx(ratio))
+    assert row.is_beyond is is_beyond
+    assert any("BEYOND" in line for line in verdict.table([row])) is is_beyond
+
+
+def test_rows_are_those_of_this_tree() -> None:
+    """A workload that is new is shown, one that is gone is not."""
+    rows = verdict.rows("pure", {"gone": 1.0, "kept": 2.0}, {"kept": 3.0, "new": 4.0})
+    assert [(row.workload, row.before, row.after) for row in rows] == [("kept", 2.0, 3.0), ("new", None, 4.0)]
+
+
+# Which trees
+
+
+@pytest.fixture
+def repository(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """One with two commits on main, and a toy package."""
+    for name in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{name}_NAME", "somebody")
+        monkeypatch.setenv(f"GIT_{name}_EMAIL", "somebody@example.com")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    monkeypatch.delenv("GIT_DIR", raising=False)
+    root = tmp_path / "repository"
+    (root / "aioproducer").mkdir(parents=True)
+    git(root, "init", "--quiet", "--initial-branch", "main")
+    (root / ".gitignore").write_text("*.so\n")
+    for steps in (900, 1000):
+        commit(root, steps)
+    return root
+
+
+def git(root: pathlib.Path, *words: str) -> str:
+    return subprocess.run(["git", *words], cwd=root, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def commit(root: pathlib.Path, steps: int) -> str:
+    """A tree whose records cost so many steps."""
+    (root / "aioproducer/__init__.py").write_text(f"STEPS = {steps}\n")
+    git(root, "add", "--all")
+    git(root, "commit", "--quiet", "--message", f"{steps} steps")
+    return git(root, "rev-parse", "HEAD")
+
+
+def test_main_is_compared_with_the_commit_before(repository: pathlib.Path) -> None:
+    """And with its last one, while something is changed that is not committed."""
+    assert trees.base_of(repository) == git(repository, "rev-parse", "HEAD^")
+    (repository / "aioproducer/__init__.py").write_text("STEPS = 7\n")
+    assert trees.base_of(repository) == git(repository, "rev-parse", "HEAD")
+
+
+def test_a_branch_is_compared_with_where_it_left_main(repository: pathlib.Path) -> None:
+    """However far main went since; origin's main comes before one's own, which may be old."""
+    left = git(repository, "rev-parse", "HEAD")
+    git(repository, "checkout", "--quiet", "-b", "branch")
+    first = commit(repository, 1100)
+    commit(repository, 1200)
+    git(repository, "checkout", "--quiet", "main")
+    commit(repository, 1300)
+    git(repository, "checkout", "--quiet", "branch")
+    assert trees.base_of(repository) == left
+    assert trees.base_of(repository, "HEAD^") == first
+    git(repository, "update-ref", "refs/remotes/origin/main", first)
+    assert trees.base_of(repository) == first
+
+
+def test_without_a_commit_to_compare_with(repository: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A shallow clone, an unpacked sdist or a name that is none: it says what to do, and passes nothing."""
+    shallow = tmp_path / "shallow"
+    git(tmp_path, "clone", "--quiet", "--depth", "1", f"file://{repository}", str(shallow))
+    with pytest.raises(trees.NoBase, match=r"git fetch --unshallow"):
+        trees.base_of(shallow)
+    with pytest.raises(trees.NoBase, match="git rev-parse HEAD"):
+        trees.base_of(tmp_path)
+    with pytest.raises(trees.NoBase, match="nothing-of-that-name"):
+        trees.base_of(repository, "nothing-of-that-name")
+    if callgrind.found():
+        assert gate.gate(shallow, None, HERE / "workloads.py", (1, 1)) == gate.NOT_CHECKED
+        assert "NOT CHECKED: nothing to compare with" in capsys.readouterr().out
+
+
+def test_copies_are_of_the_commit_and_of_the_files_as_they_are(repository: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Changed and new files come along, deleted ones and what git ignores do not: nothing that was built before."""
+    (repository / "aioproducer/__init__.py").write_text("STEPS = 7\n")
+    (repository / "aioproducer/new.py").write_text("")
+    (repository / "aioproducer/_hot.so").write_text("")
+    trees.copy(repository, tmp_path / "after")
+    trees.extract(repository, trees.base_of(repository), tmp_path / "before")
+    after, before = ({path.name: path.read_text() for path in (tmp_path / tree / "aioproducer").iterdir()} for tree in ("after", "before"))
+    assert after == {"__init__.py": "STEPS = 7\n", "new.py": ""}
+    assert before == {"__init__.py": "STEPS = 1000\n"}
+
+
+def test_what_cannot_be_built(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No extensions and no compiler are said; a build that breaks is an error with its last words."""
+    with pytest.raises(trees.NoBuild, match=r"no setup\.py"):
+        trees.build(tmp_path)
+    (tmp_path / "setup.py").write_text("raise SystemExit('this does not build')\n")
+    with pytest.raises(trees.BuildFailed, match="this does not build"):
+        trees.build(tmp_path)
+    (tmp_path / "setup.py").write_text("")
+    with pytest.raises(trees.BuildFailed, match="built nothing"):
+        trees.build(tmp_path)
+    monkeypatch.setenv("CC", "no-such-compiler -O2")
+    with pytest.raises(trees.NoBuild, match=r"no C compiler \(no-such-compiler\): apt-get install gcc"):
+        trees.build(tmp_path)
+
+
+# All of it
+
+
+@pytest.mark.parametrize(("steps", "status", "says"), [(1100, gate.BEYOND, "BEYOND 1.03"), (1010, gate.PASSED, "2 of 2 within 1.03")])
+def test_a_record_that_costs_more_is_seen(
+    repository: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], *, steps: int, status: int, says: str
+) -> None:
+    """10 % more is beyond, 1 % is not; what is done by the cluster, here most of all, does not count. Without valgrind it says so."""
+    program = tmp_path / "toy.py"
+    program.write_text(TOY)
+    (repository / "aioproducer/__init__.py").write_text(f"STEPS = {steps}\n")
+    if callgrind.found() is None:
+        status, says = gate.NOT_CHECKED, "NOT CHECKED: valgrind is missing"
+    assert gate.gate(repository, None, program, [10]) == status
+    assert says in capsys.readouterr().out
+
+
+def test_without_valgrind(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """How to install it, and a status of its own."""
+    monkeypatch.setenv("PATH", "")
+    assert gate.main([]) == gate.NOT_CHECKED
+    assert capsys.readouterr().out == "NOT CHECKED: valgrind is missing: apt-get install valgrind\n"
+
+
+def test_the_workloads_run_and_tell_what_they_ran() -> None:
+    """Without valgrind they are an ordinary program; that all records are in the log it asserts itself."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE)]), "AIOPRODUCER_PURE": "1"}
+    command = [sys.executable, "-P", str(HERE / "workloads.py"), "1000", "4"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    *marks, ran = map(json.loads, done.stdout.splitlines())
+    names = ["keyed", "keyless", "headers", "single", "gather", "many", "many, keyed"]
+    assert marks[callgrind.CALIBRATING :] == [[name, 4 if name == "single" else 1000] for name in names]
+    assert ran == {"tree": str(ROOT), "is_compiled": False}

@@ -1,0 +1,85 @@
+"""What is built, where, and what happens where it cannot be: setup.py, and the tables of pyproject.toml. `nox -s build installed` do it."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PYTHONS = ("3.11", "3.12", "3.13")
+NO_COMPILER = {"CC": shutil.which("false") or "/bin/false"}
+PURE = {"AIOPRODUCER_PURE": "1"}
+REQUIRED = {"AIOPRODUCER_REQUIRE_EXT": "1"}
+
+
+def run(*words: str, cwd: pathlib.Path, **environment: str) -> tuple[bool, str]:
+    """Whether a Python program succeeded, and what it said."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("AIOPRODUCER_")}
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=cwd,
+        env={**clean, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    return done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("platform", "machine", "names"),
+    [
+        ("linux", "x86_64", ("manylinux_x86_64", "musllinux_x86_64")),
+        ("linux", "aarch64", ("manylinux_aarch64", "musllinux_aarch64")),
+        ("macos", "x86_64", ("macosx_x86_64",)),
+        ("macos", "arm64", ("macosx_arm64",)),
+        ("windows", "AMD64", ("win_amd64",)),
+    ],
+)
+def test_the_wheels_that_are_built(platform: str, machine: str, names: tuple[str, ...]) -> None:
+    """One for each Python, system and architecture; none for a Python that the tests have not run on, none without the lock."""
+    words = ("-m", "cibuildwheel", "--print-build-identifiers", "--platform", platform, "--archs", machine, str(ROOT))
+    has_worked, output = run(*words, cwd=ROOT)
+    assert has_worked, output
+    assert set(output.split()) == {f"cp{version.replace('.', '')}-{name}" for version in PYTHONS for name in names}
+
+
+def test_the_pythons_are_the_same_everywhere() -> None:
+    """What the package says it runs on is what the tests run on, and what wheels are for."""
+    noxfile = (ROOT / "noxfile.py").read_text()
+    project = PROJECT["project"]
+    assert project["requires-python"] == f">={PYTHONS[0]}"
+    versions = [word.rpartition(" ")[2] for word in project["classifiers"] if word.startswith("Programming Language :: Python :: 3.")]
+    assert tuple(versions) == PYTHONS
+    assert f"@nox.session(python={list(PYTHONS[1:])}".replace("'", '"') in noxfile
+
+
+@pytest.mark.parametrize(
+    ("environment", "source", "works", "says"),
+    [
+        (NO_COMPILER, "one = 1", True, NO_COMPILER["CC"]),
+        (NO_COMPILER | REQUIRED, "one = 1", False, NO_COMPILER["CC"]),
+        (PURE, "one = 1", True, ""),
+        (PURE | REQUIRED, "one = 1", False, "AIOPRODUCER_REQUIRE_EXT is set, and no extension is built: AIOPRODUCER_PURE is set"),
+        (NO_COMPILER, "one = (", False, "Error compiling Cython file"),
+    ],
+    ids=["no-compiler", "no-compiler-required", "pure", "pure-required", "our-mistake"],
+)
+def test_where_nothing_can_be_compiled(tmp_path: pathlib.Path, environment: dict[str, str], source: str, *, works: bool, says: str) -> None:
+    """The lack of a compiler is no obstacle, unless it is one; a mistake in the source always is."""
+    shutil.copy(ROOT / "setup.py", tmp_path)
+    (tmp_path / "aioproducer/engine").mkdir(parents=True)
+    (tmp_path / "aioproducer/engine/_hot.pyx").write_text(source)
+    has_worked, output = run("setup.py", "build_ext", "--inplace", cwd=tmp_path, **environment)
+    assert has_worked == works, output
+    assert says in output
+    assert [path.name for path in (tmp_path / "aioproducer/engine").iterdir()] == ["_hot.pyx"]
