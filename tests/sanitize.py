@@ -113,6 +113,7 @@ def environment(folder: pathlib.Path, kept: pathlib.Path, preloaded: Sequence[st
         "LD_PRELOAD": " ".join(preloaded),
         "ASAN_OPTIONS": f"detect_leaks=0:halt_on_error=1:allocator_may_return_null=1:log_path={kept / 'address'}",
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+        "AIOPRODUCER_PURE": "",
         "AIOPRODUCER_REQUIRE_EXT": "1",
     }
 

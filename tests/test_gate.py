@@ -206,7 +206,7 @@ def test_without_valgrind(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 def test_the_workloads_run_and_tell_what_they_ran() -> None:
     """Without valgrind they are an ordinary program; that all records are in the log it asserts itself."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE)]), "AIOPRODUCER_PURE": "1"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE)]), **gate.BUILDS["pure"]}
     command = [sys.executable, "-P", str(HERE / "workloads.py"), "1000", "4"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     *marks, ran = map(json.loads, done.stdout.splitlines())

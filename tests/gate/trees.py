@@ -107,7 +107,7 @@ def build(folder: pathlib.Path, flags: str = "") -> list[pathlib.Path]:
         raise NoBuild(f"no C compiler ({compiler}): apt-get install gcc")
     added = {name: f"{os.environ.get(name, '')} {flags}".strip() for name in ("CFLAGS", "LDFLAGS")} if flags else {}
     command = (sys.executable, "setup.py", "build_ext", "--inplace")
-    _run(command, folder, {"AIOPRODUCER_REQUIRE_EXT": "1", **added})
+    _run(command, folder, {"AIOPRODUCER_PURE": "", "AIOPRODUCER_REQUIRE_EXT": "1", **added})
     built = [path for suffix in (".so", ".pyd") for path in folder.rglob(f"*{suffix}") if "build" not in path.relative_to(folder).parts]
     if not built:
         raise BuildFailed("setup.py built nothing")
