@@ -124,11 +124,11 @@ def floors(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def bench(session: nox.Session) -> None:
-    """Ours and aiokafka on one real Kafka. Behind `--`: its arguments, or `heartbeat`, `stall`, `knobs`, `linger`, `many` or `pending` and theirs."""
+    """Ours and aiokafka on one real Kafka. Behind `--`: its arguments, or `heartbeat`, `stall`, `knobs`, `linger`, `many`, `pending` or `columns`."""
     words = session.posargs
-    if words[:1] != ["pending"]:  # which has a fake cluster
+    if words[:1] not in (["pending"], ["columns"]):  # which have clusters of their own
         need_java(session)
-    if words and words[0] in {"heartbeat", "stall", "knobs", "linger", "many", "pending"}:
+    if words and words[0] in {"heartbeat", "stall", "knobs", "linger", "many", "pending", "columns"}:
         run(session, "python", "-m", f"tests.benchmarks.{words[0]}", *words[1:])
     else:
         run(session, "python", "-m", "tests.benchmarks", *words)

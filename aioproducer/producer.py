@@ -161,6 +161,42 @@ class Producer(SendPath[K, V], Generic[K, V]):
         """
         return await self._running().send_many(topic, records, self.send)
 
+    async def send_columns(
+        self, topic: str, *, values: Any, keys: Any = None, partition: int | None = None, timestamps_ms: Any = None
+    ) -> Deliveries:
+        """Queue the rows of pyarrow columns, in order, from the buffers where they lie: no Python object for any row.
+
+        ```python
+        table = pyarrow.parquet.read_table("orders.parquet")
+        deliveries = await producer.send_columns("orders", values=table["json"], keys=table["customer"], timestamps_ms=table["ordered"])
+        metadata = await deliveries  # all of them, or the first one's DeliveryError
+        ```
+
+        Waits as `send` does, each window of rows (a MiB at most) at most `max_block_ms`; the loop goes on between windows. The columns
+        must not be changed before it returns. They may be sliced, chunked, each in its own way, and dictionary-encoded; there is no column
+        of headers: `send_many` sends those.
+
+        Args:
+            topic: where to.
+            values: a `pyarrow.Array` or `ChunkedArray` of binary or string, or what gives one (`__arrow_c_array__`, `__arrow_c_stream__`,
+                as polars' and pandas' columns do). A null is a tombstone.
+            keys: likewise, as many; a null is no key. Records of one key go to one partition, those without one to the sticky partitions.
+            partition: one for all rows, whatever their keys.
+            timestamps_ms: an array of int64, in ms since the epoch, or of timestamps; or one number for all. None, and a null: now.
+
+        Raises:
+            UsageError: not such arrays, or not of one length; a damaged or impossible row, which is named; a producer with a serializer,
+                for columns hold bytes already; or pyarrow is not installed.
+            RecordTooLarge: a row exceeds `max_request_size` bytes; it is named.
+            What `send` raises else. `Deliveries.of(error)` gives what was queued before, always the first so many rows: these are sent.
+        Cancellation: the same, with CancelledError.
+
+        Rows of one partition are logged in their order, behind what was sent there before. With interceptors, a partitioner of your own,
+        keys and more than 256 partitions, or a circuit breaker that sends keys elsewhere just now, each row is sent as a record of its
+        own, as slowly as by `send`.
+        """
+        return await self._running().send_columns(topic, values, keys, partition, timestamps_ms, self.send)
+
     def create_batch(self, topic: str, partition: int) -> ReadyBatch:
         """An empty batch of one partition: `append` to it until it is full, then `await send_batch(batch)`.
 

@@ -13,6 +13,7 @@ import traceback
 import warnings
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from aioproducer import DeliveryError, Producer, Record
@@ -108,6 +109,9 @@ async def send_in_every_way(producer: Producer[Any, Any], watch: Watch) -> None:
     watch.look(producer, producer.config, whole, plain)
     calls = [producer.send("orders", **record) for _ in range(3)]
     many = [producer.send_many("orders", values) for values in ([VALUE, VALUE], [whole, plain, (KEY, VALUE)])]
+    column = pa.array([VALUE, VALUE])
+    many += [producer.send_columns("orders", values=column, keys=keys) for keys in (None, column, pa.array([KEY]), VALUE)]
+    many += [producer.send_columns("orders", values=column, timestamps_ms=times) for times in (VALUE, column)]
     awaited: list[Any] = [await watch.run(call) for call in (*calls, *many)]
     wrong = ({"partition": VALUE}, {"timestamp_ms": VALUE}, {"headers": [HEADER]}, {"headers": [(HEADER, KEY)]}, {"headers": VALUE})
     awaited += [await watch.run(producer.send("orders", **{**record, **one})) for one in wrong]

@@ -7,6 +7,7 @@ import datetime as dt
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 
 import aioproducer
@@ -242,6 +243,23 @@ MISTAKES = [
         "another loop", lambda p: elsewhere(lambda: p.send("orders", b"v")), "ProducerClosed", "another event loop; make one in this loop"
     ),
     Mistake("another's flush", lambda p: elsewhere(p.flush), "ProducerClosed", "another event loop; make one in this loop"),
+    Mistake("columns of a list", lambda p: p.send_columns("orders", values=[SECRET]), "UsageError", "a pyarrow array, not list: make one"),
+    Mistake(
+        "columns of numbers", lambda p: p.send_columns("orders", values=pa.array([1])), "UsageError", "are of type int64, .*: encode them"
+    ),
+    Mistake("columns topic", lambda p: p.send_columns(None, values=pa.array([b"v"])), "UsageError", "a topic is a non-empty string"),
+    Mistake(
+        "columns apart",
+        lambda p: p.send_columns("orders", values=pa.array([SECRET]), keys=pa.array([SECRET] * 2)),
+        "UsageError",
+        "keys are 2 rows",
+    ),
+    Mistake(
+        "columns time",
+        lambda p: p.send_columns("orders", values=pa.array([SECRET]), timestamps_ms=pa.array([-1])),
+        "UsageError",
+        "row 0: its time",
+    ),
     Mistake("another's many", lambda p: elsewhere(lambda: p.send_many("orders", [b"v"])), "ProducerClosed", "another event loop"),
     Mistake("another's partitions", lambda p: elsewhere(lambda: p.partitions_for("x")), "ProducerClosed", "another event loop"),
     Mistake("partitions of None", lambda p: p.partitions_for(None), "UsageError", "a topic is a non-empty string"),
@@ -282,6 +300,7 @@ BEFORE_AND_AFTER = {
     "send_and_wait": lambda p: p.send_and_wait("orders", b"v"),
     "send_nowait": lambda p: p.send_nowait("orders", b"v"),
     "send_many": lambda p: p.send_many("orders", [b"v"]),
+    "send_columns": lambda p: p.send_columns("orders", values=pa.array([b"v"])),
     "create_batch": lambda p: p.create_batch("orders", 0),
     "partitions_for": lambda p: p.partitions_for("orders"),
     "flush": lambda p: p.flush(),

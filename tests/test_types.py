@@ -24,6 +24,7 @@ from aioproducer import (
     TopicPartition,
     TransactionError,
     TransactionTimeout,
+    UsageError,
 )
 from aioproducer.testing import FakeCluster
 
@@ -58,6 +59,8 @@ async def test_the_face_has_types() -> None:
             assert_type(deliveries, Deliveries)
             assert_type(await deliveries, list[RecordMetadata])
             assert_type(await (await producer.send_many("orders", source())).wait(), FlushSummary)
+            with pytest.raises(UsageError, match="serializer"):
+                assert_type(await producer.send_columns("orders", values=()), Deliveries)
             assert_type(deliveries[0], Delivery)
             assert_type(deliveries[:1], list[Delivery])
             batch = producer.create_batch("orders", 0)

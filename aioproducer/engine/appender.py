@@ -19,6 +19,7 @@ from aioproducer.engine import reasons
 from aioproducer.engine.hot import EFFORT, RECORD_OVERHEAD, TURN, Delivery, OpenBatch, Way, make_delivery
 from aioproducer.engine.pool import BATCH_OVERHEAD, NO_HEADERS
 from aioproducer.engine.result import BatchResult, Home
+from aioproducer.engine.windows import Windows
 from aioproducer.model import Compression
 from aioproducer.records.record_batch import OVERHEAD
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.deliveries import Run
     from aioproducer.engine.pool import BufferPool, Parked
     from aioproducer.engine.shares import Shares
+    from aioproducer.engine.windows import Window
     from aioproducer.records.ratios import CompressionRatios
 
 __all__ = ["FAIL_FAST", "STRICT", "Appender"]
@@ -40,6 +42,7 @@ STRICT: Final = "strict"  # of circuit_breaker_keyed_policy
 FAIL_FAST: Final = "fail_fast"
 _STEP: Final = 4096  # bytes by which a batch's room grows: 16 KiB up front would let 2,048 quiet partitions hold 32 MiB
 _FEW: Final = 64  # partitions that are looked at where none is usable
+_MOST_BATCHES: Final = 256  # of different partitions that are made in one step: some milliseconds
 _PLAIN_KEYS: Final = frozenset({bytes, type(None)})
 _MOST_OVERHEAD: Final = 24  # of a small plain record
 
@@ -98,6 +101,8 @@ class Appender:
         self._has_breaker = config.circuit_breaker_class is not None
         self._policy = config.circuit_breaker_keyed_policy
         self.is_kafkas = self._partitioner is None and not self._ignores_keys
+        is_told = self._has_breaker and self._policy == FAIL_FAST
+        self._windows = Windows(loop, accumulator, pool, shares, home, sticky=self._sticky_now, room=self._room, is_told=is_told)
 
     # The turn
 
@@ -136,6 +141,8 @@ class Appender:
             UsageError: the user's partitioner failed.
             PartitionUnavailable: its partition is muted, and the user wants to know at once.
         """
+        if record.window is not None:
+            return self._place_window(record, record.window, route)
         behind, record.behind = record.behind, None
         if behind is not None and behind in route.cells[behind.partition : behind.partition + 1]:
             return self._append_behind(behind, record)
@@ -147,9 +154,7 @@ class Appender:
         if self._partitioner is not None:
             return self._append_to(route.cells[self._ask_partitioner(record, route, self._partitioner)], record)
         key = record.key
-        if key is None or self._ignores_keys:
-            return self._append_sticky(route, record)
-        return self._append_to(route.by_key[key], record)
+        return self._append_sticky(route, record) if key is None or self._ignores_keys else self._append_to(route.by_key[key], record)
 
     @staticmethod
     def is_missing(record: Parked, route: Route) -> bool:
@@ -282,6 +287,30 @@ class Appender:
         self._accumulator.open(cell, whole.records, whole.result, credit=record.size, now=self._loop.time())
         self._accumulator.close(cell)
         return make_delivery(whole.result, 0)
+
+    def _place_window(self, record: Parked, window: Window, route: Route) -> Delivery | None:
+        before = self._pool.available
+        delivery = None if self.is_missing(record, route) else self._windows.place(record, window, route, self._timestamp(record))
+        self.spent += before - self._pool.available
+        return delivery
+
+    def _sticky_now(self, route: Route, size: int) -> Cell:
+        """Where so many bytes without a key go at once."""
+        cell = self._sticky(route, size)
+        if self._shares.is_over(cell):
+            cell = self._sticky(route, size)
+        return self._least_bad(route) if cell.is_full else cell
+
+    def takes_rows(self, topic: str, *, is_named: bool, keyed: bool) -> bool:
+        """Whether rows, for a named partition or with keys, go where Kafka's own partitioner has them, now, and to few partitions."""
+        if self._partitioner is not None and not is_named:
+            return False
+        route = self._accumulator.routes.get(topic)
+        if route is None or not (is_named or keyed):
+            return True
+        if keyed and len(route.cells) > _MOST_BATCHES:
+            return False
+        return not self._has_breaker or self._policy == STRICT or not any(cell.is_avoided for cell in route.cells)
 
     # The fast way, and many at once
 

@@ -81,10 +81,11 @@ class Checks:
             )
         encoded = encode_headers(headers) if headers else NO_HEADERS
         size = size_limit(key, value, encoded)
-        self._check_size(topic, size)
+        self.size(topic, size)
         return Parked(topic, value=value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=encoded, size=size - OVERHEAD)
 
-    def _check_size(self, topic: str, size: int) -> None:
+    def size(self, topic: str, size: int) -> None:
+        """Raise RecordTooLarge if a record, alone in a batch of so many bytes, is too large."""
         config = self._config
         if size > config.max_request_size:
             raise RecordTooLarge(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioproducer.engine import forks
 from aioproducer.engine.assembly import Assembly
+from aioproducer.engine.columns import Columns
 from aioproducer.engine.formats import check_brokers
 from aioproducer.engine.gauges import unready
 from aioproducer.engine.hot import Delivery, Way, here
@@ -163,6 +164,18 @@ class Engine:
         """All of them, in bulk where that can be; `send` is the producer's."""
         self.check()
         return await Many(self._config, self.loop, self._way, self._appender, self._parking, send).send(topic, records)
+
+    async def send_columns(
+        self, topic: str, values: Any, keys: Any, partition: int | None, timestamps_ms: Any, send: Callable[..., Awaitable[Delivery]]
+    ) -> Deliveries:
+        """All rows of these columns; `send` is the producer's."""
+        self.check()
+        columns = Columns(self._config, self._appender, self._parking, take=self._accept_window, send=send)
+        return await columns.send(topic, values, keys, partition, timestamps_ms)
+
+    def _accept_window(self, parked: Parked) -> Delivery | Parked:
+        self.check()
+        return self._intake.accept_window(parked)
 
     async def partitions(self, topic: str) -> int:
         """How many a topic has, waiting for its metadata."""

@@ -12,7 +12,8 @@ from aioproducer.engine.checks import check_partition, check_topic
 from aioproducer.engine.deliveries import Deliveries
 from aioproducer.engine.pool import BATCH_OVERHEAD, Parked
 from aioproducer.engine.ready import ReadyBatch
-from aioproducer.errors import KafkaError, UsageError
+from aioproducer.errors import KafkaError, RecordTooLarge, UsageError
+from aioproducer.records.record_batch import OVERHEAD
 
 if TYPE_CHECKING:
     from aioproducer.engine.checks import Checks
@@ -34,6 +35,7 @@ class Intake:
 
     def __init__(self, checks: Checks, parking: Parking, pool: BufferPool, home: Home, limit: int) -> None:
         self._checked = checks.record
+        self._check_size = checks.size
         self._parking = parking
         self._pool = pool
         self._home = home
@@ -82,6 +84,17 @@ class Intake:
         deliveries.add(batch.records.count, [[[batch.result, 0, batch.records.count]]])
         return deliveries
 
+    def accept_window(self, parked: Parked) -> Delivery | Parked:
+        """Append rows of columns, or park them: then wait for them. RecordTooLarge: their one row is."""
+        window = parked.window
+        assert window is not None
+        if window.rows == 1:
+            try:
+                self._check_size(str(parked.topic), OVERHEAD + window.size)
+            except RecordTooLarge as error:
+                raise RecordTooLarge(f"row {window.piece.first + window.at}: {error}") from None
+        return self._parking.take_in(parked)
+
     async def partitions(self, topic: str) -> int:
         """How many partitions a topic has. Waits for its metadata as `wait` does."""
         check_topic(topic)
@@ -115,3 +128,12 @@ class TransactionalIntake(Intake):
         """As `Intake.send_batch`."""
         self.transactor.check_send()
         return await super().send_batch(batch)
+
+    def accept_window(self, parked: Parked) -> Delivery | Parked:
+        """As `Intake.accept_window`."""
+        self.transactor.check_send()
+        try:
+            return super().accept_window(parked)
+        except KafkaError as error:
+            self.transactor.on_refused(str(parked.topic), error)
+            raise

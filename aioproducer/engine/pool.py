@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from aioproducer.core.accumulator import Cell, Route
     from aioproducer.engine.hot import Delivery
     from aioproducer.engine.ready import ReadyBatch
+    from aioproducer.engine.windows import Window
 
 __all__ = ["BATCH_OVERHEAD", "NO_HEADERS", "BufferPool", "Line", "Parked"]
 
@@ -68,6 +69,7 @@ class Parked:
         behind: the partition that it stays with, as that was full; while it is, it waits for that one alone.
         chosen: the partition that the user's partitioner chose, on that route.
         whole: in the place of one record, a batch that the user filled (a `ready.ReadyBatch`).
+        window: likewise, rows of columns.
         on_left: told once when it leaves the line, of its delivery or of what it was given up for.
     """
 
@@ -90,6 +92,7 @@ class Parked:
         "value",
         "waiter",
         "whole",
+        "window",
     )
 
     def __init__(
@@ -104,6 +107,7 @@ class Parked:
         size: int = 0,
         asks: bool = False,
         whole: ReadyBatch | None = None,
+        window: Window | None = None,
     ) -> None:
         self.topic = topic
         self.value = value
@@ -114,6 +118,7 @@ class Parked:
         self.size = size
         self.asks = asks
         self.whole = whole
+        self.window = window
         self.behind: Cell | None = None
         self.chosen: tuple[Route, int] | None = None
         self.number = -1
@@ -155,7 +160,7 @@ class Parked:
             self._tell(None, error)
             raise
         finally:
-            self.waiter = self.value = self.key = self.whole = self.behind = (
+            self.waiter = self.value = self.key = self.whole = self.window = self.behind = (
                 None  # what was cancelled may stand in the line for a while: without its bytes
             )
         if self.error is not None:

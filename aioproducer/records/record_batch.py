@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FIELD",
+    "MAX_RECORD_OVERHEAD",
     "MOMENT",
     "NULL",
     "OVERHEAD",
@@ -43,7 +44,7 @@ OVERHEAD: Final = 61  # bytes of a batch's header
 TRANSACTIONAL: Final = 0x10  # a bit of a batch's attributes
 PARTS: Final = 8  # list entries of one record
 TABLE: Final = 32_768  # lengths and indices below it have a ready-made varint
-_MAX_RECORD_OVERHEAD: Final = 21  # Java's DefaultRecord.MAX_RECORD_OVERHEAD
+MAX_RECORD_OVERHEAD: Final = 21  # Java's DefaultRecord.MAX_RECORD_OVERHEAD
 
 _HEAD = Struct(">qiib")  # base offset, length, leader epoch, magic
 _TAIL = Struct(">hiqqqhii")  # attributes, last delta, base and max timestamp, producer id, epoch, sequence, count
@@ -135,7 +136,7 @@ def size_limit(key: bytes | None, value: bytes | None, headers: bytes) -> int:
     """The most bytes that a batch of this one record can have, uncompressed (Java's `estimateSizeInBytesUpperBound`)."""
     key_size = -1 if key is None else len(key)
     value_size = -1 if value is None else len(value)
-    return OVERHEAD + _MAX_RECORD_OVERHEAD + field_size(key_size) + field_size(value_size) + len(headers)
+    return OVERHEAD + MAX_RECORD_OVERHEAD + field_size(key_size) + field_size(value_size) + len(headers)
 
 
 def header(

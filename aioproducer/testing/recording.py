@@ -34,6 +34,7 @@ from aioproducer.errors import (
 from aioproducer.metrics.registry import Metrics, Snapshot
 from aioproducer.metrics.sensors import Windows
 from aioproducer.model import Acks, FlushSummary, Headers, Health, Record, RecordMetadata, TimestampType
+from aioproducer.records.arrow import Table, check_serializers
 from aioproducer.testing.recorded import RecordedBatch, RecordedDeliveries, RecordedDelivery, RecordedFromThread, RecordedSend
 from aioproducer.testing.recorded_arguments import SendArguments
 from aioproducer.testing.recorded_transactions import TRANSACTION_METHODS, RecordedTransactions
@@ -52,7 +53,18 @@ else:
     K = TypeVar("K")
     V = TypeVar("V")
 
-_METHODS: Final = ("start", "send", "send_nowait", "send_many", "send_batch", "partitions_for", "flush", "stop", *TRANSACTION_METHODS)
+_METHODS: Final = (
+    "start",
+    "send",
+    "send_nowait",
+    "send_many",
+    "send_columns",
+    "send_batch",
+    "partitions_for",
+    "flush",
+    "stop",
+    *TRANSACTION_METHODS,
+)
 
 
 class RecordingProducer(RecordedTransactions, Generic[K, V]):
@@ -234,6 +246,24 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
                     deliveries.add(self._take_one(topic, record))
             else:
                 raise UsageError(f"records are an iterable of values or of Record, not {type(records).__name__}")
+        except BaseException as error:
+            error.queued = deliveries  # type: ignore[attr-defined]
+            raise
+        return deliveries
+
+    async def send_columns(
+        self, topic: str, *, values: Any, keys: Any = None, partition: int | None = None, timestamps_ms: Any = None
+    ) -> RecordedDeliveries:
+        """Record the rows of pyarrow columns, one by one. What it raises carries, as `queued`, the deliveries of what was taken before."""
+        self._raise("send_columns")
+        deliveries = RecordedDeliveries()
+        try:
+            check_serializers(value=self.config.value_serializer, key=None if keys is None else self.config.key_serializer)
+            table = Table(values, keys, timestamps_ms)
+            for piece in table.pieces():
+                for value, key, moment in map(piece.row, range(piece.rows)):
+                    when = table.moment if moment is None else moment
+                    deliveries.add(self._take_one(topic, Record(value, key, partition, when)))
         except BaseException as error:
             error.queued = deliveries  # type: ignore[attr-defined]
             raise

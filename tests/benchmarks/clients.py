@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 OURS, PEER, PLAIN, SILENT, PURE = "aioproducer", "aiokafka", "plain", "without_metrics", "aioproducer_pure"
 """Ours, the one that it is held against, and ours without idempotence, without metrics, and in plain Python."""
 BASELINE = Settings()
+CHOOSES_PURE = "AIOPRODUCER_PURE"
+"""The variable by which one of our two builds is chosen."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +100,7 @@ def version_of(package: str) -> str:
 
 CLIENTS: dict[str, Kind] = {
     OURS: Kind(open=aioproducer, ways=WAYS, build=our_build),
-    PURE: Kind(open=aioproducer, ways=WAYS, build=our_build, env={"AIOPRODUCER_PURE": "1"}),
+    PURE: Kind(open=aioproducer, ways=WAYS, build=our_build, env={CHOOSES_PURE: "1"}),
     PEER: Kind(open=aiokafka, ways={name: way for name, way in WAYS.items() if name != "many"}, build=lambda: version_of("aiokafka")),
     PLAIN: Kind(open=aioproducer, ways=WAYS, build=our_build, own={"enable_idempotence": False}),
     SILENT: Kind(open=aioproducer, ways=WAYS, build=our_build, own={"metrics_recording_level": "none"}),

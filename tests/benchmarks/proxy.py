@@ -55,6 +55,9 @@ class Lane(asyncio.Protocol):
         assert self.other is not None
         assert self.other.transport is not None
         self._timer = None
+        if self.other.transport.is_closing():
+            self._late.clear()  # nobody is there to read it
+            return
         now = self._loop.time()
         while self._late and self._late[0][0] <= now:
             _, data = self._late.popleft()

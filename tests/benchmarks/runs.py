@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from tests.benchmarks.clients import CHOOSES_PURE
 from tests.benchmarks.peers.clients import CLIENTS
 from tests.benchmarks.peers.outsiders import OUTSIDERS
 from tests.benchmarks.processes import RunFailed, output
@@ -29,5 +30,5 @@ async def run(name: str, task: Task, broker: Broker, limit: float) -> Measure:
 
 
 async def _of_python(task: Task) -> Told:
-    env = os.environ | CLIENTS[task.client].env
+    env = {name: value for name, value in os.environ.items() if name != CHOOSES_PURE} | CLIENTS[task.client].env
     return Told.from_json((await output(task.to_json(), sys.executable, "-m", "tests.benchmarks.client", env=env)).splitlines()[-1])

@@ -7,6 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from aioproducer import (
@@ -250,6 +251,31 @@ async def test_send_many_that_stops_half_way_tells_what_is_queued(side: Side) ->
             await producer.send_many(topic, [Record(b"1", partition=0), Record(b"2", partition=0), Record(3, partition=0)])  # type: ignore[arg-type]
         queued = raised.value.queued  # type: ignore[attr-defined]
         assert [one.offset for one in await queued] == [0, 1]
+
+
+async def test_send_columns(side: Side) -> None:
+    """Rows of arrays, in order, with their keys and times; awaited as a whole and looked at one by one."""
+    topic = await side.topic()
+    values = pa.array([b"0", None, b"2", b"3"])
+    async with side.producer() as producer:
+        deliveries = await producer.send_columns(topic, values=values, keys=pa.array(["a", "b", None, "d"]), partition=1, timestamps_ms=5)
+        later = await producer.send_columns(topic, values=values[2:], partition=1, timestamps_ms=pa.array([7, 8]))
+        metadata = await deliveries
+        assert [one.offset for one in metadata] == list(range(4))
+        assert [(one.serialized_key_size, one.serialized_value_size) for one in metadata] == [(1, 1), (1, -1), (-1, 1), (1, 1)]
+        assert await deliveries[-1] == metadata[-1]
+        assert await later.wait() == (2, 0, 0)
+        assert await (await producer.send_columns(topic, values=values[:0])) == []
+        for bad in ([b"v"], b"v", None, pa.array([1])):
+            with pytest.raises(UsageError, match="values are "):
+                await producer.send_columns(topic, values=bad)
+        with pytest.raises(RecordTooLarge) as raised:
+            await producer.send_columns(topic, values=pa.array([b"last", bytes(2**21)]), partition=1, timestamps_ms=9)
+        assert [one.offset for one in await raised.value.queued] == [6]  # type: ignore[attr-defined]
+    assert (await side.log(topic))[1] == [
+        *((b"a", b"0", 5, ()), (b"b", None, 5, ()), (None, b"2", 5, ()), (b"d", b"3", 5, ())),
+        *((None, b"2", 7, ()), (None, b"3", 8, ()), (None, b"last", 9, ())),
+    ]
 
 
 async def test_a_batch_of_ones_own(side: Side) -> None:

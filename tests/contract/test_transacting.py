@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from aioproducer import DeliveryError, RecordTooLarge, TransactionAbortable, TransactionAborted, TransactionMisuse, UsageError
@@ -97,6 +98,7 @@ MISUSES: dict[str, Callable[[Any, str], Any]] = {
     "send": lambda producer, topic: producer.send(topic, b"v"),
     "send_and_wait": lambda producer, topic: producer.send_and_wait(topic, b"v"),
     "send_many": lambda producer, topic: producer.send_many(topic, [b"v"] * 100),
+    "send_columns": lambda producer, topic: producer.send_columns(topic, values=pa.array([b"v"] * 100)),
     "commit_transaction": lambda producer, _topic: producer.commit_transaction(),
     "abort_transaction": lambda producer, _topic: producer.abort_transaction(),
     "send_offsets_to_transaction": lambda producer, topic: producer.send_offsets_to_transaction({(topic, 0): 1}, "g"),

@@ -577,7 +577,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "cancelled-keeps-its-bytes",
         "engine/pool.py",
-        "self.waiter = self.value = self.key = self.whole = self.behind = (",
+        "self.waiter = self.value = self.key = self.whole = self.window = self.behind = (",
         "self.waiter = (",
         ("tests/engine/test_pool.py",),
     ),
@@ -720,5 +720,33 @@ MUTANTS: tuple[Mutant, ...] = (
         "        on_left, self.on_left = self.on_left, None",
         "        on_left = self.on_left",
         ("tests/scenarios/test_intercepting.py",),
+    ),
+    Mutant(
+        "columns-offsets-are-believed",
+        "records/plain_columns.py",
+        "if not 0 <= begin <= end <= self._data.nbytes:",
+        "if begin < 0:",
+        ("tests/records/test_columns.py",),
+    ),
+    Mutant(
+        "columns-overtake-the-open-batch",
+        "engine/windows.py",
+        "        self._accumulator.close(cell)\n        credit",
+        "        credit",
+        ("tests/scenarios/test_send_columns.py",),
+    ),
+    Mutant(
+        "columns-wait-for-no-memory",
+        "engine/windows.py",
+        "self._pool.size) > self._pool.available",
+        "self._pool.size) > self._pool.size",
+        ("tests/scenarios/test_send_columns.py",),
+    ),
+    Mutant(
+        "columns-rows-without-a-key-change-places",
+        "engine/windows.py",
+        "if -1 in partitions and len(partitions) > 1:",
+        "if -1 in partitions and len(partitions) > 9:",
+        ("tests/scenarios/test_send_columns.py",),
     ),
 )

@@ -7,6 +7,7 @@ import gc
 import inspect
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from aioproducer import (
@@ -111,6 +112,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "send": lambda producer: producer.send("t", b"v"),
     "send_nowait": lambda producer: producer.send_nowait("t", b"v"),
     "send_many": lambda producer: producer.send_many("t", [b"v"]),
+    "send_columns": lambda producer: producer.send_columns("t", values=pa.array([b"v"])),
     "send_batch": lambda producer: producer.send_batch(producer.create_batch("t", 0)),
     "partitions_for": lambda producer: producer.partitions_for("t"),
     "flush": lambda producer: producer.flush(),

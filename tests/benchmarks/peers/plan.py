@@ -246,7 +246,14 @@ PARTS: Final[Mapping[str, Part]] = {
         title="Topics",
         over="topics",
         words="A stream to topics of one partition in turn; each is known before the clock starts.",
-        cases=_curve("topics", "mixed", PYTHONS, {1: 300_000, 10: 300_000, 100: 300_000, 1_000: 300_000, 10_000: 300_000}, partitions=1),
+        cases=_curve(
+            "topics",
+            "mixed",
+            PYTHONS,
+            {1: 300_000, 10: 300_000, 100: 300_000, 1_000: 300_000, 10_000: 300_000},
+            partitions=1,
+            limit=100.0,  # most of which goes by before the clock starts, while one topic after the other is asked for
+        ),
         is_apart=True,
     ),
     "tasks": Part(

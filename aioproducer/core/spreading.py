@@ -1,0 +1,46 @@
+"""A column of keys, sorted by the partitions that they belong to. Knows nothing of which of those can be used."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any, Final
+
+from aioproducer.core.partitioner import murmur2
+from aioproducer.records import columns
+
+__all__ = ["MOST_ROWS", "assign", "plain_assign"]
+
+MOST_ROWS: Final = 65_535  # at a time
+
+
+def plain_assign(keys: Any, at: int, rows: int, partitions: int, nobodys: int = -1) -> tuple[array[int], list[int], array[int], list[int]]:
+    """Sort the rows from `at` on into groups, one for each partition of theirs, in the order of their first rows.
+
+    Rows without a key belong to the partition `nobodys`; if that is -1, they are a group of their own.
+
+    Returns:
+        of each row its group; of each group its partition; the rows, group by group; and where each group ends there.
+
+    Raises:
+        BadRow: a key's bytes cannot be found.
+        ValueError: there are no such rows, or too many at a time.
+    """
+    if not (0 <= rows <= MOST_ROWS and 1 <= partitions < 2**31 - 1 and -1 <= nobodys < partitions and 0 <= at <= len(keys) - rows):
+        raise ValueError(f"{rows} rows for {partitions} partitions")
+    groups: dict[int, list[int]] = {}
+    numbers: dict[int, int] = {}
+    picks = array("H")
+    for row in range(at, at + rows):
+        key = keys.get(row)
+        partition = nobodys if key is None else (murmur2(key) & 0x7FFFFFFF) % partitions
+        picks.append(numbers.setdefault(partition, len(numbers)))
+        groups.setdefault(partition, []).append(row)
+    order = array("i")
+    ends = []
+    for some in groups.values():
+        order.extend(some)
+        ends.append(len(order))
+    return picks, list(groups), order, ends
+
+
+assign: Any = columns.compiled.assign if columns.is_compiled else plain_assign

@@ -1,0 +1,243 @@
+"""pyarrow's arrays as columns of their buffers: what is taken, in which pieces, and what is said of the rest.
+
+1. Arrays of binary and string, and times, are used where they lie. Others (dictionaries, views, fixed sizes) are turned into these, a few
+   rows at a time: nobody asks for all of a large one at once.
+2. Columns need not be cut alike: a piece is as long as no column has a cut in it. Tiny chunks are joined first.
+
+pyarrow is imported when somebody sends columns. Knows nothing of what becomes of the rows.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from aioproducer.errors import UsageError
+from aioproducer.records.columns import BadRow, Moments, Strings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["Piece", "Table", "check_serializers"]
+
+_STEP: Final = 16_384  # rows that are turned into another type at a time, if they are small
+_BYTES: Final = 4_194_304  # of them, about
+_TINY: Final = 4096  # rows of a chunk that is joined with the next ones
+_DOORS: Final = ("__arrow_c_array__", "__arrow_array__")
+_MAX_TIMESTAMP: Final = 2**63 - 1
+
+
+class Piece(NamedTuple):
+    """Rows of all columns, without a cut in any; `first`: how many rows come before."""
+
+    first: int
+    rows: int
+    values: Any
+    keys: Any
+    moments: Any
+
+    def row(self, at: int) -> tuple[bytes | None, bytes | None, int | None]:
+        """Value, key and time of one row. UsageError: it cannot be a record."""
+        try:
+            return tuple(None if column is None else column.get(at) for column in self[2:])  # type: ignore[return-value]
+        except BadRow as error:
+            raise self.bad(error) from None
+
+    def bad(self, error: BadRow) -> UsageError:
+        """What is said of a row that cannot be a record."""
+        return UsageError(f"row {self.first + error.row}: {error.what}")
+
+
+class Table:
+    """The columns of one call, of one length.
+
+    Args:
+        values, keys: arrays of bytes; None for the keys: there are none.
+        timestamps_ms: an array, a number for all rows, or None.
+
+    Attributes:
+        has_keys: there is a column of keys.
+        moment: the time of all rows, if it is one.
+
+    Raises:
+        UsageError: pyarrow is not installed, these are no arrays of its, or of types that cannot be records, or of different lengths.
+    """
+
+    def __init__(self, values: Any, keys: Any, timestamps_ms: Any) -> None:
+        pyarrow = _pyarrow()
+        self.moment = _moment(timestamps_ms)
+        first = _strings(pyarrow, "values", values)
+        self._columns: list[_Column | None] = [first, None, None]
+        if keys is not None:
+            self._columns[1] = _strings(pyarrow, "keys", keys)
+        if timestamps_ms is not None and self.moment is None:
+            self._columns[2] = _times(pyarrow, timestamps_ms)
+        self.has_keys = keys is not None
+        self._length = len(first)
+        for name, column in zip(("keys", "timestamps_ms"), self._columns[1:], strict=True):
+            if column is not None and len(column) != self._length:
+                raise UsageError(f"{name} are {len(column)} rows, and values are {self._length}: each row is one record")
+
+    def __len__(self) -> int:
+        return self._length
+
+    def pieces(self) -> Iterator[Piece]:
+        """All rows, in order. UsageError: pyarrow cannot turn a column into bytes."""
+        at = 0
+        while at < self._length:
+            rows = min(column.rows_from(at) for column in self._columns if column is not None)
+            yield Piece(at, rows, *(None if column is None else column.cut(at, rows) for column in self._columns))
+            at += rows
+
+
+def check_serializers(*, value: object, key: object) -> None:
+    """Raise UsageError if a producer has a serializer for what comes as a column."""
+    for name, serializer in (("value_serializer", value), ("key_serializer", key)):
+        if serializer is not None:
+            raise UsageError(f"columns hold bytes already, and this producer has a {name}: use one without, or send_many")
+
+
+class _Column:
+    """One column of a table, read from its first row to its last.
+
+    Args:
+        turn: turns an array into one whose buffers are as we need them; None: they are already.
+        buffers: makes a column of ours of an array, from a row on, of so many rows.
+    """
+
+    def __init__(self, name: str, chunks: Any, turn: Callable[[Any], Any] | None, buffers: Callable[[Any, int, int], Any]) -> None:
+        self._name = name
+        self._chunks = chunks
+        self._ends = list(accumulate(map(len, chunks.chunks)))
+        self._turn = turn
+        self._buffers = buffers
+        self._array: Any = None
+        self._first = self._end = 0  # of the rows in that array
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def rows_from(self, at: int) -> int:
+        """How many rows from `at` on lie in one piece."""
+        if at >= self._end:
+            self._array = self._take(at)
+            self._first, self._end = at, at + len(self._array)
+        return self._end - at
+
+    def cut(self, at: int, rows: int) -> Any:
+        """Of the rows at hand some."""
+        try:
+            return self._buffers(self._array, at - self._first, rows)
+        except ValueError as error:
+            raise UsageError(f"{self._name}: the array is damaged: {error}") from error
+
+    def _take(self, at: int) -> Any:
+        number = bisect_right(self._ends, at)
+        rows = self._ends[number] - at
+        array = self._chunks.chunk(number)
+        array = array.slice(len(array) - rows)
+        if rows < _TINY and self._ends[number] < len(self):
+            several = self._chunks.slice(at, _TINY)
+            if several.nbytes <= _BYTES:
+                array = several.combine_chunks()
+        if self._turn is None:
+            return array
+        few = array.slice(0, max(min(_STEP, _BYTES // _bytes_of_one(array)), 1))
+        try:
+            return self._turn(few)
+        except Exception as error:  # noqa: BLE001  (whatever pyarrow raises, its text may show what is in the array)
+            raise UsageError(
+                f"{self._name}: pyarrow cannot turn {array.type} into bytes ({type(error).__name__}): turn it yourself"
+            ) from None
+
+
+def _bytes_of_one(array: Any) -> int:
+    """About, and at least 1."""
+    kept = getattr(array, "dictionary", array)
+    return int(kept.nbytes) // max(len(kept), 1) + 1
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow as pa  # noqa: PLC0415  (an extra, and slow to import)
+    except ImportError as error:
+        raise UsageError("send_columns takes pyarrow's arrays: pip install 'aioproducer[arrow]', or use send_many") from error
+    return pa
+
+
+def _chunked(pa: Any, name: str, given: Any) -> Any:
+    """What was given, as a pyarrow.ChunkedArray."""
+    try:
+        if isinstance(given, pa.ChunkedArray):
+            return given
+        if isinstance(given, pa.Array):
+            return pa.chunked_array([given])
+        if hasattr(given, "__arrow_c_stream__"):
+            return pa.chunked_array(given)
+        if any(hasattr(given, door) for door in _DOORS):
+            return pa.chunked_array([pa.array(given)])
+    except Exception as error:  # noqa: BLE001  (likewise, or another library's)
+        raise UsageError(f"{name}: pyarrow cannot take a {type(given).__name__} ({type(error).__name__})") from None
+    raise UsageError(f"{name} are a pyarrow array, not {type(given).__name__}: make one (`pyarrow.array(...)`), or use send_many")
+
+
+def _strings(pa: Any, name: str, given: Any) -> _Column:
+    chunks = _chunked(pa, name, given)
+    kind = chunks.type
+    content = kind.value_type if pa.types.is_dictionary(kind) else kind
+    is_plain = pa.types.is_binary(content) or pa.types.is_string(content)
+    is_large = pa.types.is_large_binary(content) or pa.types.is_large_string(content)
+    is_view = pa.types.is_binary_view(content) or pa.types.is_string_view(content)
+    if not (is_plain or is_large or is_view or pa.types.is_fixed_size_binary(content) or pa.types.is_null(content)):
+        raise UsageError(
+            f"{name} are of type {kind}, and a record holds bytes: encode them, or `.cast(pyarrow.string())` if their text will do"
+        )
+    if content is kind and (is_plain or is_large):
+        return _Column(name, chunks, None, _string_buffers(is_large=is_large))
+    return _Column(name, chunks, lambda array: _large(pa, array), _string_buffers(is_large=True))
+
+
+def _large(pa: Any, array: Any) -> Any:
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    return array.cast(pa.binary()).cast(pa.large_binary()) if pa.types.is_fixed_size_binary(array.type) else array.cast(pa.large_binary())
+
+
+def _string_buffers(*, is_large: bool) -> Callable[[Any, int, int], Any]:
+    def strings(array: Any, at: int, rows: int) -> Any:
+        validity, offsets, data = _on_cpu(array)
+        return Strings(validity if array.null_count else None, offsets, data, array.offset + at, rows, is_large=is_large)
+
+    return strings
+
+
+def _on_cpu(array: Any) -> Any:
+    buffers = array.buffers()
+    if not all(buffer is None or buffer.is_cpu for buffer in buffers):
+        raise UsageError("the array lies on another device: copy it to the CPU first")
+    return buffers
+
+
+def _times(pa: Any, given: Any) -> _Column:
+    chunks = _chunked(pa, "timestamps_ms", given)
+    kind = chunks.type
+    is_ready = kind == pa.int64() or (pa.types.is_timestamp(kind) and kind.unit == "ms")
+    if not is_ready and not pa.types.is_timestamp(kind):
+        raise UsageError(f"timestamps_ms are of type {kind}: they are int64 milliseconds since 1970, or a timestamp type")
+    turn = None if is_ready else lambda array: array.cast(pa.timestamp("ms", kind.tz), safe=False)
+    return _Column("timestamps_ms", chunks, turn, _moment_buffers)
+
+
+def _moment_buffers(array: Any, at: int, rows: int) -> Any:
+    validity, data = _on_cpu(array)
+    return Moments(validity if array.null_count else None, data, array.offset + at, rows)
+
+
+def _moment(given: Any) -> int | None:
+    """The one time of all rows, if there is one."""
+    if not isinstance(given, int):
+        return None
+    if isinstance(given, bool) or not 0 <= given <= _MAX_TIMESTAMP:
+        raise UsageError(f"timestamps_ms={given}: whole milliseconds since 1970, an array of these, or None")
+    return given

@@ -1,0 +1,240 @@
+"""Rows of Arrow columns as records of magic 2, in plain Python: the twin of `_columns`, byte for byte, for where that is not built.
+
+A column is what Arrow lays down: a bitmap of the rows that are there, where each begins in the data, and the data. Nothing of it is
+trusted: an offset is looked at before it is followed. Knows nothing of pyarrow, topics, clocks, or why these rows go together.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from aioproducer.records.record_batch import MAX_RECORD_OVERHEAD, MOMENT, field_size, varint
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import TypeAlias
+
+__all__ = ["BadRow", "Encoded", "Moments", "Strings", "encode", "measure"]
+
+Sizes: TypeAlias = "array[int] | bytes"  # of each record; or, as a varint, what all have in common
+_MOST: Final = 2**31 - 1  # bytes of records in one batch
+_NO_HEADERS: Final = 1  # byte
+
+
+class BadRow(Exception):
+    """A row that cannot be a record.
+
+    Attributes:
+        row: in the column.
+        what: is wrong with it.
+    """
+
+    def __init__(self, row: int, what: str) -> None:
+        super().__init__(row, what)
+        self.row = row
+        self.what = what
+
+
+BAD_OFFSETS: Final = "its offsets do not lie within the column's data: the array is damaged"
+BAD_TIME: Final = "its timestamp is negative: it is milliseconds since 1970"
+
+
+class Encoded(NamedTuple):
+    """Some rows as records, and what their metadata needs."""
+
+    rows: int
+    payload: bytes
+    base: int
+    latest: int
+    key_sizes: Sizes
+    value_sizes: Sizes
+    moments: Sizes
+
+
+def _layout(what: str, buffer: Any, bits: int, first: int, rows: int) -> memoryview:
+    """A buffer that has so many bits for each row, as bytes."""
+    view = memoryview(buffer).cast("B")
+    if first < 0 or rows < 0 or first + rows > view.nbytes * 8 // bits:
+        raise ValueError(f"{what} of {view.nbytes} bytes do not hold rows {first} to {first + rows}")
+    return view
+
+
+class _Rows:
+    """Which of the rows are there; `first`: rows of the buffers before the column's own."""
+
+    __slots__ = ("_first", "_length", "_validity")
+
+    def __init__(self, validity: Any, first: int, length: int) -> None:
+        self._validity = None if validity is None else _layout("validity bits", validity, 1, first, length)
+        self._first = first
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def is_there(self, row: int) -> bool:
+        """Whether it is not null."""
+        at = self._first + row
+        return self._validity is None or bool(self._validity[at >> 3] >> (at & 7) & 1)
+
+
+class Strings(_Rows):
+    """A column of bytes.
+
+    Args:
+        validity: a bit for each row; None: no row is null.
+        offsets: where each row begins in `data`, and the last one ends: 32 bits each, 64 if `is_large`.
+        data: None: there are no bytes.
+        first: rows of these buffers before the column's own.
+        length: of the column.
+
+    Raises:
+        ValueError: a buffer is too short. What offsets are worth is seen when their row is looked at.
+    """
+
+    __slots__ = ("_data", "_offsets")
+
+    def __init__(self, validity: Any, offsets: Any, data: Any, first: int, length: int, *, is_large: bool) -> None:
+        if length < 0:
+            raise ValueError(f"a column of {length} rows")
+        width = 8 if is_large else 4
+        view = _layout("offsets", offsets, 8 * width, first, length + 1)
+        self._offsets = view[: (first + length + 1) * width].cast("q" if is_large else "i")
+        self._data = memoryview(b"" if data is None else data).cast("B")
+        super().__init__(validity, first, length)
+
+    def span(self, row: int) -> tuple[int, int]:
+        """Where its bytes begin, and how many they are: -1: null. BadRow: they are not within the data."""
+        if self._validity is not None and not self.is_there(row):
+            return 0, -1
+        at = self._first + row
+        begin, end = self._offsets[at], self._offsets[at + 1]
+        if not 0 <= begin <= end <= self._data.nbytes:
+            raise BadRow(row, BAD_OFFSETS)
+        return begin, end - begin
+
+    def get(self, row: int) -> bytes | None:
+        """Its bytes; None: null. Raises as `span`, and IndexError."""
+        if not 0 <= row < self._length:
+            raise IndexError(row)
+        begin, size = self.span(row)
+        return None if size < 0 else bytes(self._data[begin : begin + size])
+
+
+class Moments(_Rows):
+    """A column of whole milliseconds since 1970, 64 bits each; the rest as of `Strings`."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, validity: Any, data: Any, first: int, length: int) -> None:
+        view = _layout("timestamps", data, 64, first, length)
+        self._data = view[: (first + length) * 8].cast("q")
+        super().__init__(validity, first, length)
+
+    def get(self, row: int) -> int | None:
+        """The time; None: null. BadRow: it is negative. IndexError."""
+        if not 0 <= row < self._length:
+            raise IndexError(row)
+        if not self.is_there(row):
+            return None
+        moment = self._data[self._first + row]
+        if moment < 0:
+            raise BadRow(row, BAD_TIME)
+        return moment
+
+
+def measure(values: Strings, keys: Strings | None, moments: Moments | None, at: int, rows: int, most: int, longest: int) -> tuple[int, int]:
+    """How many rows from `at` on, of `rows`, have at most `most` bytes as records, and how many at most: at least one row is taken.
+
+    A row that alone may have more than `longest` is taken alone, and one that is bad not at all: they end what comes before.
+
+    Raises:
+        BadRow: of the first row.
+        ValueError: there are no such rows.
+    """
+    _check(values, keys, moments, at, at + rows)
+    count = total = 0
+    for row in range(at, at + rows):
+        try:
+            key_size = -1 if keys is None else keys.span(row)[1]
+            size = MAX_RECORD_OVERHEAD + field_size(key_size) + field_size(values.span(row)[1]) + _NO_HEADERS
+            if moments is not None:
+                moments.get(row)
+        except BadRow:
+            if count:
+                break
+            raise
+        if count and (total + size > most or size > longest):
+            break
+        count += 1
+        total += size
+        if size > longest:
+            break
+    return count, total
+
+
+def encode(
+    values: Strings,
+    keys: Strings | None,
+    moments: Moments | None,
+    now_ms: int,
+    order: array[int] | None,
+    at: int,
+    end: int,
+    room: int,
+) -> Encoded:
+    """The rows from `at` to `end`, or `order[at:end]`, as the records of a batch: as many as `room` bytes hold, and that may be none.
+
+    `order` is of type "i". Rows whose time is null have `now_ms`, and so have all if there are no times.
+
+    Raises:
+        BadRow: nothing can be made of it.
+        IndexError: `order` names no row.
+        ValueError: there are no such rows.
+    """
+    _check(values, keys, moments, 0 if order is not None else at, len(values) if order is not None else end)
+    if order is not None and not 0 <= at <= end <= len(order):
+        raise ValueError(f"there are no rows {at} to {end} among {len(order)}")
+    if not 0 <= room <= _MOST or now_ms < 0:
+        raise ValueError(f"a batch has no room of {room} bytes, or there is no time {now_ms}")
+    parts: list[bytes] = []
+    key_sizes: list[int] = []
+    value_sizes: list[int] = []
+    deltas: list[int] = []
+    key, key_size, moment, base, left = None, -1, None, now_ms, room
+    for index, row in enumerate(range(at, end) if order is None else order[at:end]):
+        if keys is not None:
+            key = keys.get(row)
+            key_size = -1 if key is None else len(key)
+        value = values.get(row)
+        value_size = -1 if value is None else len(value)
+        if moments is not None:
+            moment = moments.get(row)
+        if index == 0:
+            base = now_ms if moment is None else moment
+        delta = (now_ms if moment is None else moment) - base
+        record = b"\0", varint(delta), varint(index), varint(key_size), key or b"", varint(value_size), value or b"", b"\0"
+        size = sum(map(len, record))
+        left -= field_size(size)
+        if left < 0:
+            break
+        parts.append(varint(size))
+        parts += record
+        key_sizes.append(key_size)
+        value_sizes.append(value_size)
+        deltas.append(delta)
+    if not parts:
+        return Encoded(0, b"", now_ms, now_ms, b"", b"", MOMENT[0])
+    times = MOMENT[0] if not any(deltas) else array("q", deltas)
+    return Encoded(len(deltas), b"".join(parts), base, base + max(deltas), _compact(key_sizes), _compact(value_sizes), times)
+
+
+def _check(values: Strings, keys: Strings | None, moments: Moments | None, at: int, end: int) -> None:
+    least = min(len(column) for column in (values, keys, moments) if column is not None)
+    if not 0 <= at <= end <= len(values) or least < len(values):
+        raise ValueError(f"there are no rows {at} to {end}")
+
+
+def _compact(sizes: Sequence[int]) -> Sizes:
+    return varint(sizes[0]) if min(sizes) == max(sizes) else array("i", sizes)

@@ -1,0 +1,88 @@
+"""A column of keys, sorted by partition: compiled and in plain Python, as each key alone."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pytest
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from aioproducer.core.partitioner import murmur2
+from aioproducer.core.spreading import MOST_ROWS, plain_assign
+from aioproducer.records import columns, plain_columns
+from aioproducer.records.plain_columns import BadRow
+
+BUILDS: dict[str, tuple[Any, Any]] = {"plain": (plain_columns, plain_assign)}
+if columns.compiled is not None:
+    BUILDS["compiled"] = (columns.compiled, columns.compiled.assign)
+each_build = pytest.mark.parametrize(("build", "assign"), BUILDS.values(), ids=BUILDS)
+
+
+def column(build: Any, keys: list[bytes | None]) -> Any:
+    ends, validity = [0], 0
+    for at, key in enumerate(keys):
+        ends.append(ends[-1] + len(key or b""))
+        validity |= (key is not None) << at
+    bitmap = validity.to_bytes((len(keys) + 7) // 8, "little")
+    return build.Strings(bitmap, array("i", ends).tobytes(), b"".join(key or b"" for key in keys), 0, len(keys), is_large=False)
+
+
+@each_build
+@drawn(
+    keys=st.lists(st.one_of(st.none(), st.binary(max_size=20)), max_size=40),
+    at=st.integers(0, 40),
+    partitions=st.integers(1, 9),
+    nobodys=st.integers(-1, 8),
+)
+@settings(max_examples=100, deadline=None)
+def test_each_row_is_where_its_key_belongs(
+    build: Any, assign: Any, keys: list[bytes | None], at: int, partitions: int, nobodys: int
+) -> None:
+    """In its order; groups in the order of their first rows; those without a key together, or where they are said to belong."""
+    at, nobodys = min(at, len(keys)), min(nobodys, partitions - 1)
+    picks, groups, order, ends = assign(column(build, keys), at, len(keys) - at, partitions, nobodys)
+    belongs = [nobodys if key is None else (murmur2(key) & 0x7FFFFFFF) % partitions for key in keys[at:]]
+    assert [groups[pick] for pick in picks] == belongs
+    assert groups == list(dict.fromkeys(belongs))
+    assert (picks.typecode, order.typecode) == ("H", "i")
+    begins = [0, *ends]
+    for number, partition in enumerate(groups):
+        some = order[begins[number] : begins[number + 1]]
+        assert list(some) == [at + row for row, one in enumerate(belongs) if one == partition]
+
+
+@each_build
+def test_the_hashes_are_kafkas(build: Any, assign: Any) -> None:
+    """Of Kafka's own test (UtilsTest.testMurmur2)."""
+    known = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536, b"abc": 479470107}
+    partitions = 2**20
+    _, groups, _, _ = assign(column(build, [*known]), 0, 4, partitions)
+    assert groups == [(hashed & 0x7FFFFFFF) % partitions for hashed in known.values()]
+
+
+@each_build
+@pytest.mark.parametrize(
+    "given", [(0, 3, 1), (-1, 1, 1), (0, -1, 1), (3, 0, 1), (0, 1, 0), (0, 1, 2**31), (2**62, 2**62, 1), (0, 1, 3, 3), (0, 1, 3, -2)]
+)
+def test_rows_and_partitions_that_are_not_there(build: Any, assign: Any, given: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="partitions"):
+        assign(column(build, [b"a", b"b"]), *given)
+
+
+@each_build
+def test_no_more_rows_than_groups_can_be_told_apart(build: Any, assign: Any) -> None:
+    keys = build.Strings(None, bytes(4 * (MOST_ROWS + 2)), b"", 0, MOST_ROWS + 1, is_large=False)
+    assert assign(keys, 0, MOST_ROWS, 3)[3] == [MOST_ROWS]
+    with pytest.raises(ValueError, match="65536 rows"):
+        assign(keys, 0, MOST_ROWS + 1, 3)
+
+
+@each_build
+def test_a_key_that_cannot_be_found_is_named(build: Any, assign: Any) -> None:
+    keys = build.Strings(None, array("i", [0, 1, 9]).tobytes(), b"abc", 0, 2, is_large=False)
+    with pytest.raises(BadRow) as raised:
+        assign(keys, 0, 2, 3)
+    assert raised.value.row == 1

@@ -1,0 +1,165 @@
+"""What pyarrow gives, as columns of ours: types, slices, chunks; and what is said of the rest, which never shows what is in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from aioproducer.errors import UsageError
+from aioproducer.records import arrow
+from aioproducer.records.arrow import Table
+
+CANARY = "canary"
+WORDS = ["a", None, "", "long" * 30, CANARY]
+
+
+def rows(table: Table) -> list[Any]:
+    return [piece.row(at) for piece in table.pieces() for at in range(piece.rows)]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.binary(),
+        pa.large_binary(),
+        pa.string(),
+        pa.large_string(),
+        pa.binary_view(),
+        pa.string_view(),
+        pa.binary(7),
+        pa.dictionary(pa.int8(), pa.string()),
+        pa.dictionary(pa.int32(), pa.large_binary()),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_types_that_are_bytes(kind: Any, is_chunked: bool) -> None:
+    """Nulls, empty ones, slices; as values and as keys."""
+    given = [None if word is None else word.encode() for word in WORDS]
+    if kind == pa.binary(7):
+        given = [None if word is None else word.ljust(7)[:7] for word in given]
+    plain = pa.array([b"before." if kind == pa.binary(7) else b"before", *given, None], pa.binary())
+    array = plain.cast(kind) if not pa.types.is_dictionary(kind) else plain.cast(kind.value_type).dictionary_encode().cast(kind)
+    column = array[1:-1]
+    if is_chunked:
+        column = pa.chunked_array([array[1:3], array[3:3], array[3:-1]])
+    assert [value for value, _, _ in rows(Table(column, None, None))] == given
+    assert [key for _, key, _ in rows(Table(column, column, None))] == given
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.int64(), pa.float64(), pa.bool_(), pa.list_(pa.binary()), pa.struct([("a", pa.binary())]), pa.date32()], ids=str
+)
+@pytest.mark.parametrize("name", ["values", "keys"])
+def test_types_that_are_not(name: str, kind: Any) -> None:
+    given = {"values": pa.array([b"v"]), "keys": None, name: pa.array([None], kind)}
+    with pytest.raises(UsageError, match=rf"^{name} are of type .*: encode them, or") as raised:
+        Table(given["values"], given["keys"], None)
+    assert str(kind) in str(raised.value)
+
+
+@pytest.mark.parametrize("given", [[b"v"], (b"v",), b"v", "v", 5, None, {"a": b"v"}, object()], ids=repr)
+@pytest.mark.parametrize("name", ["values", "keys", "timestamps_ms"])
+def test_what_is_no_array(name: str, given: Any) -> None:
+    columns = {"values": pa.array([b"v"]), "keys": None, "timestamps_ms": None, name: given}
+    if given is None and name != "values":
+        assert len(Table(*columns.values())) == 1
+    elif isinstance(given, int) and name == "timestamps_ms":
+        assert Table(*columns.values()).moment == given
+    else:
+        with pytest.raises(UsageError, match=rf"^{name} are a pyarrow array, not {type(given).__name__}: make one .* or use send_many"):
+            Table(*columns.values())
+
+
+@pytest.mark.parametrize("given", [True, -1, 2**63])
+def test_a_time_that_is_none(given: Any) -> None:
+    with pytest.raises(UsageError, match="whole milliseconds since 1970"):
+        Table(pa.array([b"v"]), None, given)
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.float64(), pa.string(), pa.date64(), pa.duration("ms")], ids=str)
+def test_times_of_other_types(kind: Any) -> None:
+    with pytest.raises(UsageError, match=r"^timestamps_ms are of type .*: they are int64 milliseconds"):
+        Table(pa.array([b"v"]), None, pa.array([None], kind))
+
+
+def test_times_in_other_units() -> None:
+    """Of less than a millisecond the rest is cut off; of seconds that make too many, the rows are refused."""
+    column = pa.array([5_999, None], pa.int64()).cast(pa.timestamp("us"))
+    assert [moment for _, _, moment in rows(Table(pa.array([b"v", b"w"]), None, column))] == [5, None]
+    seconds = pa.array([2**60], pa.int64()).cast(pa.timestamp("s"))
+    table = Table(pa.array([b"v"]), None, seconds)
+    with pytest.raises(UsageError, match=r"^(timestamps_ms: pyarrow cannot turn timestamp\[s\]|row 0: its timestamp is negative)"):
+        rows(table)
+
+
+def test_columns_of_other_lengths() -> None:
+    for name, columns in (("keys", (pa.array([b"k"]), None)), ("timestamps_ms", (None, pa.array([1, 2, 3])))):
+        with pytest.raises(UsageError, match=f"^{name} are [13] rows, and values are 2: each row is one record"):
+            Table(pa.array([b"v", b"w"]), *columns)
+
+
+@pytest.mark.parametrize("door", ["__arrow_c_array__", "__arrow_c_stream__", "__arrow_array__"])
+def test_arrays_of_other_libraries(door: str) -> None:
+    """By whichever door they have."""
+    array = pa.array(WORDS)
+    source = pa.chunked_array([array]) if door == "__arrow_c_stream__" else array
+    open_door = getattr(source, door, lambda *_args, **_named: array)
+    foreign = type("Foreign", (), {door: lambda _self, *args, **named: open_door(*args, **named)})()
+    assert [value for value, _, _ in rows(Table(foreign, None, None))] == [None if word is None else word.encode() for word in WORDS]
+
+
+def test_one_that_cannot_be_taken() -> None:
+    """What it raises is told by its kind."""
+
+    class Broken:
+        def __arrow_c_array__(self, _schema: object = None) -> object:
+            raise ValueError(CANARY)
+
+    with pytest.raises(UsageError, match=r"values: pyarrow cannot take a Broken \(ValueError\)") as raised:
+        Table(Broken(), None, None)
+    assert CANARY not in str(raised.value)
+
+
+def test_chunks_are_joined_if_they_are_tiny_and_large_ones_are_not_copied() -> None:
+    """And columns that need another type are turned a few rows at a time."""
+    tiny = pa.chunked_array([pa.array([b"%d" % at]) for at in range(10_000)])
+    pieces = list(Table(tiny, None, None).pieces())
+    assert [piece.rows for piece in pieces] == [4096, 4096, 1808]
+    assert [piece.first for piece in pieces] == [0, 4096, 8192]
+    assert pieces[1].row(7) == (b"4103", None, None)
+    large = pa.chunked_array([pa.array([bytes(2_000_000)])] * 5)
+    assert [piece.rows for piece in Table(large, None, None).pieces()] == [1, 1, 1, 2]
+    views = pa.array([b"v"] * 40_000, pa.binary_view())
+    assert [piece.rows for piece in Table(views, None, None).pieces()] == [16_384, 16_384, 7232]
+    wide = pa.array([bytes(1_000_000)] * 9, pa.binary(1_000_000))
+    assert max(piece.rows for piece in Table(wide, None, None).pieces()) == 4
+
+
+def test_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(arrow.__builtins__, "__import__", _no_pyarrow)  # type: ignore[attr-defined]
+    with pytest.raises(UsageError, match=r"pip install 'aioproducer\[arrow\]', or use send_many"):
+        Table(pa.array([b"v"]), None, None)
+
+
+_import = __import__
+
+
+def _no_pyarrow(name: str, *args: Any, **named: Any) -> Any:
+    if name == "pyarrow":
+        raise ImportError(name)
+    return _import(name, *args, **named)
+
+
+def test_a_damaged_array_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose buffers do not hold its rows: pyarrow makes none such, others may."""
+
+    def too_short(_validity: Any, _offsets: Any, *rest: Any, **named: Any) -> Any:
+        return Strings(None, bytes(8), *rest, **named)
+
+    Strings = arrow.Strings  # noqa: N806
+    monkeypatch.setattr(arrow, "Strings", too_short)
+    with pytest.raises(UsageError, match="values: the array is damaged: offsets of 8 bytes do not hold rows 0 to 3"):
+        rows(Table(pa.array([b"v", b"w"]), None, None))
