@@ -364,6 +364,7 @@ def encode(
     cdef const Span* key_span = NULL
     cdef const Clock* clock = NULL
     cdef PyObject* raw
+    cdef unsigned char* target
     if order is None:
         _check(values, keys, moments, at, end)
     else:
@@ -378,7 +379,8 @@ def encode(
     if moments is not None:
         clock = &moments.clock
     raw = _new_bytes(NULL, room)
-    _encode(&values.span, key_span, clock, now_ms, rows, values.length, at, end, <unsigned char*> PyBytes_AS_STRING(<object> raw), room, &work)
+    target = <unsigned char*> PyBytes_AS_STRING(<object> raw)
+    _encode(&values.span, key_span, clock, now_ms, rows, values.length, at, end, target, room, &work)
     if work.trouble != NONE:
         _drop(raw)
         if work.trouble == ORDER:
@@ -430,7 +432,7 @@ def assign(Strings keys not None, Py_ssize_t at, Py_ssize_t rows, Py_ssize_t par
     cdef int64_t size
     cdef const char* data = NULL
     cdef int* numbers  # by partition, and behind them of null: 1 + the group's number, 0: none yet
-    cdef array.array picks, order, ends
+    cdef array.array picks, order
     if not (0 <= rows <= _MOST_ROWS and 1 <= partitions < INT32_MAX and -1 <= nobodys < partitions and 0 <= at <= keys.length - rows):
         raise ValueError(f"{rows} rows for {partitions} partitions")
     picks = array.clone(_SHORTS, rows, zero=False)
