@@ -53,7 +53,7 @@ def serialize(what: str, serializer: Serializer | None, topic: str, headers: Hea
             return value
     elif serializer is None:
         if isinstance(value, (bytes, bytearray, memoryview)):
-            return bytes(value)
+            return bytes(memoryview(value))  # a subclass might give bytes of its own kind, with a length of their own
         raise SerializationError(
             f"{what} for {topic!r} is {type(value).__name__}, not bytes: encode it, or give the producer a {what}_serializer"
         )
@@ -62,7 +62,7 @@ def serialize(what: str, serializer: Serializer | None, topic: str, headers: Hea
     except Exception as error:
         raise SerializationError(f"{what}_serializer raised {type(error).__name__} on a {type(value).__name__} for {topic!r}") from error
     if isinstance(encoded, (bytes, bytearray, memoryview)):
-        return bytes(encoded)
+        return bytes(memoryview(encoded))
     if inspect.iscoroutine(encoded):
         encoded.close()
     raise SerializationError(f"{what}_serializer gave {type(encoded).__name__} for {topic!r}, not bytes")

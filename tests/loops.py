@@ -212,6 +212,14 @@ _ON_UVLOOP = {
         "tests/scenarios/test_delivering.py": """
             test_linger_lets_a_batch_fill
         """,
+        "tests/scenarios/test_linger_by_load.py": """
+            test_a_lone_record_leaves_at_once
+            test_full_batches_do_not_wait
+            test_memory_that_is_short_lets_go
+            test_two_halves_of_a_crowd_become_one
+            test_what_comes_while_one_is_in_flight_gathers_and_leaves_with_the_answer
+            test_who_flushes_does_not_wait_for_the_answer_first
+        """,
         "tests/scenarios/test_face.py": """
             test_a_service_boots_while_kafka_is_down
             test_a_failure_explains_what_happened_to_its_batch

@@ -93,7 +93,7 @@ cdef object _nothing = ()
 cdef bint _by_thread = sys.version_info < (3, 12)
 cdef Py_ssize_t _TABLE = TABLE
 cdef Py_ssize_t _EFFORT = plain.EFFORT
-cdef Py_ssize_t _TOUCH = plain.TOUCH // 4  # the records that may follow cost a fourth
+cdef Py_ssize_t _TOUCH = plain.TOUCH
 
 
 # Bytes

@@ -23,20 +23,28 @@ _MAX_TIMESTAMP: Final = 2**63 - 1
 _MAX_NAME: Final = 2**15 - 1  # bytes of a topic's name that a request can carry
 
 
-def check_topic(topic: object) -> None:
-    """Raise UsageError unless it can name a topic."""
+def check_topic(topic: object) -> str:
+    """The topic's name. Raises UsageError unless it can be one."""
+    if isinstance(topic, str):
+        topic = str.__str__(topic)  # it is kept, and compared with others' topics: a subclass might have its own way of that
     if not isinstance(topic, str) or not topic:
         raise UsageError(f"a topic is a non-empty string, not {type(topic).__name__ if not isinstance(topic, str) else repr(topic)}")
     if not topic.isascii() or len(topic) > _MAX_NAME:  # brokers allow less; what no request can carry would spoil that of the others
         size = len(topic.encode(errors="surrogatepass"))
         if size > _MAX_NAME or any("\ud800" <= character <= "\udfff" for character in topic):
             raise UsageError(f"{topic[:20]!r}... names no topic: up to 249 of a-z A-Z 0-9 . _ - do")
+    return topic
 
 
 def check_partition(topic: str, partition: object) -> None:
     """Raise UsageError unless it can number a partition, or is None."""
     if partition is not None and (not isinstance(partition, int) or isinstance(partition, bool) or partition < 0):
         raise UsageError(f"partition={_shown(partition)} for {topic!r}: it is a number from 0 on, or None")
+
+
+def _plain(number: int | None) -> int | None:
+    """A subclass might count in its own way, in the midst of an append."""
+    return number if number is None or type(number) is int else int.__int__(number)
 
 
 def _shown(number: object) -> object:
@@ -69,7 +77,7 @@ class Checks:
             UsageError: a mistake, or what a serializer raised.
             RecordTooLarge: more than `max_request_size` or `buffer_memory`.
         """
-        check_topic(topic)
+        topic = check_topic(topic)
         check_partition(topic, partition)
         if timestamp_ms is not None and (not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms <= _MAX_TIMESTAMP):
             raise UsageError(f"timestamp_ms={_shown(timestamp_ms)} for {topic!r}: it is whole milliseconds since 1970, or None")
@@ -82,6 +90,7 @@ class Checks:
         encoded = encode_headers(headers) if headers else NO_HEADERS
         size = size_limit(key, value, encoded)
         self.size(topic, size)
+        partition, timestamp_ms = _plain(partition), _plain(timestamp_ms)
         return Parked(topic, value=value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=encoded, size=size - OVERHEAD)
 
     def size(self, topic: str, size: int) -> None:

@@ -58,7 +58,7 @@ class Intake:
 
     def create_batch(self, topic: str, partition: int) -> ReadyBatch:
         """An empty batch for the user to fill."""
-        check_topic(topic)
+        topic = check_topic(topic)
         check_partition(topic, partition)
         if partition is None:
             raise UsageError(f"a batch for {topic!r} belongs to one partition: name it")
@@ -97,7 +97,7 @@ class Intake:
 
     async def partitions(self, topic: str) -> int:
         """How many partitions a topic has. Waits for its metadata as `wait` does."""
-        check_topic(topic)
+        topic = check_topic(topic)
         return len((await self._parking.route(topic)).cells)
 
 

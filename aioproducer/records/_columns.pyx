@@ -364,7 +364,6 @@ def encode(
     cdef const Span* key_span = NULL
     cdef const Clock* clock = NULL
     cdef PyObject* raw
-    cdef unsigned char* target
     if order is None:
         _check(values, keys, moments, at, end)
     else:
@@ -379,8 +378,9 @@ def encode(
     if moments is not None:
         clock = &moments.clock
     raw = _new_bytes(NULL, room)
-    target = <unsigned char*> PyBytes_AS_STRING(<object> raw)
-    _encode(&values.span, key_span, clock, now_ms, rows, values.length, at, end, target, room, &work)
+    _encode(
+        &values.span, key_span, clock, now_ms, rows, values.length, at, end, <unsigned char*> PyBytes_AS_STRING(<object> raw), room, &work
+    )
     if work.trouble != NONE:
         _drop(raw)
         if work.trouble == ORDER:

@@ -94,26 +94,29 @@ def encode_headers(headers: Headers) -> bytes:
         SerializationError: a key that is no string, or a value that is neither bytes nor None. Neither is in its text.
     """
     try:
-        parts = [varint(len(headers))]
+        parts = [varint(len(headers))]  # those that there are, below
     except TypeError as error:
         raise SerializationError(f"headers are a sequence of pairs, not {type(headers).__name__}") from error
     if isinstance(headers, dict):
         raise SerializationError("headers are a sequence of pairs, not dict: give list(headers.items())")
-    for header_ in headers:
+    count = 0
+    for count, header_ in enumerate(headers, 1):  # noqa: B007  (a sequence of its own kind may give more or less than it said)
         try:
             key, value = header_
         except (TypeError, ValueError) as error:
             raise SerializationError("a header is a pair of a string and bytes or None") from error
         if not isinstance(key, str):
             raise SerializationError(f"a header's key is a string, not {type(key).__name__}")
-        name = key.encode(errors="surrogatepass")  # Java writes what it is given, too
+        name = str.encode(key, errors="surrogatepass")  # Java writes what it is given, too
         parts += (varint(len(name)), name)
         if value is None:
             parts.append(NULL)
         elif isinstance(value, (bytes, bytearray, memoryview)):
-            parts += (varint(len(value)), bytes(value))
+            value = bytes(memoryview(value))
+            parts += (varint(len(value)), value)
         else:
             raise SerializationError(f"a header's value is bytes or None, not {type(value).__name__}")
+    parts[0] = varint(count)
     return b"".join(parts)
 
 

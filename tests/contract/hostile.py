@@ -1,0 +1,482 @@
+"""What hostile callers do to a build of the way of a record: a program, so that a crash ends it and not the tests.
+
+    python hostile.py BUILD CASE
+
+Errors of any kind are fine. It says "survived" at its end, and has looked at what could have been spoiled.
+"""
+
+# ruff: noqa: B023, PLC0206  (each function is called in the turn of the loop that made it)
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import faulthandler
+import functools
+import gc
+import random
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import builds
+
+from aioproducer.engine import plain
+from aioproducer.engine.result import BatchResult, Home
+from aioproducer.records.reader import read_batches
+from aioproducer.records.record_batch import header
+from aioproducer.testing import FakeCluster
+from aioproducer.testing.jumping import run_jumping
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+build: Any = plain
+CASES: dict[str, Callable[[], Any]] = {}
+NOW = 1_000
+
+
+def case(function: Callable[[], Any]) -> Callable[[], Any]:
+    CASES[function.__name__] = function
+    return function
+
+
+@contextlib.contextmanager
+def survived() -> Iterator[None]:
+    with contextlib.suppress(Exception):
+        yield
+
+
+LOOP = asyncio.new_event_loop()  # never run: what is called back with rubbish would end the program
+
+
+def batch_of(room: int = 200) -> Any:
+    return build.OpenBatch(BatchResult(Home(LOOP, lambda *_: None), "orders", 0, NOW), NOW, room)
+
+
+def check(batch: Any) -> None:
+    """What it holds is so many whole records, whatever was done to it."""
+    count = batch.count
+    try:
+        payload, base, highest = batch.close()
+    except ValueError:
+        return
+    if count:
+        [read] = read_batches(header(payload, count, 0, base, highest) + payload)
+        assert len(read.check()) == count
+        batch.result.complete(0, -1)
+        assert [build.make_delivery(batch.result, index).result().offset for index in range(count)] == list(range(count))
+
+
+MEDDLING: dict[str, Callable[[Any], Any]] = {
+    "nothing": lambda batch: None,
+    "raise": lambda batch: 1 / 0,
+    "append": lambda batch: batch.append(NOW, b"key", b"within"),
+    "append at another time": lambda batch: batch.append(NOW + random.randrange(9), None, b"within"),
+    "append a record": lambda batch: batch.append_record(NOW, None, b"v" * 50, b"\0"),
+    "append many": lambda batch: batch.append_many(NOW, None, [b"x"] * 9, 0),
+    "fill": lambda batch: [batch.append(NOW, None, b"x") for _ in range(300)],
+    "grow": lambda batch: batch.grow(1_000),
+    "close": check,
+    "collect": lambda batch: gc.collect(),
+}
+
+
+class Meddler:
+    """Does something to a batch whenever it is asked for anything."""
+
+    batch: Any = None
+
+    def __init__(self, how: str, gives: Any = b"meddler") -> None:
+        self.how = how
+        self.gives = gives
+        self.times = 0
+
+    def meddle(self) -> None:
+        self.times += 1
+        if self.times < 5 and self.batch is not None:
+            MEDDLING[self.how](self.batch)
+
+    def answer(self, *_arguments: Any) -> Any:
+        self.meddle()
+        return self.gives
+
+    __bytes__ = __len__ = __int__ = __index__ = __eq__ = __hash__ = __bool__ = __getitem__ = __iter__ = __next__ = answer  # type: ignore[assignment]
+    __sub__ = __rsub__ = __add__ = __radd__ = __lt__ = __gt__ = __le__ = __ge__ = __getattr__ = __str__ = __buffer__ = answer  # type: ignore[assignment]
+
+
+class Number(int):
+    """A time that is a number, and more."""
+
+    how = "nothing"
+    batch: Any = None
+
+    def answer(self, *_arguments: Any) -> Any:
+        MEDDLING[self.how](self.batch)
+        return 5
+
+    __sub__ = __rsub__ = __add__ = __lt__ = __le__ = __gt__ = __ge__ = __index__ = __int__ = __eq__ = __hash__ = answer  # type: ignore[assignment]
+
+
+class Liar(bytes):
+    """Bytes that are more, or less, than they say."""
+
+    def __len__(self) -> int:
+        return 1_000_000
+
+    def __bytes__(self) -> bytes:
+        return Liar(b"again")
+
+    def __bool__(self) -> bool:
+        return False
+
+
+class Shrinking(list[Any]):
+    """A sequence that gets shorter, or does something else, while it is read."""
+
+    how = "nothing"
+    batch: Any = None
+
+    def __len__(self) -> int:
+        return super().__len__() + 5
+
+    def __getitem__(self, at: Any) -> Any:
+        MEDDLING[self.how](self.batch)
+        if super().__len__() > 2:
+            self.pop()
+        return super().__getitem__(at)
+
+
+@case
+def what_meddles_with_its_batch() -> None:
+    """Keys, values, headers, times, sequences, each doing each thing at each turn."""
+    for how in MEDDLING:
+        for gives in (b"meddler", Liar(b"more"), 3, -1, 2**70, "text", None):
+            meddler = Meddler(how, gives)
+            number = Number(NOW + 7)
+            number.how = how
+            shrinking = Shrinking([b"a", b"bb", b"c"] * 4)
+            shrinking.how = how
+            attempts: list[Callable[[Any], Any]] = [
+                lambda batch: build is plain or batch.append(meddler, None, b"v"),
+                lambda batch: batch.append(number, None, b"v"),
+                lambda batch: batch.append(NOW, meddler, b"v"),
+                lambda batch: batch.append(NOW, None, meddler),
+                lambda batch: build is plain or batch.append_record(meddler, None, b"v", b"\0"),
+                lambda batch: batch.append_record(number, b"k", b"v", b"\0"),
+                lambda batch: build is plain or batch.append_record(NOW, meddler, b"v", b"\0"),
+                lambda batch: build is plain or batch.append_record(NOW, b"k", meddler, b"\0"),
+                lambda batch: build is plain or batch.append_record(NOW, Liar(b"l"), Liar(b"l"), b"\0"),
+                lambda batch: build is plain or batch.append_record(NOW, b"k", b"v", meddler),
+                lambda batch: build is plain or batch.append_many(meddler, None, [b"v"], 0),
+                lambda batch: batch.append_many(number, None, [b"v"], 0),
+                lambda batch: build is plain or batch.append_many(NOW, meddler, [b"v"], 0),
+                lambda batch: build is plain or batch.append_many(NOW, None, meddler, 0),
+                lambda batch: build is plain or batch.append_many(NOW, shrinking, [b"v"] * 20, 0),
+                lambda batch: build is plain or batch.append_many(NOW, None, shrinking, 0),
+                lambda batch: build is plain or batch.append_many(NOW, [b"k"], [b"v"] * 20, 0),
+                lambda batch: batch.append_many(NOW, None, [b"v"], 7),
+                lambda batch: batch.append_many(NOW, None, [b"v"], meddler),
+                lambda batch: build is plain or batch.grow(meddler),
+            ]
+            for attempt in attempts:
+                batch = batch_of()
+                meddler.batch = number.batch = shrinking.batch = batch
+                meddler.times = 0
+                batch.append(NOW, b"key", b"first")
+                with survived():
+                    attempt(batch)
+                with survived():
+                    batch.append(NOW, None, b"last")
+                check(batch)
+
+
+@case
+def what_does_not_fit() -> None:
+    """Sizes and numbers that nothing has; after each of them the batch is what it was."""
+    numbers = (-1, -(2**31), -(2**63), 2**31, 2**40, 2**62, 2**63 - 1, 2**63, 2**100, None, "1", 1.5)
+    for room in (*numbers, 0, 1, 50):
+        with survived():
+            check(build.OpenBatch(BatchResult(Home(asyncio.get_running_loop(), lambda *_: None), "t", 0, NOW), NOW, room))
+        with survived():
+            build.OpenBatch(None, room, 100).append(1, b"k", b"v")
+    for number in numbers:
+        batch = batch_of()
+        batch.append(NOW, b"key", b"first")
+        batch.append(NOW + 1, b"longer key", b"second")
+        if build is not plain or number != 2**62:  # to plain Python room is a number
+            with survived():
+                batch.grow(number)
+        for attempt in (
+            lambda: batch.append_many(NOW, None, [b"v"], number),
+            lambda: batch.append(number, None, b"v") if number in {None, "1", 1.5} else None,
+            lambda: build.make_delivery(batch.result, number),
+            lambda: setattr(build.make_delivery(batch.result, 0), "index", number),
+        ):
+            with survived():
+                attempt()
+        assert batch.count >= 2
+        check(batch)
+        with survived():
+            build.make_delivery(batch.result, number).result()
+
+
+@case
+def what_has_ended() -> None:
+    """A closed batch, in any order of calls."""
+    for seed in range(100):
+        chosen = random.Random(seed)
+        batch = batch_of(chosen.choice([0, 1, 30, 200, 5_000]))
+        for at in range(chosen.randrange(12)):
+            batch.append(NOW + chosen.randrange(3), chosen.choice([None, b"k", b"kk"]), bytes(at))
+        check(batch)
+        for _ in range(20):
+            with survived():
+                chosen.choice(list(MEDDLING.values()))(batch)
+        with survived():
+            batch.close()
+
+
+@case
+def results_that_meddle() -> None:
+    """A result, its home and its effort that close the batch which asks them."""
+    for how in MEDDLING:
+        for name in ("home", "effort", "count", "kept", "outcome", "place_of", "_key_sizes", "base_offset"):
+
+            class Result:
+                home = Home(asyncio.get_running_loop(), lambda *_: None)
+
+                def __getattribute__(self, asked: str) -> Any:
+                    if asked == name:
+                        MEDDLING[how](batch)
+                        return Meddler(how)
+                    return object.__getattribute__(self, asked)
+
+                def __setattr__(self, asked: str, value: Any) -> None:
+                    if asked == name:
+                        MEDDLING[how](batch)
+
+            batch = build.OpenBatch(Result(), NOW, 300)
+            for call in (
+                lambda: batch.append(NOW, b"k", b"v"),
+                lambda: batch.append(NOW + 1, b"key", b"v"),
+                lambda: batch.append_many(NOW + 2, None, [b"v"], 0),
+                batch.close,
+                lambda: build.make_delivery(Result(), 0).result(),
+                lambda: build.make_delivery(Result(), 0).__await__().send(None),
+                lambda: repr(build.make_delivery(Result(), 0)),
+                lambda: build.make_delivery(Result(), 0).cancel(),
+            ):
+                with survived():
+                    call()
+
+
+@functools.cache
+def kinds() -> list[type]:
+    """Every class that a user can lay hands on."""
+    path = build.SendPath()
+    path._way = build.Way(lambda: 1, lambda *_: None)
+    call = path.send("orders")
+    found = {build.OpenBatch, build.Delivery, build.Way, build.SendPath, type(call), type(call.__await__())}
+    for name in ("Wait", "Ready", "Steps", "Sending"):
+        found |= {getattr(build, name)} if hasattr(build, name) else set()
+    return sorted(found, key=lambda kind: kind.__name__)
+
+
+ARGUMENTS: list[Any] = [
+    None, 0, 1, -1, 2**40, 2**70, 1.5, "orders", "", b"v", b"", Liar(b"l"), bytearray(b"b"), [], [b"v"], (), ("a", b"1"), {}, {"orders": None},
+    ValueError, ValueError("v"), StopIteration, GeneratorExit, asyncio.CancelledError, object(), type, lambda *_: None, Meddler("raise"), NOW,
+]  # fmt: skip
+LEFT_ALONE = {"__class__", "__del__", "__dir__", "__init_subclass__", "__subclasshook__", "__sizeof__"}
+
+
+def meddle_with(subject: Any, chosen: random.Random, pool: list[Any]) -> None:
+    name = chosen.choice([name for name in dir(type(subject)) if name not in LEFT_ALONE])
+    arguments = [chosen.choice(pool) for _ in range(chosen.randrange(5))]
+    what = chosen.random()
+    if what < 0.08:
+        setattr(subject, name, chosen.choice(pool))
+    elif what < 0.1:
+        delattr(subject, name)
+    else:
+        given = getattr(subject, name)
+        if callable(given):
+            given = given(*arguments)
+        if given is not None and type(given) in kinds():
+            pool.append(given)
+
+
+@case
+def what_was_never_made() -> None:
+    """Objects that no constructor has seen: everything that they have, with any arguments."""
+    for kind in kinds():
+        with survived():
+            kind.__new__(kind)
+        for name in dir(kind):
+            for count in range(4):
+                with survived():
+                    subject = kind.__new__(kind)
+                    given = getattr(subject, name)
+                    given(*ARGUMENTS[8 : 8 + count])
+    asyncio.get_running_loop()
+
+
+@case
+def a_monkey() -> None:
+    """Anything of anything with anything, 15,000 times."""
+    for seed in range(15):
+        chosen = random.Random(seed)
+        subjects: list[Any] = []
+        for kind in kinds():
+            with survived():
+                subjects.append(kind.__new__(kind))
+        path = build.SendPath()
+        way = build.Way(lambda: NOW, lambda *_: Now())
+        path._way = way
+        batch = batch_of(5_000)
+        batch.append(NOW, b"k", b"v")
+        cell = Cell(batch)
+        way.fast, way.here, way.turn_ms = {"orders": Route(cell)}, build_here(), NOW
+        subjects += [path, way, batch, batch_of(0), batch.append(NOW, None, b"v"), path.send("orders", b"v"), path.send("others")]
+        if hasattr(path, "send_and_wait"):
+            subjects += [path.send_and_wait("orders", b"v"), path.send_and_wait("others", b"v")]
+        pool = [*ARGUMENTS, *subjects]
+        for _ in range(1_000):
+            with survived(), contextlib.suppress(GeneratorExit, asyncio.CancelledError, StopIteration):
+                meddle_with(chosen.choice(pool[len(ARGUMENTS) :][-60:]), chosen, pool)
+        del pool, subjects
+        gc.collect()
+
+
+class Now:
+    def __await__(self) -> Iterator[Any]:
+        return iter(())
+
+
+class Cell:
+    def __init__(self, opened: Any) -> None:
+        self.open = opened
+
+
+class Route:
+    def __init__(self, cell: Cell) -> None:
+        self.sticky = cell
+        self.cells = [cell]
+        self.by_key = {b"k": cell}
+
+
+def build_here() -> Any:
+    return plain.here()
+
+
+@case
+def a_way_that_meddles() -> None:
+    """Its clock, its making of room, its routes and its slow way change what the send stands on."""
+    odd = [None, 3, "cell", [], object(), Cell(None), Cell(3), Cell(build.FULL)]
+    for route in (*odd, *(Route(cell) for cell in odd)):  # type: ignore[arg-type]
+        for meddle in MEDDLING.values():
+            path = build.SendPath()
+            batch = batch_of(30)
+
+            def tick(meddle: Any = meddle, batch: Any = batch, path: Any = path, route: Any = route) -> Any:
+                meddle(batch)
+                path._way.fast = {}
+                route.cells = []
+                return NOW + 1
+
+            def make_room(cell: Any, key: Any, value: Any, meddle: Any = meddle, batch: Any = batch) -> bool:
+                meddle(batch)
+                cell.open = None
+                return True
+
+            for slowly in (lambda *_: Now(), lambda *_: None, lambda *_: iter(()), lambda *_: 1 / 0):
+                for good in (True, False):
+                    with survived():
+                        path._way = build.Way(tick, slowly)
+                        path._way.make_room = make_room
+                        path._way.here = build_here()
+                        path._way.fast = {"orders": Route(Cell(batch)) if good else route}
+                        for record in (("orders", b"v" * 40), ("orders", b"v", b"k"), ("orders", b"v", 3), ("others",)):
+                            with survived():
+                                path.send(*record).send(None)
+            check(batch)
+
+
+@case
+async def a_producer_given_anything() -> None:
+    """Hostile keys, values, headers, times, topics: what is refused harms no other record."""
+    async with FakeCluster(memory=True, verify_records=True) as cluster:
+        cluster.create_topic("orders")
+        async with builds.producer_on(build)(**cluster.client_options, max_block_ms=500) as producer:
+            await producer.send_and_wait("orders", b"first")
+
+            def back(*_: Any) -> Any:
+                return producer.send_nowait("orders", b"good")
+
+            class Topic(str):
+                __slots__ = ()
+
+                def __eq__(self, other: object) -> bool:
+                    raise ZeroDivisionError
+
+                def __hash__(self) -> int:
+                    return hash("orders")
+
+            class Headers(list[Any]):
+                def __len__(self) -> int:
+                    back()
+                    return super().__len__()
+
+                def __bool__(self) -> bool:
+                    back()
+                    return True
+
+            hostile = [
+                Liar(b"bad"),
+                Meddler("raise"),
+                Number(5),
+                Topic("orders"),
+                Headers(),
+                object(),
+                memoryview(b"aabb").cast("H"),
+                2**70,
+            ]
+            hostile += [Headers([("a", Liar(b"bad"))]), [("a", memoryview(b"aabb").cast("H"))], [(Topic("a"), b"1")], float("nan")]
+            for odd in hostile:
+                for record in (
+                    {"topic": odd}, {"topic": "orders", "value": odd}, {"topic": "orders", "key": odd, "value": b"good"},
+                    {"topic": "orders", "value": b"good", "headers": odd}, {"topic": "orders", "value": b"good", "timestamp_ms": odd},
+                    {"topic": "orders", "value": b"good", "partition": odd},
+                ):  # fmt: skip
+                    await producer.send("orders", b"good")
+                    with survived():
+                        await producer.send(**record)
+                    await producer.send("orders", b"good")
+            summary = await producer.flush()
+            assert not summary.failed, summary
+        values = cluster.values("orders")
+        assert values.count(b"good") >= 2 * 6 * len(hostile)
+
+
+def main() -> None:
+    global build  # noqa: PLW0603
+    faulthandler.enable()
+    warnings.simplefilter("ignore")
+    sys.unraisablehook = lambda _unraisable: None
+    with contextlib.suppress(ImportError):  # not on every system
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+    build = {one.id: one.values[0] for one in builds.BUILDS}[sys.argv[1]]
+
+    async def run() -> None:
+        given = CASES[sys.argv[2]]()
+        if given is not None:
+            await given
+
+    run_jumping(run())
+    gc.collect()
+    print("survived")
+
+
+if __name__ == "__main__":
+    main()

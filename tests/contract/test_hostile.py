@@ -1,0 +1,31 @@
+"""Hostile callers end in an error, never in a crash, and spoil nothing of others: each case in a process of its own, on both builds."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import hostile
+import pytest
+from builds import BUILDS
+
+HERE = pathlib.Path(__file__)
+SECONDS = 300
+
+
+@pytest.mark.parametrize("build", [pytest.param(one.id, id=one.id, marks=one.marks) for one in BUILDS])
+@pytest.mark.parametrize("case", hostile.CASES)
+def test_it_survives(build: str, case: str) -> None:
+    """What it is given is in hostile.py."""
+    paths = (HERE.parents[2], HERE.parents[1], os.environ.get("PYTHONPATH", ""))
+    ended = subprocess.run(
+        [sys.executable, str(HERE.with_name("hostile.py")), build, case],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "PYTHONHASHSEED": "0"},
+    )
+    assert (ended.returncode, ended.stdout) == (0, "survived\n"), ended.stderr[-3_000:]
