@@ -1,4 +1,4 @@
-"""The compiled build: an extension of each `.pyx`, the way of a record first of all (`engine/_hot.pyx`). What else there is to say stands in pyproject.toml.
+"""The compiled build: an extension of each `.pyx`. What else there is to say stands in pyproject.toml.
 
 Without a compiler the package installs and works, in plain Python; `AIOPRODUCER_REQUIRE_EXT=1` makes that an error instead.
 `AIOPRODUCER_PURE=1` builds none, which gives a wheel for any Python and machine.

@@ -106,13 +106,15 @@ def test_every_forbidden_name_is_seen(copied: pathlib.Path, contract: str, modul
 
 
 def show(package: pathlib.Path) -> None:
-    """import-linter reads Python only: what `_hot.pyx` imports is put where it looks."""
-    lines = (package / "engine/_hot.pyx").read_text().splitlines()
-    (package / "engine/_hot.py").write_text("\n".join(line for line in lines if re.match(r"(from|import)\s+(?!.*\bcimport\b)", line)))
+    """import-linter reads Python only: what each `.pyx` imports is put where it looks."""
+    for source in package.rglob("*.pyx"):
+        lines = source.read_text().splitlines()
+        imports = [line for line in lines if re.match(r"(from|import)\s+(?!.*\bcimport\b)", line)]
+        source.with_suffix(".py").write_text("\n".join(imports))
 
 
 def test_the_compiled_source_keeps_every_contract(copied: pathlib.Path) -> None:
-    """`_hot.pyx` imports as its twin may."""
+    """Each `.pyx` imports as its twin may."""
     show(copied / "aioproducer")
     assert "from aioproducer.engine.result import" in (copied / "aioproducer/engine/_hot.py").read_text()
     assert f"Contracts: {len(CONTRACTS)} kept, 0 broken." in lint(copied)

@@ -55,7 +55,8 @@ if not REASON and not TYPE_CHECKING:
     try:
         from aioproducer.engine import _hot
     except ImportError as error:
-        REASON = f"the compiled build is not installed ({error})"
+        is_missing = error.name == __package__  # "cannot import name"; else it is there, and for another Python or the like
+        REASON = "the compiled build is not installed" if is_missing else f"the compiled build cannot be loaded ({error})"
     else:
         if _is_stale(getattr(_hot, "SOURCE", None)):
             raise ImportError("the compiled build is not of the _hot.pyx beside it: `pip install -e .` again, or set AIOPRODUCER_PURE=1")

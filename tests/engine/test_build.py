@@ -91,9 +91,14 @@ def test_a_variable_that_says_no(copied: pathlib.Path, nothing: str) -> None:
 
 def test_without_the_extension_it_is_plain(copied: pathlib.Path) -> None:
     """As after an installation without a compiler."""
-    says = told(TELL, PYTHONPATH=str(copied))
-    assert says.startswith("plain Python; the compiled build is not installed (")
+    assert told(TELL, PYTHONPATH=str(copied)) == "plain Python; the compiled build is not installed"
     assert told(TELL, PYTHONPATH=str(copied), AIOPRODUCER_REQUIRE_EXT="1").startswith("ImportError: AIOPRODUCER_REQUIRE_EXT is set")
+
+
+def test_an_extension_that_cannot_be_loaded_is_passed_over(copied: pathlib.Path) -> None:
+    """As one for another platform; and it is said."""
+    (copied / "aioproducer/engine/_hot.py").write_text("import nowhere")
+    assert told(TELL, PYTHONPATH=str(copied)) == "plain Python; the compiled build cannot be loaded (No module named 'nowhere')"
 
 
 def test_a_stale_extension_is_an_error(copied: pathlib.Path) -> None:
