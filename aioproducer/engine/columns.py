@@ -68,7 +68,7 @@ class Columns:
         """Queue all rows. What it raises carries what is queued."""
         deliveries = Deliveries()
         try:
-            check_topic(topic)
+            topic = check_topic(topic)
             check_partition(topic, partition)
             check_serializers(value=self._config.value_serializer, key=None if keys is None else self._config.key_serializer)
             table = Table(values, keys, timestamps_ms)

@@ -61,8 +61,7 @@ class Subject:
 
     def __init__(self, build: Any, loop: asyncio.AbstractEventLoop, room: int, effort: int) -> None:
         self.home = Home(loop, lambda _error, _count: None)
-        self.home.effort = self.effort = effort
-        self.touch = plain_build.TOUCH if build is PLAIN else plain_build.TOUCH // 4  # compiled, what follows costs a fourth
+        self.home.effort = effort
         self.result = BatchResult(self.home, "orders", 3, BASE)
         self.open: OpenBatch = build.OpenBatch(self.result, BASE, room)
         self.build = build
@@ -73,7 +72,7 @@ class Subject:
             given_back = getattr(self, f"_{name}")(*arguments)
         except (TypeError, ValueError) as error:
             given_back = type(error), str(error) if isinstance(error, ValueError) else ""
-        return given_back, self.open.count, self.open.granted, (self.home.effort - self.effort) / self.touch
+        return given_back, self.open.count, self.open.granted, self.home.effort
 
     def _append(self, timestamp_ms: Any, key: Any, value: Any) -> Any:
         return self._seen(self.open.append(timestamp_ms, key, value))
@@ -100,7 +99,7 @@ class Subject:
         return self.open.grow(room)
 
     def _turn(self) -> None:
-        self.home.effort = self.effort = 0
+        self.home.effort = 0
 
     def _close(self) -> Any:
         return self.open.close()
