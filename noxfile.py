@@ -214,8 +214,8 @@ def build(session: nox.Session) -> None:
     for kind, env in DISTRIBUTIONS.items():
         session.install("--force-reinstall", str(made[kind]), env=env)
         session.chdir(session.create_tmp())  # so that it is the installed one that is imported
-        session.run("python", "-c", "import aioproducer; print(aioproducer.__file__, aioproducer.build_info(), sep='\\n')")
-        session.run("python", str(ROOT / "examples" / "hello.py"))
+        session.run("python", "-c", "import aioproducer; print(aioproducer.__file__, aioproducer.build_info(), sep='\\n')", env=env)
+        session.run("python", str(ROOT / "examples" / "hello.py"), env=env)
 
 
 @nox.session
