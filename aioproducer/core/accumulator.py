@@ -249,10 +249,7 @@ class Accumulator:
                 continue
             if self._is_passed_over(cell, lane):
                 continue  # offered again when those in flight elsewhere have ended, or what it waits for
-            if not cell.closed:
-                assert cell.current is not None
-                self._close(cell.current)
-            batch = cell.closed[0]
+            batch = self._first(cell)
             assert batch.payload is not None
             if batches and size + len(batch.payload) > limit:
                 ready[cell] = None
@@ -264,6 +261,13 @@ class Accumulator:
             self._take_off(batch, lane)
             batches.append(batch)
         return batches
+
+    def _first(self, cell: Cell) -> Batch:
+        """Its oldest batch; one that is open closes for that."""
+        if not cell.closed:
+            assert cell.current is not None
+            self._close(cell.current)
+        return cell.closed[0]
 
     def _is_passed_over(self, cell: Cell, lane: object) -> bool:
         return (cell.in_flight > 0 and cell.lane is not lane) or (self.granted is not None and not self._may_go(cell))
