@@ -3,7 +3,7 @@
 Every session but `pythons`, `build` and `installed` runs in one environment, `.nox/shared`, which is installed once and again only when
 pyproject.toml, what is compiled, or Python changed: a warm run installs nothing. It is filled by uv where that is on PATH, else by pip.
 
-Tests run on the compiled build where there is a C compiler; `unit` and `installed(sdist)` run on plain Python.
+Tests run on the compiled build where there is a C compiler; `plain`, `unit` and `installed(sdist)` run on plain Python.
 """
 
 from __future__ import annotations
