@@ -193,27 +193,22 @@ def encode(
         IndexError: `order` names no row.
         ValueError: there are no such rows.
     """
-    _check(values, keys, moments, 0 if order is not None else at, len(values) if order is not None else end)
-    if order is not None and not 0 <= at <= end <= len(order):
-        raise ValueError(f"there are no rows {at} to {end} among {len(order)}")
+    rows = _rows(values, keys, moments, order, at, end)
     if not 0 <= room <= _MOST or now_ms < 0:
         raise ValueError(f"a batch has no room of {room} bytes, or there is no time {now_ms}")
     parts: list[bytes] = []
     key_sizes: list[int] = []
     value_sizes: list[int] = []
     deltas: list[int] = []
-    key, key_size, moment, base, left = None, -1, None, now_ms, room
-    for index, row in enumerate(range(at, end) if order is None else order[at:end]):
-        if keys is not None:
-            key = keys.get(row)
-            key_size = -1 if key is None else len(key)
+    base, left = now_ms, room
+    for index, row in enumerate(rows):
+        key = None if keys is None else keys.get(row)
         value = values.get(row)
-        value_size = -1 if value is None else len(value)
-        if moments is not None:
-            moment = moments.get(row)
-        if index == 0:
-            base = now_ms if moment is None else moment
-        delta = (now_ms if moment is None else moment) - base
+        given = None if moments is None else moments.get(row)
+        moment = now_ms if given is None else given
+        key_size, value_size = _size(key), _size(value)
+        base = base if index else moment
+        delta = moment - base
         record = b"\0", varint(delta), varint(index), varint(key_size), key or b"", varint(value_size), value or b"", b"\0"
         size = sum(map(len, record))
         left -= field_size(size)
@@ -228,6 +223,21 @@ def encode(
         return Encoded(0, b"", now_ms, now_ms, b"", b"", MOMENT[0])
     times = MOMENT[0] if not any(deltas) else array("q", deltas)
     return Encoded(len(deltas), b"".join(parts), base, base + max(deltas), _compact(key_sizes), _compact(value_sizes), times)
+
+
+def _rows(values: Strings, keys: Strings | None, moments: Moments | None, order: array[int] | None, at: int, end: int) -> Sequence[int]:
+    """Which rows are meant."""
+    if order is None:
+        _check(values, keys, moments, at, end)
+        return range(at, end)
+    _check(values, keys, moments, 0, len(values))
+    if not 0 <= at <= end <= len(order):
+        raise ValueError(f"there are no rows {at} to {end} among {len(order)}")
+    return order[at:end]
+
+
+def _size(field: bytes | None) -> int:
+    return -1 if field is None else len(field)
 
 
 def _check(values: Strings, keys: Strings | None, moments: Moments | None, at: int, end: int) -> None:
