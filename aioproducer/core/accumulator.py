@@ -199,9 +199,13 @@ class Accumulator:
         return cell.numbers.admits(granted, cell.closed[0] if cell.closed else None, cell.in_flight)
 
     def _offer(self, cell: Cell) -> bool:
+        """Whether it has a turn; who has one already is asked again when that comes."""
+        ready = self.ready[cell.leader]
+        if cell in ready:
+            return True
         may_go = self._may_go(cell)
         if may_go:
-            self.ready[cell.leader][cell] = None
+            ready[cell] = None
         return may_go
 
     def watch(self, cell: Cell, now: float) -> None:
@@ -420,5 +424,7 @@ class Accumulator:
         """A batch of it ended, or its numbers have changed: it may go, or not any more, or the whole producer needs another id for it."""
         if self.granted is not None and cell.numbers is not None and cell.numbers.needs_identity(self.granted):
             self.lose_identity()
-        if not self._offer(cell):
+        if self._may_go(cell):
+            self.ready[cell.leader][cell] = None
+        else:
             self.ready.remove(cell)

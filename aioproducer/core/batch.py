@@ -156,7 +156,7 @@ class Batch:
         self.raw_size = 0
         self.epoch = NO_EPOCH
         self.error: KafkaError | None = None
-        self.history: list[tuple[float, str | KafkaError]] = []
+        self.history: tuple[tuple[float, str | KafkaError], ...] = ()  # no list: each batch would give the collector one more
         self.base_timestamp = self.max_timestamp = -1
         self.payload: Buffer | None = None
         self.header: bytes | None = None
@@ -176,7 +176,7 @@ class Batch:
         part.raw_size = len(piece.payload)
         part.attempts, part.spared = self.attempts, self.spared + 1
         part.may_be_written = self.may_be_written
-        part.history = list(self.history)
+        part.history = self.history
         return part
 
     def hold(self, credit: int) -> int:
@@ -188,7 +188,7 @@ class Batch:
 
     def move(self, event: Event) -> None:
         """Go to the state that `event` leads to."""
-        self.state = next_state(self.state, event)
+        self.state = _NEXT.get((self.state, event)) or next_state(self.state, event)  # no state that one goes to is 0
 
     @property
     def ended(self) -> bool:

@@ -103,7 +103,7 @@ class Ends:
                 self._accumulator.acknowledged_late(batch)
             return False
         if error is not None:
-            batch.history.append((now, error))
+            batch.history += ((now, error),)
             self._meter.attempt_failed(error)
         verdict = over(
             batch,

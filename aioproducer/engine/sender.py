@@ -232,7 +232,7 @@ class Sender:
             batch.move(Event.SEND)
             batch.attempts += 1
             batch.on_wire = True
-            batch.history.append((now, place))
+            batch.history += ((now, place),)
         self._meter.sent(now, live)
         if self.breaking is not None:
             self.breaking.sent(live)
