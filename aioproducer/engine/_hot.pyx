@@ -15,6 +15,9 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.dict cimport PyDict_GetItemWithError
+from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM
+from cpython.long cimport PyLong_CheckExact
+from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_CheckExact
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -34,9 +37,12 @@ from aioproducer.engine.result import Outcome
 from aioproducer.model import RecordMetadata
 from aioproducer.records.record_batch import TABLE, varint
 
-__all__ = ["FULL", "RECORD_OVERHEAD", "TURN", "Delivery", "OpenBatch", "SendPath", "Sending", "Way", "make_delivery", "wake"]
+__all__ = [
+    "FULL", "RECORD_OVERHEAD", "TURN", "TURN_RECORDS", "Delivery", "OpenBatch", "SendPath", "Sending", "Way", "make_delivery", "wake",
+]
 
 TURN = 2 * plain.TURN
+TURN_RECORDS = 2 * plain.TURN_RECORDS
 RECORD_OVERHEAD = 0
 
 cdef extern from *:
@@ -60,8 +66,14 @@ cdef extern from *:
         PyType_Modified((PyTypeObject *)type);
         return 0;
     }
+    #if defined(__GNUC__)
+    #define hot_prefetch(place) __builtin_prefetch((const void *)(place), 1)
+    #else
+    #define hot_prefetch(place) ((void)(place))
+    #endif
     """
     const uint32_t SOURCE_CRC
+    void hot_prefetch(const void *place) noexcept nogil
     int hot_replace(object type, object name, object method) except -1
     bint hot_tracks_origins()
     void hot_give_code(object function, object code)
@@ -78,6 +90,7 @@ cdef extern from "Python.h":
     bint PyCoro_CheckExact(object)
     void Py_XDECREF(PyObject *)
     void Py_INCREF(object)
+    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
     unsigned long PyThread_get_thread_ident() nogil
 
 SOURCE = SOURCE_CRC  # CRC-32 of this file, as setup.py read it
@@ -92,8 +105,8 @@ cdef object _running_loop = get_running_loop
 cdef object _nothing = ()
 cdef bint _by_thread = sys.version_info < (3, 12)
 cdef Py_ssize_t _TABLE = TABLE
-cdef Py_ssize_t _EFFORT = plain.EFFORT
-cdef Py_ssize_t _TOUCH = plain.TOUCH
+cdef bytes _NO_HEADERS = b"\0"
+cdef Py_ssize_t _TURN_RECORDS = 2 * plain.TURN_RECORDS
 
 
 # Bytes
@@ -157,6 +170,53 @@ cdef inline uint32_t hashed(const unsigned char *data, Py_ssize_t size) noexcept
     return h ^ h >> 15
 
 
+cdef enum:
+    MOST_HEADERS = 32  # on the fast way
+    MOST_OF_HEADERS = 4096  # bytes of them, before their sizes
+
+
+cdef bytes encoded_headers(object headers):
+    """As `record_batch.encode_headers`; None: some are of no plain kind, or they are many, and the slow way is to look at them."""
+    cdef const char *texts[2 * MOST_HEADERS]  # of each header its key's and its value's; whose they are, no code runs that could change
+    cdef Py_ssize_t sizes[2 * MOST_HEADERS]
+    cdef Py_ssize_t count, at, whole
+    cdef bint is_list = PyList_CheckExact(headers)
+    cdef object header, key, value
+    cdef char *place
+    if not is_list and not PyTuple_CheckExact(headers):
+        return None
+    count = len(<list>headers) if is_list else len(<tuple>headers)
+    if count > MOST_HEADERS:
+        return None
+    whole = width(count)
+    for at in range(count):
+        header = <object>(PyList_GET_ITEM(headers, at) if is_list else PyTuple_GET_ITEM(headers, at))
+        if not PyTuple_CheckExact(header) or PyTuple_GET_SIZE(header) != 2:
+            return None
+        key, value = <object>PyTuple_GET_ITEM(header, 0), <object>PyTuple_GET_ITEM(header, 1)
+        if not PyUnicode_CheckExact(key) or not (value is None or PyBytes_CheckExact(value)):
+            return None
+        try:
+            texts[2 * at] = PyUnicode_AsUTF8AndSize(key, &sizes[2 * at])
+        except UnicodeEncodeError:  # half of a surrogate pair
+            return None
+        texts[2 * at + 1] = NULL if value is None else PyBytes_AS_STRING(value)
+        sizes[2 * at + 1] = -1 if value is None else PyBytes_GET_SIZE(value)
+        if sizes[2 * at] > MOST_OF_HEADERS or sizes[2 * at + 1] > MOST_OF_HEADERS:
+            return None
+        whole += width(sizes[2 * at]) + sizes[2 * at] + width(sizes[2 * at + 1]) + max(sizes[2 * at + 1], 0)
+        if whole > MOST_OF_HEADERS:
+            return None
+    encoded = PyBytes_FromStringAndSize(NULL, whole)
+    place = put(PyBytes_AS_STRING(encoded), count)
+    for at in range(2 * count):
+        place = put(place, sizes[at])
+        if sizes[at] > 0:
+            memcpy(place, texts[at], sizes[at])
+            place += sizes[at]
+    return encoded
+
+
 def murmur2(bytes key not None):
     """As `core.partitioner.murmur2`."""
     return hashed(<const unsigned char *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
@@ -168,21 +228,20 @@ def murmur2(bytes key not None):
 cdef class OpenBatch:
     """Records, encoded one behind the other (an `interfaces.OpenBatch`). `used + room == granted`, the size of the buffer."""
 
-    cdef readonly object result
-    cdef object home               # the result's
-    cdef readonly Py_ssize_t count
-    cdef readonly Py_ssize_t granted
+    # what each record touches comes first, in as few cache lines as may be: with many topics each is cold
+    cdef object stamp              # the time of the turn, by identity
     cdef PyObject *buffer          # bytes that nobody else has yet; NULL: none
     cdef Py_ssize_t used, room
-    cdef object stamp              # the time of the turn, by identity
-    cdef int64_t base, delta, latest
+    cdef readonly Py_ssize_t count
+    cdef readonly object result
+    cdef int64_t delta, moment
     cdef Py_ssize_t key_size, value_size
-    cdef int64_t moment
     cdef bint has_even_keys, has_even_values, has_even_moments
+    cdef int64_t base, latest
+    cdef readonly Py_ssize_t granted
 
     def __cinit__(self, result, timestamp_ms, Py_ssize_t room):
         self.result = result
-        self.home = None if result is None else result.home
         self.stamp = timestamp_ms
         self.base = timestamp_ms
         self.granted = self.room = room
@@ -193,6 +252,13 @@ cdef class OpenBatch:
     def __dealloc__(self):
         Py_XDECREF(self.buffer)
 
+    cdef inline void call(self) noexcept:
+        """For what the next record writes to, at once: with thousands of partitions none of it is in a cache."""
+        hot_prefetch(<void *>self.result)
+        if self.buffer != NULL:
+            hot_prefetch(PyBytes_AS_STRING(<object>self.buffer) + self.used)
+            hot_prefetch(PyBytes_AS_STRING(<object>self.buffer) + self.used + 64)
+
     cdef inline int restamp(self, object timestamp_ms) except -1:
         cdef int64_t now
         if not isinstance(timestamp_ms, int):  # Cython would take a float for one
@@ -202,7 +268,7 @@ cdef class OpenBatch:
         self.delta = now - self.base
         return 0
 
-    cdef inline Py_ssize_t put_plain(self, object timestamp_ms, object key, object value) except -2:
+    cdef inline Py_ssize_t put_plain(self, object timestamp_ms, object key, object value, bytes headers) except -2:
         """The index of the record, or -1."""
         cdef Py_ssize_t key_size = -1, value_size
         cdef Py_ssize_t size
@@ -212,10 +278,6 @@ cdef class OpenBatch:
         if timestamp_ms is not self.stamp:
             if self.room <= 0:
                 return -1
-            effort = self.home.effort
-            if effort > _EFFORT:
-                return -1
-            self.home.effort = effort + _TOUCH
             self.restamp(timestamp_ms)
         if key is not None:
             if not PyBytes_CheckExact(key):
@@ -223,10 +285,13 @@ cdef class OpenBatch:
             key_size = PyBytes_GET_SIZE(key)
         if self.count >= _TABLE or key_size >= _TABLE or value_size >= _TABLE:
             return -1
-        size = self.body_size(key_size, value_size, 1)
+        size = self.body_size(key_size, value_size, PyBytes_GET_SIZE(headers))
         if size >= _TABLE or size + width(size) > self.room:
             return -1
-        return self.write(size, key_size, NULL if key is None else PyBytes_AS_STRING(key), value_size, PyBytes_AS_STRING(value), 1, b"\0")
+        return self.write(
+            size, key_size, NULL if key is None else PyBytes_AS_STRING(key), value_size, PyBytes_AS_STRING(value),
+            PyBytes_GET_SIZE(headers), PyBytes_AS_STRING(headers),
+        )
 
     cdef inline Py_ssize_t body_size(self, Py_ssize_t key_size, Py_ssize_t value_size, Py_ssize_t headers_size) noexcept:
         cdef Py_ssize_t size = 1 + width(self.delta) + width(self.count) + width(key_size) + width(value_size) + headers_size
@@ -275,7 +340,7 @@ cdef class OpenBatch:
 
     def append(self, timestamp_ms, key, value):
         """The record's delivery, or None: no room, or not a plain record. Every other way is `append_record`'s."""
-        cdef Py_ssize_t index = self.put_plain(timestamp_ms, key, value)
+        cdef Py_ssize_t index = self.put_plain(timestamp_ms, key, value, _NO_HEADERS)
         return None if index < 0 else delivery_of(self.result, index)
 
     def append_record(self, timestamp_ms, key, value, bytes headers not None):
@@ -750,7 +815,9 @@ cdef class Way:
     __doc__ = plain.Way.__doc__
 
     cdef public dict fast
-    cdef public object turn_ms, tick, make_room, slowly
+    cdef public object turn_ms, tick, make_room, goes_on, slowly
+    cdef public Py_ssize_t taken
+    cdef public bint takes_headers
     cdef object _here
     cdef unsigned long thread
 
@@ -758,8 +825,11 @@ cdef class Way:
         self.fast = {}
         self.here = None
         self.turn_ms = 0
+        self.taken = 0
+        self.takes_headers = True
         self.tick = tick
-        self.make_room = lambda cell, key, value: False
+        self.goes_on = lambda: True
+        self.make_room = lambda route, cell, key, value: False
         self.slowly = slowly
 
     @property
@@ -777,47 +847,93 @@ cdef class Way:
         return self._here is not None and _running_loop() is self._here
 
 
-cdef Delivery go(Way way, object topic, object value, object key):
-    """What the twin's `send` does before it takes the slow way; None: take it."""
+cdef Delivery go(Way way, object topic, object value, object key, object partition, object timestamp_ms, object headers):
+    """The fast way; None: take the slow one. Beyond the twin's it takes a partition, a time and headers, where an open batch has room."""
     cdef PyObject *found
-    cdef list cells
-    cdef Py_ssize_t index, size
     cdef object cell, now_ms
-    cdef OpenBatch batch
+    cdef Delivery delivery
     if not PyUnicode_CheckExact(topic) or way.fast is None:
         return None
     found = PyDict_GetItemWithError(way.fast, topic)
     if found == NULL or not way.is_here():
         return None
     route = <object>found
-    if key is None:
+    if partition is not None:
+        cell = numbered_cell(route, partition)
+    elif key is None:
         cell = route.sticky
-        if cell is None:
-            return None
     elif PyBytes_CheckExact(key):
-        cells = route.cells
-        size = len(cells)
-        if not size:
-            return None
-        cell = cells[(hashed(<const unsigned char *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)) & 0x7FFFFFFFU) % <uint32_t>size]
+        cell = cell_of(route, <bytes>key)
     else:
         return None
+    if partition is not None or timestamp_ms is not None or not (headers is _nothing or is_empty(headers)):
+        return None if cell is None else put_dressed(way, cell, value, key, timestamp_ms, headers)
     now_ms = way.turn_ms or way.tick()
-    opened = cell.open
+    way.taken += 1
+    if way.taken > _TURN_RECORDS and not way.goes_on():
+        return None
+    delivery = None if cell is None else put_in(cell.open, now_ms, key, value, _NO_HEADERS)
+    if delivery is not None:
+        return delivery
+    if not way.make_room(route, cell, key, value):
+        return None
+    if key is None:
+        cell = route.sticky
+    return None if cell is None else put_in(cell.open, now_ms, key, value, _NO_HEADERS)
+
+
+cdef inline object cell_of(object route, bytes key):
+    cdef list cells = route.cells
+    cdef Py_ssize_t size = len(cells)
+    if not size:
+        return None
+    return cells[(hashed(<const unsigned char *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)) & 0x7FFFFFFFU) % <uint32_t>size]
+
+
+cdef object numbered_cell(object route, object partition):
+    cdef list cells = route.cells
+    cdef Py_ssize_t index
+    if not PyLong_CheckExact(partition):
+        return None
+    try:
+        index = partition
+    except OverflowError:
+        return None
+    return cells[index] if 0 <= index < len(cells) else None
+
+
+cdef Delivery put_dressed(Way way, object cell, object value, object key, object timestamp_ms, object headers):
+    """A record that is not plain, where an open batch takes it as it is."""
+    cdef bytes encoded = _NO_HEADERS
+    cdef int64_t moment
+    cdef object now_ms
+    if not is_empty(headers):
+        encoded = encoded_headers(headers) if way.takes_headers else None
+        if encoded is None:
+            return None
+    if timestamp_ms is not None:
+        if not PyLong_CheckExact(timestamp_ms):
+            return None
+        try:
+            moment = timestamp_ms
+        except OverflowError:
+            return None
+        if moment < 0:
+            return None
+    now_ms = way.turn_ms or way.tick()
+    way.taken += 1
+    if way.taken > _TURN_RECORDS and not way.goes_on():
+        return None
+    return put_in(cell.open, now_ms if timestamp_ms is None else timestamp_ms, key, value, encoded)
+
+
+cdef inline Delivery put_in(object opened, object now_ms, object key, object value, bytes headers):
+    cdef Py_ssize_t index
     if type(opened) is not OpenBatch:
         return None
-    batch = <OpenBatch>opened
-    index = batch.put_plain(now_ms, key, value)
-    if index >= 0:
-        return delivery_of(batch.result, index)
-    if not way.make_room(cell, key, value):
-        return None
-    opened = cell.open
-    if type(opened) is not OpenBatch:
-        return None
-    batch = <OpenBatch>opened
-    index = batch.put_plain(now_ms, key, value)
-    return delivery_of(batch.result, index) if index >= 0 else None
+    (<OpenBatch>opened).call()
+    index = (<OpenBatch>opened).put_plain(now_ms, key, value, headers)
+    return delivery_of((<OpenBatch>opened).result, index) if index >= 0 else None
 
 
 cdef enum State:
@@ -924,13 +1040,12 @@ cdef class Sending:
         cdef Delivery delivery = None
         if way is None:
             raise AttributeError(f"'{type(self.path).__name__}' object has no attribute '_way'")
-        if self.partition is None and self.timestamp_ms is None and (self.headers is _nothing or is_empty(self.headers)):
-            try:
-                delivery = go(way, self.topic, self.value, self.key)
-            except (KeyError, TypeError, AttributeError):
-                pass
-            if delivery is not None:
-                return delivery
+        try:
+            delivery = go(way, self.topic, self.value, self.key, self.partition, self.timestamp_ms, self.headers)
+        except (KeyError, TypeError, AttributeError):
+            pass
+        if delivery is not None:
+            return delivery
         slow = way.slowly(self.topic, self.value, self.key, self.partition, self.timestamp_ms, self.headers)
         self.inner = slow if PyCoro_CheckExact(slow) else slow.__await__()
         return None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from aioproducer.core import partitioner
 from aioproducer.engine import reasons
-from aioproducer.engine.hot import EFFORT, RECORD_OVERHEAD, TURN, Delivery, OpenBatch, Way, make_delivery
+from aioproducer.engine.hot import RECORD_OVERHEAD, TURN, TURN_RECORDS, Delivery, OpenBatch, Way, make_delivery
 from aioproducer.engine.pool import BATCH_OVERHEAD, NO_HEADERS
 from aioproducer.engine.result import BatchResult, Home
 from aioproducer.engine.windows import Windows
@@ -45,6 +45,8 @@ _FEW: Final = 64  # partitions that are looked at where none is usable
 _MOST_BATCHES: Final = 256  # of different partitions that are made in one step: some milliseconds
 _PLAIN_KEYS: Final = frozenset({bytes, type(None)})
 _MOST_OVERHEAD: Final = 24  # of a small plain record
+_SLOW: Final = 4  # records on the fast way that one on the slow way costs
+_MORE: Final = 64  # records on the fast way between two looks at whether it was enough
 
 
 class Appender:
@@ -58,7 +60,7 @@ class Appender:
         chance: a random number in [0, 1).
 
     Attributes:
-        limit: bytes of records in a batch of `batch_size`.
+        limit: bytes of records in a batch of `batch_size`, or of `max_request_size` if that is less.
         is_kafkas: keys decide as Kafka's own partitioner has it.
         spent: bytes taken in this loop turn.
         forget: tells the user's partitioner of a topic that is forgotten.
@@ -87,7 +89,7 @@ class Appender:
         self._pool = pool
         self._home = home
         self._chance = chance
-        self.limit = max(config.batch_size - OVERHEAD, 1)
+        self.limit = max(min(config.batch_size, int(config.max_request_size)) - OVERHEAD, 1)
         self._most = max(self.limit, config.max_request_size - OVERHEAD)
         self._codec = cast("Compression", config.compression_type)
         self._ratios = ratios
@@ -112,7 +114,7 @@ class Appender:
 
     def new_turn(self) -> None:
         """A loop turn begins."""
-        self.spent = self._home.effort = 0
+        self.spent = self._way.taken = 0
         self._taker = None
 
     def end_turn(self) -> None:
@@ -121,8 +123,8 @@ class Appender:
 
     @property
     def is_spent(self) -> bool:
-        """Whether this turn took enough in, by the bytes that were taken, or by the effort: batches that have room left ask for no bytes."""
-        return self.spent > TURN or self._home.effort > EFFORT
+        """Whether this turn took enough in, by bytes or by records."""
+        return self.spent > TURN or self._way.taken > TURN_RECORDS
 
     def must_pause(self) -> bool:
         """Whether this turn took enough in, and the task at hand took its part of it in one go.
@@ -131,6 +133,14 @@ class Appender:
         """
         task, self._taker = self._taker, current_task(self._loop)
         return self.is_spent and task is self._taker
+
+    def goes_on(self) -> bool:
+        """Whether the fast way takes more than `TURN_RECORDS` in this turn: not from a task that goes on and on, once that is seen."""
+        if self.must_pause():
+            return False
+        self.end_turn()
+        self._way.taken -= _MORE
+        return True
 
     # One record
 
@@ -233,7 +243,7 @@ class Appender:
         return cell if other.is_avoided else other
 
     def _append(self, cell: Cell, record: Parked) -> Delivery | None:
-        self._home.effort += 1
+        self._way.taken += _SLOW
         if cell.current is not None:
             delivery = self._append_open(cell, record)
             if delivery is not None:
@@ -314,37 +324,38 @@ class Appender:
 
     # The fast way, and many at once
 
-    def make_room(self, cell: Cell, key: bytes | None, value: bytes | None) -> bool:
-        """Room for a small plain record on the fast way: more for the open batch, or the next batch. False: the slow way."""
+    def make_room(self, route: Route, cell: Cell | None, key: bytes | None, value: bytes | None) -> bool:
+        """Room for a small plain record on the fast way: in that partition, or without a key in the one that is sticky then.
+
+        More for the open batch, or the next batch. False: the slow way.
+        """
         if type(value) is not bytes or type(key) not in _PLAIN_KEYS or self.must_pause():
             return False
         size = _MOST_OVERHEAD + len(key or b"") + len(value)
-        if self._home.effort > EFFORT:
-            self._home.effort = 0
-            self.end_turn()
-            return True
         if size > self._first:
             return False
-        if cell.current is not None and self._grow(cell.current, size):
+        full = cell.current if cell is not None else None
+        if full is not None and self._grow(full, size):
             return True
-        if not self._is_next(cell, key, size):
-            return False
-        return self._next_batch(cell) is not None
+        if key is None:
+            if full is not None:
+                self._accumulator.close(full.cell)
+            cell = self._sticky(route, size)
+            if cell.current is not None:  # records of keys have opened it; it may have room
+                return True
+        assert cell is not None
+        return self._next_batch(cell, is_likely_full=full is not None)
 
-    def _next_batch(self, cell: Cell) -> Batch | None:
-        now_ms = self._way.turn_ms
+    def _next_batch(self, cell: Cell, *, is_likely_full: bool) -> bool:
+        """Whether it has another batch now; one that is muted or full is asked about on the slow way."""
+        if cell.is_full or (cell.is_avoided and self._policy != STRICT):
+            return False
         if cell.current is not None:
-            self._accumulator.close(cell)  # full; the next one is likely to be so too
-            batch = self._new_batch(cell, now_ms, self._room(cell.topic))
-            if batch is not None:
-                return batch
-        return self._new_batch(cell, now_ms, self._first)
-
-    def _is_next(self, cell: Cell, key: bytes | None, size: int) -> bool:
-        """Whether the next batch is that partition's, too: without a key another may be due, and one that is muted is asked about."""
-        if key is None and (cell.current is not None or not cell.route.stays(size, self._room(cell.topic))):
-            return False
-        return not cell.is_avoided or self._policy == STRICT
+            self._accumulator.close(cell)
+        now_ms = self._way.turn_ms
+        if is_likely_full and self._new_batch(cell, now_ms, self._room(cell.topic)) is not None:
+            return True
+        return self._new_batch(cell, now_ms, self._first) is not None
 
     def append_run(self, route: Route, cell: Cell | None, keys: Sequence[bytes] | None, values: Sequence[bytes]) -> list[Run]:
         """Plain records to one partition, or without one to the sticky ones, at once: who calls has seen that `has_room`."""
@@ -401,15 +412,14 @@ class Appender:
         left = self._room(batch.cell.topic) - batch.open.granted
         if size > left or self._shares.is_over(batch.cell):
             return False
-        step = min(max(size, _STEP, batch.open.granted), left)
-        if not self._pool.try_take(step):
+        if not self._pool.try_take(left):
             return False
         overhead = (batch.open.count - batch.settled) * RECORD_OVERHEAD
         self._pool.take(overhead)
         batch.settled = batch.open.count
-        batch.hold(batch.credit + step + overhead)
-        self.spent += step + overhead
-        batch.open.grow(step)
+        batch.hold(batch.credit + left + overhead)
+        self.spent += left + overhead
+        batch.open.grow(left)
         return True
 
     def _room(self, topic: str) -> int:

@@ -18,7 +18,7 @@ from aioproducer.engine.breaking import Breaking
 from aioproducer.engine.checks import Checks
 from aioproducer.engine.completions import Completions
 from aioproducer.engine.encoder import Encoder
-from aioproducer.engine.formats import level_of
+from aioproducer.engine.formats import NEWEST, level_of
 from aioproducer.engine.gauges import Gauges
 from aioproducer.engine.guard import GuardedLoop
 from aioproducer.engine.identity import ProducerIds
@@ -169,7 +169,8 @@ class Assembly:
         self.interception = Interception(config.interceptors, self._loop, self.home.watch, self.telling.metrics)
         if config.interceptors:
             self.take, self.take_now = map(self.interception.around, (self.take, self.take_now))
-        way.make_room = self.appender.make_room
+        way.make_room, way.goes_on = self.appender.make_room, self.appender.goes_on
+        way.takes_headers = config.message_format_max == NEWEST
 
     def _make_askers(self, settings: NetSettings) -> None:
         """The cluster, and what is asked of it about topics."""

@@ -12,15 +12,15 @@ import sysconfig
 import zlib
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.engine.plain import EFFORT, here
+from aioproducer.engine.plain import here
 
 __all__ = [
     "BUILD",
-    "EFFORT",
     "FULL",
     "REASON",
     "RECORD_OVERHEAD",
     "TURN",
+    "TURN_RECORDS",
     "Delivery",
     "OpenBatch",
     "SendPath",
@@ -61,9 +61,9 @@ if not REASON and not TYPE_CHECKING:
         if _is_stale(getattr(_hot, "SOURCE", None)):
             raise ImportError("the compiled build is not of the _hot.pyx beside it: `pip install -e .` again, or set AIOPRODUCER_PURE=1")
 if REASON or TYPE_CHECKING:
-    from aioproducer.engine.plain import FULL, RECORD_OVERHEAD, TURN, Delivery, OpenBatch, SendPath, Way, make_delivery, wake
+    from aioproducer.engine.plain import FULL, RECORD_OVERHEAD, TURN, TURN_RECORDS, Delivery, OpenBatch, SendPath, Way, make_delivery, wake
 else:
-    FULL, RECORD_OVERHEAD, TURN = _hot.FULL, _hot.RECORD_OVERHEAD, _hot.TURN
+    FULL, RECORD_OVERHEAD, TURN, TURN_RECORDS = _hot.FULL, _hot.RECORD_OVERHEAD, _hot.TURN, _hot.TURN_RECORDS
     make_delivery, wake = _hot.make_delivery, _hot.wake
     Delivery, OpenBatch, SendPath, Way = _hot.Delivery, _hot.OpenBatch, _hot.SendPath, _hot.Way
 

@@ -29,11 +29,10 @@ if TYPE_CHECKING:
     from aioproducer.model import Headers, RecordMetadata
 
 __all__ = [
-    "EFFORT",
     "FULL",
     "RECORD_OVERHEAD",
-    "TOUCH",
     "TURN",
+    "TURN_RECORDS",
     "Delivery",
     "OpenBatch",
     "SendPath",
@@ -57,8 +56,7 @@ _SPLIT: Final = Outcome.SPLIT
 _SOON: Final = len(MOMENT)
 TURN: Final = 65_536  # bytes taken in one loop turn before the next send waits for the next: a millisecond of appending, or two
 RECORD_OVERHEAD: Final = 130  # bytes of a record in an open batch beside its encoded ones: eight list slots and two bytes objects
-EFFORT: Final = 1024  # in records on the slow way: of one loop turn, before somebody asks whether it was enough
-TOUCH: Final = 8  # a batch's first record in a turn: others may follow, which nobody counts
+TURN_RECORDS: Final = 1024  # likewise, whatever their bytes: batches that have room left ask for none; of thousands each is cold
 CLOSED: Final = "the batch is closed"
 SHRINKS: Final = "a batch does not shrink"
 _INDEX_ENDS: Final = {1: 64, 2: 8192, 3: TABLE}  # below it an index takes so many bytes; a batch of more is closed
@@ -84,9 +82,8 @@ class OpenBatch:
         if type(value) is not bytes:
             return None
         if timestamp_ms is not self._timestamp:
-            if self._room <= 0 or self.result.home.effort > EFFORT:
+            if self._room <= 0:
                 return None
-            self.result.home.effort += TOUCH
             self._stamp(timestamp_ms)
         try:
             index = self.count
@@ -345,19 +342,25 @@ class Way:
         fast: routes by topic while nobody waits before us, else empty: one assignment closes every topic.
         here: what `here()` gives where the producer lives.
         turn_ms: the time of this loop turn, 0 before its first send.
+        taken: records that this loop turn took in one by one; beyond `TURN_RECORDS` it is asked about.
+        goes_on: whether another may be taken in this turn, asked again some records later; False: it takes the slow way, which waits.
         tick: the first send of a turn: gives its time, and sees to a drain at its end.
+        takes_headers: records may have some; the compiled twin takes them the fast way.
         make_room: a batch with room for a plain record that did not fit; False: it takes the slow way.
         slowly: every send that is not fast; the arguments of `send`.
     """
 
-    __slots__ = ("fast", "here", "make_room", "slowly", "tick", "turn_ms")
+    __slots__ = ("fast", "goes_on", "here", "make_room", "slowly", "taken", "takes_headers", "tick", "turn_ms")
 
     def __init__(self, tick: Callable[[], int], slowly: Callable[..., Awaitable[Delivery]]) -> None:
         self.fast: dict[str, Any] = {}
         self.here: object = None
         self.turn_ms = 0
+        self.taken = 0
+        self.takes_headers = True
         self.tick = tick
-        self.make_room: Callable[[Any, bytes | None, bytes | None], bool] = lambda _cell, _key, _value: False
+        self.goes_on: Callable[[], bool] = lambda: True
+        self.make_room: Callable[[Any, Any, bytes | None, bytes | None], bool] = lambda _route, _cell, _key, _value: False
         self.slowly = slowly
 
 
@@ -408,10 +411,13 @@ class SendPath(Generic[K, V]):
             if partition is None and timestamp_ms is None and not headers and here() == way.here:
                 cell = route.sticky if key is None else route.by_key[key]
                 now_ms = way.turn_ms or way.tick()
-                delivery: Delivery | None = cell.open.append(now_ms, key, value)
+                way.taken = taken = way.taken + 1
+                delivery: Delivery | None = cell.open.append(now_ms, key, value) if taken <= TURN_RECORDS or way.goes_on() else None
                 if delivery is not None:
                     return delivery
-                if way.make_room(cell, key, value):  # type: ignore[arg-type]  # it says no to what is not bytes
+                if way.make_room(route, cell, key, value):  # type: ignore[arg-type]  # it says no to what is not bytes
+                    if key is None:
+                        cell = route.sticky
                     delivery = cell.open.append(now_ms, key, value)
                     if delivery is not None:
                         return delivery

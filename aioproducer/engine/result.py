@@ -68,10 +68,9 @@ class Home:
         watch: times the user's functions.
         call_back: `run_callbacks`, timed.
         wake: wakes tasks that await records, each by its future.
-        effort: what this loop turn took in, in records on the slow way.
     """
 
-    __slots__ = ("_wall_clock", "call_back", "cancelled", "effort", "loop", "on_unseen", "wake", "watch")
+    __slots__ = ("_wall_clock", "call_back", "cancelled", "loop", "on_unseen", "wake", "watch")
 
     def __init__(
         self, loop: AbstractEventLoop, on_unseen: Callable[[DeliveryError, int], None], wall_clock: Callable[[], float] = time.time
@@ -84,7 +83,6 @@ class Home:
         self.wake: Callable[[Sequence[Future[None]]], None] = wake
         self.cancelled = BatchResult(self, "", -1, 0)
         self.cancelled.outcome = Outcome.CANCELLED
-        self.effort = 0
 
     def now_ms(self) -> int:
         """The time for a record's timestamp."""

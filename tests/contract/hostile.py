@@ -238,9 +238,9 @@ def what_has_ended() -> None:
 
 @case
 def results_that_meddle() -> None:
-    """A result, its home and its effort that close the batch which asks them."""
+    """A result and its home that close the batch which asks them."""
     for how in MEDDLING:
-        for name in ("home", "effort", "count", "kept", "outcome", "place_of", "_key_sizes", "base_offset"):
+        for name in ("home", "count", "kept", "outcome", "place_of", "_key_sizes", "base_offset"):
 
             class Result:
                 home = Home(asyncio.get_running_loop(), lambda *_: None)
@@ -387,7 +387,7 @@ def a_way_that_meddles() -> None:
                 route.cells = []
                 return NOW + 1
 
-            def make_room(cell: Any, key: Any, value: Any, meddle: Any = meddle, batch: Any = batch) -> bool:
+            def make_room(route: Any, cell: Any, key: Any, value: Any, meddle: Any = meddle, batch: Any = batch) -> bool:
                 meddle(batch)
                 cell.open = None
                 return True

@@ -6,14 +6,15 @@ import asyncio
 import contextlib
 import itertools
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 from builds import BUILDS, on_compiled, producer_on
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aioproducer import Producer, UsageError
 from aioproducer.core import partitioner
-from aioproducer.engine import plain as plain_build
 from aioproducer.engine.result import BatchResult, Home
 from aioproducer.errors import DeliveryError, Persisted
 from aioproducer.records.record_batch import TABLE, encode_headers
@@ -52,16 +53,14 @@ OPERATIONS = st.one_of(
         st.just("append_many"), TIMES, st.none() | SMALL, st.tuples(SMALL, st.integers(1, 9_000)).map(lambda even: [even[0]] * even[1])
     ),
     st.tuples(st.just("grow"), st.sampled_from([0, 1, 7, 64, 4_096, 100_000, -1, -100_000])),
-    st.tuples(st.just("turn")),
 )
 
 
 class Subject:
     """A batch of one of the builds, and what is seen of it."""
 
-    def __init__(self, build: Any, loop: asyncio.AbstractEventLoop, room: int, effort: int) -> None:
+    def __init__(self, build: Any, loop: asyncio.AbstractEventLoop, room: int) -> None:
         self.home = Home(loop, lambda _error, _count: None)
-        self.home.effort = effort
         self.result = BatchResult(self.home, "orders", 3, BASE)
         self.open: OpenBatch = build.OpenBatch(self.result, BASE, room)
         self.build = build
@@ -72,7 +71,7 @@ class Subject:
             given_back = getattr(self, f"_{name}")(*arguments)
         except (TypeError, ValueError) as error:
             given_back = type(error), str(error) if isinstance(error, ValueError) else ""
-        return given_back, self.open.count, self.open.granted, self.home.effort
+        return given_back, self.open.count, self.open.granted
 
     def _append(self, timestamp_ms: Any, key: Any, value: Any) -> Any:
         return self._seen(self.open.append(timestamp_ms, key, value))
@@ -97,9 +96,6 @@ class Subject:
 
     def _grow(self, room: int) -> Any:
         return self.open.grow(room)
-
-    def _turn(self) -> None:
-        self.home.effort = 0
 
     def _close(self) -> Any:
         return self.open.close()
@@ -138,15 +134,14 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 @settings(max_examples=400, deadline=None)
 @given(
     room=st.sampled_from([-1, 0, 1, 8, 100, 4_096, 50_000, 10_000_000]),
-    effort=st.sampled_from([0, 1, plain_build.EFFORT, plain_build.EFFORT + 1]),
     operations=st.lists(OPERATIONS, max_size=40),
     end=st.sampled_from(["acknowledged", "logged", "failed", "split"]),
 )
 def test_a_batch_takes_the_same_and_says_the_same(
-    build: Any, loop: asyncio.AbstractEventLoop, room: int, effort: int, operations: list[Any], end: str
+    build: Any, loop: asyncio.AbstractEventLoop, room: int, operations: list[Any], end: str
 ) -> None:
-    """After each operation and at the end: what it gave, how many records, what room, what effort; bytes, times, metadata."""
-    plain, other = Subject(PLAIN, loop, room, effort), Subject(build, loop, room, effort)
+    """After each operation and at the end: what it gave, how many records, what room; bytes, times, metadata."""
+    plain, other = Subject(PLAIN, loop, room), Subject(build, loop, room)
     for operation in operations:
         assert other.do(*operation) == plain.do(*operation), operation
     assert other.do("close") == plain.do("close")
@@ -162,7 +157,7 @@ def test_a_batch_takes_the_same_and_says_the_same(
 @pytest.mark.parametrize("end", [0, 63, 64, 8_191, 8_192, TABLE - 1, TABLE])
 def test_indices_round_the_ends_of_the_table(build: Any, loop: asyncio.AbstractEventLoop, end: int) -> None:
     """Where a varint gets longer, and where no index is ready any more: only `append_record` goes on there."""
-    plain, other = (Subject(one, loop, 10_000_000, 0) for one in (PLAIN, build))
+    plain, other = (Subject(one, loop, 10_000_000) for one in (PLAIN, build))
     for subject in (plain, other):
         assert subject.do("append_many", BASE, None, [1] * end)[0] == end
     for operation in (
@@ -195,6 +190,20 @@ def test_what_is_not_bytes_has_no_hash(build: Any, key: Any) -> None:
 
 # Through a producer
 
+GOOD_HEADERS: list[Any] = [
+    ("", b""),
+    ("a", None),
+    ("traceparent", b"00-1-2-01"),
+    ("h\u00e4\U0001f600", b"\0" * 70),
+    ("n" * 200, b"v" * 300),
+]
+ODD_HEADERS: list[Any] = [("a", bytearray(b"1")), ["a", b"1"], ("a", b"1", b"2"), ("a", 3), None, ("a", memoryview(b"123")[::2])]
+MANY_HEADERS: list[Any] = [[("h", b"v")] * count for count in (31, 32, 33, 70)] + [
+    (("h", b"v" * 4_090),),
+    [("h", b"v" * 4_100)],
+    [("n" * 5_000, None)],
+]
+
 SENDS = st.lists(
     st.one_of(
         st.fixed_dictionaries({"topic": st.just("orders"), "value": SMALL.map(bytes)}, optional={"key": SMALL.map(bytes)}),
@@ -210,6 +219,16 @@ SENDS = st.lists(
                 ),
             },
         ),
+        st.fixed_dictionaries(
+            {"topic": st.just("orders"), "value": SMALL.map(bytes)},
+            optional={
+                "key": SMALL.map(bytes),
+                "partition": st.integers(0, 2),
+                "timestamp_ms": st.integers(0, 2**63 - 1),
+                "headers": st.lists(st.sampled_from(GOOD_HEADERS) | st.sampled_from(ODD_HEADERS), max_size=4),
+            },
+        ),
+        st.fixed_dictionaries({"topic": st.just("orders"), "headers": st.just([("h", b"v")]) | st.sampled_from(MANY_HEADERS)}),
     ),
     min_size=1,
     max_size=25,
@@ -251,3 +270,43 @@ def test_a_producer_sends_the_same_and_says_the_same(build: Any, records: list[d
     for theirs, ours, record in zip(other[0], plain[0], records, strict=True):
         assert theirs == ours, record
     assert other[1] == plain[1]
+
+
+@on_compiled
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "dress",
+    [
+        {"partition": 0},
+        {"timestamp_ms": 5, "partition": 0},
+        {"headers": [("traceparent", b"00-1-2-01"), ("a", None)], "partition": 0},
+        {"headers": (("h\u00e4", b""),), "timestamp_ms": 2**62, "key": b"k", "partition": 0},
+    ],
+)
+async def test_a_partition_a_time_and_headers_go_the_fast_way(build: Any, dress: dict[str, Any]) -> None:
+    """Where an open batch has room for the record."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", 1)
+        async with producer_on(build)(**cluster.client_options, linger_ms=1_000) as producer:
+            await producer.send("orders", b"opens a batch")
+            with mock.patch.object(producer._way, "slowly", side_effect=AssertionError("it went the slow way")):
+                delivery = await producer.send("orders", b"v", **dress)
+            await producer.flush()
+        assert (await delivery).offset == 1
+        [record] = cluster.records("orders", 0)[1:]
+        assert (record.key, record.value) == (dress.get("key"), b"v")
+        assert [(name, value and bytes(value)) for name, value in record.headers] == list(dress.get("headers", ()))
+        assert record.timestamp_ms == dress.get("timestamp_ms", record.timestamp_ms)
+
+
+@pytest.mark.asyncio
+async def test_headers_are_refused_where_the_format_has_none() -> None:
+    """Also behind a record whose batch is open."""
+    async with FakeCluster(memory=True, version="1.0") as cluster:
+        cluster.create_topic("orders", 1)
+        async with Producer(**cluster.client_options, linger_ms=1_000, message_format_max=1, enable_idempotence=False) as producer:
+            await producer.send("orders", b"opens a batch")
+            with pytest.raises(UsageError, match="headers need record format 2"):
+                await producer.send("orders", b"v", headers=[("h", b"v")])
+            await producer.flush()
+        assert cluster.values("orders") == [b"opens a batch"]

@@ -10,7 +10,7 @@ import pytest
 from whole import jumping, running, turns
 
 from aioproducer.engine import appender
-from aioproducer.engine.hot import EFFORT
+from aioproducer.engine.hot import TURN_RECORDS
 from aioproducer.errors import BufferExhausted, RecordTooLarge
 from aioproducer.testing import FakeCluster
 
@@ -188,7 +188,7 @@ async def test_a_tight_loop_over_many_partitions_lets_the_loop_go_on(headers: li
                 for key in keys:
                     await producer.send("orders", b"v", key=key, headers=headers)
             counting.cancel()
-            assert turned >= 10 * len(keys) // (2 * EFFORT)
+            assert turned >= 10 * len(keys) // (2 * TURN_RECORDS)
         assert len(cluster.values("orders")) == 11 * len(keys)
 
 

@@ -104,7 +104,7 @@ async def test_errors_have_names() -> None:
 @jumping
 async def test_who_waits_for_memory_is_counted_and_timed() -> None:
     """The time in which somebody waits, also while it goes on; and who waited in vain."""
-    async with running(buffer_memory=20_000, max_block_ms=4000) as (cluster, producer):
+    async with running(buffer_memory=20_000, batch_size=4000, max_block_ms=4000) as (cluster, producer):
         hang = cluster.hang("Produce")
         while producer.buffer_available > 6000:
             await producer.send("orders", b"." * 2000, partition=0)
