@@ -33,8 +33,8 @@ class FakeBroker:
         host: what Metadata tells of it; `advertise` makes it tell another address than the one it listens on.
         port: likewise.
         rack: its `broker.rack`, which Metadata tells; None: it has none.
-        latency: seconds that each answer is on its way, however many are.
-        bandwidth: bytes a second that it takes; None: any.
+        latency: seconds that each answer is on its way, however many are; a change holds for those that are on it, too.
+        bandwidth: bytes a second that it takes; None: any; likewise.
         is_running: whether it listens.
         is_paused: whether it stands still.
         is_known: whether Metadata names it.
@@ -48,8 +48,8 @@ class FakeBroker:
         self.host = "127.0.0.1"
         self.port = 0
         self.rack: str | None = None
-        self.latency = 0.0
-        self.bandwidth: float | None = None
+        self._latency = 0.0
+        self._bandwidth: float | None = None
         self.is_running = False
         self.is_paused = False
         self.is_known = True
@@ -66,6 +66,30 @@ class FakeBroker:
     def address(self) -> tuple[str, int]:
         """Where it listens, or did."""
         return self._listens_on or (self.host, self.port)
+
+    # --- the way to it
+
+    @property
+    def latency(self) -> float:
+        """Seconds that each answer is on its way."""
+        return self._latency
+
+    @latency.setter
+    def latency(self, seconds: float) -> None:
+        self._latency = seconds
+        for connection in self._in_order():
+            connection.on_latency()
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Bytes a second that it takes; None: any."""
+        return self._bandwidth
+
+    @bandwidth.setter
+    def bandwidth(self, speed: float | None) -> None:
+        before, self._bandwidth = self._bandwidth, speed
+        for connection in self._in_order():
+            connection.on_bandwidth(before)
 
     # --- its life
 
@@ -208,8 +232,11 @@ class FakeBroker:
             connection.close()
 
     def _tell_connections(self) -> None:
-        for connection in sorted(self.connections, key=lambda connection: connection.number):
+        for connection in self._in_order():
             connection.go_on()
+
+    def _in_order(self) -> list[Connection]:
+        return sorted(self.connections, key=lambda connection: connection.number)
 
     # --- its listener
 

@@ -3,7 +3,8 @@
 1. While a request waits, no more is read than has come in already.
 2. What no broker takes (a frame that is none, an unknown request or version, a message that does not decode) closes the connection
    and is remembered in `FakeCluster.violations`.
-3. Answers may take a while on their way (`FakeBroker.latency`), and requests come in no faster than `FakeBroker.bandwidth`.
+3. Answers may take a while on their way (`FakeBroker.latency`), and requests come in no faster than `FakeBroker.bandwidth`;
+   what is on its way when these change goes on at the new speed.
 4. The same protocol serves sockets and memory streams.
 
 Knows nothing of what requests mean or why they fail.
@@ -49,7 +50,9 @@ class Connection(asyncio.Protocol):
         self._gathered: list[Buffer] = []
         self._postponed: list[Buffer] = []
         self._travelling: deque[tuple[float, Sequence[Buffer]]] = deque()
+        self._delivering: asyncio.TimerHandle | None = None
         self._arriving: asyncio.TimerHandle | None = None
+        self._coming = b""
         self._is_open = False
         self._is_reading = True
         self._can_write = True
@@ -72,8 +75,18 @@ class Connection(asyncio.Protocol):
         if bandwidth is None:
             self._arrive(data)
         elif self._is_open:
+            self._coming = data
             self._arriving = self.broker.loop.call_later(len(data) / bandwidth, self._arrive, data)
             self._adjust_reading()
+
+    def on_bandwidth(self, before: float | None) -> None:
+        """The broker takes another number of bytes a second than `before`: the rest of what is coming in comes at that speed."""
+        if self._arriving is None or before is None:
+            return
+        loop, bandwidth = self.broker.loop, self.broker.bandwidth
+        left = (self._arriving.when() - loop.time()) * before
+        self._arriving.cancel()
+        self._arriving = loop.call_later(max(left, 0.0) / bandwidth if bandwidth else 0.0, self._arrive, self._coming)
 
     def pause_writing(self) -> None:
         """The client does not read its answers: no request is answered until it does."""
@@ -127,23 +140,29 @@ class Connection(asyncio.Protocol):
         if self.broker.is_paused:
             self._held += chunks
         elif self._is_open:
-            latency = self.broker.latency
-            if latency or self._travelling:
-                self._travelling.append((self.broker.loop.time() + latency, chunks))
+            if self.broker.latency or self._travelling:
+                self._travelling.append((self.broker.loop.time(), chunks))
                 if len(self._travelling) == 1:
-                    self.broker.loop.call_later(latency, self._deliver)
+                    self._deliver()
             else:
                 self._send(chunks)
+
+    def on_latency(self) -> None:
+        """Answers take another time on their way: those that are on it, too."""
+        if self._delivering is not None:
+            self._delivering.cancel()
+            self._deliver()
 
     def _deliver(self) -> None:
         """What has been on its way long enough."""
         loop = self.broker.loop
+        self._delivering = None
         while self._is_open and self._travelling:
-            due, chunks = self._travelling[0]
+            due = self._travelling[0][0] + self.broker.latency
             if due > loop.time():
-                loop.call_at(due, self._deliver)
+                self._delivering = loop.call_at(due, self._deliver)
                 return
-            self._travelling.popleft()
+            _, chunks = self._travelling.popleft()
             self._send(chunks)
 
     def _send(self, chunks: Sequence[Buffer]) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["run"]
+__all__ = ["run", "run_for"]
 
 _PARTITIONS: Final = 12
 _SPEED: Final = 2_000_000  # bytes a second that a fast broker takes
@@ -66,7 +66,11 @@ class Measured:
 
 async def run(quick: bool) -> Result:
     """All ways."""
-    seconds = 4.0 if quick else 20.0
+    return await run_for(4.0 if quick else 20.0)
+
+
+async def run_for(seconds: float) -> Result:
+    """The same, for so long."""
     measured = {name: await asyncio.to_thread(_measure, name, options, seconds) for name, options in _WAYS.items()}
     alone = measured[_ALONE].rate
     adaptive = measured["adaptive (the default)"]

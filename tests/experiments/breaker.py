@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-__all__ = ["Measured", "interval_of", "run"]
+__all__ = ["QUICK", "WHOLE", "Measured", "Times", "interval_of", "run", "run_for"]
 
 _PARTITIONS: Final = 20
 _BAD: Final = 19
@@ -39,9 +39,6 @@ _TOPIC: Final = "t"
 _SPEED: Final = 2_000_000  # bytes a second that all brokers take together
 _LATENCY: Final = 0.002
 _SIZE: Final = 2500
-BEFORE: Final = 10.0
-SETTLING: Final = 20.0  # of a fault, before it is measured
-_AFTER: Final = 25.0
 _BREAKER: Final[Mapping[str, Any]] = {"circuit_breaker_class": "failure_rate", "circuit_breaker_mute_retry_max_interval_ms": 8000}
 _OPTIONS: Final[Mapping[str, Any]] = {
     "buffer_memory": 2**19,
@@ -50,6 +47,25 @@ _OPTIONS: Final[Mapping[str, Any]] = {
 }
 _ON_OFF: Final[Mapping[str, Mapping[str, Any]]] = {"off": {}, "on": _BREAKER}
 _COLOURS: Final = {"off": "#b03a6f", "on": "#2f6fde"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """Seconds of a run before its fault, of the fault, of these those before it is measured, and after it; and the load.
+
+    Attributes:
+        load: share of what the healthy brokers take.
+    """
+
+    before: float = 10.0
+    failing: float = 60.0
+    settling: float = 20.0
+    after: float = 25.0
+    load: float = 0.5
+
+
+WHOLE: Final = Times()
+QUICK: Final = Times(failing=35.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +106,7 @@ class Measured:
     fault: str
     traffic: str
     breaker: str
+    times: Times = WHOLE
     begun: float = 0.0
     healed: float = 0.0
     acknowledged: list[tuple[float, float]] = field(default_factory=list)
@@ -108,12 +125,22 @@ class Measured:
         self.recovery = loop.recovered - loop.healed
 
     @property
+    def before(self) -> tuple[float, float]:
+        """What is measured as healthy, from when until when: without the first fifth."""
+        return self.begun - 0.8 * self.times.before, self.begun
+
+    @property
+    def during(self) -> tuple[float, float]:
+        """And as failing."""
+        return self.begun + self.times.settling, self.healed
+
+    @property
     def healthy(self) -> float:
-        return self.rate(self.begun - BEFORE + 2, self.begun)
+        return self.rate(*self.before)
 
     @property
     def failing(self) -> float:
-        return self.rate(self.begun + SETTLING, self.healed)
+        return self.rate(*self.during)
 
     @property
     def kept(self) -> float:
@@ -133,8 +160,8 @@ class Measured:
             "other 19, healthy [1/s]": self.healthy,
             "failing [1/s]": self.failing,
             "kept [%]": 100 * self.kept,
-            "p99, healthy [ms]": self.p99(self.begun - BEFORE + 2, self.begun),
-            "p99, failing [ms]": self.p99(self.begun + SETTLING, self.healed) or "none came",
+            "p99, healthy [ms]": self.p99(*self.before),
+            "p99, failing [ms]": self.p99(*self.during) or "none came",
             "refused": self.refused,
             "interval [s]": self.interval,
             "recovery [s]": self.recovery,
@@ -144,10 +171,14 @@ class Measured:
 
 async def run(quick: bool) -> Result:
     """All faults, both kinds of records, on and off."""
-    seconds = 35.0 if quick else 60.0
-    capacity = await asyncio.to_thread(lambda: run_jumping(_capacity()))
+    return await run_for(QUICK if quick else WHOLE)
+
+
+async def run_for(times: Times) -> Result:
+    """The same, for so long."""
+    capacity = await asyncio.to_thread(lambda: run_jumping(_capacity(times.before / 2)))
     runs = [
-        await asyncio.to_thread(_measure, fault, traffic, breaker, capacity / 2, seconds)
+        await asyncio.to_thread(_measure, fault, Measured(fault.name, traffic, breaker, times), capacity * times.load)
         for fault in _FAULTS
         for traffic in ("no key", "key, strict")
         for breaker in _ON_OFF
@@ -157,7 +188,7 @@ async def run(quick: bool) -> Result:
     late = max(one.recovery - one.interval for one in on)
     return Result(
         rows=[one.row for one in runs],
-        text=_text(capacity, seconds),
+        text=_text(capacity, times),
         draw=partial(_draw, runs),
         bars={
             f"with the breaker the other 19 keep at least 90 % of their healthy rate ({least:.0%} at least)": least >= 0.9,
@@ -168,12 +199,12 @@ async def run(quick: bool) -> Result:
     )
 
 
-def _text(capacity: float, seconds: float) -> str:
+def _text(capacity: float, times: Times) -> str:
     return (
         f"{_PARTITIONS} partitions; brokers that take {_SPEED / 1e6:g} MB/s together, which is {capacity:,.0f} records of {_SIZE} bytes a "
-        f"second; half of that is sent. `buffer_memory` {_OPTIONS['buffer_memory'] // 1024} KiB, `max_block_ms` "
+        f"second; {times.load:.0%} of that is sent. `buffer_memory` {_OPTIONS['buffer_memory'] // 1024} KiB, `max_block_ms` "
         f"{_OPTIONS['max_block_ms']}, so that memory is used up soon; adaptive partitioning is off on both sides, as it would help too. "
-        f"The fault lasts {seconds:g} s; measured from {SETTLING:g} s after its beginning. Errors: NOT_ENOUGH_REPLICAS from one partition "
+        f"The fault lasts {times.failing:g} s; measured from {times.settling:g} s after its beginning. Errors: NOT_ENOUGH_REPLICAS from one partition "
         "of a broker that leads four. Black hole: requests with that partition are not answered before it is healed. Slow: its broker takes "
         "a 25th, and answers 2 s later; these two have a broker for each partition, as a broker that is silent is silent for all that it leads. "
         "Interval: that in force when it was healed. Recovery: from then to the first acknowledgement of the bad partition. "
@@ -196,9 +227,8 @@ def _producer(cluster: FakeCluster, **options: Any) -> Producer[Any, Any]:
     return Producer(**cluster.client_options, **{**_OPTIONS, **options}, chance=random.Random(693).random)
 
 
-async def _capacity() -> float:
+async def _capacity(seconds: float) -> float:
     """Records a second, as fast as memory lets them."""
-    seconds = 5.0
     async with _cluster(_PARTITIONS) as cluster, _producer(cluster, max_block_ms=60_000) as producer:
 
         async def send() -> None:
@@ -225,16 +255,16 @@ def _keys() -> list[bytes]:
     return [found[partition] for partition in range(_PARTITIONS)]
 
 
-def _measure(fault: Fault, traffic: str, breaker: str, rate: float, seconds: float) -> Measured:
-    measured = Measured(fault.name, traffic, breaker)
-    run_jumping(_play(fault, measured, rate, seconds))
+def _measure(fault: Fault, measured: Measured, rate: float) -> Measured:
+    run_jumping(_play(fault, measured, rate))
     return measured
 
 
-async def _play(fault: Fault, measured: Measured, rate: float, seconds: float) -> None:
+async def _play(fault: Fault, measured: Measured, rate: float) -> None:
+    times = measured.times
     places = [Place()] if measured.traffic == "no key" else [Place(key, partition=at) for at, key in enumerate(_keys())]
     async with _cluster(fault.brokers) as cluster, _producer(cluster, **_ON_OFF[measured.breaker]) as producer:
-        loop = OpenLoop(producer, _TOPIC, _SIZE, _BAD, before=BEFORE, seconds=seconds, after=_AFTER)
+        loop = OpenLoop(producer, _TOPIC, _SIZE, _BAD, before=times.before, seconds=times.failing, after=times.after)
 
         def heal() -> None:
             measured.interval = interval_of(producer)
@@ -262,11 +292,11 @@ def _draw(runs: list[Measured], path: Path) -> None:
     fields = figure.subplots(2, 3, sharex=True, sharey=True)
     for one in runs:
         axes = fields[int(one.traffic != "no key")][[fault.name for fault in _FAULTS].index(one.fault)]
-        moments = range(int(BEFORE + one.healed - one.begun + _AFTER) - 1)
-        began = one.begun - BEFORE
+        moments = range(int(one.times.before + one.healed - one.begun + one.times.after) - 1)
+        began = one.begun - one.times.before
         rates = [one.rate(began + at, began + at + 1) for at in moments]
         axes.plot(moments, rates, color=_COLOURS[one.breaker], label=f"breaker {one.breaker}", linewidth=1.5)
-        axes.axvspan(BEFORE, one.healed - began, color="#f4f1ea", zorder=0)
+        axes.axvspan(one.times.before, one.healed - began, color="#f4f1ea", zorder=0)
         axes.set_title(f"{one.fault}; {one.traffic}", fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)
     fields[0][0].legend(frameon=False, fontsize=8)

@@ -40,7 +40,7 @@ from .result import Result
 from .served import ROOT, Figures, metered, served, topic_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 BROKERS: Final = 10
 RTT_MS: Final = 50.0
@@ -157,16 +157,18 @@ async def made(client: str, bootstrap_servers: str) -> Any:
 # Memory, in a fresh process
 
 
-async def remember(bootstrap_servers: str, topics: int) -> dict[str, float]:
-    """Bytes that are allocated with the hot topics alone, with all, and when the others are forgotten."""
+async def remember(options: Mapping[str, Any], topics: int) -> dict[str, float]:
+    """Bytes that are allocated with the hot topics alone, with all, and when the others are forgotten. The loop says what time it is."""
     from aioproducer import Producer
+
+    clock = asyncio.get_running_loop().time
 
     names = topic_names(topics)
     hot = names[:HOT]
 
     async def beat(producer: Any, seconds: float) -> None:
-        until = time.perf_counter() + seconds
-        while time.perf_counter() < until:
+        until = clock() + seconds
+        while clock() < until:
             for name in hot:
                 await producer.send(name, b"v" * 100)
             await asyncio.sleep(0.1)
@@ -176,7 +178,7 @@ async def remember(bootstrap_servers: str, topics: int) -> dict[str, float]:
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 
-    async with Producer(bootstrap_servers=bootstrap_servers, metadata_max_idle_ms=IDLE * 1000) as producer:
+    async with Producer(**options, metadata_max_idle_ms=IDLE * 1000) as producer:
         await beat(producer, IDLE)
         before = level()
         for at in range(0, topics, 100):
@@ -235,27 +237,51 @@ async def in_process(*words: str) -> Any:
         return json.loads(told.read_text())
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Found:
+    """What the three parts told.
+
+    Attributes:
+        alone: bytes that one topic takes in an answer.
+        starts: by client, what it told, and what the brokers did.
+        minutes: of the steady state, by client.
+        memory: bytes, by when.
+    """
+
+    topics: int
+    alone: float
+    starts: Mapping[str, tuple[dict[str, Any], Figures]]
+    minutes: Mapping[str, list[Figures]]
+    memory: Mapping[str, float]
+
+
 async def run(quick: bool) -> Result:
     """The three parts, one after another."""
     topics, minutes = (500, 12) if quick else (10_000, 30)
-    alone = await description(topics)
-    rows: list[dict[str, Any]] = []
-    waits: dict[str, list[float]] = {}
-    building = 0.0
-    for client in (OURS, JAVAS, PEER):
-        async with served(BROKERS, topics, RTT_MS) as cluster:
-            told = await in_process("start", client, cluster.bootstrap_servers, str(topics))
-            figures = await cluster.figures()
-        waits[client] = sorted(told["waits"])
-        building = figures.longest if client == OURS else building
-        rows.append(start_row(client, told, figures, topics, alone))
+    starts = {client: await started(client, topics) for client in (OURS, JAVAS, PEER)}
     minutes_of = {client: await asyncio.to_thread(steady, client, topics, minutes) for client in (OURS, KEPT, JAVAS)}
+    async with served(BROKERS, topics, 0.0) as cluster:
+        memory = await in_process("memory", cluster.bootstrap_servers, str(topics))
+    return shown(Found(topics, await description(topics), starts, minutes_of, memory))
+
+
+async def started(client: str, topics: int) -> tuple[dict[str, Any], Figures]:
+    """A client's start, with brokers of its own."""
+    async with served(BROKERS, topics, RTT_MS) as cluster:
+        told = await in_process("start", client, cluster.bootstrap_servers, str(topics))
+        return told, await cluster.figures()
+
+
+def shown(found: Found) -> Result:
+    """What it comes to."""
+    topics, minutes_of, memory = found.topics, found.minutes, found.memory
+    rows = [start_row(client, told, figures, topics, found.alone) for client, (told, figures) in found.starts.items()]
+    waits = {client: sorted(told["waits"]) for client, (told, _) in found.starts.items()}
+    building = found.starts[OURS][1].longest
     for row, client in ((rows[0], OURS), (rows[1], JAVAS)):
         row |= steady_cells(minutes_of[client])
     rows[2] |= dict.fromkeys(steady_cells(minutes_of[OURS]), "-")
     rows.insert(1, dict.fromkeys(rows[0], "-") | {"client": KEPT} | steady_cells(minutes_of[KEPT]))
-    async with served(BROKERS, topics, 0.0) as cluster:
-        memory = await in_process("memory", cluster.bootstrap_servers, str(topics))
     ours = rows[0]
     growth = memory["after"] / memory["before"] - 1
     p99 = statistics.quantiles(waits[OURS], n=100, method="inclusive")[98] * 1000
@@ -311,7 +337,7 @@ def steady_cells(minutes: Sequence[Figures]) -> dict[str, Any]:
     return {**rates, "largest KB": max(one.largest for one in minutes[1:]) / 1000}
 
 
-def words(topics: int, memory: dict[str, float], growth: float, building: float) -> str:
+def words(topics: int, memory: Mapping[str, float], growth: float, building: float) -> str:
     mib = {name: memory[name] / 2**20 for name in ("before", "full", "after")}
     return (
         f"{topics:,} topics of one partition, {BROKERS} brokers, {RTT_MS:g} ms from a request to its answer, {RATE:,} new topics a second. "
@@ -323,7 +349,7 @@ def words(topics: int, memory: dict[str, float], growth: float, building: float)
     )
 
 
-def draw(path: Path, waits: dict[str, list[float]], minutes: dict[str, list[Figures]]) -> None:
+def draw(path: Path, waits: Mapping[str, list[float]], minutes: Mapping[str, list[Figures]]) -> None:
     """How long first sends waited, and metadata by the minute."""
     from matplotlib.figure import Figure
 
@@ -356,7 +382,7 @@ def main() -> None:
     else:
         tracemalloc.start()
         bootstrap_servers, topics = chosen.words
-        told = asyncio.run(remember(bootstrap_servers, int(topics)))
+        told = asyncio.run(remember({"bootstrap_servers": bootstrap_servers}, int(topics)))
     chosen.told.write_text(json.dumps(told))
 
 

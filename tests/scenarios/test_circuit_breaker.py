@@ -100,6 +100,35 @@ async def test_the_longest_pause_bounds_recovery() -> None:
         assert now() - healed < 2.1
 
 
+@pytest.mark.parametrize("seconds", [11.3 + 0.37 * number for number in range(12)], ids="{:.2f}".format)
+@jumping
+async def test_a_slow_broker_that_heals_is_well_again_within_the_interval(seconds: float) -> None:
+    """Whatever was on its way then, and whether the circuit was open, probing or closed."""
+    async with four() as (cluster, producer, told):
+        await known(producer)
+        broker, circuits = cluster.brokers[2], producer._engine._breaking._open
+        acknowledged: list[float] = []
+
+        async def work() -> None:
+            while True:
+                delivery = await producer.send("orders", bytes(100), partition=BAD)
+                delivery.add_done_callback(lambda _: acknowledged.append(now()))
+                await asyncio.sleep(0.05)
+
+        broker.latency, broker.bandwidth = 2.0, 500
+        working = asyncio.create_task(work())
+        await asyncio.sleep(seconds)
+        assert ("open", BAD) in told
+        interval = max((circuit.interval for circuit in circuits.values()), default=0.0)
+        healed = now()
+        broker.latency, broker.bandwidth = 0.002, 100_000
+        while not (acknowledged and acknowledged[-1] >= healed):
+            await asyncio.sleep(0.01)
+        assert now() - healed <= interval + 1.0
+        working.cancel()
+        await producer.flush()
+
+
 @jumping
 async def test_errors_that_are_about_records_open_nothing() -> None:
     """The partition is well; the records are not."""

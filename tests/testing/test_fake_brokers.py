@@ -170,3 +170,46 @@ def test_requests_come_in_no_faster_than_the_way_is_wide(run_jumping: Callable[[
             return loop.time() - began
 
     assert run_jumping(main()) == pytest.approx(10, abs=0.1)
+
+
+@pytest.mark.parametrize(("bandwidth", "seconds"), [(20_000, 7.5), (None, 5.0), (1000, 55.0)], ids=["wider", "any", "narrower"])
+def test_what_is_coming_in_goes_on_at_the_new_speed(
+    run_jumping: Callable[[Coroutine[Any, Any, Any]], Any], bandwidth: float | None, seconds: float
+) -> None:
+    """Half of 100,000 bytes are there after 5 s at 10,000 a second; the rest takes what it takes then."""
+
+    async def main() -> float:
+        loop = asyncio.get_running_loop()
+        async with FakeCluster(memory=True) as cluster, client(cluster, timeout=100) as kafka:
+            cluster.create_topic("orders")
+            await kafka.metadata()
+            cluster.brokers[1].bandwidth = 10_000
+            began = loop.time()
+            producing = asyncio.create_task(produce(kafka, batch(bytes(100_000))))
+            await asyncio.sleep(5)
+            cluster.brokers[1].bandwidth = bandwidth
+            await producing
+            return loop.time() - began
+
+    assert run_jumping(main()) == pytest.approx(seconds, abs=0.2)
+
+
+@pytest.mark.parametrize(("latency", "seconds"), [(0.0, 1.0), (0.25, 1.0), (1.5, 1.5), (4.0, 4.0)])
+def test_answers_on_their_way_take_as_long_as_those_that_follow(
+    run_jumping: Callable[[Coroutine[Any, Any, Any]], Any], latency: float, seconds: float
+) -> None:
+    """1 s of 2 is over: what would have come by now is there at once."""
+
+    async def main() -> float:
+        loop = asyncio.get_running_loop()
+        async with FakeCluster(memory=True) as cluster, client(cluster) as kafka:
+            await kafka.metadata()
+            cluster.brokers[1].latency = 2.0
+            began = loop.time()
+            asking = [asyncio.create_task(kafka.metadata()) for _ in range(3)]
+            await asyncio.sleep(1)
+            cluster.brokers[1].latency = latency
+            await asyncio.gather(*asking)
+            return loop.time() - began
+
+    assert run_jumping(main()) == pytest.approx(seconds)
