@@ -30,11 +30,17 @@ COMPILED_FROM = ("setup.py", *sorted(path.relative_to(ROOT).as_posix() for path 
 PLAIN = {"AIOPRODUCER_PURE": "1", "AIOPRODUCER_REQUIRE_EXT": "0"}
 COMPILED = {"AIOPRODUCER_PURE": "0", "AIOPRODUCER_REQUIRE_EXT": "1"}
 TWICE = ("tests/contract", "tests/core", "tests/engine", "tests/records", "tests/scenarios")  # what the way of a record is seen in
-UNDER_COVERAGE = ("--deselect", "tests/faults/test_coded.py::test_row[50-many_topics_are_refreshed]")  # traced, its refreshes never end
 DISTRIBUTIONS = {  # what it is installed with: from the sdist as where no compiler is
     "wheel": COMPILED,
     "sdist": {"AIOPRODUCER_PURE": "0", "AIOPRODUCER_REQUIRE_EXT": "0", "CC": "/bin/false", "CI": ""},  # what needs both builds is skipped
 }
+BUILD_OF = {"wheel": "compiled", "sdist": "plain Python"}
+TELL = """
+import aioproducer, sys
+info = aioproducer.build_info()
+print(aioproducer.__file__, info, sep="\\n")
+assert info.build == sys.argv[1] and info.reason == info.columns_reason
+"""
 TREE_WITHOUT_THE_PACKAGE = (".ci", "docs", "examples", "tests", "README.md", "noxfile.py", "pyproject.toml", "setup.py")
 OF_THE_PACKAGES_SOURCE = ("tests/test_docs.py", "tests/test_floors.py", "tests/test_gate.py", "tests/test_mutants.py")
 LOOPS = {"debug": {"PYTHONASYNCIODEBUG": "1"}, "eager": {"AIOPRODUCER_TEST_LOOP": "eager"}, "uvloop": {"AIOPRODUCER_TEST_LOOP": "uvloop"}}
@@ -65,7 +71,7 @@ def unit(session: nox.Session) -> None:
         run(session, "python", *chosen)
         return
     # not by pytest-cov: pytest loads our plugin, and with it most of the package, before that begins to measure
-    run(session, "coverage", "run", *chosen, *UNDER_COVERAGE, env=PLAIN)
+    run(session, "coverage", "run", *chosen, env=PLAIN)
     run(session, "coverage", "report")
 
 
@@ -212,9 +218,9 @@ def build(session: nox.Session) -> None:
         session.install("auditwheel")
         session.run("auditwheel", "show", str(made["wheel"]))
     for kind, env in DISTRIBUTIONS.items():
-        session.install("--force-reinstall", str(made[kind]), env=env)
+        session.install("--force-reinstall", requirement("aioproducer", made[kind]), env=env)
         session.chdir(session.create_tmp())  # so that it is the installed one that is imported
-        session.run("python", "-c", "import aioproducer; print(aioproducer.__file__, aioproducer.build_info(), sep='\\n')", env=env)
+        session.run("python", "-c", TELL, BUILD_OF[kind], env=env)
         session.run("python", str(ROOT / "examples" / "hello.py"), env=env)
 
 
@@ -223,14 +229,14 @@ def build(session: nox.Session) -> None:
 def installed(session: nox.Session, kind: str) -> None:
     """The unit tests on what was installed, with no tree beside it: compiled from the wheel, plain from the sdist without a compiler."""
     env = DISTRIBUTIONS[kind]
-    session.install(f"aioproducer[unit] @ {distributions(session)[kind].as_uri()}", env=env)
+    session.install(requirement("aioproducer[unit]", distributions(session)[kind]), env=env)
     elsewhere = pathlib.Path(session.create_tmp()) / "tree"
     shutil.rmtree(elsewhere, ignore_errors=True)
     elsewhere.mkdir()
     for name in TREE_WITHOUT_THE_PACKAGE:
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, elsewhere / name)
     session.chdir(elsewhere)
-    session.run("python", "-c", "import aioproducer; print(aioproducer.__file__, aioproducer.build_info(), sep='\\n')", env=env)
+    session.run("python", "-c", TELL, BUILD_OF[kind], env=env)
     left_out = [f"--ignore={name}" for name in OF_THE_PACKAGES_SOURCE]
     session.run("python", "-m", "pytest", *WITHOUT_JAVA, *left_out, *session.posargs, env=env)
 
@@ -254,6 +260,11 @@ def distributions(session: nox.Session) -> dict[str, pathlib.Path]:
     if not files.issuperset(COMPILED_FROM) or any(name.endswith((".c", ".so", ".pyd")) for name in files):
         session.error(f"{sdist.name} lacks {', '.join(COMPILED_FROM)}, or has what is generated from it")
     return {"wheel": wheel, "sdist": sdist}
+
+
+def requirement(name: str, archive: pathlib.Path) -> str:
+    """An archive as pip takes it: with its hash, or pip takes what it once built of another one that lay there."""
+    return f"{name} @ {archive.as_uri()}#sha256={hashlib.sha256(archive.read_bytes()).hexdigest()}"
 
 
 def shared(session: nox.Session) -> pathlib.Path:

@@ -38,7 +38,7 @@ if reason and is_required:
 
 
 def extension(source: pathlib.Path) -> Extension:
-    """It is told its source's CRC-32, so that what is stale is known by it (`engine.hot`)."""
+    """It is told its source's CRC-32, so that what is stale is known by it (`aioproducer.extensions`)."""
     macros = [("SOURCE_CRC", f"{zlib.crc32(source.read_bytes())}U")]
     return Extension(".".join(source.with_suffix("").parts), [source.as_posix()], define_macros=macros, optional=not is_required)
 

@@ -1,7 +1,7 @@
-"""Both builds of the way of a record, for the tests that hold them to one contract; `aioproducer.engine.hot` has chosen one of them.
+"""Both builds of the way of a record, and of columns, for the tests that hold them to one contract; the package has chosen one of them.
 
 `on_both` runs a test on each of the two modules. Without the compiled one its cases are skipped, which CI does not let pass; where the
-variable `AIOPRODUCER_REQUIRE_EXT` is set, they cannot even be collected.
+variable `AIOPRODUCER_REQUIRE_EXT` is set, they cannot even be collected. Nor can they of one that is stale.
 """
 
 from __future__ import annotations
@@ -10,35 +10,42 @@ import functools
 import importlib
 import os
 import sys
-import sysconfig
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from unittest import mock
 
 import pytest
 
 import aioproducer
 from aioproducer.engine import hot, plain
+from aioproducer.extensions import extension
+from aioproducer.records import plain_columns
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from aioproducer import Producer
 
-__all__ = ["BUILDS", "compiled", "on_both", "producer_on"]
+__all__ = [
+    "BUILDS",
+    "COLUMNS",
+    "compiled",
+    "compiled_columns",
+    "needs_compiled",
+    "needs_compiled_columns",
+    "on_both",
+    "on_compiled",
+    "producer_on",
+]
 
-REASON = ""
-compiled: Any = None
-try:
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        raise ImportError("this Python has no global interpreter lock")
-    from aioproducer.engine import _hot as compiled
-except ImportError as error:
-    if os.environ.get("AIOPRODUCER_REQUIRE_EXT", "") not in {"", "0"}:
-        raise
-    REASON = f"no compiled build: {error}. Make it: python setup.py build_ext --inplace"
+with mock.patch.dict(os.environ, {"AIOPRODUCER_PURE": ""}):  # which one is chosen does not matter here
+    compiled, REASON = extension("aioproducer.engine._hot")
+    compiled_columns, NO_COLUMNS = extension("aioproducer.records._columns")
 
-_MARKS = [pytest.mark.skip(reason=REASON)] if REASON else []
-BUILDS = [pytest.param(plain, id="plain"), pytest.param(compiled, id="compiled", marks=_MARKS)]
+_HELP = ". Make it: python setup.py build_ext --inplace"
+needs_compiled = pytest.mark.skipif(bool(REASON), reason=REASON + _HELP)
+needs_compiled_columns = pytest.mark.skipif(bool(NO_COLUMNS), reason=NO_COLUMNS + _HELP)
+BUILDS = [pytest.param(plain, id="plain"), pytest.param(compiled, id="compiled", marks=needs_compiled)]
+COLUMNS = [pytest.param(plain_columns, id="plain"), pytest.param(compiled_columns, id="compiled", marks=needs_compiled_columns)]
 on_both = pytest.mark.parametrize("build", BUILDS)
 on_compiled = pytest.mark.parametrize("build", BUILDS[1:])
 

@@ -116,9 +116,11 @@ def commit(root: pathlib.Path, steps: int) -> str:
     return git(root, "rev-parse", "HEAD")
 
 
-def test_main_is_compared_with_the_commit_before(repository: pathlib.Path) -> None:
-    """And with its last one, while something is changed that is not committed."""
-    assert trees.base_of(repository) == git(repository, "rev-parse", "HEAD^")
+def test_main_is_compared_with_its_last_commit(repository: pathlib.Path) -> None:
+    """While something is changed that is not committed; else with nothing, unless a commit is named."""
+    with pytest.raises(trees.NoBase, match="all of it is in main; --base COMMIT"):
+        trees.base_of(repository)
+    assert trees.base_of(repository, "HEAD^") == git(repository, "rev-parse", "HEAD^")
     (repository / "aioproducer/__init__.py").write_text("STEPS = 7\n")
     assert trees.base_of(repository) == git(repository, "rev-parse", "HEAD")
 
@@ -141,6 +143,8 @@ def test_a_branch_is_compared_with_where_it_left_main(repository: pathlib.Path) 
 def test_without_a_commit_to_compare_with(repository: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A shallow clone, an unpacked sdist or a name that is none: it says what to do, and passes nothing."""
     shallow = tmp_path / "shallow"
+    git(repository, "checkout", "--quiet", "-b", "branch")
+    commit(repository, 1100)
     git(tmp_path, "clone", "--quiet", "--depth", "1", f"file://{repository}", str(shallow))
     with pytest.raises(trees.NoBase, match=r"git fetch --unshallow"):
         trees.base_of(shallow)

@@ -43,4 +43,4 @@ def plain_assign(keys: Any, at: int, rows: int, partitions: int, nobodys: int = 
     return picks, list(groups), order, ends
 
 
-assign: Any = columns.compiled.assign if columns.is_compiled else plain_assign
+assign: Any = plain_assign if columns.compiled is None else columns.compiled.assign

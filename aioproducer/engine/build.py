@@ -1,4 +1,4 @@
-"""Which of the two builds of the way of a record this process runs, for people and for bug reports."""
+"""Which builds this process runs, of the way of a record and of what `send_columns` does, for people and for bug reports."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from typing import NamedTuple
 
 from aioproducer.engine.hot import BUILD, REASON
+from aioproducer.records import columns
 
 __all__ = ["BuildInfo", "build_info"]
 
@@ -22,6 +23,7 @@ class BuildInfo(NamedTuple):
         reason: why it is plain Python; empty if it is compiled.
         extension: the compiled build's file name, with the Python and the platform that it is for; empty if it is plain Python.
         python: implementation and version.
+        columns_reason: why `send_columns` encodes rows in plain Python, which is an extension of its own; empty if it is compiled.
     """
 
     version: str
@@ -29,10 +31,13 @@ class BuildInfo(NamedTuple):
     reason: str
     extension: str
     python: str
+    columns_reason: str = ""
 
     def __str__(self) -> str:
         because = self.extension or self.reason
-        return f"aioproducer {self.version} on {self.python}: {self.build} ({because})"
+        columns = f"plain Python ({self.columns_reason})" if self.columns_reason else "compiled"
+        also = "" if self.columns_reason == self.reason else f"; send_columns: {columns}"
+        return f"aioproducer {self.version} on {self.python}: {self.build} ({because}){also}"
 
 
 def build_info() -> BuildInfo:
@@ -43,14 +48,14 @@ def build_info() -> BuildInfo:
     ```
 
     It is chosen once, when the first producer's code is imported. The variable `AIOPRODUCER_PURE=1` chooses plain Python; else
-    `AIOPRODUCER_REQUIRE_EXT=1` makes the lack of the compiled build an ImportError.
+    `AIOPRODUCER_REQUIRE_EXT=1` makes the lack of the compiled build an ImportError, also of the one that `send_columns` uses.
 
     Raises:
-        ImportError: `AIOPRODUCER_REQUIRE_EXT` is set, and the compiled build cannot be used; or it was made of another source.
+        ImportError: `AIOPRODUCER_REQUIRE_EXT` is set, and a compiled build cannot be used; or it was made of another source.
     """
     version = importlib.metadata.version("aioproducer")
     python = f"{platform.python_implementation()} {platform.python_version()}"
-    return BuildInfo(version, BUILD, REASON, "" if REASON else _extension(), python)
+    return BuildInfo(version, BUILD, REASON, "" if REASON else _extension(), python, columns.REASON)
 
 
 def _extension() -> str:

@@ -18,7 +18,7 @@ from aioproducer.engine.deliveries import Deliveries
 from aioproducer.engine.pool import BATCH_OVERHEAD, Parked
 from aioproducer.engine.windows import Window
 from aioproducer.records.arrow import Table, check_serializers
-from aioproducer.records.columns import BadRow, is_compiled, measure
+from aioproducer.records.columns import BadRow, compiled, measure
 from aioproducer.records.record_batch import OVERHEAD
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ __all__ = ["Columns"]
 _WINDOW: Final = 1_048_576  # bytes of records in one step: a millisecond or two
 _BATCHES: Final = 32  # that these make at most, beside one for each partition
 _LEAST: Final = 2048  # bytes of one; who wants smaller ones wants more of them
-_ROWS: Final = 16_384 if is_compiled else 256  # likewise
+_ROWS: Final = 256 if compiled is None else 16_384  # likewise
 _PART: Final = 4  # of `buffer_memory` that a window takes at most, as a fraction: others want to wait for less
 
 

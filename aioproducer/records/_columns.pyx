@@ -21,11 +21,21 @@ from aioproducer.records.record_batch import MOMENT, varint
 
 __all__ = ["Moments", "Strings", "assign", "encode", "measure"]
 
+cdef extern from *:
+    """
+    #ifndef SOURCE_CRC
+    #define SOURCE_CRC 0U
+    #endif
+    """
+    const uint32_t SOURCE_CRC
+
 cdef extern from "Python.h":
     const Py_ssize_t PY_SSIZE_T_MAX
     PyObject* _new_bytes "PyBytes_FromStringAndSize" (const char*, Py_ssize_t) except NULL
     int _resize_bytes "_PyBytes_Resize" (PyObject**, Py_ssize_t) except -1
     void _drop "Py_DECREF" (PyObject*)
+
+SOURCE = SOURCE_CRC  # CRC-32 of this file, as setup.py read it
 
 cdef array.array _INTS = _array("i")
 cdef array.array _SHORTS = _array("H")

@@ -1,23 +1,20 @@
-"""Rows of Arrow columns as records, by the compiled `_columns` where that is built, else by its twin; `AIOPRODUCER_PURE=1`: by the twin."""
+"""Rows of Arrow columns as records, in whichever of two builds this installation has: compiled (`_columns.pyx`), or `plain_columns`."""
 
 from __future__ import annotations
 
-import importlib
-import os
 from typing import Any, Final
 
+from aioproducer.extensions import extension
 from aioproducer.records import plain_columns
 from aioproducer.records.plain_columns import BadRow, Encoded
 
-__all__ = ["BadRow", "Encoded", "Moments", "Strings", "compiled", "encode", "is_compiled", "measure"]
+__all__ = ["BUILD", "REASON", "BadRow", "Encoded", "Moments", "Strings", "compiled", "encode", "measure"]
 
-try:
-    compiled: Any = importlib.import_module("aioproducer.records._columns")
-except ImportError:
-    compiled = None
-
-is_compiled: Final = compiled is not None and os.environ.get("AIOPRODUCER_PURE", "") in {"", "0"}
-_chosen: Any = compiled if is_compiled else plain_columns
+_found: Final = extension("aioproducer.records._columns")
+BUILD: Final = _found.build
+REASON: Final = _found.reason  # for plain Python; empty where the compiled build runs
+compiled: Any = _found.module
+_chosen: Any = plain_columns if compiled is None else compiled
 
 Moments: Any = _chosen.Moments
 Strings: Any = _chosen.Strings

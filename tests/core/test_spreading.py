@@ -6,19 +6,23 @@ from array import array
 from typing import Any
 
 import pytest
+from builds import compiled_columns, needs_compiled_columns
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
 
 from aioproducer.core.partitioner import murmur2
 from aioproducer.core.spreading import MOST_ROWS, plain_assign
-from aioproducer.records import columns, plain_columns
+from aioproducer.records import plain_columns
 from aioproducer.records.plain_columns import BadRow
 
-BUILDS: dict[str, tuple[Any, Any]] = {"plain": (plain_columns, plain_assign)}
-if columns.compiled is not None:
-    BUILDS["compiled"] = (columns.compiled, columns.compiled.assign)
-each_build = pytest.mark.parametrize(("build", "assign"), BUILDS.values(), ids=BUILDS)
+each_build = pytest.mark.parametrize(
+    ("build", "assign"),
+    [
+        pytest.param(plain_columns, plain_assign, id="plain"),
+        pytest.param(compiled_columns, getattr(compiled_columns, "assign", None), id="compiled", marks=needs_compiled_columns),
+    ],
+)
 
 
 def column(build: Any, keys: list[bytes | None]) -> Any:

@@ -8,19 +8,31 @@ import shutil
 import subprocess
 import sys
 import zlib
+from typing import Any
 
 import pytest
+from builds import compiled, compiled_columns, needs_compiled, needs_compiled_columns
 
 import aioproducer
 from aioproducer import BuildInfo, Producer, build_info
+from aioproducer.core.spreading import assign
 from aioproducer.engine import hot
+from aioproducer.records import columns
 
 PACKAGE = pathlib.Path(aioproducer.__file__).parent
-TELL = "import aioproducer; print(aioproducer.build_info().build, aioproducer.build_info().reason, sep='; ')"
+TELL = "import aioproducer; info = aioproducer.build_info(); print(info.build, info.reason, info.columns_reason, sep='; ')"
+PURE = "AIOPRODUCER_PURE is set"
+NONE = "the compiled build is not installed"
 UNLOCKED = "import sysconfig; sysconfig.get_config_var = lambda name: name == 'Py_GIL_DISABLED'; "
 LOCKLESS = "this Python has no global interpreter lock, which the compiled build needs"
-NAMES = ("FULL", "RECORD_OVERHEAD", "TURN", "Delivery", "OpenBatch", "SendPath", "Way", "make_delivery", "wake")
-STAND_IN = f"from aioproducer.engine.plain import {', '.join(NAMES)}; SOURCE = "
+REQUIRED = {"AIOPRODUCER_REQUIRE_EXT": "1"}
+HOT = "FULL, RECORD_OVERHEAD, TURN, Delivery, OpenBatch, SendPath, Way, make_delivery, wake"
+STAND_INS = {
+    "engine/_hot": f"from aioproducer.engine.plain import {HOT}",
+    "records/_columns": "from aioproducer.records.plain_columns import Moments, Strings, encode, measure; assign = None",
+}
+"""Plain Python in the place of the extensions."""
+CANNOT = "ImportError: AIOPRODUCER_REQUIRE_EXT is set, and aioproducer.{} cannot be used: "
 
 
 def told(code: str, **environment: str) -> str:
@@ -34,9 +46,12 @@ def told(code: str, **environment: str) -> str:
 
 @pytest.fixture
 def copied(tmp_path: pathlib.Path) -> pathlib.Path:
-    """The package without what was compiled, and with a source of it."""
+    """The package with stand-ins for what is compiled, which are not stale."""
     shutil.copytree(PACKAGE, tmp_path / "aioproducer", ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.pyd", "spark", "testing"))
-    (tmp_path / "aioproducer/engine/_hot.pyx").write_text("# the newest")
+    for name, text in STAND_INS.items():
+        unit = tmp_path / "aioproducer" / name
+        unit.with_suffix(".pyx").write_text("# the newest")
+        unit.with_suffix(".py").write_text(f"{text}; SOURCE = {zlib.crc32(b'# the newest')}")
     return tmp_path
 
 
@@ -46,6 +61,8 @@ def test_it_says_what_runs() -> None:
     assert (info.version, info.build, info.reason) == (aioproducer.__version__, hot.BUILD, hot.REASON)
     assert bool(info.extension) == (info.build == "compiled") == (not info.reason)
     assert hot.Way.__module__ == ("aioproducer.engine._hot" if info.extension else "aioproducer.engine.plain")
+    assert info.columns_reason == columns.REASON
+    assert ("plain" in columns.encode.__module__) == ("plain" in assign.__name__) == bool(columns.REASON)
     assert info.python in str(info)
     assert f"({info.build})" in repr(Producer(bootstrap_servers="localhost:9092"))
 
@@ -57,7 +74,18 @@ def test_it_says_what_runs() -> None:
             BuildInfo("1.2.3", "compiled", "", "_hot.cp.so", "CPython 3.12.1"),
             "aioproducer 1.2.3 on CPython 3.12.1: compiled (_hot.cp.so)",
         ),
-        (BuildInfo("1.2.3", "plain Python", "why not", "", "PyPy 3.11.0"), "aioproducer 1.2.3 on PyPy 3.11.0: plain Python (why not)"),
+        (
+            BuildInfo("1.2.3", "plain Python", "why not", "", "PyPy 3.11.0", "why not"),
+            "aioproducer 1.2.3 on PyPy 3.11.0: plain Python (why not)",
+        ),
+        (
+            BuildInfo("1.2.3", "compiled", "", "_hot.so", "CPython 3.12.1", "it is lost"),
+            "aioproducer 1.2.3 on CPython 3.12.1: compiled (_hot.so); send_columns: plain Python (it is lost)",
+        ),
+        (
+            BuildInfo("1.2.3", "plain Python", "it is lost", "", "CPython 3.12.1"),
+            "aioproducer 1.2.3 on CPython 3.12.1: plain Python (it is lost); send_columns: compiled",
+        ),
     ],
 )
 def test_its_text_is_one_line_for_people(info: BuildInfo, text: str) -> None:
@@ -67,14 +95,10 @@ def test_its_text_is_one_line_for_people(info: BuildInfo, text: str) -> None:
 @pytest.mark.parametrize(
     ("environment", "before", "says"),
     [
-        ({"AIOPRODUCER_PURE": "1"}, "", "plain Python; AIOPRODUCER_PURE is set"),
-        ({}, UNLOCKED, f"plain Python; {LOCKLESS}"),
-        ({"AIOPRODUCER_PURE": "1", "AIOPRODUCER_REQUIRE_EXT": "1"}, "", "plain Python; AIOPRODUCER_PURE is set"),
-        (
-            {"AIOPRODUCER_REQUIRE_EXT": "1"},
-            UNLOCKED,
-            f"ImportError: AIOPRODUCER_REQUIRE_EXT is set, and the way of a record is plain Python: {LOCKLESS}",
-        ),
+        ({"AIOPRODUCER_PURE": "1"}, "", f"plain Python; {PURE}; {PURE}"),
+        ({}, UNLOCKED, f"plain Python; {LOCKLESS}; {LOCKLESS}"),
+        ({"AIOPRODUCER_PURE": "1", **REQUIRED}, "", f"plain Python; {PURE}; {PURE}"),
+        (REQUIRED, UNLOCKED, CANNOT.format("engine._hot") + LOCKLESS),
     ],
 )
 def test_what_chooses_plain_python(environment: dict[str, str], before: str, says: str) -> None:
@@ -85,26 +109,40 @@ def test_what_chooses_plain_python(environment: dict[str, str], before: str, say
 @pytest.mark.parametrize("nothing", ["", "0"])
 def test_a_variable_that_says_no(copied: pathlib.Path, nothing: str) -> None:
     """Empty and 0 are as if it were not set."""
-    (copied / "aioproducer/engine/_hot.py").write_text(f"{STAND_IN}{zlib.crc32(b'# the newest')}")
-    assert told(TELL, PYTHONPATH=str(copied), AIOPRODUCER_PURE=nothing, AIOPRODUCER_REQUIRE_EXT=nothing) == "compiled;"
+    assert told(TELL, PYTHONPATH=str(copied), AIOPRODUCER_PURE=nothing, AIOPRODUCER_REQUIRE_EXT=nothing) == "compiled; ;"
 
 
-def test_without_the_extension_it_is_plain(copied: pathlib.Path) -> None:
-    """As after an installation without a compiler."""
-    assert told(TELL, PYTHONPATH=str(copied)) == "plain Python; the compiled build is not installed"
-    assert told(TELL, PYTHONPATH=str(copied), AIOPRODUCER_REQUIRE_EXT="1").startswith("ImportError: AIOPRODUCER_REQUIRE_EXT is set")
+@pytest.mark.parametrize(
+    ("lost", "says"), [("engine/_hot", f"plain Python; {NONE};"), ("records/_columns", f"compiled; ; {NONE}")], ids=list(STAND_INS)
+)
+def test_without_an_extension_its_part_is_plain(copied: pathlib.Path, lost: str, says: str) -> None:
+    """As after an installation without a compiler; each is told of alone, and each can be required."""
+    (copied / f"aioproducer/{lost}.py").unlink()
+    assert told(TELL, PYTHONPATH=str(copied)) == says
+    assert told(TELL, PYTHONPATH=str(copied), **REQUIRED) == CANNOT.format(lost.replace("/", ".")) + NONE
 
 
-def test_an_extension_that_cannot_be_loaded_is_passed_over(copied: pathlib.Path) -> None:
-    """As one for another platform; and it is said."""
-    (copied / "aioproducer/engine/_hot.py").write_text("import nowhere")
-    assert told(TELL, PYTHONPATH=str(copied)) == "plain Python; the compiled build cannot be loaded (No module named 'nowhere')"
-
-
-def test_a_stale_extension_is_an_error(copied: pathlib.Path) -> None:
-    """Whoever edits the source and does not compile it would test yesterday's; plain Python is still to be had."""
-    (copied / "aioproducer/engine/_hot.py").write_text(f"{STAND_IN}{zlib.crc32(b'# an older one')}")
-    assert told(TELL, PYTHONPATH=str(copied)).startswith("ImportError: the compiled build is not of the _hot.pyx beside it")
+@pytest.mark.parametrize("stale", STAND_INS)
+def test_a_stale_extension_is_an_error(copied: pathlib.Path, stale: str) -> None:
+    """Of either; plain Python is still to be had."""
+    source = copied / f"aioproducer/{stale}.pyx"
+    source.write_text("# newer still")
+    says = f"ImportError: aioproducer.{stale.replace('/', '.')} is not made of the {source.name} beside it"
+    assert told(TELL, PYTHONPATH=str(copied)).startswith(says)
     assert told(TELL, PYTHONPATH=str(copied), AIOPRODUCER_PURE="1").startswith("plain Python;")
-    (copied / "aioproducer/engine/_hot.pyx").unlink()  # as in a wheel
-    assert told(TELL, PYTHONPATH=str(copied)) == "compiled;"
+    source.unlink()  # as in a wheel
+    assert told(TELL, PYTHONPATH=str(copied)) == "compiled; ;"
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        pytest.param("engine/_hot", compiled, marks=needs_compiled, id="hot"),
+        pytest.param("records/_columns", compiled_columns, marks=needs_compiled_columns, id="columns"),
+    ],
+)
+def test_each_extension_knows_its_source(name: str, unit: Any) -> None:
+    """What setup.py made here; else nobody would see it go stale."""
+    source = (PACKAGE / name).with_suffix(".pyx")
+    made_of = zlib.crc32(source.read_bytes()) if source.exists() else unit.SOURCE  # a wheel has none
+    assert made_of == unit.SOURCE != 0

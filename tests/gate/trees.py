@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["BuildFailed", "NoBase", "NoBuild", "base_of", "build", "copy", "extract"]
 
 MAINS: Final = ("origin/main", "main")
+_UNSHALLOW: Final = "in a shallow clone: git fetch --unshallow origin main"
 _SAID: Final = 3000  # characters of a compiler's last words
 
 
@@ -38,12 +39,12 @@ class BuildFailed(Exception):
 
 
 def base_of(root: pathlib.Path, named: str | None = None) -> str:
-    """The commit that this tree is compared with: the merge base with main; on main itself the commit before.
+    """The commit that this tree is compared with: the merge base with main.
 
     Changes that are not committed are this tree's: with them, main is compared with its last commit.
 
     Raises:
-        NoBase: no git, no repository, or a clone that is too shallow.
+        NoBase: no git, no repository, a clone that is too shallow, or main itself: there is nothing in it that is to be merged yet.
     """
     if named is not None:
         return _git(root, "rev-parse", "--verify", f"{named}^{{commit}}")
@@ -55,9 +56,11 @@ def base_of(root: pathlib.Path, named: str | None = None) -> str:
             continue
         break
     else:
-        base = head
-    is_changed = bool(_git(root, "status", "--porcelain", "--", "aioproducer", "setup.py", "pyproject.toml"))
-    return base if base != head or is_changed else _git(root, "rev-parse", "HEAD^")
+        main, base = "", head
+    if base == head and not _git(root, "status", "--porcelain", "--", "aioproducer", "setup.py", "pyproject.toml"):
+        reason = f"all of it is in {main}" if main else f"there is no main; {_UNSHALLOW}"
+        raise NoBase(f"{reason}; --base COMMIT compares with that one")
+    return base
 
 
 def _git(root: pathlib.Path, *words: str) -> str:
@@ -67,7 +70,7 @@ def _git(root: pathlib.Path, *words: str) -> str:
         raise NoBase("there is no git: apt-get install git") from None
     if done.returncode:
         said = done.stderr.strip().splitlines() or ["it failed"]
-        raise NoBase(f"git {' '.join(words)}: {said[0]}; in a shallow clone: git fetch --unshallow origin main")
+        raise NoBase(f"git {' '.join(words)}: {said[0]}; {_UNSHALLOW}")
     return done.stdout.strip()
 
 

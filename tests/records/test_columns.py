@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import struct
-import subprocess
-import sys
 from array import array
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from builds import COLUMNS, compiled_columns, needs_compiled_columns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioproducer.records import columns, plain_columns
+from aioproducer.records import plain_columns
 from aioproducer.records.plain_columns import BadRow
 from aioproducer.records.reader import read_batches
 from aioproducer.records.record_batch import OVERHEAD, encode_record, header, size_limit, unvarint
@@ -21,9 +19,9 @@ from aioproducer.records.record_batch import OVERHEAD, encode_record, header, si
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-BUILDS: dict[str, Any] = {"plain": plain_columns} | ({"compiled": columns.compiled} if columns.compiled is not None else {})
+BUILDS = (plain_columns, compiled_columns)
 ROOM = 100_000
-each_build = pytest.mark.parametrize("build", BUILDS.values(), ids=BUILDS)
+each_build = pytest.mark.parametrize("build", COLUMNS)
 
 Rows = list[bytes | None]
 
@@ -130,22 +128,24 @@ def test_rows_become_the_records_that_they_are_one_by_one(build: Any, table: dic
         assert (found.moments == b"\0\0") if not any(deltas) else (found.moments == array("q", deltas))
 
 
+@needs_compiled_columns
 @given(table=tables(), room=st.integers(-2, 3000), most=st.integers(0, 20_000), longest=st.integers(0, 10_000))
 @settings(max_examples=150, deadline=None)
 def test_both_builds_say_the_same(table: dict[str, Any], room: int, most: int, longest: int) -> None:
     """Also of what makes no sense."""
-    said = [outcome(lambda build=build: encoded(build, table, room)) for build in BUILDS.values()]
-    assert [one == said[0] for one in said] == [True] * len(BUILDS)
+    said = [outcome(lambda build=build: encoded(build, table, room)) for build in BUILDS]
+    assert [one == said[0] for one in said] == [True, True]
     assert {tuple(map(type, one)) for one in said} == {tuple(map(type, said[0]))}
     said = []
-    for build in BUILDS.values():
+    for build in BUILDS:
         layout = {name: table[name] for name in ("before", "is_large", "gap")}
         keys = None if table["keys"] is None else strings(build, table["keys"], **layout)
         values, clock = strings(build, table["values"], **layout), moments(build, table["times"])
         said.append(outcome(lambda: build.measure(values, keys, clock, table["at"], table["end"] - table["at"], most, longest)))  # noqa: B023
-    assert [one == said[0] for one in said] == [True] * len(BUILDS)
+    assert [one == said[0] for one in said] == [True, True]
 
 
+@needs_compiled_columns
 @given(
     offsets=st.lists(st.one_of(st.integers(-3, 30), st.sampled_from([2**31 - 1, -(2**31)])), min_size=1, max_size=10),
     data=st.binary(max_size=20),
@@ -172,8 +172,8 @@ def test_whatever_lies_in_the_buffers_both_builds_say_the_same_of_it(
         ]
         return [len(column), *map(outcome, calls)]
 
-    said = [outcome(lambda build=build: try_all(build)) for build in BUILDS.values()]
-    assert [one == said[0] for one in said] == [True] * len(BUILDS)
+    said = [outcome(lambda build=build: try_all(build)) for build in BUILDS]
+    assert [one == said[0] for one in said] == [True, True]
 
 
 @each_build
@@ -304,14 +304,3 @@ def test_buffers_are_let_go(build: Any) -> None:
     del column
     data.append(1)
     offsets.append(1)
-
-
-@pytest.mark.parametrize(("wish", "is_forced"), [("1", True), ("0", False), ("", False)])
-def test_the_twin_can_be_forced(wish: str, is_forced: bool) -> None:
-    code = "from aioproducer.records import columns; print(columns.is_compiled, columns.encode.__module__)"
-    said = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "AIOPRODUCER_PURE": wish}, capture_output=True, check=True, text=True
-    )
-    is_compiled = columns.compiled is not None and not is_forced
-    assert said.stdout.split()[0] == str(is_compiled)
-    assert ("plain" in said.stdout) is not is_compiled

@@ -1,0 +1,70 @@
+"""Which build of a compiled module's work runs here: compiled, or plain Python and why. Knows nothing of what they do.
+
+The environment variable `AIOPRODUCER_PURE=1` chooses plain Python; else `AIOPRODUCER_REQUIRE_EXT=1` makes the lack of a compiled module an
+error. Both are read when the module that has the choice is imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pathlib
+import sysconfig
+import zlib
+from typing import Any, NamedTuple
+
+__all__ = ["Extension", "extension"]
+
+
+class Extension(NamedTuple):
+    """A compiled module, and why it is not used.
+
+    Attributes:
+        module: None if it is not used.
+        reason: in words; empty if it is used.
+    """
+
+    module: Any
+    reason: str
+
+    @property
+    def build(self) -> str:
+        """Which one runs, in words."""
+        return "plain Python" if self.reason else "compiled"
+
+
+def extension(name: str) -> Extension:
+    """The compiled module of this name, if it is to be used.
+
+    Raises:
+        ImportError: it was made of another source than lies beside it; or it is required and cannot be used.
+    """
+    if _is_set("AIOPRODUCER_PURE"):
+        return Extension(None, "AIOPRODUCER_PURE is set")  # also where it is required: a wish is no lack
+    found = _found(name)
+    if found.reason and _is_set("AIOPRODUCER_REQUIRE_EXT"):
+        raise ImportError(f"AIOPRODUCER_REQUIRE_EXT is set, and {name} cannot be used: {found.reason}")
+    return found
+
+
+def _found(name: str) -> Extension:
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return Extension(None, "this Python has no global interpreter lock, which the compiled build needs")
+    try:
+        module = importlib.import_module(name)
+    except ImportError as error:
+        is_missing = error.name == name  # else it is there, and for another platform or the like
+        return Extension(None, "the compiled build is not installed" if is_missing else f"the compiled build cannot be loaded ({error})")
+    source = pathlib.Path(module.__file__ or "").with_name(f"{name.rpartition('.')[2]}.pyx")
+    if _is_stale(getattr(module, "SOURCE", None), source):
+        raise ImportError(f"{name} is not made of the {source.name} beside it: `pip install -e .` again, or set AIOPRODUCER_PURE=1")
+    return Extension(module, "")
+
+
+def _is_stale(made_of: int | None, source: pathlib.Path) -> bool:
+    """Whether it was made of another source: somebody edits that one. A wheel has none. 0: not made by setup.py."""
+    return source.exists() and made_of not in {0, zlib.crc32(source.read_bytes())}
+
+
+def _is_set(name: str) -> bool:
+    return os.environ.get(name, "") not in {"", "0"}

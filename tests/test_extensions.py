@@ -1,0 +1,96 @@
+"""Tests of `extensions`: a compiled module, or the reason why it is not used. A module of Python stands in for the compiled one."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import zlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aioproducer.extensions import extension
+
+if TYPE_CHECKING:
+    import pathlib
+
+NAME = "of_a_test._unit"
+SOURCE = b"# the newest"
+NEWEST, OLDER = zlib.crc32(SOURCE), zlib.crc32(b"# an older one")
+STALE = "of_a_test._unit is not made of the _unit.pyx beside it"
+
+
+@pytest.fixture
+def package(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """One with a source and nothing that was made of it, where nothing is chosen."""
+    folder = tmp_path / "of_a_test"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "_unit.pyx").write_bytes(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("of_a_test", NAME):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    for name in ("AIOPRODUCER_PURE", "AIOPRODUCER_REQUIRE_EXT"):
+        monkeypatch.delenv(name, raising=False)
+    return folder
+
+
+@pytest.mark.parametrize("nothing", [None, "", "0"])
+def test_what_is_there_is_used(package: pathlib.Path, monkeypatch: pytest.MonkeyPatch, nothing: str | None) -> None:
+    """A variable that is empty or 0 is as if it were not set."""
+    (package / "_unit.py").write_text(f"SOURCE = {NEWEST}; here = 1")
+    for name in ("AIOPRODUCER_PURE", "AIOPRODUCER_REQUIRE_EXT") if nothing is not None else ():
+        monkeypatch.setenv(name, nothing or "")
+    found = extension(NAME)
+    assert (found.module.here, found.reason, found.build) == (1, "", "compiled")
+
+
+def test_whoever_wants_plain_python_lacks_nothing(package: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even what is stale or broken, or required as well."""
+    (package / "_unit.py").write_text("raise SystemError")
+    monkeypatch.setenv("AIOPRODUCER_PURE", "1")
+    monkeypatch.setenv("AIOPRODUCER_REQUIRE_EXT", "1")
+    found = extension(NAME)
+    assert (found, found.build) == ((None, "AIOPRODUCER_PURE is set"), "plain Python")
+
+
+@pytest.mark.parametrize(
+    ("unit", "is_locked", "reason"),
+    [
+        (None, True, "the compiled build is not installed"),
+        ("import nowhere", True, "the compiled build cannot be loaded (No module named 'nowhere')"),
+        ("raise ImportError('not this machine')", True, "the compiled build cannot be loaded (not this machine)"),
+        (f"SOURCE = {NEWEST}", False, "this Python has no global interpreter lock, which the compiled build needs"),
+    ],
+)
+def test_what_cannot_be_used_is_passed_over_unless_it_is_required(
+    package: pathlib.Path, monkeypatch: pytest.MonkeyPatch, unit: str | None, *, is_locked: bool, reason: str
+) -> None:
+    """And why is said."""
+    if unit is not None:
+        (package / "_unit.py").write_text(unit)
+    monkeypatch.setattr(sysconfig, "get_config_var", lambda name: not is_locked and name == "Py_GIL_DISABLED")
+    assert extension(NAME) == (None, reason)
+    monkeypatch.setenv("AIOPRODUCER_REQUIRE_EXT", "1")
+    with pytest.raises(ImportError) as raised:
+        extension(NAME)
+    assert str(raised.value) == f"AIOPRODUCER_REQUIRE_EXT is set, and {NAME} cannot be used: {reason}"
+
+
+@pytest.mark.parametrize("made_of", [f"SOURCE = {OLDER}", "SOURCE = None", ""])
+@pytest.mark.parametrize("is_required", ["", "1"])
+def test_what_is_stale_is_an_error(package: pathlib.Path, monkeypatch: pytest.MonkeyPatch, made_of: str, is_required: str) -> None:
+    """Whoever edits the source and does not compile it would test yesterday's. It stays one: a second import does not let it pass."""
+    (package / "_unit.py").write_text(made_of)
+    monkeypatch.setenv("AIOPRODUCER_REQUIRE_EXT", is_required)
+    for _ in range(2):
+        with pytest.raises(ImportError, match=STALE):
+            extension(NAME)
+    (package / "_unit.pyx").unlink()  # as in a wheel
+    assert extension(NAME).build == "compiled"
+
+
+def test_what_setup_py_did_not_make_knows_no_source(package: pathlib.Path) -> None:
+    """As by a build of somebody's own, who knows what he does."""
+    (package / "_unit.py").write_text("SOURCE = 0")
+    assert extension(NAME).build == "compiled"
