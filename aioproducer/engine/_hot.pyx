@@ -41,7 +41,7 @@ __all__ = [
     "FULL", "RECORD_OVERHEAD", "TURN", "TURN_RECORDS", "Delivery", "OpenBatch", "SendPath", "Sending", "Way", "make_delivery", "wake",
 ]
 
-TURN = 2 * plain.TURN
+TURN = 131_072
 TURN_RECORDS = 2 * plain.TURN_RECORDS
 RECORD_OVERHEAD = 0
 
