@@ -89,7 +89,9 @@ def test_the_memory() -> None:
                 cluster.create_topic(name)
             return await metadata.remember(cluster.client_options, TOPICS)
 
-    assert run_jumping(remember())["left"] == 0
+    told = run_jumping(remember())
+    assert told["held"] == TOPICS
+    assert told["left"] == 0
 
 
 async def start_here(client: str) -> tuple[dict[str, Any], Figures]:
@@ -108,7 +110,7 @@ def test_what_is_found_of_metadata_is_shown(tmp_path: Path) -> None:
     assert starts[metadata.OURS][1].requests > 0
     assert statistics.fmean(starts[metadata.OURS][0]["waits"]) >= metadata.RTT_MS / 1000
     minutes = dict.fromkeys((metadata.OURS, metadata.KEPT, metadata.JAVAS), [Figures(requests=1, topics=1, size=100, largest=100)] * 6)
-    memory = {"before": 1e6, "full": 2e6, "after": 1.01e6, "left": 0}
+    memory = {"before": 1e6, "full": 2e6, "held": 20, "after": 1.01e6, "left": 0}
     alone = asyncio.run(metadata.description(TOPICS))
     assert alone > 0
     assert_shown(metadata.shown(metadata.Found(TOPICS, alone, starts, minutes, memory)), 4, tmp_path)
