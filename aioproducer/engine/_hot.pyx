@@ -829,7 +829,7 @@ cdef class Way:
         self.takes_headers = True
         self.tick = tick
         self.goes_on = lambda: True
-        self.make_room = lambda route, cell, key, value: False
+        self.make_room = lambda route, cell, key, value: None
         self.slowly = slowly
 
     @property
@@ -875,10 +875,7 @@ cdef Delivery go(Way way, object topic, object value, object key, object partiti
     delivery = None if cell is None else put_in(cell.open, now_ms, key, value, _NO_HEADERS)
     if delivery is not None:
         return delivery
-    if not way.make_room(route, cell, key, value):
-        return None
-    if key is None:
-        cell = route.sticky
+    cell = way.make_room(route, cell, key, value)
     return None if cell is None else put_in(cell.open, now_ms, key, value, _NO_HEADERS)
 
 

@@ -324,38 +324,34 @@ class Appender:
 
     # The fast way, and many at once
 
-    def make_room(self, route: Route, cell: Cell | None, key: bytes | None, value: bytes | None) -> bool:
-        """Room for a small plain record on the fast way: in that partition, or without a key in the one that is sticky then.
-
-        More for the open batch, or the next batch. False: the slow way.
-        """
+    def make_room(self, route: Route, cell: Cell | None, key: bytes | None, value: bytes | None) -> Cell | None:
+        """The partition that has room for a small plain record on the fast way: `cell`, or without a key perhaps another. None: the slow way."""
         if type(value) is not bytes or type(key) not in _PLAIN_KEYS or self.must_pause():
-            return False
+            return None
         size = _MOST_OVERHEAD + len(key or b"") + len(value)
         if size > self._first:
-            return False
+            return None
         full = cell.current if cell is not None else None
         if full is not None and self._grow(full, size):
-            return True
+            return cell
         if key is None:
-            if full is not None:
-                self._accumulator.close(full.cell)
-            cell = self._sticky(route, size)
-            if cell.current is not None:  # records of keys have opened it; it may have room
-                return True
-        assert cell is not None
-        return self._next_batch(cell, is_likely_full=full is not None)
+            return self._next_sticky(route, full, size)
+        return self._next_batch(cell, full) if cell is not None else None
 
-    def _next_batch(self, cell: Cell, *, is_likely_full: bool) -> bool:
-        """Whether it has another batch now; one that is muted or full is asked about on the slow way."""
+    def _next_sticky(self, route: Route, full: Batch | None, size: int) -> Cell | None:
+        if full is not None:
+            self._accumulator.close(full.cell)
+        cell = self._sticky(route, size)
+        return cell if cell.current is not None else self._next_batch(cell, full)  # it is open for records of keys; it may have room
+
+    def _next_batch(self, cell: Cell, full: Batch | None) -> Cell | None:
+        """The partition with another batch, behind one that is full; one that is muted or holds too much is asked about on the slow way."""
         if cell.is_full or (cell.is_avoided and self._policy != STRICT):
-            return False
+            return None
         if cell.current is not None:
             self._accumulator.close(cell)
-        now_ms = self._way.turn_ms
-        if is_likely_full and self._new_batch(cell, now_ms, self._room(cell.topic)) is not None:
-            return True
-        return self._new_batch(cell, now_ms, self._first) is not None
+        rooms = (self._first,) if full is None else (self._room(cell.topic), self._first)  # the next one is likely to be full, too
+        return cell if any(self._new_batch(cell, self._way.turn_ms, room) is not None for room in rooms) else None
 
     def append_run(self, route: Route, cell: Cell | None, keys: Sequence[bytes] | None, values: Sequence[bytes]) -> list[Run]:
         """Plain records to one partition, or without one to the sticky ones, at once: who calls has seen that `has_room`."""

@@ -346,7 +346,7 @@ class Way:
         goes_on: whether another may be taken in this turn, asked again some records later; False: it takes the slow way, which waits.
         tick: the first send of a turn: gives its time, and sees to a drain at its end.
         takes_headers: records may have some; the compiled twin takes them the fast way.
-        make_room: a batch with room for a plain record that did not fit; False: it takes the slow way.
+        make_room: the partition whose batch has room for a plain record that did not fit; None: it takes the slow way.
         slowly: every send that is not fast; the arguments of `send`.
     """
 
@@ -360,7 +360,7 @@ class Way:
         self.takes_headers = True
         self.tick = tick
         self.goes_on: Callable[[], bool] = lambda: True
-        self.make_room: Callable[[Any, Any, bytes | None, bytes | None], bool] = lambda _route, _cell, _key, _value: False
+        self.make_room: Callable[[Any, Any, bytes | None, bytes | None], Any] = lambda _route, _cell, _key, _value: None
         self.slowly = slowly
 
 
@@ -415,9 +415,8 @@ class SendPath(Generic[K, V]):
                 delivery: Delivery | None = cell.open.append(now_ms, key, value) if taken <= TURN_RECORDS or way.goes_on() else None
                 if delivery is not None:
                     return delivery
-                if way.make_room(route, cell, key, value):  # type: ignore[arg-type]  # it says no to what is not bytes
-                    if key is None:
-                        cell = route.sticky
+                cell = way.make_room(route, cell, key, value)  # type: ignore[arg-type]  # it says no to what is not bytes
+                if cell is not None:
                     delivery = cell.open.append(now_ms, key, value)
                     if delivery is not None:
                         return delivery

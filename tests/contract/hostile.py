@@ -387,10 +387,10 @@ def a_way_that_meddles() -> None:
                 route.cells = []
                 return NOW + 1
 
-            def make_room(route: Any, cell: Any, key: Any, value: Any, meddle: Any = meddle, batch: Any = batch) -> bool:
+            def make_room(route: Any, cell: Any, key: Any, value: Any, meddle: Any = meddle, batch: Any = batch) -> Any:
                 meddle(batch)
                 cell.open = None
-                return True
+                return cell
 
             for slowly in (lambda *_: Now(), lambda *_: None, lambda *_: iter(()), lambda *_: 1 / 0):
                 for good in (True, False):
