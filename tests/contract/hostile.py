@@ -13,6 +13,7 @@ import contextlib
 import faulthandler
 import functools
 import gc
+import os
 import random
 import sys
 import warnings
@@ -466,10 +467,11 @@ def main() -> None:
     faulthandler.enable()
     warnings.simplefilter("ignore")
     sys.unraisablehook = lambda _unraisable: None
-    with contextlib.suppress(ImportError):  # not on every system
-        import resource
+    if "ASAN_OPTIONS" not in os.environ:  # what AddressSanitizer keeps beside the heap is terabytes of addresses
+        with contextlib.suppress(ImportError):  # not on every system
+            import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+            resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
     build = {one.id: one.values[0] for one in builds.BUILDS}[sys.argv[1]]
 
     async def run() -> None:
