@@ -265,8 +265,11 @@ cdef class OpenBatch:
             raise TypeError("a time is whole milliseconds")
         now = timestamp_ms
         self.stamp = timestamp_ms
-        self.delta = now - self.base
+        self.delta = <int64_t>(<uint64_t>now - <uint64_t>self.base)  # it wraps, where a time is before all times
         return 0
+
+    cdef inline int64_t time(self, int64_t delta) noexcept:
+        return <int64_t>(<uint64_t>self.base + <uint64_t>delta)
 
     cdef inline Py_ssize_t put_plain(self, object timestamp_ms, object key, object value, bytes headers) except -2:
         """The index of the record, or -1."""
@@ -413,13 +416,13 @@ cdef class OpenBatch:
         result.count = self.count
         result.kept = self.columns()
         if self.used == 0:
-            return b"", self.base, self.base + self.delta
+            return b"", self.base, self.time(self.delta)
         self.buffer = NULL
         _PyBytes_Resize(&buffer, self.used)
         payload = <object>buffer
         Py_XDECREF(buffer)
         self.used = 0
-        return payload, self.base, self.base + self.latest
+        return payload, self.base, self.time(self.latest)
 
     cdef tuple columns(self):
         """Sizes of keys and values, and times: what all have in common once, as it is encoded, else numbers."""
