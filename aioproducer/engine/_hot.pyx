@@ -106,7 +106,7 @@ cdef object _nothing = ()
 cdef bint _by_thread = sys.version_info < (3, 12)
 cdef Py_ssize_t _TABLE = TABLE
 cdef bytes _NO_HEADERS = b"\0"
-cdef Py_ssize_t _TURN_RECORDS = 2 * plain.TURN_RECORDS
+cdef Py_ssize_t _TURN_RECORDS = TURN_RECORDS
 
 
 # Bytes
@@ -871,15 +871,21 @@ cdef Delivery go(Way way, object topic, object value, object key, object partiti
         return None
     if partition is not None or timestamp_ms is not None or not (headers is _nothing or is_empty(headers)):
         return None if cell is None else put_dressed(way, cell, value, key, timestamp_ms, headers)
-    now_ms = way.turn_ms or way.tick()
-    way.taken += 1
-    if way.taken > _TURN_RECORDS and not way.goes_on():
+    now_ms = now_for_one(way)
+    if now_ms is None:
         return None
     delivery = None if cell is None else put_in(cell.open, now_ms, key, value, _NO_HEADERS)
     if delivery is not None:
         return delivery
     cell = way.make_room(route, cell, key, value)
     return None if cell is None else put_in(cell.open, now_ms, key, value, _NO_HEADERS)
+
+
+cdef inline object now_for_one(Way way):
+    """The turn's time, for one record more; None: the turn took enough in."""
+    cdef object now_ms = way.turn_ms or way.tick()
+    way.taken += 1
+    return None if way.taken > _TURN_RECORDS and not way.goes_on() else now_ms
 
 
 cdef inline object cell_of(object route, bytes key):
@@ -920,9 +926,8 @@ cdef Delivery put_dressed(Way way, object cell, object value, object key, object
             return None
         if moment < 0:
             return None
-    now_ms = way.turn_ms or way.tick()
-    way.taken += 1
-    if way.taken > _TURN_RECORDS and not way.goes_on():
+    now_ms = now_for_one(way)
+    if now_ms is None:
         return None
     return put_in(cell.open, now_ms if timestamp_ms is None else timestamp_ms, key, value, encoded)
 

@@ -8,10 +8,9 @@ from aioproducer.extensions import extension
 from aioproducer.records import plain_columns
 from aioproducer.records.plain_columns import BadRow, Encoded
 
-__all__ = ["BUILD", "REASON", "BadRow", "Encoded", "Moments", "Strings", "compiled", "encode", "measure"]
+__all__ = ["REASON", "BadRow", "Encoded", "Moments", "Strings", "compiled", "encode", "measure"]
 
 _found: Final = extension("aioproducer.records._columns")
-BUILD: Final = _found.build
 REASON: Final = _found.reason  # for plain Python; empty where the compiled build runs
 compiled: Any = _found.module
 _chosen: Any = plain_columns if compiled is None else compiled

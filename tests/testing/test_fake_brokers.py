@@ -14,7 +14,7 @@ from aioproducer.testing import FakeCluster
 from aioproducer.testing.client import WireClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
 
 
 def client(cluster: FakeCluster, **options: Any) -> WireClient:
@@ -156,42 +156,40 @@ def test_answers_take_their_time_together(run_jumping: Callable[[Coroutine[Any, 
     assert run_jumping(main()) == pytest.approx(0.5)
 
 
+async def coming_in(meanwhile: Callable[[FakeCluster], Awaitable[object]]) -> float:
+    """Seconds that a request of 100,000 bytes takes, which begins at 10,000 a second."""
+    loop = asyncio.get_running_loop()
+    async with FakeCluster(memory=True) as cluster, client(cluster, timeout=100) as kafka:
+        cluster.create_topic("orders")
+        await kafka.metadata()
+        cluster.brokers[1].bandwidth = 10_000
+        began = loop.time()
+        producing = asyncio.create_task(produce(kafka, batch(bytes(100_000))))
+        await meanwhile(cluster)
+        await producing
+        return loop.time() - began
+
+
 def test_requests_come_in_no_faster_than_the_way_is_wide(run_jumping: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
     """100,000 bytes at 10,000 a second."""
 
-    async def main() -> float:
-        loop = asyncio.get_running_loop()
-        async with FakeCluster(memory=True) as cluster, client(cluster, timeout=100) as kafka:
-            cluster.create_topic("orders")
-            await kafka.metadata()
-            cluster.brokers[1].bandwidth = 10_000
-            began = loop.time()
-            await produce(kafka, batch(bytes(100_000)))
-            return loop.time() - began
+    async def nothing(_cluster: FakeCluster) -> None:
+        pass
 
-    assert run_jumping(main()) == pytest.approx(10, abs=0.1)
+    assert run_jumping(coming_in(nothing)) == pytest.approx(10, abs=0.1)
 
 
 @pytest.mark.parametrize(("bandwidth", "seconds"), [(20_000, 7.5), (None, 5.0), (1000, 55.0)], ids=["wider", "any", "narrower"])
 def test_what_is_coming_in_goes_on_at_the_new_speed(
     run_jumping: Callable[[Coroutine[Any, Any, Any]], Any], bandwidth: float | None, seconds: float
 ) -> None:
-    """Half of 100,000 bytes are there after 5 s at 10,000 a second; the rest takes what it takes then."""
+    """Half of the bytes are there after 5 s; the rest takes what it takes then."""
 
-    async def main() -> float:
-        loop = asyncio.get_running_loop()
-        async with FakeCluster(memory=True) as cluster, client(cluster, timeout=100) as kafka:
-            cluster.create_topic("orders")
-            await kafka.metadata()
-            cluster.brokers[1].bandwidth = 10_000
-            began = loop.time()
-            producing = asyncio.create_task(produce(kafka, batch(bytes(100_000))))
-            await asyncio.sleep(5)
-            cluster.brokers[1].bandwidth = bandwidth
-            await producing
-            return loop.time() - began
+    async def change(cluster: FakeCluster) -> None:
+        await asyncio.sleep(5)
+        cluster.brokers[1].bandwidth = bandwidth
 
-    assert run_jumping(main()) == pytest.approx(seconds, abs=0.2)
+    assert run_jumping(coming_in(change)) == pytest.approx(seconds, abs=0.2)
 
 
 @pytest.mark.parametrize(("latency", "seconds"), [(0.0, 1.0), (0.25, 1.0), (1.5, 1.5), (4.0, 4.0)])
