@@ -140,15 +140,16 @@ class Metrics:
             depths: of some partitions' queues.
         """
         taken = Snapshot(self._read(Group.PRODUCER, (), self.producer, now))
-        for node_id, sensors in tuple(self._nodes.items()):  # copies, which are made in one step of the interpreter
+        # copied in one step: a tuple of items lets the collector in, and with it other threads
+        for node_id, sensors in self._nodes.copy().items():
             taken.update(self._read(Group.NODE, (("node-id", f"node-{node_id}"),), sensors, now))
-        for topic, sensors in tuple(self._topics.items()):
+        for topic, sensors in self._topics.copy().items():
             taken.update(self._read(Group.TOPIC, (("topic", topic),), sensors, now))
         for name in GAUGES:
             taken[self._name(name, Group.PRODUCER)] = float(gauges.get(name, 0.0))
         for name, histogram in self.histograms.items():
             taken[self._name(name, Group.PRODUCER)] = histogram.read()
-        for (name, tag), count in tuple(self._counts.items()):
+        for (name, tag), count in self._counts.copy().items():
             group = COUNTED[name]
             taken[self._name(name, group, (TAGS[group][0], tag))] = float(count)
         for (topic, partition), depth in (depths or {}).items():

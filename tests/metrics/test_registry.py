@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import sys
 import threading
+from typing import TYPE_CHECKING
 
 import pytest
 
 from aioproducer.metrics.registry import MetricName, Metrics, Snapshot
 from aioproducer.metrics.sensors import Windows
 from aioproducer.metrics.table import BOUNDS, COUNTED, GAUGES, TABLE, TAGS, Group, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # java-producer.md 2.16: what Java has and is here, by group
 JAVAS = {
@@ -119,6 +125,24 @@ def test_what_is_forgotten_leaves_nothing() -> None:
     assert {metric.group for metric in metrics.snapshot(0.0, {})} == {"producer-metrics", "app-info"}
 
 
+@pytest.fixture
+def _interrupted() -> Iterator[None]:
+    """Threads take turns whenever they can, and the collector, which runs Python, comes often: within what looks like one step."""
+    before, interval = gc.get_threshold(), sys.getswitchinterval()
+    gc.callbacks.append(_work)
+    gc.set_threshold(5)
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+    gc.set_threshold(*before)
+    gc.callbacks.remove(_work)
+
+
+def _work(*_: object) -> None:
+    sum(range(30))
+
+
+@pytest.mark.usefixtures("_interrupted")
 def test_a_snapshot_may_be_taken_while_others_record() -> None:
     """In another thread, with topics that come and go."""
     metrics = made()
