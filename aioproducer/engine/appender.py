@@ -94,6 +94,7 @@ class Appender:
         self._codec = cast("Compression", config.compression_type)
         self._ratios = ratios
         self._first = min(_STEP, self.limit, config.buffer_memory - BATCH_OVERHEAD)  # a batch's first room, unless a record needs more
+        self._plenty = config.buffer_memory // 2
         choose = partitioner.adapt(config.partitioner)
         self.forget = partitioner.forgetter(choose)
         self._partitioner = home.watch.over("partitioner", choose) if choose is not None else None
@@ -350,8 +351,11 @@ class Appender:
             return None
         if cell.current is not None:
             self._accumulator.close(cell)
-        rooms = (self._first,) if full is None else (self._room(cell.topic), self._first)  # the next one is likely to be full, too
-        return cell if any(self._new_batch(cell, self._way.turn_ms, room) is not None for room in rooms) else None
+        now_ms = self._way.turn_ms
+        # the next one is likely to be full, too; by steps it would be copied once
+        is_whole = full is not None or self._pool.available >= self._plenty
+        batch = self._new_batch(cell, now_ms, self._room(cell.topic)) if is_whole else None
+        return cell if batch is not None or self._new_batch(cell, now_ms, self._first) is not None else None
 
     def append_run(self, route: Route, cell: Cell | None, keys: Sequence[bytes] | None, values: Sequence[bytes]) -> list[Run]:
         """Plain records to one partition, or without one to the sticky ones, at once: who calls has seen that `has_room`."""
