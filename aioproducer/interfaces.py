@@ -221,5 +221,8 @@ class OpenBatch(Protocol):
     def grow(self, room: int, /) -> None:
         """Give it room for so many more encoded bytes."""
 
+    def detach(self) -> None:
+        """It may take more records, but nobody is led straight to it: its partition is no longer the sticky one, or the topic has others."""
+
     def close(self) -> tuple[bytes, int, int]:
         """Its payload, base and max timestamp; it takes no more."""

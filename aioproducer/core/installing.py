@@ -49,6 +49,8 @@ def installing(accumulator: Accumulator, topic: TopicView) -> Steps[Route]:
             yield
     route.elected(led)
     route.used_at = max(route.used_at, before.used_at)
+    if route is not before:
+        before.give_way()
     accumulator.routes[topic.name] = route
     return route
 

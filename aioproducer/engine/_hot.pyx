@@ -239,6 +239,9 @@ cdef class OpenBatch:
     cdef bint has_even_keys, has_even_values, has_even_moments
     cdef int64_t base, latest
     cdef readonly Py_ssize_t granted
+    cdef list shortcuts            # the table that leads to it, and where; None: none does
+    cdef Py_ssize_t place
+    cdef bint takes_keys           # it leads there whatever the key: the topic has no other partition
 
     def __cinit__(self, result, timestamp_ms, Py_ssize_t room):
         self.result = result
@@ -406,12 +409,19 @@ cdef class OpenBatch:
         self.granted += room
         self.room += room
 
+    def detach(self):
+        """As the twin's."""
+        if self.shortcuts is not None:
+            self.shortcuts[self.place] = self.shortcuts[self.place + 1] = None
+            self.shortcuts = None
+
     def close(self):
         """Its payload, base and max timestamp. What the records' metadata needs goes to the result."""
         cdef PyObject *buffer = self.buffer
         if self.room < 0:
             raise ValueError(plain.CLOSED)
         self.room = -1
+        self.detach()
         result = self.result
         result.count = self.count
         result.kept = self.columns()
@@ -813,6 +823,60 @@ def make_delivery(result, Py_ssize_t index):
 
 # Sending
 
+cdef enum:
+    FEWEST_SHORTCUTS = 16
+    MOST_SHORTCUTS = 65_536
+
+
+@cython.final
+cdef class Shortcuts:
+    """From a topic straight to the batch that takes its records without a key: its route's sticky partition's open one.
+
+    With topics by the thousand each step of the way there, entry, route, partition, is a wait for memory that no cache has; here one place
+    in a table is looked at. A batch leaves the table when it is no longer the one (`detach`).
+    """
+
+    cdef dict routes               # that they are shortcuts of: other ones have none
+    cdef list table                # topic, batch, and so on; a topic has two places side by side
+    cdef Py_ssize_t size           # of topics, a power of two
+
+    cdef inline Py_ssize_t place(self, object topic) except -1:
+        return ((<uint64_t>hash(topic) * 0x9E3779B97F4A7C15U >> 32) & (self.size - 2)) * 2
+
+    cdef inline OpenBatch find(self, str topic):
+        """None: there is no shortcut."""
+        cdef Py_ssize_t at = self.place(topic)
+        cdef object found = self.table[at]
+        if found is not topic and (found is None or found != topic):
+            at += 2
+            found = self.table[at]
+            if found is not topic and (found is None or found != topic):
+                return None
+        return self.table[at + 1]
+
+    cdef int add(self, dict routes, str topic, OpenBatch batch, bint takes_keys) except -1:
+        """Where both places are taken, there is none."""
+        cdef Py_ssize_t at, place
+        if routes is not self.routes or (2 * len(routes) > self.size and self.size < MOST_SHORTCUTS):
+            self.begin(routes)
+        place = self.place(topic)
+        for at in (place, place + 2):
+            if self.table[at] is None:
+                batch.detach()
+                self.table[at], self.table[at + 1] = topic, batch
+                batch.shortcuts, batch.place, batch.takes_keys = self.table, at, takes_keys
+                return 0
+        return 0
+
+    cdef int begin(self, dict routes) except -1:
+        self.size = FEWEST_SHORTCUTS
+        while self.size < 4 * len(routes) and self.size < MOST_SHORTCUTS:
+            self.size *= 2
+        self.table = [None] * (2 * self.size)
+        self.routes = routes
+        return 0
+
+
 @cython.final
 cdef class Way:
     __doc__ = plain.Way.__doc__
@@ -823,8 +887,10 @@ cdef class Way:
     cdef public bint takes_headers
     cdef object _here
     cdef unsigned long thread
+    cdef Shortcuts shortcuts
 
     def __init__(self, tick, slowly):
+        self.shortcuts = Shortcuts.__new__(Shortcuts)
         self.fast = {}
         self.here = None
         self.turn_ms = 0
@@ -855,8 +921,17 @@ cdef Delivery go(Way way, object topic, object value, object key, object partiti
     cdef PyObject *found
     cdef object cell, now_ms
     cdef Delivery delivery
+    cdef OpenBatch straight = None
+    cdef bint is_bare = partition is None and timestamp_ms is None and (headers is _nothing or is_empty(headers))
     if not PyUnicode_CheckExact(topic) or way.fast is None:
         return None
+    if is_bare and way.shortcuts.routes is way.fast:
+        straight = way.shortcuts.find(topic)
+        if straight is not None and (key is None or straight.takes_keys) and way.is_here():
+            now_ms = now_for_one(way)
+            delivery = None if now_ms is None else put_in(straight, now_ms, key, value, _NO_HEADERS)
+            if delivery is not None or now_ms is None:
+                return delivery
     found = PyDict_GetItemWithError(way.fast, topic)
     if found == NULL or not way.is_here():
         return None
@@ -869,13 +944,16 @@ cdef Delivery go(Way way, object topic, object value, object key, object partiti
         cell = cell_of(route, <bytes>key)
     else:
         return None
-    if partition is not None or timestamp_ms is not None or not (headers is _nothing or is_empty(headers)):
+    if not is_bare:
         return None if cell is None else put_dressed(way, cell, value, key, timestamp_ms, headers)
     now_ms = now_for_one(way)
     if now_ms is None:
         return None
-    delivery = None if cell is None else put_in(cell.open, now_ms, key, value, _NO_HEADERS)
+    opened = None if cell is None else cell.open
+    delivery = put_in(opened, now_ms, key, value, _NO_HEADERS)
     if delivery is not None:
+        if straight is None and (key is None or len(<list?>route.cells) == 1):
+            way.shortcuts.add(way.fast, topic, <OpenBatch>opened, len(<list?>route.cells) == 1)
         return delivery
     cell = way.make_room(route, cell, key, value)
     return None if cell is None else put_in(cell.open, now_ms, key, value, _NO_HEADERS)

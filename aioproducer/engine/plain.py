@@ -177,6 +177,9 @@ class OpenBatch:
         self.granted += room
         self._room += room
 
+    def detach(self) -> None:
+        """Nobody is led straight to it any more; the compiled twin remembers whom it leads there."""
+
     def close(self) -> tuple[bytes, int, int]:
         """Its payload, base and max timestamp. What the records' metadata needs goes to the result; the parts are let go."""
         if self._room < 0:

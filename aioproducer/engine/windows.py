@@ -49,6 +49,9 @@ class _Sealed:
         self._result = result
         self.count = encoded.rows
 
+    def detach(self) -> None:
+        pass
+
     def close(self) -> tuple[bytes, int, int]:
         encoded, result = self._encoded, self._result
         result.count = encoded.rows

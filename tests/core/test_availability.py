@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from batches import accumulator, put, topic
+from batches import FULL, accumulator, put, topic
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +16,7 @@ from aioproducer.core.routes import NOBODY, Cell, Route
 def made(*leaders: int, timeout: float = 0.0, near: set[int] | None = None) -> tuple[Availability, Route]:
     availability = Availability(timeout, near.__contains__ if near is not None else None)
     route = Route("t", NO_ID, availability)
-    route.cells += [Cell(route, partition, leader, None) for partition, leader in enumerate(leaders)]
+    route.cells += [Cell(route, partition, leader, FULL) for partition, leader in enumerate(leaders)]
     return availability, route
 
 

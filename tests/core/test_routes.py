@@ -6,10 +6,12 @@ from collections import Counter, deque
 from typing import Any
 
 import pytest
+from batches import FULL, accumulator, put, topic
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer.core.availability import Availability
+from aioproducer.core.installing import install
 from aioproducer.core.metadata import NO_ID
 from aioproducer.core.routes import NOBODY, Cell, Route
 
@@ -18,7 +20,7 @@ CHANCES = [number / 100 for number in range(100)]
 
 def made(leaders: list[int], sticky: int | None) -> Route:
     route = Route("t", NO_ID)
-    route.cells += [Cell(route, partition, leader, None) for partition, leader in enumerate(leaders)]
+    route.cells += [Cell(route, partition, leader, FULL) for partition, leader in enumerate(leaders)]
     route.sticky = None if sticky is None else route.cells[sticky]
     return route
 
@@ -93,12 +95,30 @@ def test_a_new_turn_is_a_new_share() -> None:
     assert route.share == 0
 
 
+@pytest.mark.parametrize("how", ["left", "another's turn", "another route"])
+def test_nobody_is_led_straight_to_what_is_no_longer_the_sticky_one(how: str) -> None:
+    """Its open batch is told, and no other one."""
+    rules, cells = accumulator(1, 1, linger=1.0)
+    for cell in cells:
+        put(rules, cell)
+    route = cells[1].route
+    route.sticky = cells[1]
+    route.leave(cells[0])
+    if how == "left":
+        route.leave(cells[1])
+    elif how == "another's turn":
+        route.switch(0.0, is_adaptive=False)
+    else:
+        install(rules, topic(1, 1, 1))
+    assert [cell.open.is_detached for cell in cells] == [how == "another route", True]  # the first: it was perhaps the only one
+
+
 @pytest.mark.parametrize("trouble", ["no leader", "avoided", "late"])
 def test_what_is_not_usable_does_not_stay(trouble: str) -> None:
     """Whatever it has had of its share."""
     availability = Availability(timeout=1.0)
     route = Route("t", NO_ID, availability)
-    route.cells += [Cell(route, partition, 1 + partition, None) for partition in range(3)]
+    route.cells += [Cell(route, partition, 1 + partition, FULL) for partition in range(3)]
     route.sticky = route.cells[0]
     assert route.stays(1, 100)
     if trouble == "no leader":
@@ -108,7 +128,7 @@ def test_what_is_not_usable_does_not_stay(trouble: str) -> None:
         availability.avoid(route.cells[0])
     else:
         availability.blocked(1, 0.0)
-        availability.look(2.0, {1: [Cell(route, 7, 1, None)]})
+        availability.look(2.0, {1: [Cell(route, 7, 1, FULL)]})
     assert not route.stays(1, 100)
     assert {route.another(chance).partition for chance in CHANCES} == {1, 2}
 
@@ -151,7 +171,7 @@ def test_queues_of_what_is_not_usable_say_nothing() -> None:
     """Neither by their length, nor are they chosen; that one was left out is noticed at once."""
     availability = Availability()
     route = Route("t", NO_ID, availability)
-    route.cells += [Cell(route, partition, 1 + partition, None) for partition in range(3)]
+    route.cells += [Cell(route, partition, 1 + partition, FULL) for partition in range(3)]
     queue(route, 100, 0, 1)
     assert Counter(route.another((nth + 0.5) / 202, is_adaptive=True).partition for nth in range(202)) == {0: 1, 1: 101, 2: 100}
     availability.avoid(route.cells[0])
@@ -162,7 +182,7 @@ def test_what_was_seen_of_queues_does_not_outlive_the_choice() -> None:
     """Of 40 partitions they are looked at now and then; when one is avoided in between, they are all the same."""
     availability = Availability()
     route = Route("t", NO_ID, availability)
-    route.cells += [Cell(route, partition, 1, None) for partition in range(40)]
+    route.cells += [Cell(route, partition, 1, FULL) for partition in range(40)]
     queue(route, *range(40))
     route.another(0.5, is_adaptive=True)
     for cell in route.cells[20:]:

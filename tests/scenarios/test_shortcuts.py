@@ -1,0 +1,137 @@
+"""Records that go straight to a topic's open batch (compiled: `Shortcuts`) are where those would be that ask for the way each time."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from builds import compiled, needs_compiled, on_both, producer_on
+from whole import jumping, running, turns
+
+from aioproducer.core.partitioner import murmur2
+from aioproducer.engine.result import BatchResult
+from aioproducer.testing import FakeCluster
+
+if TYPE_CHECKING:
+    from aioproducer import Producer
+
+WHILE_OPEN: dict[str, Any] = {"linger_ms": 60_000, "metadata_max_age_ms": 1000, "delivery_timeout_ms": 300_000}
+
+
+def route_of(producer: Producer[Any, Any], topic: str = "orders") -> Any:
+    assert producer._engine is not None
+    return producer._engine._accumulator.routes[topic]
+
+
+def many(count: int) -> list[str]:
+    return [f"topic-{number}" for number in range(count)]
+
+
+@on_both
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("fresh", [False, True])
+@jumping
+async def test_each_topic_has_its_own_records_in_order(build: Any, *, keyed: bool, fresh: bool) -> None:
+    """1,000 topics by turns, more than the table had places for at first; names that are always the same object, or never."""
+    topics = many(1000)
+    async with FakeCluster(memory=True) as cluster:
+        for number, name in enumerate(topics):
+            cluster.create_topic(name, 1 + number % 2)
+        async with producer_on(build)(**cluster.client_options, linger_ms=1000) as producer:
+            for turn in range(8):
+                for number, name in enumerate(topics):
+                    await producer.send("".join(name) if fresh else name, b"%d %d" % (number, turn), b"key" if keyed else None)
+            await producer.flush()
+        assert cluster.violations == []
+        for number, name in enumerate(topics):
+            found = [values for at in range(1 + number % 2) if (values := cluster.values(name, at))]
+            assert found == [[b"%d %d" % (number, turn) for turn in range(8)]]
+
+
+@on_both
+@jumping
+async def test_a_partition_that_is_left_gets_no_more_while_its_batch_is_open(build: Any) -> None:
+    """It has room, and the next record goes elsewhere all the same."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        async with producer_on(build)(**cluster.client_options, **WHILE_OPEN) as producer:
+            before = [await producer.send("orders", b"before") for _ in range(3)]
+            route = route_of(producer)
+            left = route.sticky
+            assert left.current is not None
+            producer._engine._accumulator.availability.avoid(left)
+            after = [await producer.send("orders", b"after") for _ in range(3)]
+            assert left.current is not None
+            await producer.flush()
+            assert {(await delivery).partition for delivery in before} == {left.partition}
+            assert {(await delivery).partition for delivery in after} == {1 - left.partition}
+
+
+@on_both
+@jumping
+async def test_keys_go_by_the_new_number_of_partitions(build: Any) -> None:
+    """A topic's only partition takes every key, until it gets more of them."""
+    keys = [b"key-%d" % number for number in range(20)]
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        async with producer_on(build)(**cluster.client_options, **WHILE_OPEN) as producer:
+            first = [await producer.send("orders", b"one", key) for key in keys]
+            cluster.add_partitions("orders", 4)
+            await asyncio.sleep(5)  # metadata is asked for again meanwhile
+            assert route_of(producer).cells[0].current is not None  # there is a batch that has room
+            second = [await producer.send("orders", b"four", key) for key in keys]
+            await producer.flush()
+            assert {(await delivery).partition for delivery in first} == {0}
+            assert [(await delivery).partition for delivery in second] == [(murmur2(key) & 0x7FFFFFFF) % 4 for key in keys]
+
+
+@on_both
+@jumping
+async def test_none_is_taken_while_somebody_waits(build: Any) -> None:
+    """Memory is short: who comes next stands behind those who wait, whatever room their topic's batch has."""
+    async with FakeCluster(memory=True) as cluster:
+        for name in ("small", "large"):
+            cluster.create_topic(name)
+        order: list[str] = []
+        producer = producer_on(build)(**cluster.client_options, linger_ms=60_000, buffer_memory=40_000, delivery_timeout_ms=300_000)
+        async with producer:
+            await producer.send("small", b"1")
+            await producer.send("small", b"2")
+            hung = cluster.hang("Produce", times=None)
+            await producer.send("large", bytes(25_000))
+
+            async def send(name: str, size: int) -> None:
+                await producer.send(name, bytes(size))
+                order.append(name)
+
+            tasks = [asyncio.create_task(send("large", 25_000)), asyncio.create_task(send("small", 1))]
+            await turns(5)
+            assert order == []
+            hung.release()
+            await asyncio.gather(*tasks)
+            assert order == ["large", "small"]
+
+
+@needs_compiled
+@jumping
+async def test_what_ended_is_not_kept() -> None:
+    """No batch, nor what its deliveries shared."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("these")
+        async with running(cluster, linger_ms=1000) as (_, producer):
+            for _ in range(3):
+                deliveries = [await producer.send("these", b"1"), await producer.send("these", b"2")]
+                await producer.flush()
+            assert (await deliveries[-1]).offset == 5
+            assert kept() == 1  # what the deliveries share
+            deliveries.clear()
+            assert kept() == 0
+
+
+def kept() -> int:
+    gc.collect()
+    everything = gc.get_objects()
+    results = [one for one in everything if type(one) is BatchResult and one.topic == "these"]
+    return len(results) + sum(type(one) is compiled.OpenBatch and one.result in results for one in everything)
