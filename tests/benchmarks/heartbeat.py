@@ -1,11 +1,12 @@
 """How late a heartbeat is beside 1,000,000 tight keyed sends whose deliveries are kept, on one real Kafka.
 
-    python -m tests.benchmarks.heartbeat [--records 1000000] [--json PATH]
+    python -m tests.benchmarks.heartbeat [--records 1000000] [--runs 5] [--compression zstd] [--json PATH]
 
 A task sleeps 1 ms, over and over; a beat's lateness is how long after its time it woke. First the loop is idle: the baseline.
-Then another task sends without a pause and flushes. `Collector` notes the cyclic collector's pauses, so that its part in each beat's lateness is known.
+Then another task sends without a pause and flushes. `Collector` notes the cyclic collector's pauses, so that its part in each beat's lateness is known;
+and each beat knows what the loop's thread has worked since the one before it: a late one that did not work waited for a processor.
 A stall of 50 ms is one late beat; so that it does not hide behind the many good ones, the second p99 weighs the beats by the time they cover.
-Exit status 1 when the p99 is more than 5 ms over the baseline's. Knows nothing of the peer.
+Exit status 1 when a bar is not met: the median run's p99 over its baseline's, and the median of the runs' maxima. Knows nothing of the peer.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from typing import TYPE_CHECKING, Literal
 import uvloop
 from rich.console import Console
 
+from aioproducer import build_info
 from tests.benchmarks.broker import real_broker
 from tests.benchmarks.clients import aioproducer
+from tests.benchmarks.task import Settings
 from tests.benchmarks.workloads import PARTITIONS, VALUE, few_keys
 
 if TYPE_CHECKING:
@@ -37,7 +40,9 @@ if TYPE_CHECKING:
 TOPIC = "heartbeat"
 PERIOD = 0.001
 IDLE = 2.0
-BAR_MS = 5.0
+BARS_MS = {"compiled": 1.0, "plain": 5.0}
+"""The p99 over the baseline's, by build."""
+MAX_BAR_MS = 5.0
 
 
 class Collector:
@@ -63,10 +68,11 @@ class Collector:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Beat:
-    """When it was due, and when it came."""
+    """When it was due, when it came, and the seconds of processor time that the loop's thread took since the last one."""
 
     due: float
     came: float
+    worked: float = 0.0
 
     @property
     def lateness(self) -> float:
@@ -75,7 +81,7 @@ class Beat:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Lateness:
-    """What some seconds of beats show. `own` is what remains of a beat's lateness without the collector's pauses."""
+    """What some seconds of beats show. `own` is what remains of a beat's lateness without the collector's pauses; `worked`: see `Beat`."""
 
     beats: int
     p50_ms: float
@@ -83,6 +89,9 @@ class Lateness:
     weighted_p99_ms: float
     max_ms: float
     max_collector_share: float
+    max_worked_ms: float
+    most_worked_ms: float
+    p99_worked_ms: float
     own_p99_ms: float
     own_max_ms: float
     collector_share: float
@@ -90,11 +99,11 @@ class Lateness:
 
 async def beat(beats: list[Beat]) -> None:
     """Beat until cancelled."""
-    clock, sleep = time.perf_counter, asyncio.sleep
+    clock, sleep, cpu = time.perf_counter, asyncio.sleep, time.thread_time
     while True:
-        due = clock() + PERIOD
+        due, before = clock() + PERIOD, cpu()
         await sleep(PERIOD)
-        beats.append(Beat(due, clock()))
+        beats.append(Beat(due, clock(), cpu() - before))
 
 
 def collected(beats: Sequence[Beat], pauses: Sequence[tuple[float, float]]) -> list[float]:
@@ -123,6 +132,9 @@ def judge(beats: Sequence[Beat], pauses: Sequence[tuple[float, float]]) -> Laten
         weighted_p99_ms=weighted_p99(late) * 1e3,
         max_ms=late[worst] * 1e3,
         max_collector_share=shares[worst] / late[worst],
+        max_worked_ms=beats[worst].worked * 1e3,
+        most_worked_ms=max(one.worked for one in beats) * 1e3,
+        p99_worked_ms=p99([one.worked for one in beats]) * 1e3,
         own_p99_ms=p99(own) * 1e3,
         own_max_ms=max(own) * 1e3,
         collector_share=sum(shares) / sum(late),
@@ -143,11 +155,11 @@ def weighted_p99(late: Sequence[float]) -> float:
     return 0.0
 
 
-async def run(records: int) -> tuple[Lateness, Lateness, float]:
+async def run(records: int, compression: str) -> tuple[Lateness, Lateness, float]:
     """The idle loop's lateness, that beside the sends, and the seconds that these took."""
     async with real_broker() as broker:
         await broker.create_topic(TOPIC, PARTITIONS)
-        async with aioproducer(broker.bootstrap_servers) as client:
+        async with aioproducer(broker.bootstrap_servers, Settings(compression=compression)) as client:
             keys = few_keys(0, records)
             await send_all(client, keys[:20_000])
             idle, _ = await watched(asyncio.sleep(IDLE))
@@ -155,14 +167,15 @@ async def run(records: int) -> tuple[Lateness, Lateness, float]:
     return idle, busy, seconds
 
 
-async def send_all(client: Client, keys: Sequence[bytes]) -> None:
+async def send_all(client: Client, keys: Sequence[bytes]) -> Sequence[object]:
+    """The deliveries, as a user who will read them keeps them: to let a million of them go takes 10 ms at once, which are not the producer's."""
     send = client.send
     kept = [await send(TOPIC, VALUE, key) for key in keys]
     await client.flush()
-    assert len(kept) == len(keys)  # kept until here, as a user who will read them keeps them
+    return kept
 
 
-async def watched(work: Awaitable[None]) -> tuple[Lateness, float]:
+async def watched(work: Awaitable[object]) -> tuple[Lateness, float]:
     """The lateness of a heartbeat beside the work, and how long that took."""
     beats: list[Beat] = []
     gc.collect()
@@ -170,34 +183,52 @@ async def watched(work: Awaitable[None]) -> tuple[Lateness, float]:
         heart = asyncio.create_task(beat(beats))
         await asyncio.sleep(PERIOD)
         start = time.perf_counter()
-        await work
+        kept = await work
         seconds = time.perf_counter() - start
         await asyncio.sleep(2 * PERIOD)  # the last stall is a beat too
         heart.cancel()
         await asyncio.wait([heart])
+    del kept
     return judge(beats, collector.pauses), seconds
+
+
+def tell(console: Console, idle: Lateness, busy: Lateness, records: int, seconds: float) -> None:
+    """One run, in words."""
+    own = f"without it p99 {busy.own_p99_ms:.2f} ms, max {busy.own_max_ms:.2f} ms"
+    console.print(f"{records:,} keyed sends, deliveries kept, flushed in {seconds:.2f} s ({records / seconds / 1e3:.0f} k/s)")
+    console.print(f"idle:  {idle.beats:,} beats, p99 {idle.p99_ms:.2f} ms, max {idle.max_ms:.2f} ms")
+    console.print(
+        f"busy:  {busy.beats:,} beats, p50 {busy.p50_ms:.2f} ms, p99 {busy.p99_ms:.2f} ms (weighed by time {busy.weighted_p99_ms:.2f})"
+    )
+    console.print(
+        f"max:   {busy.max_ms:.2f} ms, {busy.max_collector_share:.0%} of it the collector's; its thread worked {busy.max_worked_ms:.2f} ms "
+        f"since the beat before, between any two p99 {busy.p99_worked_ms:.2f} ms, at most {busy.most_worked_ms:.2f} ms"
+    )
+    console.print(f"collector: {busy.collector_share:.0%} of all lateness; {own}")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.heartbeat")
     parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--compression", default="zstd", help="(default: %(default)s)")
     parser.add_argument("--json", type=pathlib.Path, metavar="PATH")
     chosen, console = parser.parse_args(), Console(highlight=False)
-    idle, busy, seconds = uvloop.run(run(chosen.records))
-    over = busy.p99_ms - idle.p99_ms
-    own = f"without it p99 {busy.own_p99_ms:.2f} ms, max {busy.own_max_ms:.2f} ms"
-    console.print(f"{chosen.records:,} keyed sends, deliveries kept, flushed in {seconds:.2f} s ({chosen.records / seconds / 1e3:.0f} k/s)")
-    console.print(f"idle:  {idle.beats:,} beats, p99 {idle.p99_ms:.2f} ms, max {idle.max_ms:.2f} ms")
-    console.print(
-        f"busy:  {busy.beats:,} beats, p50 {busy.p50_ms:.2f} ms, p99 {busy.p99_ms:.2f} ms (weighed by time {busy.weighted_p99_ms:.2f})"
-    )
-    console.print(f"max:   {busy.max_ms:.2f} ms, {busy.max_collector_share:.0%} of it the collector's")
-    console.print(f"collector: {busy.collector_share:.0%} of all lateness; {own}")
-    console.print(f"p99 over the idle baseline: {over:.2f} ms, bar {BAR_MS:.0f} ms: {'met' if over <= BAR_MS else 'not met'}")
+    figures = []
+    for _ in range(chosen.runs):
+        idle, busy, seconds = uvloop.run(run(chosen.records, chosen.compression))
+        tell(console, idle, busy, chosen.records, seconds)
+        figures.append(
+            {"idle": dataclasses.asdict(idle), "busy": dataclasses.asdict(busy), "seconds": seconds, "over": busy.p99_ms - idle.p99_ms}
+        )
+    over, most = (statistics.median(values) for values in zip(*((one["over"], one["busy"]["max_ms"]) for one in figures), strict=True))
+    bar = BARS_MS[build_info().build]
+    verdicts = [("p99 over the idle baseline", over, bar), ("max", most, MAX_BAR_MS)]
+    for what, found, limit in verdicts:
+        console.print(f"{what}, median of {chosen.runs} runs: {found:.2f} ms, bar {limit:.0f} ms: {'met' if found <= limit else 'not met'}")
     if chosen.json:
-        figures = {"idle": dataclasses.asdict(idle), "busy": dataclasses.asdict(busy), "seconds": seconds, "p99_over_idle_ms": over}
         chosen.json.write_text(json.dumps(figures, indent=1) + "\n")
-    return 0 if over <= BAR_MS else 1
+    return 0 if all(found <= limit for _, found, limit in verdicts) else 1
 
 
 if __name__ == "__main__":
