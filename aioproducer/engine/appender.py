@@ -351,10 +351,12 @@ class Appender:
             return None
         if cell.current is not None:
             self._accumulator.close(cell)
-        now_ms = self._way.turn_ms
-        # the next one is likely to be full, too; by steps it would be copied once
-        is_whole = full is not None or self._pool.available >= self._plenty
-        batch = self._new_batch(cell, now_ms, self._room(cell.topic)) if is_whole else None
+        now_ms, batch = self._way.turn_ms, None
+        if full is not None:  # this one is likely to be full, too
+            batch = self._new_batch(cell, now_ms, self._room(cell.topic))
+        elif self._pool.available >= self._plenty:  # by steps it would be copied once
+            room = self._room(cell.topic)
+            batch = self._new_batch(cell, now_ms, room, ahead=room - self._first)
         return cell if batch is not None or self._new_batch(cell, now_ms, self._first) is not None else None
 
     def append_run(self, route: Route, cell: Cell | None, keys: Sequence[bytes] | None, values: Sequence[bytes]) -> list[Run]:
@@ -396,13 +398,14 @@ class Appender:
 
     # Room
 
-    def _new_batch(self, cell: Cell, now_ms: int, room: int, *, force: bool = False) -> Batch | None:
+    def _new_batch(self, cell: Cell, now_ms: int, room: int, *, force: bool = False, ahead: int = 0) -> Batch | None:
+        """None: no memory for it. `ahead`: bytes of its room that this turn perhaps does not fill."""
         credit = room + BATCH_OVERHEAD
         if force:
             self._pool.take(credit)
         elif (self._has_breaker and self._shares.is_over(cell)) or not self._pool.try_take(credit):
             return None
-        self.spent += credit
+        self.spent += credit - ahead
         result = BatchResult(self._home, cell.topic, cell.partition, now_ms)
         return self._accumulator.open(cell, OpenBatch(result, now_ms, room), result, credit=credit, now=self._loop.time())
 
