@@ -17,6 +17,7 @@ from cpython.object cimport PyObject
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM
 from cpython.long cimport PyLong_CheckExact
+from cpython.sequence cimport PySequence_Fast_ITEMS
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_CheckExact
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
@@ -240,7 +241,7 @@ cdef class OpenBatch:
     cdef int64_t base, latest
     cdef readonly Py_ssize_t granted
     cdef list shortcuts            # the table that leads to it, and where; None: none does
-    cdef Py_ssize_t place
+    cdef Py_ssize_t places[2]      # -1: not there
     cdef bint takes_keys           # it leads there whatever the key: the topic has no other partition
 
     def __cinit__(self, result, timestamp_ms, Py_ssize_t room):
@@ -411,8 +412,11 @@ cdef class OpenBatch:
 
     def detach(self):
         """As the twin's."""
+        cdef Py_ssize_t place
         if self.shortcuts is not None:
-            self.shortcuts[self.place] = self.shortcuts[self.place + 1] = None
+            for place in self.places:
+                if place >= 0:
+                    self.shortcuts[place] = self.shortcuts[place + 1] = None
             self.shortcuts = None
 
     def close(self):
@@ -833,40 +837,52 @@ cdef class Shortcuts:
     """From a topic straight to the batch that takes its records without a key: its route's sticky partition's open one.
 
     With topics by the thousand each step of the way there, entry, route, partition, is a wait for memory that no cache has; here one place
-    in a table is looked at. A batch leaves the table when it is no longer the one (`detach`).
+    in a table is looked at: that of the topic's own object, which is known before anything of it was read, else that of its name.
+    A batch leaves the table when it is no longer the one (`detach`).
     """
 
     cdef dict routes               # that they are shortcuts of: other ones have none
-    cdef list table                # topic, batch, and so on; a topic has two places side by side
+    cdef list table                # topic, batch, and so on
     cdef Py_ssize_t size           # of topics, a power of two
 
-    cdef inline Py_ssize_t place(self, object topic) except -1:
-        return ((<uint64_t>hash(topic) * 0x9E3779B97F4A7C15U >> 32) & (self.size - 2)) * 2
+    cdef inline Py_ssize_t spread(self, uint64_t number) noexcept:
+        return 2 * <Py_ssize_t>((number * 0x9E3779B97F4A7C15U >> 32) & <uint64_t>(self.size - 1))
+
+    cdef inline Py_ssize_t by_object(self, object topic) noexcept:
+        return self.spread(<uint64_t><size_t><PyObject *>topic)
+
+    cdef inline void call(self, object topic) noexcept:
+        """For what `find` looks at first."""
+        if self.table is not None:
+            hot_prefetch(&PySequence_Fast_ITEMS(self.table)[self.by_object(topic)])
 
     cdef inline OpenBatch find(self, str topic):
         """None: there is no shortcut."""
-        cdef Py_ssize_t at = self.place(topic)
+        cdef Py_ssize_t at = self.by_object(topic)
         cdef object found = self.table[at]
-        if found is not topic and (found is None or found != topic):
-            at += 2
+        if found is not topic:
+            at = self.spread(<uint64_t>hash(topic))
             found = self.table[at]
             if found is not topic and (found is None or found != topic):
                 return None
         return self.table[at + 1]
 
     cdef int add(self, dict routes, str topic, OpenBatch batch, bint takes_keys) except -1:
-        """Where both places are taken, there is none."""
-        cdef Py_ssize_t at, place
+        """Where its places are taken, there is none."""
         if routes is not self.routes or (2 * len(routes) > self.size and self.size < MOST_SHORTCUTS):
             self.begin(routes)
-        place = self.place(topic)
-        for at in (place, place + 2):
-            if self.table[at] is None:
-                batch.detach()
-                self.table[at], self.table[at + 1] = topic, batch
-                batch.shortcuts, batch.place, batch.takes_keys = self.table, at, takes_keys
-                return 0
+        batch.detach()
+        batch.shortcuts, batch.takes_keys = self.table, takes_keys
+        batch.places[0] = self.enter(self.by_object(topic), topic, batch)
+        batch.places[1] = self.enter(self.spread(<uint64_t>hash(topic)), topic, batch)
         return 0
+
+    cdef Py_ssize_t enter(self, Py_ssize_t place, str topic, OpenBatch batch) except -2:
+        """The place, or -1: it is taken."""
+        if self.table[place] is not None:
+            return -1
+        self.table[place], self.table[place + 1] = topic, batch
+        return place
 
     cdef int begin(self, dict routes) except -1:
         self.size = FEWEST_SHORTCUTS
@@ -1267,6 +1283,8 @@ cdef inline Sending sending_of(
     SendPath path, bint waits, object topic, object value, object key, object partition, object timestamp_ms, object headers
 ):
     cdef Sending sending = Sending.__new__(Sending)
+    if path._way is not None:
+        path._way.shortcuts.call(topic)
     sending.path = path
     sending.waits = waits
     sending.twin = _plain_send_and_wait if waits else _plain_send
