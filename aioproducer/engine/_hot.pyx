@@ -32,7 +32,7 @@ import sys
 
 from aioproducer.engine import plain
 from aioproducer.engine.plain import here
-from aioproducer.engine.result import BatchResult, Outcome
+from aioproducer.engine.result import BatchResult, Home, Outcome
 from aioproducer.model import RecordMetadata
 from aioproducer.records.record_batch import TABLE, varint
 
@@ -92,6 +92,8 @@ cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
     unsigned long PyThread_get_thread_ident() nogil
     object PyContext_CopyCurrent()
+    int PyContext_Enter(object context) except -1
+    int PyContext_Exit(object context) except -1
 
 SOURCE = SOURCE_CRC  # CRC-32 of this file, as setup.py read it
 
@@ -522,23 +524,36 @@ cdef enum:  # slots of BatchResult
     CONTEXT
     LOOKED_AT
     HOME
+    LATE
     SLOTS
 
 cdef tuple _slots = (
     "outcome", "topic", "partition", "base_offset", "base_timestamp", "timestamp_type", "_timestamps", "_key_sizes", "_value_sizes",
-    "futures", "callbacks", "_context", "looked_at", "home",
+    "futures", "callbacks", "_context", "looked_at", "home", "_late",
 )
 cdef Py_ssize_t _offsets[SLOTS]
 cdef int _at
 for _at in range(SLOTS):
     _offsets[_at] = hot_slot(BatchResult, _slots[_at].encode())
+cdef Py_ssize_t _loop_offset = hot_slot(Home, b"loop")
 cdef object _BatchResult = BatchResult
+cdef object _Home = Home
 
 
 cdef inline object held(object result, int slot):
     """A slot of a `BatchResult`, read where it is: to look for it by name costs more than all else that is done to read a result."""
     cdef PyObject *found = hot_held(result, _BatchResult, _offsets[slot])
-    return <object>found if found != NULL else getattr(result, _slots[slot])
+    return <object>found if found != NULL else looked_for(result, slot)
+
+
+cdef object looked_for(object result, int slot):
+    return getattr(result, _slots[slot])
+
+
+cdef inline object loop_of(object result):
+    home = held(result, HOME)
+    cdef PyObject *found = hot_held(home, _Home, _loop_offset)
+    return <object>found if found != NULL else home.loop
 
 
 cdef int64_t _LAST_BASE = 2**60  # beyond it a sum may be more than C's numbers hold
@@ -692,7 +707,11 @@ cdef class Wait:
         if callback is None:
             return 0
         try:
-            context.run(callback, self)
+            PyContext_Enter(context)
+            try:
+                callback(self)
+            finally:
+                PyContext_Exit(context)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
@@ -722,7 +741,7 @@ cdef class Wait:
         return True
 
     def get_loop(self):
-        return held(self.batch, HOME).loop
+        return loop_of(self.batch)
 
     def add_done_callback(self, callback, *, context=None):
         if self.state >= WOKEN:
@@ -806,7 +825,7 @@ cdef class Delivery:
         return True
 
     def get_loop(self):
-        return held(self._result, HOME).loop
+        return loop_of(self._result)
 
     def add_done_callback(self, callback, *, context=None):
         result = self._result
@@ -817,13 +836,18 @@ cdef class Delivery:
         if context is None:
             context = shared(result, PyContext_CopyCurrent())
         if held(result, OUTCOME) is not _PENDING:
-            result.add_callback(self, callback, context)
-            return
-        callbacks = held(result, CALLBACKS)
-        if callbacks is None:
-            result.callbacks = [self, callback, context]
+            callbacks = held(result, LATE)
+            if callbacks is None:
+                result.add_callback(self, callback, context)
+                return
         else:
-            callbacks += (self, callback, context)
+            callbacks = held(result, CALLBACKS)
+            if callbacks is None:
+                result.callbacks = [self, callback, context]
+                return
+        (<list?>callbacks).append(self)
+        (<list>callbacks).append(callback)
+        (<list>callbacks).append(context)
 
     def remove_done_callback(self, callback):
         return len(self._result.take_callbacks(self, callback))

@@ -126,7 +126,8 @@ class Ends:
         """It is in the log."""
         batch.result.complete(told.base_offset, told.log_append_time_ms)
         self._accumulator.end(batch, _ACKNOWLEDGE)
-        self._accumulator.succeeded(batch)
+        if batch.is_alone:
+            self._accumulator.succeeded(batch)
         self._meter.acknowledged(now, batch)
         self._finish(batch)
 
