@@ -37,6 +37,13 @@ if TYPE_CHECKING:
 __all__ = ["NOBODY", "Accumulator", "Cell", "Route"]
 
 _REMEMBERED: Final = 60.0  # seconds of silence after which a broker may have forgotten a producer: its own limit is a day
+_OPEN, _READY, _CLOSE, _DRAIN, _FAIL = (
+    State.OPEN,
+    State.READY,
+    Event.CLOSE,
+    Event.DRAIN,
+    Event.FAIL,
+)  # looked up once: each batch comes by them
 
 
 class Accumulator:
@@ -164,13 +171,13 @@ class Accumulator:
         return batch
 
     def _close(self, batch: Batch) -> None:
-        cell = batch.cell
-        assert batch.open is not None
-        batch.payload, batch.base_timestamp, batch.max_timestamp = batch.open.close()
-        batch.count = batch.open.count
+        cell, records = batch.cell, batch.open
+        assert records is not None
+        batch.payload, batch.base_timestamp, batch.max_timestamp = records.close()
+        batch.count = records.count
         batch.raw_size = len(batch.payload)
         batch.open = None
-        batch.move(Event.CLOSE)
+        batch.move(_CLOSE)
         cell.current = None
         cell.open = self.full
         del self._filling[cell]
@@ -184,19 +191,19 @@ class Accumulator:
     # Ready queues
 
     def _may_go(self, cell: Cell) -> bool:
-        if not cell.closed and (cell.current is None or (self._waits(cell) and not self.eager)):
+        closed, granted = cell.closed, self.granted
+        if not closed and (cell.current is None or (self._waits(cell) and not self.eager)):
             return False
         if cell.retry_at or cell.is_held or cell.is_muted or (cell.one_at_a_time and cell.in_flight):
             return False
-        return self.granted is None or self._is_admitted(cell, self.granted)
+        if granted is None:
+            return True
+        if cell.numbers is None:
+            return granted != NO_IDENTITY
+        return cell.numbers.admits(granted, closed[0] if closed else None, cell.in_flight)
 
     def _waits(self, cell: Cell) -> bool:
         return bool(self._linger or (self.by_load and cell.in_flight))
-
-    def _is_admitted(self, cell: Cell, granted: Identity) -> bool:
-        if cell.numbers is None:
-            return granted != NO_IDENTITY
-        return cell.numbers.admits(granted, cell.closed[0] if cell.closed else None, cell.in_flight)
 
     def _offer(self, cell: Cell) -> bool:
         """Whether it has a turn; who has one already is asked again when that comes."""
@@ -251,9 +258,9 @@ class Accumulator:
             if full_only and not cell.closed:
                 ready[cell] = None
                 continue
-            if self._is_passed_over(cell, lane):
+            if (cell.in_flight and cell.lane is not lane) or (self.granted is not None and not self._may_go(cell)):
                 continue  # offered again when those in flight elsewhere have ended, or what it waits for
-            batch = self._first(cell)
+            batch = cell.closed[0] if cell.closed else self._close_open(cell)
             assert batch.payload is not None
             if batches and size + len(batch.payload) > limit:
                 ready[cell] = None
@@ -266,15 +273,11 @@ class Accumulator:
             batches.append(batch)
         return batches
 
-    def _first(self, cell: Cell) -> Batch:
-        """Its oldest batch; one that is open closes for that."""
-        if not cell.closed:
-            assert cell.current is not None
-            self._close(cell.current)
-        return cell.closed[0]
-
-    def _is_passed_over(self, cell: Cell, lane: object) -> bool:
-        return (cell.in_flight > 0 and cell.lane is not lane) or (self.granted is not None and not self._may_go(cell))
+    def _close_open(self, cell: Cell) -> Batch:
+        batch = cell.current
+        assert batch is not None
+        self._close(batch)
+        return batch
 
     def _is_left_out(self, batch: Batch, ask: Callable[[Batch], float]) -> bool:
         """Whether a batch that could go is held for now."""
@@ -294,8 +297,9 @@ class Accumulator:
         batch.held = True
         batch.is_alone = cell.one_at_a_time
         batch.epoch = cell.epoch
-        batch.move(Event.DRAIN)
-        self._offer(cell)
+        batch.move(_DRAIN)
+        if cell.closed or cell.current is not None:
+            self._offer(cell)
 
     def _number_batch(self, batch: Batch, granted: Identity) -> None:
         cell = batch.cell
@@ -394,17 +398,20 @@ class Accumulator:
 
     def end(self, batch: Batch, event: Event) -> None:
         """A batch was acknowledged or failed, wherever it stands."""
-        if batch.state is State.OPEN:
-            self.close(batch.cell)
         cell = batch.cell
-        if cell.numbers is not None and event is Event.FAIL:
+        if batch.state is _OPEN:
+            self.close(cell)
+        if cell.numbers is not None and event is _FAIL:
             cell.numbers.failed(batch, may_be_written=fate(batch) is not Persisted.NO)
         elif cell.numbers is not None:
             cell.numbers.acknowledged(batch)
-        if batch.state is State.READY:
+        if batch.state is _READY:
             cell.closed.remove(batch)
         batch.move(event)
-        self._look_at(cell)
+        if event is _FAIL:
+            self._look_at(cell)
+        else:  # an acknowledgement takes nobody's turn away
+            self._offer(cell)
         self.incomplete.end(batch)
 
     def acknowledged_late(self, batch: Batch) -> None:

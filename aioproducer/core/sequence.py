@@ -107,7 +107,7 @@ class Numbering:
             return not in_flight and batch is self.outstanding[0] and self._can_renew(granted)
         if self._is_due(granted):
             return not in_flight and not self.outstanding and self._can_renew(granted)
-        return granted != NO_IDENTITY and len(self.outstanding) < WINDOW
+        return len(self.outstanding) < WINDOW and granted != NO_IDENTITY
 
     def number(self, batch: Batch, granted: Identity) -> bool:
         """Give an admitted batch its number, unless it has one that still holds; True: it is the first of a new epoch."""
@@ -185,7 +185,8 @@ class Numbering:
         if self.acked >= self.gap:
             self.gap = _NOTHING
             self.strays = False
-        self._settle()
+        if self.lost >= 0:
+            self._settle()
 
     def failed(self, batch: Batch, *, may_be_written: bool) -> None:
         """It ended without an acknowledgement."""
@@ -241,7 +242,9 @@ class Numbering:
         return batch.sequence >= 0 and batch.identity == self.identity
 
     def _remove(self, batch: Batch) -> None:
-        if batch in self.outstanding:
+        if self.outstanding and self.outstanding[0] is batch:  # mostly
+            self.outstanding.popleft()
+        elif batch in self.outstanding:
             self.outstanding.remove(batch)
 
     def _settle(self) -> None:

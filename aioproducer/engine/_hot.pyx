@@ -26,7 +26,6 @@ from libc.string cimport memcpy
 from array import array
 from asyncio import CancelledError, InvalidStateError, get_running_loop
 from collections.abc import Coroutine
-from contextvars import copy_context
 from types import CoroutineType
 import asyncio.coroutines
 import inspect
@@ -34,7 +33,7 @@ import sys
 
 from aioproducer.engine import plain
 from aioproducer.engine.plain import here
-from aioproducer.engine.result import Outcome
+from aioproducer.engine.result import BatchResult, Home, Outcome
 from aioproducer.model import RecordMetadata
 from aioproducer.records.record_batch import TABLE, varint
 
@@ -93,6 +92,9 @@ cdef extern from "Python.h":
     void Py_INCREF(object)
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
     unsigned long PyThread_get_thread_ident() nogil
+    object PyContext_CopyCurrent()
+    int PyContext_Enter(object context) except -1
+    int PyContext_Exit(object context) except -1
 
 SOURCE = SOURCE_CRC  # CRC-32 of this file, as setup.py read it
 
@@ -492,10 +494,22 @@ cdef PyObject *new_bytes(Py_ssize_t size) except NULL:
 FULL = OpenBatch(None, 0, -1)
 
 
-# A delivery
+# What deliveries read of their batch's result
 
 cdef extern from *:
     """
+    #include <structmember.h>
+    static Py_ssize_t hot_slot(PyObject *type, const char *name) {
+        PyObject *found = PyObject_GetAttrString(type, name);
+        Py_ssize_t offset = 0;  /* no slot's: there is the object's head */
+        if (found != NULL && Py_IS_TYPE(found, &PyMemberDescr_Type)) {
+            offset = ((PyMemberDescrObject *)found)->d_member->offset;
+        }
+        Py_XDECREF(found);
+        if (offset <= 0 && !PyErr_Occurred()) { PyErr_Format(PyExc_SystemError, "%s is no slot", name); }
+        return PyErr_Occurred() ? -1 : offset;
+    }
+    #define hot_held(object, type, offset) (Py_IS_TYPE(object, (PyTypeObject *)(type)) ? *(PyObject **)((char *)(object) + (offset)) : NULL)
     static PyObject *hot_metadata(PyObject *type, PyObject **items) {
         PyObject *made = ((PyTypeObject *)type)->tp_alloc((PyTypeObject *)type, 7);
         if (made == NULL) { return NULL; }
@@ -504,20 +518,73 @@ cdef extern from *:
         return made;
     }
     """
+    Py_ssize_t hot_slot(object type, const char *name) except -1
+    PyObject *hot_held(object held, object type, Py_ssize_t offset) noexcept
     object hot_metadata(object type, PyObject **items)
+
+
+cdef enum:  # slots of BatchResult
+    OUTCOME
+    TOPIC
+    PARTITION
+    BASE_OFFSET
+    BASE_TIMESTAMP
+    TIMESTAMP_TYPE
+    TIMESTAMPS
+    KEY_SIZES
+    VALUE_SIZES
+    FUTURES
+    CALLBACKS
+    CONTEXT
+    LOOKED_AT
+    HOME
+    LATE
+    SLOTS
+
+cdef tuple _slots = (
+    "outcome", "topic", "partition", "base_offset", "base_timestamp", "timestamp_type", "_timestamps", "_key_sizes", "_value_sizes",
+    "futures", "callbacks", "_context", "looked_at", "home", "_late",
+)
+cdef Py_ssize_t _offsets[SLOTS]
+cdef int _at
+for _at in range(SLOTS):
+    _offsets[_at] = hot_slot(BatchResult, _slots[_at].encode())
+cdef Py_ssize_t _loop_offset = hot_slot(Home, b"loop")
+cdef object _BatchResult = BatchResult
+cdef object _Home = Home
+
+
+cdef inline object held(object result, int slot):
+    """A slot of a `BatchResult`, read where it is: to look for it by name costs more than all else that is done to read a result."""
+    cdef PyObject *found = hot_held(result, _BatchResult, _offsets[slot])
+    return <object>found if found != NULL else looked_for(result, slot)
+
+
+cdef object looked_for(object result, int slot):
+    return getattr(result, _slots[slot])
+
+
+cdef inline object loop_of(object result):
+    home = held(result, HOME)
+    cdef PyObject *found = hot_held(home, _Home, _loop_offset)
+    return <object>found if found != NULL else home.loop
+
+
+cdef int64_t _LAST_BASE = 2**60  # beyond it a sum may be more than C's numbers hold
 
 
 cdef object metadata_of(object result, Py_ssize_t index):
     """As `BatchResult.metadata`."""
     cdef PyObject *items[7]
-    cdef object topic = result.topic
-    cdef object partition = result.partition
-    cdef object offset = result.base_offset + index
-    cdef object timestamps = result._timestamps
-    cdef object timestamp = result.base_timestamp if timestamps is None else timestamps[index]
-    cdef object kind = result.timestamp_type
-    cdef object key_size = result._key_sizes[index]
-    cdef object value_size = result._value_sizes[index]
+    cdef object topic = held(result, TOPIC)
+    cdef object partition = held(result, PARTITION)
+    cdef int64_t base = held(result, BASE_OFFSET)
+    cdef object offset = base + index if base < _LAST_BASE else result.base_offset + index
+    cdef object timestamps = held(result, TIMESTAMPS)
+    cdef object timestamp = held(result, BASE_TIMESTAMP) if timestamps is None else timestamps[index]
+    cdef object kind = held(result, TIMESTAMP_TYPE)
+    cdef object key_size = held(result, KEY_SIZES)[index]
+    cdef object value_size = held(result, VALUE_SIZES)[index]
     items[0] = <PyObject *>topic
     items[1] = <PyObject *>partition
     items[2] = <PyObject *>offset
@@ -527,6 +594,8 @@ cdef object metadata_of(object result, Py_ssize_t index):
     items[6] = <PyObject *>value_size
     return hot_metadata(RecordMetadata, items)
 
+
+# A delivery
 
 @cython.freelist(8)
 @cython.final
@@ -589,13 +658,13 @@ cdef class Wait:
             raise CancelledError
         if self.state == BLOCKED:
             raise RuntimeError("await wasn't used with future")
-        outcome = result.outcome
+        outcome = held(result, OUTCOME)
         if outcome is _SPLIT:
             result, index = result.place_of(self.index)
             self.batch, self.index = result, index
-            outcome = result.outcome
+            outcome = held(result, OUTCOME)
         if outcome is _PENDING:
-            futures = result.futures
+            futures = held(result, FUTURES)
             if futures is None:
                 result.futures = [self]
             else:
@@ -652,7 +721,11 @@ cdef class Wait:
         if callback is None:
             return 0
         try:
-            context.run(callback, self)
+            PyContext_Enter(context)
+            try:
+                callback(self)
+            finally:
+                PyContext_Exit(context)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
@@ -682,14 +755,14 @@ cdef class Wait:
         return True
 
     def get_loop(self):
-        return self.batch.home.loop
+        return loop_of(self.batch)
 
     def add_done_callback(self, callback, *, context=None):
         if self.state >= WOKEN:
             self.get_loop().call_soon(callback, self, context=context)
             return
         self.callback = callback
-        self.context = copy_context() if context is None else context
+        self.context = PyContext_CopyCurrent() if context is None else context
 
     def remove_done_callback(self, callback):
         if self.callback is None or self.callback != callback:
@@ -735,7 +808,7 @@ cdef class Delivery:
     def __await__(self):
         cdef Ready ready
         result = self._result
-        if result.outcome is _DONE:
+        if held(result, OUTCOME) is _DONE:
             ready = Ready.__new__(Ready)
             ready.value = metadata_of(result, self.index)
             return ready
@@ -743,21 +816,21 @@ cdef class Delivery:
 
     def result(self):
         result = self._result
-        return metadata_of(result, self.index) if result.outcome is _DONE else result.get(self.index)
+        return metadata_of(result, self.index) if held(result, OUTCOME) is _DONE else result.get(self.index)
 
     def exception(self):
-        return None if self._result.outcome is _DONE else self._follow().failure()
+        return None if held(self._result, OUTCOME) is _DONE else self._follow().failure()
 
     def done(self):
-        outcome = self._result.outcome
+        outcome = held(self._result, OUTCOME)
         return outcome is not _PENDING and (outcome is not _SPLIT or self._follow().outcome is not _PENDING)
 
     def cancelled(self):
-        return self._result.outcome is _CANCELLED
+        return held(self._result, OUTCOME) is _CANCELLED
 
     def cancel(self, msg=None):
         result = self._follow()
-        if result.outcome is not _PENDING:
+        if held(result, OUTCOME) is not _PENDING:
             return False
         self._result = result.home.cancelled
         result.look()
@@ -766,23 +839,29 @@ cdef class Delivery:
         return True
 
     def get_loop(self):
-        return self._result.home.loop
+        return loop_of(self._result)
 
     def add_done_callback(self, callback, *, context=None):
         result = self._result
-        if result.outcome is _SPLIT:
+        if held(result, OUTCOME) is _SPLIT:
             result = self._follow()
-        result.looked_at = True
+        if held(result, LOOKED_AT) is not True:
+            result.looked_at = True
         if context is None:
-            context = shared(result, copy_context())
-        if result.outcome is not _PENDING:
-            result.add_callback(self, callback, context)
-            return
-        callbacks = result.callbacks
-        if callbacks is None:
-            result.callbacks = [self, callback, context]
+            context = shared(result, PyContext_CopyCurrent())
+        if held(result, OUTCOME) is not _PENDING:
+            callbacks = held(result, LATE)
+            if callbacks is None:
+                result.add_callback(self, callback, context)
+                return
         else:
-            callbacks += (self, callback, context)
+            callbacks = held(result, CALLBACKS)
+            if callbacks is None:
+                result.callbacks = [self, callback, context]
+                return
+        (<list?>callbacks).append(self)
+        (<list>callbacks).append(callback)
+        (<list>callbacks).append(context)
 
     def remove_done_callback(self, callback):
         return len(self._result.take_callbacks(self, callback))
@@ -802,7 +881,7 @@ cdef class Delivery:
 
 cdef object shared(object result, object context):
     """As `BatchResult.shared`."""
-    kept = result._context
+    kept = held(result, CONTEXT)
     if kept is not None:
         try:
             if kept == context:
@@ -1106,12 +1185,7 @@ cdef class Sending:
             self.state = WAITING
             if self.inner is None:
                 self.is_running = True
-                try:
-                    delivery = self.first_step()
-                except BaseException:
-                    self.is_running = False
-                    self.end()
-                    raise
+                delivery = self.first_step()
                 self.is_running = False
                 if delivery is not None and self.waits:
                     self.waits = False
@@ -1135,19 +1209,33 @@ cdef class Sending:
         return status
 
     cdef Delivery first_step(self):
+        """Its delivery; None: `inner` is to be stepped. What it raises is this coroutine's end."""
         cdef Way way = self.path._way if self.path is not None else None
         cdef Delivery delivery = None
-        if way is None:
-            raise AttributeError(f"'{type(self.path).__name__}' object has no attribute '_way'")
         try:
-            delivery = go(way, self.topic, self.value, self.key, self.partition, self.timestamp_ms, self.headers)
+            if way is not None:
+                delivery = go(way, self.topic, self.value, self.key, self.partition, self.timestamp_ms, self.headers)
         except (KeyError, TypeError, AttributeError):
             pass
-        if delivery is not None:
-            return delivery
-        slow = way.slowly(self.topic, self.value, self.key, self.partition, self.timestamp_ms, self.headers)
-        self.inner = slow if PyCoro_CheckExact(slow) else slow.__await__()
-        return None
+        except BaseException:
+            self.is_running = False
+            self.end()
+            raise
+        if delivery is None:
+            self.take_slow_way(way)
+        return delivery
+
+    cdef int take_slow_way(self, Way way) except -1:
+        try:
+            if way is None:
+                raise AttributeError(f"'{type(self.path).__name__}' object has no attribute '_way'")
+            slow = way.slowly(self.topic, self.value, self.key, self.partition, self.timestamp_ms, self.headers)
+            self.inner = slow if PyCoro_CheckExact(slow) else slow.__await__()
+        except BaseException:
+            self.is_running = False
+            self.end()
+            raise
+        return 0
 
     def __await__(self):
         if self.state == WAITING and not self.is_running:

@@ -31,7 +31,7 @@ class Completions:
 
     def add(self, result: BatchResult) -> None:
         """A batch ended; its waiters' turn comes with `run`, or by itself in the next loop turn."""
-        if result.is_awaited:
+        if result.futures is not None or result.callbacks is not None:
             self._queue.append(result.waking())
             self._schedule()
 

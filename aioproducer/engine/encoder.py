@@ -63,6 +63,7 @@ class Encoder:
 
     def __init__(self, codec: Compression, level: int | None, ratios: CompressionRatios) -> None:
         self._codec = codec
+        self._compresses = codec is not Compression.NONE
         self._ratios = ratios
         self._level = level
         self._at_once = _AT_ONCE[codec] if level is None or level in _QUICK[codec] else 0
@@ -73,20 +74,19 @@ class Encoder:
 
     def encode(self, batches: Sequence[Batch], magic: int, lane: object, done: Callable[[], None]) -> None:
         """Encode for `magic`, then call `done`: before it returns, or from the worker's task, behind what came before on that lane."""
-        due = [batch for batch in batches if self._is_due(batch, magic)]
+        compresses = self._compresses
+        due = [batch for batch in batches if batch.magic != magic or (compresses and not batch.is_encoded)]
+        if not due and lane not in self._lanes:
+            done()
+            return
         at_once = self._at_once if magic == NEWEST else min(self._at_once, _AT_ONCE[Compression.NONE])
         if lane not in self._lanes and sum(batch.raw_size for batch in due) <= at_once:
-            if due:
-                self._put(due, magic, _pack_all([Parcel.of(batch) for batch in due], magic, self._codec, self._level))
+            self._put(due, magic, _pack_all([Parcel.of(batch) for batch in due], magic, self._codec, self._level))
             done()
             return
         self._lanes[lane] = self._lanes.get(lane, 0) + 1
         self._jobs.append(_Job([Parcel.of(batch) for batch in due], magic, due, lane, done))
         self._wake.set()
-
-    def _is_due(self, batch: Batch, magic: int) -> bool:
-        """Whether its payload is not yet what a broker of that format should get."""
-        return batch.magic != magic or (not batch.is_encoded and self._codec is not Compression.NONE)
 
     async def run(self) -> None:
         """The worker's task."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Ends"]
 
+_ACKNOWLEDGE: Final = Event.ACKNOWLEDGE  # Python 3.11 looks members up slowly
 _BRIEF: Final = 0.02  # seconds: the markers of the transaction before are being written (TV2-06); as Kafka's for AddPartitionsToTxn
 
 
@@ -98,13 +99,17 @@ class Ends:
         """One attempt is over; True: metadata is stale."""
         self.let_go(batch)
         error = told.error
+        if error is None and not batch.ended:
+            batch.error = None
+            self._complete(batch, told, now)
+            return False
         if batch.ended:  # it expired, and was told so: a late answer changes nothing for those who sent it (DLV-03, DLV-04)
             if error is None:
                 self._accumulator.acknowledged_late(batch)
             return False
-        if error is not None:
-            batch.history += ((now, error),)
-            self._meter.attempt_failed(error)
+        assert error is not None
+        batch.history += ((now, error),)
+        self._meter.attempt_failed(error)
         verdict = over(
             batch,
             error,
@@ -114,20 +119,22 @@ class Ends:
             named=len(told.refused),
             appended=told.base_offset >= 0,
         )
-        self._carry_out(verdict.action, batch, told, now)
+        self._carry_out(verdict.action, batch, told, error, now)
         return verdict.refresh
 
-    def _carry_out(self, action: Action, batch: Batch, told: Told, now: float) -> None:
-        error = told.error
-        if action is Action.COMPLETE:
-            batch.result.complete(told.base_offset, told.log_append_time_ms)
-            self._accumulator.end(batch, Event.ACKNOWLEDGE)
+    def _complete(self, batch: Batch, told: Told, now: float) -> None:
+        """It is in the log."""
+        batch.result.complete(told.base_offset, told.log_append_time_ms)
+        self._accumulator.end(batch, _ACKNOWLEDGE)
+        if batch.is_alone:
             self._accumulator.succeeded(batch)
-            self._meter.acknowledged(now, batch)
-            self._finish(batch)
-            return
-        assert error is not None
-        if action is Action.FAIL:
+        self._meter.acknowledged(now, batch)
+        self._finish(batch)
+
+    def _carry_out(self, action: Action, batch: Batch, told: Told, error: BrokerError | TransportError, now: float) -> None:
+        if action is Action.COMPLETE:
+            self._complete(batch, told, now)
+        elif action is Action.FAIL:
             self.fail(batch, self._too_large(batch, error) or error)
         elif action in AGAIN:
             pause = self._pause(batch, action, error)
@@ -222,6 +229,6 @@ class Ends:
         if not batch.held:
             self._give_back(batch)
         self._completions.add(batch.result)
-        for flush in tuple(self._flushes):
+        for flush in tuple(self._flushes) if self._flushes else ():
             if flush.ended(batch):
                 self._flushes.remove(flush)

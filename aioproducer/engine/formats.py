@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aioproducer.net.connection import Connection
     from aioproducer.records.reader import Record
 
-__all__ = ["NEWEST", "Parcel", "check_brokers", "head", "level_of", "magic_of", "pack", "produce_version", "unpack"]
+__all__ = ["NEWEST", "Parcel", "attributes_of", "check_brokers", "head", "level_of", "magic_of", "pack", "produce_version", "unpack"]
 
 NEWEST: Final = 2  # record batches, from Produce 3 on
 _MAGICS: Final = (0, 0, 1)  # by Produce version
@@ -157,13 +157,19 @@ def _records(parcel: Parcel, codec: Compression) -> list[Record]:
     return [record for message in read_messages(parcel.payload) for record in message.records(limit)]
 
 
-def head(batch: Batch, codec: Compression, *, is_transactional: bool = False) -> bytes:
+def attributes_of(codec: Compression, *, is_transactional: bool) -> int:
+    """What a batch's header says of it."""
+    return int(codec) | (TRANSACTIONAL if is_transactional else 0)
+
+
+def head(batch: Batch, attributes: int) -> bytes:
     """What stands before the payload of an encoded batch, with its number if it has one: nothing before a message set, which has none."""
-    assert batch.payload is not None
+    payload = batch.payload
+    assert payload is not None
     if batch.magic < NEWEST:
         return b""
-    attributes = int(codec) | (TRANSACTIONAL if is_transactional else 0)
     if batch.sequence < 0:
-        return header(batch.payload, batch.count, attributes, batch.base_timestamp, batch.max_timestamp)
-    numbers = (*batch.identity, on_wire(batch.sequence))
-    return header(batch.payload, batch.count, attributes, batch.base_timestamp, batch.max_timestamp, *numbers)
+        return header(payload, batch.count, attributes, batch.base_timestamp, batch.max_timestamp)
+    producer_id, epoch = batch.identity
+    sequence = on_wire(batch.sequence)
+    return header(payload, batch.count, attributes, batch.base_timestamp, batch.max_timestamp, producer_id, epoch, sequence)

@@ -6,7 +6,8 @@ the callbacks do.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from aioproducer.errors import ProtocolError
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["GuardedLoop"]
-
-T = TypeVar("T")
 
 
 class GuardedLoop:
@@ -46,6 +45,6 @@ class GuardedLoop:
         except Exception as error:  # noqa: BLE001  (any bug at all)
             self._on_bug(error)
 
-    def guarded(self, callback: Callable[[T], object]) -> Callable[[T], None]:
-        """That callback, for somebody else to call."""
-        return lambda argument: self.run(callback, argument)
+    def guarded(self, callback: Callable[..., object], *args: Any) -> Callable[[Any], None]:
+        """That callback with these arguments before its own, for somebody else to call."""
+        return partial(self.run, callback, *args)

@@ -165,15 +165,16 @@ class Recorder(Meter):
         notes = self._notes
         if now >= notes.due or len(notes.batches) >= MANY:
             notes.settle(now)
+        rows, ages, since = notes.batches, notes.ages, now + self._lifetime
         records = 0
         for batch in batches:
             cell, count, payload = batch.cell, batch.count, batch.payload
             assert payload is not None
             records += count
             depth = len(cell.closed) + cell.in_flight + (cell.current is not None)
-            notes.batches.append((cell.topic, count, OVERHEAD + len(payload), batch.raw_size, depth))
+            rows.append((cell.topic, count, OVERHEAD + len(payload), batch.raw_size, depth))
             if batch.attempts == 1:
-                notes.ages.append((now - batch.expires_at + self._lifetime) * 1000)
+                ages.append((since - batch.expires_at) * 1000)
         notes.requests.append(records)
         if now >= self._measure_at:
             self._measure_at = now + _SAMPLE

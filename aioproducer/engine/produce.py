@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from aioproducer.errors import BrokerError, ProtocolError, TransportError, broker_error
-from aioproducer.wire.schema import message
+from aioproducer.wire.schema import message_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,6 +51,9 @@ class Told(NamedTuple):
     refused: Mapping[int, str | None] = {}
 
 
+_LEFT_OUT: Final = Told()
+
+
 class LeaderHint(NamedTuple):
     """A partition's new leader, as a refusal told it (KIP-951); `endpoints` have the brokers' addresses."""
 
@@ -69,36 +72,39 @@ def asked(batches: Iterable[Batch], version: int) -> Asked:
 
 def request(batches: Iterable[Batch], acks: Acks, timeout_ms: int, transactional_id: str | None = None) -> Any:
     """One request, each batch the only one of its partition."""
+    partition_of = message_type("Produce.request.topics.partitions")
     topics: dict[str, Any] = {}
     for batch in batches:
         cell = batch.cell
         topic = topics.get(cell.topic)
         if topic is None:
-            topic = topics[cell.topic] = message("Produce.request.topics", name=cell.topic, topic_id=cell.route.topic_id, partitions=[])
-        topic.partitions.append(message("Produce.request.topics.partitions", index=cell.partition, records=(batch.header, batch.payload)))
-    return message(
-        "Produce.request", transactional_id=transactional_id, acks=int(acks), timeout_ms=timeout_ms, topics=list(topics.values())
-    )
+            topic = message_type("Produce.request.topics")(name=cell.topic, topic_id=cell.route.topic_id, partitions=[])
+            topics[cell.topic] = topic
+        topic.partitions.append(partition_of(cell.partition, (batch.header, batch.payload)))
+    make = message_type("Produce.request")
+    return make(transactional_id=transactional_id, acks=int(acks), timeout_ms=timeout_ms, topics=list(topics.values()))
 
 
 def read(batches: Asked, answer: Any) -> dict[Batch, Told]:
     """What a decoded answer says of each batch. Of what it leaves out, nobody knows; what nobody asked for is passed over (SEN-07)."""
-    told: dict[Batch, Told] = {}
+    told: dict[Batch, Told] = dict.fromkeys(batches.values(), _LEFT_OUT)
     strangers = 0
-    for place, partition in _partitions(answer):
-        batch = batches.get(place)
-        if batch is None or batch in told:
-            strangers += 1
-        elif partition.error_code:
-            told[batch] = _refusal(partition, batch.count)
-        else:
-            told[batch] = Told(None, partition.base_offset, partition.log_append_time_ms)
+    for topic in answer.topics:
+        name = topic.name or topic.topic_id
+        for partition in topic.partitions:
+            batch = batches.get((name, partition.index))
+            if batch is None or told[batch] is not _LEFT_OUT:
+                strangers += 1
+            elif partition.error_code:
+                told[batch] = _refusal(partition, batch.count)
+            else:
+                told[batch] = Told(None, partition.base_offset, partition.log_append_time_ms)
     if strangers:
         _log.warning("A broker answered for %d partitions that nothing was sent to", strangers)
-    for batch in batches.values():
-        if batch not in told:
+    for batch, outcome in told.items():
+        if outcome is _LEFT_OUT:
             told[batch] = Told(ProtocolError(f"the answer left out {batch.cell.topic}-{batch.cell.partition}"))
-    return {batch: told[batch] for batch in batches.values()}
+    return told
 
 
 def _partitions(answer: Any) -> Iterator[tuple[tuple[str | bytes, int], Any]]:

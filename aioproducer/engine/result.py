@@ -423,7 +423,7 @@ def _times(moments: Column, count: int, base: int) -> list[int]:
 
 def _numbers(lengths: Column, count: int) -> Sequence[int]:
     if isinstance(lengths, bytes):
-        return _equal(unvarint(lengths), max(count, _EQUAL))
+        return _equal(lengths, max(count, _EQUAL))
     if isinstance(lengths, array):
         return lengths
     try:
@@ -433,8 +433,8 @@ def _numbers(lengths: Column, count: int) -> Sequence[int]:
 
 
 @lru_cache(64)
-def _equal(number: int, count: int) -> Sequence[int]:
-    return (number,) * count
+def _equal(length: bytes, count: int) -> Sequence[int]:
+    return (unvarint(length),) * count
 
 
 def _triples(flat: Iterable[Any]) -> Iterator[tuple[Any, Any, Any]]:

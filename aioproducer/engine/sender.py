@@ -22,7 +22,7 @@ from aioproducer.engine.alarm import Alarm
 from aioproducer.engine.ends import Ends
 from aioproducer.engine.explain import backlog
 from aioproducer.engine.flush import Flush
-from aioproducer.engine.formats import NEWEST, head, magic_of, produce_version
+from aioproducer.engine.formats import NEWEST, attributes_of, head, magic_of, produce_version
 from aioproducer.engine.pool import BATCH_OVERHEAD
 from aioproducer.engine.produce import Told
 from aioproducer.errors import (
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 __all__ = ["Sender"]
 
 _log = logging.getLogger(__name__)
+_SEND, _PRODUCE = Event.SEND, ApiKey.PRODUCE  # Python 3.11 looks members up slowly
 _BURST_TURNS: Final = 8  # of a burst after which partial batches go too: a few ms; until then they fill instead
 
 
@@ -101,8 +102,10 @@ class Sender:
         self._encoder = encoder
         self.ends = Ends(config, loop, accumulator, pool, completions, encoder, backoff, chance, meter)
         self._acks = cast("Acks", config.acks)
+        self._is_answered = self._acks is not Acks.NONE
         self._codec = cast("Compression", config.compression_type)
         self._transactional_id = config.transactional_id
+        self._attributes = attributes_of(self._codec, is_transactional=config.transactional_id is not None)
         self._request_timeout = config.request_timeout_ms / 1000
         self._burst = 0  # loop turns that the burst of sends at hand has lasted
         self._is_turn_due = False
@@ -210,7 +213,7 @@ class Sender:
     def _submit(self, node: Node, lane: Connection, batches: Sequence[Batch]) -> None:
         """Write one request of encoded batches."""
         live = [batch for batch in batches if not batch.ended]
-        for batch in batches:
+        for batch in batches if len(live) < len(batches) else ():
             if batch.ended:  # expired while it was compressed; it was never on the wire
                 self.ends.let_go(batch)
         if not live or not lane.is_usable:
@@ -228,11 +231,12 @@ class Sender:
     def _write(self, node: Node, lane: Connection, version: int, live: Sequence[Batch]) -> None:
         now = self._loop.time()
         place = f"broker {node.broker.node_id} at {lane.where}"
+        sent = (now, place)
         for batch in live:
-            batch.move(Event.SEND)
+            batch.move(_SEND)
             batch.attempts += 1
             batch.on_wire = True
-            batch.history += ((now, place),)
+            batch.history += (sent,)
         self._meter.sent(now, live)
         if self.breaking is not None:
             self.breaking.sent(live)
@@ -241,12 +245,11 @@ class Sender:
         body = codec("Produce.request", version).encode(
             produce.request(live, self._acks, int(self._config.request_timeout_ms), self._transactional_id)
         )
-        if self._acks is Acks.NONE:
-            lane.send_unanswered(ApiKey.PRODUCE, version, body, self._loop.guarded(partial(self._on_written, node, live)))
+        if self._is_answered:
+            on_answer = self._loop.guarded(self._on_answer, node, lane, produce.asked(live, version), now)
+            lane.send(_PRODUCE, version, body, on_answer, self._request_timeout)
         else:
-            asked = produce.asked(live, version)
-            on_answer = self._loop.guarded(partial(self._on_answer, node, lane, asked, now))
-            lane.send(ApiKey.PRODUCE, version, body, on_answer, self._request_timeout)
+            lane.send_unanswered(_PRODUCE, version, body, self._loop.guarded(self._on_written, node, live))
 
     def _take_back(self, node: Node, batches: Iterable[Batch], end: Callable[[Batch], object]) -> None:
         """A request is not written after all."""
@@ -263,9 +266,9 @@ class Sender:
         version = produce_version(lane, magic)
         if self.newest_produce is not None:
             version = min(version, self.newest_produce)
-        if version >= produce.FIRST_WITH_TOPIC_IDS and any(batch.cell.route.topic_id == NO_ID for batch in batches):
+        if version >= produce.FIRST_WITH_TOPIC_IDS and NO_ID in [batch.cell.route.topic_id for batch in batches]:
             version = produce.FIRST_WITH_TOPIC_IDS - 1
-        if self._codec is Compression.ZSTD and version < produce.FIRST_WITH_ZSTD:
+        if version < produce.FIRST_WITH_ZSTD and self._codec is Compression.ZSTD:
             raise broker_error(
                 "UNSUPPORTED_COMPRESSION_TYPE", f"{lane.where} is older than Kafka 2.1 and knows no zstd: choose another compression_type"
             )
@@ -274,8 +277,9 @@ class Sender:
     def _seal(self, batch: Batch) -> None:
         assert batch.payload is not None
         if batch.header is None:
-            batch.header = head(batch, self._codec, is_transactional=self._transactional_id is not None)
-            self._appender.shrink(batch, len(batch.payload) + BATCH_OVERHEAD)
+            batch.header = head(batch, self._attributes)
+            if batch.is_encoded:  # else it is as large as it closed
+                self._appender.shrink(batch, len(batch.payload) + BATCH_OVERHEAD)
 
     # Answers
 

@@ -46,9 +46,8 @@ PARTS: Final = 8  # list entries of one record
 TABLE: Final = 32_768  # lengths and indices below it have a ready-made varint
 MAX_RECORD_OVERHEAD: Final = 21  # Java's DefaultRecord.MAX_RECORD_OVERHEAD
 
-_HEAD = Struct(">qiib")  # base offset, length, leader epoch, magic
+_HEAD = Struct(">qiibI")  # base offset, length, leader epoch, magic, CRC
 _TAIL = Struct(">hiqqqhii")  # attributes, last delta, base and max timestamp, producer id, epoch, sequence, count
-_CRC = Struct(">I")
 
 
 def _encode_varint(value: int) -> bytes:
@@ -160,4 +159,4 @@ def header(
     last = count - 1 if last_offset_delta is None else last_offset_delta
     tail = _TAIL.pack(attributes, last, base_timestamp, max_timestamp, producer_id, epoch, sequence, count)
     crc = crc32c(payload, crc32c(tail))
-    return _HEAD.pack(base_offset, OVERHEAD - 12 + len(payload), leader_epoch, 2) + _CRC.pack(crc) + tail
+    return _HEAD.pack(base_offset, OVERHEAD - 12 + len(payload), leader_epoch, 2, crc) + tail

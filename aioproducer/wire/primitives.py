@@ -21,7 +21,7 @@ _LONGEST: Final = 35  # an unsigned varint has at most five groups of seven bits
 
 def uvarint(value: int) -> bytes:
     """An unsigned varint."""
-    encoded = bytearray()
+    encoded = []
     while value > 127:
         encoded.append(value & 127 | 128)
         value >>= 7

@@ -185,17 +185,18 @@ class _Decoder:
         source = self._source
         source.line(f"{variable} = []")
         append = source.variable()
-        source.line(f"{append} = {variable}.append")
         self._array_depth += 1
-        with source.block("for _ in range(n):"):
-            if field.kind == "str":
-                element = source.variable()
-                self._sized(field, element, nullable=False)
-            else:
-                element = self._structure(field.fields, field.path)
-            source.line(f"{append}({element})")
-            if self._stepped and self._array_depth <= _STEPPED_DEPTH:
-                source.line("yield")
+        with source.block("if n:"):  # often there is none
+            source.line(f"{append} = {variable}.append")
+            with source.block("for _ in range(n):"):
+                if field.kind == "str":
+                    element = source.variable()
+                    self._sized(field, element, nullable=False)
+                else:
+                    element = self._structure(field.fields, field.path)
+                source.line(f"{append}({element})")
+                if self._stepped and self._array_depth <= _STEPPED_DEPTH:
+                    source.line("yield")
         self._array_depth -= 1
 
     def _tags(self, fields: Sequence[Field], values: dict[str, str]) -> None:

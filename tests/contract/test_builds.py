@@ -131,6 +131,20 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 @on_compiled
+@pytest.mark.parametrize("base_offset", [0, 2**30, 2**60 - 1, 2**60, 2**63 - 1])
+def test_any_offset_is_told(build: Any, loop: asyncio.AbstractEventLoop, base_offset: int) -> None:
+    """Also one that C's numbers would not hold with the record's index; at the first look and at the next."""
+    result = BatchResult(Home(loop, lambda _error, _count: None), "orders", 3, BASE)
+    opened = build.OpenBatch(result, BASE, 1_000)
+    deliveries = [opened.append(BASE, None, b"v") for _ in range(3)]
+    opened.close()
+    result.complete(base_offset, -1)
+    told = [[delivery.result() for delivery in deliveries] for _ in range(2)]
+    assert told[0] == told[1] == list(result.get_many(0, 3))
+    assert [metadata.offset for metadata in told[0]] == [base_offset, base_offset + 1, base_offset + 2]
+
+
+@on_compiled
 @settings(max_examples=400, deadline=None)
 @given(
     room=st.sampled_from([-1, 0, 1, 8, 100, 4_096, 50_000, 10_000_000]),
