@@ -31,6 +31,7 @@ import asyncio.coroutines
 import inspect
 import sys
 
+from aioproducer.core.routes import Cell, Route
 from aioproducer.engine import plain
 from aioproducer.engine.plain import here
 from aioproducer.engine.result import BatchResult, Home, Outcome
@@ -1017,7 +1018,7 @@ cdef Delivery go(Way way, object topic, object value, object key, object partiti
     cdef object cell, now_ms
     cdef Delivery delivery
     cdef OpenBatch straight = None
-    cdef bint is_bare = partition is None and timestamp_ms is None and (headers is _nothing or is_empty(headers))
+    cdef bint takes_keys, is_bare = partition is None and timestamp_ms is None and (headers is _nothing or is_empty(headers))
     if not PyUnicode_CheckExact(topic) or way.fast is None:
         return None
     if is_bare and way.shortcuts.routes is way.fast:
@@ -1034,7 +1035,7 @@ cdef Delivery go(Way way, object topic, object value, object key, object partiti
     if partition is not None:
         cell = numbered_cell(route, partition)
     elif key is None:
-        cell = route.sticky
+        cell = sticky_of(route)
     elif PyBytes_CheckExact(key):
         cell = cell_of(route, <bytes>key)
     else:
@@ -1044,14 +1045,37 @@ cdef Delivery go(Way way, object topic, object value, object key, object partiti
     now_ms = now_for_one(way)
     if now_ms is None:
         return None
-    opened = None if cell is None else cell.open
+    opened = None if cell is None else open_of(cell)
     delivery = put_in(opened, now_ms, key, value, _NO_HEADERS)
     if delivery is not None:
-        if straight is None and (key is None or len(<list?>route.cells) == 1):
-            way.shortcuts.add(way.fast, topic, <OpenBatch>opened, len(<list?>route.cells) == 1)
+        takes_keys = len(cells_of(route)) == 1
+        if straight is None and (key is None or takes_keys):
+            way.shortcuts.add(way.fast, topic, <OpenBatch>opened, takes_keys)
         return delivery
     cell = way.make_room(route, cell, key, value)
-    return None if cell is None else put_in(cell.open, now_ms, key, value, _NO_HEADERS)
+    return None if cell is None else put_in(open_of(cell), now_ms, key, value, _NO_HEADERS)
+
+
+cdef object _Route = Route
+cdef object _Cell = Cell
+cdef Py_ssize_t _sticky_offset = hot_slot(Route, b"sticky")
+cdef Py_ssize_t _cells_offset = hot_slot(Route, b"cells")
+cdef Py_ssize_t _open_offset = hot_slot(Cell, b"open")
+
+
+cdef inline object sticky_of(object route):
+    cdef PyObject *found = hot_held(route, _Route, _sticky_offset)
+    return <object>found if found != NULL else route.sticky
+
+
+cdef inline list cells_of(object route):
+    cdef PyObject *found = hot_held(route, _Route, _cells_offset)
+    return <object>found if found != NULL else route.cells
+
+
+cdef inline object open_of(object cell):
+    cdef PyObject *found = hot_held(cell, _Cell, _open_offset)
+    return <object>found if found != NULL else cell.open
 
 
 cdef inline object now_for_one(Way way):
@@ -1062,7 +1086,7 @@ cdef inline object now_for_one(Way way):
 
 
 cdef inline object cell_of(object route, bytes key):
-    cdef list cells = route.cells
+    cdef list cells = cells_of(route)
     cdef Py_ssize_t size = len(cells)
     if not size:
         return None
@@ -1070,7 +1094,7 @@ cdef inline object cell_of(object route, bytes key):
 
 
 cdef object numbered_cell(object route, object partition):
-    cdef list cells = route.cells
+    cdef list cells = cells_of(route)
     cdef Py_ssize_t index
     if not PyLong_CheckExact(partition):
         return None
@@ -1102,7 +1126,7 @@ cdef Delivery put_dressed(Way way, object cell, object value, object key, object
     now_ms = now_for_one(way)
     if now_ms is None:
         return None
-    return put_in(cell.open, now_ms if timestamp_ms is None else timestamp_ms, key, value, encoded)
+    return put_in(open_of(cell), now_ms if timestamp_ms is None else timestamp_ms, key, value, encoded)
 
 
 cdef inline Delivery put_in(object opened, object now_ms, object key, object value, bytes headers):
