@@ -31,6 +31,7 @@ TESTS: Final = (
     *("-m", "not integration and not spark", "-p", "no:cacheprovider", "--ignore=tests/spark", "--ignore=tests/test_examples.py"),
     *("-o", "faulthandler_timeout=1800"),  # everything is several times slower
     "--deselect=tests/engine/test_refresher.py::test_a_large_answer_never_holds_the_loop",  # it allows 5 ms of CPU
+    "--deselect=tests/faults/test_coded.py::test_row[50-",  # these, 10 ms
     "--ignore=tests/test_gate.py",  # valgrind and preloaded libraries do not go together
     "--ignore=tests/test_leaks.py",  # freed memory is kept, to see who uses it
     "--ignore=tests/test_sanitize.py",

@@ -111,8 +111,9 @@ class FakeBroker:
             self._reserved = None
             if self._listens_on is None:
                 self._listen_on(self.host, listener.getsockname()[1])
-            self.is_running = True  # a connection may be made before create_server returns
-            self._server = await self.loop.create_server(lambda: Connection(self), sock=listener)
+            self.is_running = True  # a connection may be made before start_serving returns
+            self._server = await self.loop.create_server(lambda: Connection(self), sock=listener, start_serving=False)
+            await self._server.start_serving()  # by itself: cancelled within create_server, a server that serves already is nobody's
         self.is_running = self.is_known = True
 
     async def stop(self, *, silently: bool = False) -> None:

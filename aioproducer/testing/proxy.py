@@ -72,8 +72,14 @@ class FaultProxy:
 
     async def start(self) -> None:
         """Listen. Cancellation: nothing stays open."""
-        self._server = await asyncio.get_running_loop().create_server(lambda: _Door(self, self._troubles), _HOST, 0)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Door(self, self._troubles), _HOST, 0, start_serving=False)
         self.port = self._server.sockets[0].getsockname()[1]
+        try:
+            await self._server.start_serving()  # by itself: cancelled within create_server, a server that serves already is nobody's
+        except BaseException:
+            await self.stop()
+            raise
 
     async def stop(self) -> None:
         """Reset every connection, and listen no more; safe twice."""

@@ -168,7 +168,10 @@ class ConfluentReader:
 
 
 class KafkaPythonReader:
+    """It leads a group with no partitions for minutes if a poll has to end before it knows the topic's: so it is made to ask for them."""
+
     def __init__(self, cluster: FakeCluster, topic: str, group: str) -> None:
+        self._topic = topic
         self._make: Callable[[], Any] = lambda: kafka.KafkaConsumer(
             topic,
             bootstrap_servers=cluster.bootstrap_servers,
@@ -180,6 +183,7 @@ class KafkaPythonReader:
 
     async def start(self) -> None:
         self._consumer = await asyncio.to_thread(self._make)
+        assert await asyncio.to_thread(self._consumer.partitions_for_topic, self._topic)
 
     async def poll(self) -> list[Sent]:
         found = await asyncio.to_thread(self._consumer.poll, int(_POLL_SECONDS * 1000))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 import pytest_asyncio
 from loops import KIND
@@ -16,7 +17,8 @@ from aioproducer.testing.client import WireClient
 from aioproducer.testing.proxy import FaultProxy
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractAsyncContextManager
 
 pytestmark = pytest.mark.asyncio
 
@@ -196,3 +198,32 @@ async def test_in_front_of_a_broker() -> None:
             await client.metadata()
         proxy.heal()
         assert (await client.metadata()).cluster_id == cluster.cluster_id
+
+
+# --- cancelled while it starts
+
+
+def listening() -> set[int]:
+    """The ports at which this process takes connections."""
+    return {one.laddr.port for one in psutil.Process().net_connections("tcp") if one.status == psutil.CONN_LISTEN}
+
+
+@pytest.mark.parametrize("make", [FaultProxy, lambda: FakeCluster(brokers=2)], ids=["proxy", "cluster"])
+async def test_cancelled_in_any_turn_nothing_listens(make: Callable[[], AbstractAsyncContextManager[object]]) -> None:
+    """From the turn in which it begins to the one in which all of it listens."""
+    before, turns = listening(), 0
+    while True:
+        made = make()
+        entering = asyncio.ensure_future(made.__aenter__())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if entering.done():
+            break
+        entering.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await entering
+        assert listening() == before
+        turns += 1
+    assert turns > 0
+    await made.__aexit__(None, None, None)
+    assert listening() == before
