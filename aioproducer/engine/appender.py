@@ -94,7 +94,8 @@ class Appender:
         self._codec = cast("Compression", config.compression_type)
         self._ratios = ratios
         self._first = min(_STEP, self.limit, config.buffer_memory - BATCH_OVERHEAD)  # a batch's first room, unless a record needs more
-        self._plenty = config.buffer_memory // 2
+        # while so much is free; plain Python copies nothing when a batch grows, and counts then what its records cost beside their bytes
+        self._plenty = config.buffer_memory + 1 if RECORD_OVERHEAD else config.buffer_memory // 2
         choose = partitioner.adapt(config.partitioner)
         self.forget = partitioner.forgetter(choose)
         self._partitioner = home.watch.over("partitioner", choose) if choose is not None else None

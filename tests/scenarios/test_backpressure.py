@@ -7,16 +7,22 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from builds import on_both, producer_on
 from whole import jumping, running, turns
 
+from aioproducer.core.partitioner import murmur2
 from aioproducer.engine import appender
 from aioproducer.engine.hot import TURN_RECORDS
+from aioproducer.engine.pool import BATCH_OVERHEAD
 from aioproducer.errors import BufferExhausted, RecordTooLarge
+from aioproducer.records.record_batch import OVERHEAD
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
     from aioproducer import Producer
 
+KEYS = {(murmur2(b"%d" % number) & 0x7FFFFFFF) % 8: b"%d" % number for number in range(100)}
+"""One for each of eight partitions."""
 SMALL = {"buffer_memory": 4000, "batch_size": 1000}
 
 
@@ -250,6 +256,24 @@ async def test_memory_smaller_than_a_batchs_first_step_still_sends() -> None:
             await producer.send("orders", b"." * 41, partition=1)
         await producer.flush()
         assert len(cluster.values("orders")) == 8
+
+
+@on_both
+@jumping
+async def test_a_batch_takes_by_need_where_that_costs_nothing_or_memory_is_not_plenty(build: Any) -> None:
+    """Compiled it grows by a copy: while half of the memory is free it takes all at once, beyond that 4 KiB and what it holds."""
+    step, whole = 4096 + BATCH_OVERHEAD, 16_384 - OVERHEAD + BATCH_OVERHEAD
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=8)
+        producer = producer_on(build)(**cluster.client_options, linger_ms=60_000, delivery_timeout_ms=300_000, buffer_memory=4 * whole)
+        async with producer:
+            await producer.partitions_for("orders")
+            taken = []
+            for partition in range(6):
+                before = producer.buffer_available
+                await producer.send("orders", b"1", KEYS[partition])
+                taken.append(before - producer.buffer_available)
+            assert taken == ([whole] * 3 + [step] * 3 if build.RECORD_OVERHEAD == 0 else [step] * 6)
 
 
 @jumping
