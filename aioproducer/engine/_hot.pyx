@@ -228,9 +228,13 @@ def murmur2(bytes key not None):
 
 # A batch
 
+@cython.no_gc
 @cython.final
 cdef class OpenBatch:
-    """Records, encoded one behind the other (an `interfaces.OpenBatch`). `used + room == granted`, the size of the buffer."""
+    """Records, encoded one behind the other (an `interfaces.OpenBatch`). `used + room == granted`, the size of the buffer.
+
+    The collector does not walk over it: what it holds, its result, has others that lead there.
+    """
 
     # what each record touches comes first, in as few cache lines as may be: with many topics each is cold
     cdef object stamp              # the time of the turn, by identity
@@ -243,8 +247,8 @@ cdef class OpenBatch:
     cdef bint has_even_keys, has_even_values, has_even_moments
     cdef int64_t base, latest
     cdef readonly Py_ssize_t granted
-    cdef list shortcuts            # the table that leads to it, and where; None: none does
-    cdef Py_ssize_t places[2]      # -1: not there
+    cdef Py_ssize_t places[2]      # among the shortcuts, while they lead to it; -1: not there
+    cdef bint is_led_to
     cdef bint takes_keys           # it leads there whatever the key: the topic has no other partition
 
     def __cinit__(self, result, timestamp_ms, Py_ssize_t room):
@@ -415,12 +419,9 @@ cdef class OpenBatch:
 
     def detach(self):
         """As the twin's."""
-        cdef Py_ssize_t place
-        if self.shortcuts is not None:
-            for place in self.places:
-                if place >= 0:
-                    self.shortcuts[place] = self.shortcuts[place + 1] = None
-            self.shortcuts = None
+        if self.is_led_to:
+            self.is_led_to = False
+            leave(self.result.home.shortcuts, self)
 
     def close(self):
         """Its payload, base and max timestamp. What the records' metadata needs goes to the result."""
@@ -952,7 +953,8 @@ cdef class Shortcuts:
         if routes is not self.routes or (2 * len(routes) > self.size and self.size < MOST_SHORTCUTS):
             self.begin(routes)
         batch.detach()
-        batch.shortcuts, batch.takes_keys = self.table, takes_keys
+        batch.result.home.shortcuts = self
+        batch.is_led_to, batch.takes_keys = True, takes_keys
         batch.places[0] = self.enter(self.by_object(topic), topic, batch)
         batch.places[1] = self.enter(self.spread(<uint64_t>hash(topic)), topic, batch)
         return 0
@@ -964,6 +966,13 @@ cdef class Shortcuts:
         self.table[place], self.table[place + 1] = topic, batch
         return place
 
+    cdef int remove(self, OpenBatch batch) except -1:
+        cdef Py_ssize_t place
+        for place in batch.places:
+            if place >= 0 and self.table[place + 1] is batch:  # else it was in a smaller table
+                self.table[place] = self.table[place + 1] = None
+        return 0
+
     cdef int begin(self, dict routes) except -1:
         self.size = FEWEST_SHORTCUTS
         while self.size < 4 * len(routes) and self.size < MOST_SHORTCUTS:
@@ -971,6 +980,10 @@ cdef class Shortcuts:
         self.table = [None] * (2 * self.size)
         self.routes = routes
         return 0
+
+
+cdef int leave(Shortcuts shortcuts, OpenBatch batch) except -1:
+    return shortcuts.remove(batch)
 
 
 @cython.final

@@ -68,9 +68,10 @@ class Home:
         watch: times the user's functions.
         call_back: `run_callbacks`, timed.
         wake: wakes tasks that await records, each by its future.
+        shortcuts: of the compiled build: what leads straight to some of the open batches.
     """
 
-    __slots__ = ("_wall_clock", "call_back", "cancelled", "loop", "on_unseen", "wake", "watch")
+    __slots__ = ("_wall_clock", "call_back", "cancelled", "loop", "on_unseen", "shortcuts", "wake", "watch")
 
     def __init__(
         self, loop: AbstractEventLoop, on_unseen: Callable[[DeliveryError, int], None], wall_clock: Callable[[], float] = time.time
@@ -81,6 +82,7 @@ class Home:
         self.watch = Watch(loop.time)
         self.call_back = self.watch.over("a delivery's done callback", partial(run_callbacks, loop))
         self.wake: Callable[[Sequence[Future[None]]], None] = wake
+        self.shortcuts: object = None
         self.cancelled = BatchResult(self, "", -1, 0)
         self.cancelled.outcome = Outcome.CANCELLED
 
