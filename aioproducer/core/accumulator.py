@@ -196,11 +196,13 @@ class Accumulator:
             return False
         if cell.retry_at or cell.is_held or cell.is_muted or (cell.one_at_a_time and cell.in_flight):
             return False
-        if granted is None:
-            return True
+        return granted is None or self._is_admitted(cell, granted)
+
+    @staticmethod
+    def _is_admitted(cell: Cell, granted: Identity) -> bool:
         if cell.numbers is None:
             return granted != NO_IDENTITY
-        return cell.numbers.admits(granted, closed[0] if closed else None, cell.in_flight)
+        return cell.numbers.admits(granted, cell.closed[0] if cell.closed else None, cell.in_flight)
 
     def _waits(self, cell: Cell) -> bool:
         return bool(self._linger or (self.by_load and cell.in_flight))
@@ -258,9 +260,9 @@ class Accumulator:
             if full_only and not cell.closed:
                 ready[cell] = None
                 continue
-            if (cell.in_flight and cell.lane is not lane) or (self.granted is not None and not self._may_go(cell)):
+            if self._is_passed_over(cell, lane):
                 continue  # offered again when those in flight elsewhere have ended, or what it waits for
-            batch = cell.closed[0] if cell.closed else self._close_open(cell)
+            batch = self._first(cell)
             assert batch.payload is not None
             if batches and size + len(batch.payload) > limit:
                 ready[cell] = None
@@ -273,11 +275,15 @@ class Accumulator:
             batches.append(batch)
         return batches
 
-    def _close_open(self, cell: Cell) -> Batch:
-        batch = cell.current
-        assert batch is not None
-        self._close(batch)
-        return batch
+    def _first(self, cell: Cell) -> Batch:
+        """Its oldest batch; one that is open closes for that."""
+        if not cell.closed:
+            assert cell.current is not None
+            self._close(cell.current)
+        return cell.closed[0]
+
+    def _is_passed_over(self, cell: Cell, lane: object) -> bool:
+        return (cell.in_flight > 0 and cell.lane is not lane) or (self.granted is not None and not self._may_go(cell))
 
     def _is_left_out(self, batch: Batch, ask: Callable[[Batch], float]) -> bool:
         """Whether a batch that could go is held for now."""

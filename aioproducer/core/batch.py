@@ -91,8 +91,6 @@ class Batch:
     """Records of one partition on their way (Java's `ProducerBatch`).
 
     Attributes:
-        ended: it was acknowledged, failed, or split into others.
-        origin: the batch that it was once split from; None: it was not.
         number: its place among the batches of its partition; those that it was split into have longer ones of the same beginning.
         parts: of a root, what stands for it now.
         attempts: how often its records were sent; `spared` of those ended in a split, which is no failure that counts as a retry.
@@ -113,12 +111,12 @@ class Batch:
     """
 
     __slots__ = (
+        "_root",
         "attempts",
         "base_timestamp",
         "cell",
         "count",
         "credit",
-        "ended",
         "epoch",
         "error",
         "expires_at",
@@ -134,7 +132,6 @@ class Batch:
         "number",
         "on_wire",
         "open",
-        "origin",
         "parts",
         "payload",
         "raw_size",
@@ -154,10 +151,9 @@ class Batch:
         self.result = result
         self.credit = credit
         self.expires_at = expires_at
-        self.origin: Batch | None = None  # no circle: batches must not wait for the collector
+        self._root: Batch | None = None  # no circle: batches must not wait for the collector
         self.parts: dict[Batch, None] | None = None
         self.state = _OPEN
-        self.ended = False
         self.attempts = self.spared = 0
         self.count = 0
         self.settled = 0
@@ -178,7 +174,7 @@ class Batch:
         """A smaller batch of some of its records: as old as it, closed, not sent yet, though perhaps written by an earlier attempt."""
         part = Batch(self.cell, (*self.number, number), None, result, credit=0, expires_at=self.expires_at)
         part.move(Event.CLOSE)
-        part.origin = self.root
+        part._root = self.root
         part.count = len(piece.indexes)
         part.payload, part.base_timestamp, part.max_timestamp = piece[1:]
         part.raw_size = len(piece.payload)
@@ -196,18 +192,22 @@ class Batch:
 
     def move(self, event: Event) -> None:
         """Go to the state that `event` leads to."""
-        self.state = state = _NEXT.get((self.state, event)) or next_state(self.state, event)  # no state that one goes to is 0
-        self.ended = state >= _ENDED
+        self.state = _NEXT.get((self.state, event)) or next_state(self.state, event)  # no state that one goes to is 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was acknowledged, failed, or split into others."""
+        return self.state >= _ENDED
 
     @property
     def root(self) -> Batch:
         """The batch that it was once split from, else itself; all that stand for one batch share its deadline."""
-        return self.origin or self
+        return self._root or self
 
     @property
     def is_part(self) -> bool:
         """Whether it was cut from another one."""
-        return self.origin is not None
+        return self._root is not None
 
     def __repr__(self) -> str:
         number = ".".join(map(str, self.number))

@@ -43,7 +43,7 @@ class Incomplete:
 
     def end(self, batch: Batch) -> None:
         """It has ended."""
-        root = batch.origin or batch
+        root = batch.root
         if root.parts is not None:
             root.parts.pop(batch)
         if not root.parts:

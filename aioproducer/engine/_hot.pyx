@@ -421,7 +421,7 @@ cdef class OpenBatch:
         """As the twin's."""
         if self.is_led_to:
             self.is_led_to = False
-            leave(self.result.home.shortcuts, self)
+            (<Shortcuts?>self.result.home.shortcuts).remove(self)
 
     def close(self):
         """Its payload, base and max timestamp. What the records' metadata needs goes to the result."""
@@ -974,16 +974,13 @@ cdef class Shortcuts:
         return 0
 
     cdef int begin(self, dict routes) except -1:
-        self.size = FEWEST_SHORTCUTS
+        """An empty table, never a smaller one: a batch that was in the last still has its places there."""
+        self.size = max(self.size, FEWEST_SHORTCUTS)
         while self.size < 4 * len(routes) and self.size < MOST_SHORTCUTS:
             self.size *= 2
         self.table = [None] * (2 * self.size)
         self.routes = routes
         return 0
-
-
-cdef int leave(Shortcuts shortcuts, OpenBatch batch) except -1:
-    return shortcuts.remove(batch)
 
 
 @cython.final

@@ -74,8 +74,7 @@ class Encoder:
 
     def encode(self, batches: Sequence[Batch], magic: int, lane: object, done: Callable[[], None]) -> None:
         """Encode for `magic`, then call `done`: before it returns, or from the worker's task, behind what came before on that lane."""
-        compresses = self._compresses
-        due = [batch for batch in batches if batch.magic != magic or (compresses and not batch.is_encoded)]
+        due = [batch for batch in batches if self._is_due(batch, magic)]
         if not due and lane not in self._lanes:
             done()
             return
@@ -87,6 +86,10 @@ class Encoder:
         self._lanes[lane] = self._lanes.get(lane, 0) + 1
         self._jobs.append(_Job([Parcel.of(batch) for batch in due], magic, due, lane, done))
         self._wake.set()
+
+    def _is_due(self, batch: Batch, magic: int) -> bool:
+        """Whether its payload is not yet what a broker of that format should get."""
+        return batch.magic != magic or (self._compresses and not batch.is_encoded)
 
     async def run(self) -> None:
         """The worker's task."""

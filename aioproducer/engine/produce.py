@@ -89,16 +89,14 @@ def read(batches: Asked, answer: Any) -> dict[Batch, Told]:
     """What a decoded answer says of each batch. Of what it leaves out, nobody knows; what nobody asked for is passed over (SEN-07)."""
     told: dict[Batch, Told] = dict.fromkeys(batches.values(), _LEFT_OUT)
     strangers = 0
-    for topic in answer.topics:
-        name = topic.name or topic.topic_id
-        for partition in topic.partitions:
-            batch = batches.get((name, partition.index))
-            if batch is None or told[batch] is not _LEFT_OUT:
-                strangers += 1
-            elif partition.error_code:
-                told[batch] = _refusal(partition, batch.count)
-            else:
-                told[batch] = Told(None, partition.base_offset, partition.log_append_time_ms)
+    for place, partition in _partitions(answer):
+        batch = batches.get(place)
+        if batch is None or told[batch] is not _LEFT_OUT:
+            strangers += 1
+        elif partition.error_code:
+            told[batch] = _refusal(partition, batch.count)
+        else:
+            told[batch] = Told(None, partition.base_offset, partition.log_append_time_ms)
     if strangers:
         _log.warning("A broker answered for %d partitions that nothing was sent to", strangers)
     for batch, outcome in told.items():

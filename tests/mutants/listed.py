@@ -171,8 +171,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "drain-moves-a-partition-between-connections",
         "core/accumulator.py",
-        "if (cell.in_flight and cell.lane is not lane) or (",
-        "if (",
+        "return (cell.in_flight > 0 and cell.lane is not lane) or",
+        "return False or",
         ("tests/core/test_accumulator.py", "tests/core/test_accumulator_machine.py"),
     ),
     Mutant(
