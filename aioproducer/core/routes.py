@@ -259,6 +259,8 @@ class Route:
             chance: a random number in [0, 1).
             is_adaptive: whether queues matter (`partitioner_adaptive_partitioning_enable`).
         """
+        if len(self.cells) == 1:  # there is no choice, and topics of one partition may be many
+            return self.cells[0]
         choices, sticky = self.choices, self.sticky
         table = self._weights(choices) if is_adaptive else None
         if table is not None:

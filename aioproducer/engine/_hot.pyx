@@ -61,6 +61,7 @@ cdef extern from *:
         PyType_Modified((PyTypeObject *)type);
         return 0;
     }
+    #define hot_untrack(object) do { if (PyObject_IS_GC(object)) { PyObject_GC_UnTrack(object); } } while (0)
     #define hot_tracks_origins() (PyThreadState_Get()->coroutine_origin_tracking_depth)
     static int hot_replace(PyObject *type, PyObject *name, PyObject *method) {
         if (PyDict_SetItem(((PyTypeObject *)type)->tp_dict, name, method) < 0) { return -1; }
@@ -69,19 +70,23 @@ cdef extern from *:
     }
     #if defined(__GNUC__)
     #define hot_prefetch(place) __builtin_prefetch((const void *)(place), 1)
+    #define hot_load(place) ((void)*(volatile const char *)(place))
     #else
     #define hot_prefetch(place) ((void)(place))
     #endif
     """
     const uint32_t SOURCE_CRC
     void hot_prefetch(const void *place) noexcept nogil
+    void hot_load(const void *place) noexcept nogil
     int hot_replace(object type, object name, object method) except -1
+    void hot_untrack(object held)
     bint hot_tracks_origins()
     void hot_give_code(object function, object code)
     int hot_steps_by(object type, void *step) except -1
 
 cdef extern from "Python.h":
     const Py_ssize_t PY_SSIZE_T_MAX
+    char *bytes_at "PyBytes_AS_STRING"(PyObject *held)  # of a counted pointer, which an object's own would count
     ctypedef enum PySendResult:
         PYGEN_RETURN
         PYGEN_ERROR
@@ -231,44 +236,46 @@ def murmur2(bytes key not None):
 @cython.no_gc
 @cython.final
 cdef class OpenBatch:
-    """Records, encoded one behind the other (an `interfaces.OpenBatch`). `used + room == granted`, the size of the buffer.
+    """Records, encoded one behind the other (an `interfaces.OpenBatch`). `granted` is the size of the buffer, `room` what is left of it.
 
-    The collector does not walk over it: what it holds, its result, has others that lead there.
+    The collector walks neither over it nor over its result: of a million records' these are the most that it would meet. Like a delivery,
+    a result is in a cycle only while somebody waits for its batch, and each batch ends.
     """
 
     # what each record touches comes first, in as few cache lines as may be: with many topics each is cold
     cdef object stamp              # the time of the turn, by identity
-    cdef PyObject *buffer          # bytes that nobody else has yet; NULL: none
-    cdef Py_ssize_t used, room
-    cdef readonly Py_ssize_t count
+    cdef char *place               # in the buffer, of the next record; to find it by the buffer is a wait for memory more
+    cdef Py_ssize_t room
     cdef readonly object result
-    cdef int64_t delta, moment
+    cdef readonly Py_ssize_t count
+    cdef int64_t delta, base, moment, latest
     cdef Py_ssize_t key_size, value_size
     cdef bint has_even_keys, has_even_values, has_even_moments
-    cdef int64_t base, latest
+    cdef bint takes_keys           # as a shortcut it is one whatever the key: the topic has no other partition
+    cdef PyObject *buffer          # bytes that nobody else has yet; NULL: none
     cdef readonly Py_ssize_t granted
-    cdef Py_ssize_t places[2]      # among the shortcuts, while they lead to it; -1: not there
-    cdef bint is_led_to
-    cdef bint takes_keys           # it leads there whatever the key: the topic has no other partition
+    cdef Py_ssize_t shortcut       # its place among them; -1: none leads to it
 
     def __cinit__(self, result, timestamp_ms, Py_ssize_t room):
+        hot_untrack(result)
         self.result = result
         self.stamp = timestamp_ms
         self.base = timestamp_ms
         self.granted = self.room = room
+        self.shortcut = -1
         self.has_even_keys = self.has_even_values = self.has_even_moments = True
         if room > 0:
             self.buffer = new_bytes(room)
+            self.place = bytes_at(self.buffer)
 
     def __dealloc__(self):
         Py_XDECREF(self.buffer)
 
     cdef inline void call(self) noexcept:
         """For what the next record writes to, at once: with thousands of partitions none of it is in a cache."""
+        if self.place != NULL:
+            hot_load(self.place)
         hot_prefetch(<void *>self.result)
-        if self.buffer != NULL:
-            hot_prefetch(PyBytes_AS_STRING(<object>self.buffer) + self.used)
-            hot_prefetch(PyBytes_AS_STRING(<object>self.buffer) + self.used + 64)
 
     cdef inline int restamp(self, object timestamp_ms) except -1:
         cdef int64_t now
@@ -320,7 +327,7 @@ cdef class OpenBatch:
         Py_ssize_t headers_size, const char *headers,
     ) noexcept:
         """Only what fits: `size`, and its own varint, are at most `room`."""
-        cdef char *begin = PyBytes_AS_STRING(<object>self.buffer) + self.used
+        cdef char *begin = self.place
         cdef char *at = put(begin, size)
         cdef Py_ssize_t index = self.count
         at[0] = 0
@@ -336,7 +343,7 @@ cdef class OpenBatch:
             at += value_size
         memcpy(at, headers, headers_size)
         at += headers_size
-        self.used += at - begin
+        self.place = at
         self.room -= at - begin
         self.count = index + 1
         if index == 0:
@@ -405,23 +412,26 @@ cdef class OpenBatch:
     def grow(self, Py_ssize_t room):
         """Give it room for so many more encoded bytes."""
         cdef PyObject *wider
+        cdef Py_ssize_t used = 0
         if room < 0 or self.room < 0:
             raise ValueError(plain.CLOSED if self.room < 0 else plain.SHRINKS)
         if room > PY_SSIZE_T_MAX - self.granted:
             raise MemoryError
         wider = new_bytes(self.granted + room)  # not a realloc: one that fails would leave nothing of the records
         if self.buffer != NULL:
-            memcpy(PyBytes_AS_STRING(<object>wider), PyBytes_AS_STRING(<object>self.buffer), self.used)
+            used = self.place - bytes_at(self.buffer)
+            memcpy(bytes_at(wider), bytes_at(self.buffer), used)
             Py_XDECREF(self.buffer)
         self.buffer = wider
+        self.place = bytes_at(wider) + used
         self.granted += room
         self.room += room
 
     def detach(self):
         """As the twin's."""
-        if self.is_led_to:
-            self.is_led_to = False
+        if self.shortcut >= 0:
             (<Shortcuts?>self.result.home.shortcuts).remove(self)
+            self.shortcut = -1
 
     def close(self):
         """Its payload, base and max timestamp. What the records' metadata needs goes to the result."""
@@ -433,13 +443,12 @@ cdef class OpenBatch:
         result = self.result
         result.count = self.count
         result.kept = self.columns()
-        if self.used == 0:
+        if self.count == 0:
             return b"", self.base, self.time(self.delta)
         self.buffer = NULL
-        _PyBytes_Resize(&buffer, self.used)
+        _PyBytes_Resize(&buffer, self.place - bytes_at(buffer))
         payload = <object>buffer
         Py_XDECREF(buffer)
-        self.used = 0
         return payload, self.base, self.time(self.latest)
 
     cdef tuple columns(self):
@@ -467,7 +476,7 @@ cdef class OpenBatch:
 
     cdef int read_back(self, int32_t[::1] key_sizes, int32_t[::1] value_sizes, int64_t[::1] moments) except -1:
         """What the records say of themselves, into the columns that there are."""
-        cdef const char *place = PyBytes_AS_STRING(<object>self.buffer)
+        cdef const char *place = bytes_at(self.buffer)
         cdef const char *end
         cdef int64_t number, skipped
         cdef Py_ssize_t at
@@ -918,65 +927,59 @@ cdef class Shortcuts:
     """From a topic straight to the batch that takes its records without a key: its route's sticky partition's open one.
 
     With topics by the thousand each step of the way there, entry, route, partition, is a wait for memory that no cache has; here one place
-    in a table is looked at: that of the topic's own object, which is known before anything of it was read, else that of its name.
-    A batch leaves the table when it is no longer the one (`detach`).
+    in a table is looked at, or the one beside it. A batch leaves the table when it is no longer the one (`detach`).
     """
 
     cdef dict routes               # that they are shortcuts of: other ones have none
     cdef list table                # topic, batch, and so on
     cdef Py_ssize_t size           # of topics, a power of two
 
-    cdef inline Py_ssize_t spread(self, uint64_t number) noexcept:
-        return 2 * <Py_ssize_t>((number * 0x9E3779B97F4A7C15U >> 32) & <uint64_t>(self.size - 1))
+    cdef inline Py_ssize_t place_of(self, str topic) except -1:
+        return 2 * <Py_ssize_t>((<uint64_t>hash(topic) * 0x9E3779B97F4A7C15U >> 32) & <uint64_t>(self.size - 1))
 
-    cdef inline Py_ssize_t by_object(self, object topic) noexcept:
-        return self.spread(<uint64_t><size_t><PyObject *>topic)
-
-    cdef inline void call(self, object topic) noexcept:
+    cdef inline int call(self, object topic) except -1:
         """For what `find` looks at first."""
-        if self.table is not None:
-            hot_prefetch(&PySequence_Fast_ITEMS(self.table)[self.by_object(topic)])
+        if self.table is not None and PyUnicode_CheckExact(topic):
+            hot_prefetch(&PySequence_Fast_ITEMS(self.table)[self.place_of(topic)])
+        return 0
 
     cdef inline OpenBatch find(self, str topic):
         """None: there is no shortcut."""
-        cdef Py_ssize_t at = self.by_object(topic)
-        cdef object found = self.table[at]
-        if found is not topic:
-            at = self.spread(<uint64_t>hash(topic))
-            found = self.table[at]
-            if found is not topic and (found is None or found != topic):
+        cdef PyObject **items = PySequence_Fast_ITEMS(self.table)
+        cdef Py_ssize_t at = self.place_of(topic)
+        if items[at] != <PyObject *>topic:
+            if items[at ^ 2] == <PyObject *>topic or <object>items[at] != topic:
+                at ^= 2
+            if items[at] != <PyObject *>topic and <object>items[at] != topic:
                 return None
-        return self.table[at + 1]
+        hot_prefetch(items[at + 1])
+        hot_prefetch(<char *>items[at + 1] + 64)
+        return <OpenBatch>items[at + 1]
 
     cdef int add(self, dict routes, str topic, OpenBatch batch, bint takes_keys) except -1:
         """Where its places are taken, there is none."""
+        cdef Py_ssize_t at
         if routes is not self.routes or (2 * len(routes) > self.size and self.size < MOST_SHORTCUTS):
             self.begin(routes)
         batch.detach()
-        batch.result.home.shortcuts = self
-        batch.is_led_to, batch.takes_keys = True, takes_keys
-        batch.places[0] = self.enter(self.by_object(topic), topic, batch)
-        batch.places[1] = self.enter(self.spread(<uint64_t>hash(topic)), topic, batch)
+        at = self.place_of(topic)
+        if self.table[at] is not None:
+            at ^= 2
+        if self.table[at] is None:
+            self.table[at], self.table[at + 1] = topic, batch
+            batch.shortcut, batch.takes_keys = at, takes_keys
+            batch.result.home.shortcuts = self
         return 0
 
-    cdef Py_ssize_t enter(self, Py_ssize_t place, str topic, OpenBatch batch) except -2:
-        """The place, or -1: it is taken."""
-        if self.table[place] is not None:
-            return -1
-        self.table[place], self.table[place + 1] = topic, batch
-        return place
-
     cdef int remove(self, OpenBatch batch) except -1:
-        cdef Py_ssize_t place
-        for place in batch.places:
-            if place >= 0 and self.table[place + 1] is batch:  # else it was in a smaller table
-                self.table[place] = self.table[place + 1] = None
+        if self.table[batch.shortcut + 1] is batch:  # else it was in a smaller table
+            self.table[batch.shortcut] = self.table[batch.shortcut + 1] = None
         return 0
 
     cdef int begin(self, dict routes) except -1:
-        """An empty table, never a smaller one: a batch that was in the last still has its places there."""
+        """An empty table, never a smaller one: a batch that was in the last still has its place there."""
         self.size = max(self.size, FEWEST_SHORTCUTS)
-        while self.size < 4 * len(routes) and self.size < MOST_SHORTCUTS:
+        while self.size < 3 * len(routes) and self.size < MOST_SHORTCUTS:
             self.size *= 2
         self.table = [None] * (2 * self.size)
         self.routes = routes
