@@ -79,7 +79,7 @@ def weighed(depths: Sequence[int]) -> list[int] | None:
     above = max(depths) + 1
     if min(depths) + 1 == above:
         return None
-    return list(accumulate(above - depth for depth in depths))
+    return list(accumulate([above - depth for depth in depths]))
 
 
 def pick(table: Sequence[int], chance: float) -> int:

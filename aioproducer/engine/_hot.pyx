@@ -36,7 +36,7 @@ from aioproducer.engine import plain
 from aioproducer.engine.plain import here
 from aioproducer.engine.result import BatchResult, Home, Outcome
 from aioproducer.model import RecordMetadata
-from aioproducer.records.record_batch import TABLE, varint
+from aioproducer.records.record_batch import NULL as _NULL, TABLE, varint
 
 __all__ = [
     "FULL", "RECORD_OVERHEAD", "TURN", "TURN_RECORDS", "Delivery", "OpenBatch", "SendPath", "Sending", "Way", "make_delivery", "wake",
@@ -459,11 +459,11 @@ cdef class OpenBatch:
         cdef int64_t[::1] moments = None
         cdef object keys, values, times
         if self.has_even_keys:
-            keys = varint(self.key_size)
+            keys = _NULL if self.key_size < 0 else varint(self.key_size)
         else:
             keys = key_sizes = array("i", bytes(4 * count))
         if self.has_even_values:
-            values = varint(self.value_size)
+            values = _NULL if self.value_size < 0 else varint(self.value_size)
         else:
             values = value_sizes = array("i", bytes(4 * count))
         if self.has_even_moments:
@@ -541,7 +541,7 @@ cdef enum:  # slots of BatchResult
     BASE_OFFSET
     BASE_TIMESTAMP
     TIMESTAMP_TYPE
-    TIMESTAMPS
+    DELTAS
     KEY_SIZES
     VALUE_SIZES
     FUTURES
@@ -553,7 +553,7 @@ cdef enum:  # slots of BatchResult
     SLOTS
 
 cdef tuple _slots = (
-    "outcome", "topic", "partition", "base_offset", "base_timestamp", "timestamp_type", "_timestamps", "_key_sizes", "_value_sizes",
+    "outcome", "topic", "partition", "base_offset", "base_timestamp", "timestamp_type", "_deltas", "_key_sizes", "_value_sizes",
     "futures", "callbacks", "_context", "looked_at", "home", "_late",
 )
 cdef Py_ssize_t _offsets[SLOTS]
@@ -591,8 +591,9 @@ cdef object metadata_of(object result, Py_ssize_t index):
     cdef object partition = held(result, PARTITION)
     cdef int64_t base = held(result, BASE_OFFSET)
     cdef object offset = base + index if base < _LAST_BASE else result.base_offset + index
-    cdef object timestamps = held(result, TIMESTAMPS)
-    cdef object timestamp = held(result, BASE_TIMESTAMP) if timestamps is None else timestamps[index]
+    cdef object deltas = held(result, DELTAS)
+    cdef object first = held(result, BASE_TIMESTAMP)
+    cdef object timestamp = first if deltas is None else first + deltas[index]
     cdef object kind = held(result, TIMESTAMP_TYPE)
     cdef object key_size = held(result, KEY_SIZES)[index]
     cdef object value_size = held(result, VALUE_SIZES)[index]

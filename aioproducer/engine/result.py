@@ -11,7 +11,7 @@ from array import array
 from asyncio import CancelledError, InvalidStateError
 from functools import lru_cache, partial
 from itertools import repeat
-from operator import attrgetter
+from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from aioproducer.engine.waiter import run_callbacks, wake
@@ -112,13 +112,13 @@ class BatchResult:
 
     __slots__ = (
         "_context",
+        "_deltas",
         "_gone",
         "_key_sizes",
         "_late",
         "_moved",
         "_placed",
         "_places",
-        "_timestamps",
         "_unseen",
         "_value_sizes",
         "base_offset",
@@ -152,7 +152,7 @@ class BatchResult:
         self.kept: Kept | None = None
         self._key_sizes: Sequence[int] = ()
         self._value_sizes: Sequence[int] = ()
-        self._timestamps: Sequence[int] | None = None
+        self._deltas: Sequence[int] | None = None  # of the records' times to the base; None: there are none
         self._unseen: Unseen | None = None
         self._late: list[Any] | None = None
         self._moved: Sequence[tuple[BatchResult, int]] = ()  # where each record is since a split
@@ -184,7 +184,8 @@ class BatchResult:
         if self.outcome is not DONE:
             return map(self.get, range(first, first + count))
         end = first + count
-        timestamps = repeat(self.base_timestamp) if self._timestamps is None else self._timestamps[first:end]
+        base = repeat(self.base_timestamp, count)
+        timestamps = base if self._deltas is None else map(add, base, self._deltas[first:end])
         columns = zip(
             repeat(self.topic, count),
             repeat(self.partition),
@@ -216,14 +217,14 @@ class BatchResult:
 
     def metadata(self, index: int) -> RecordMetadata:
         """The metadata of the record at `index`; only once DONE."""
-        timestamps = self._timestamps
+        deltas = self._deltas
         return _new_tuple(  # the class's own __new__ is a Python function, and three times slower
             RecordMetadata,
             (
                 self.topic,
                 self.partition,
                 self.base_offset + index,
-                self.base_timestamp if timestamps is None else timestamps[index],
+                self.base_timestamp if deltas is None else self.base_timestamp + deltas[index],
                 self.timestamp_type,
                 self._key_sizes[index],
                 self._value_sizes[index],
@@ -237,9 +238,8 @@ class BatchResult:
         keys, values, moments = self.kept
         self._key_sizes = _numbers(keys, self.count)
         self._value_sizes = _numbers(values, self.count)
-        self._timestamps = None
         if self.timestamp_type is _CREATE_TIME and moments != MOMENT[0]:
-            self._timestamps = _times(moments, self.count, self.base_timestamp)
+            self._deltas = _deltas(moments, self.count)
         self.kept = None
         if self.base_offset >= 0:
             self.outcome = DONE
@@ -266,7 +266,7 @@ class BatchResult:
         Callbacks move at once. Tasks that await a record are woken as if the batch had ended, and go on waiting where it is now.
         """
         assert self.kept is not None
-        deltas = _times(self.kept[2], self.count, 0)
+        deltas = _deltas(self.kept[2], self.count)
         parts = [self._part(group, self.kept, deltas) for group in groups]
         moved = {index: (part, at) for part, group in zip(parts, groups, strict=True) for at, index in enumerate(group)}
         self._moved = [moved[index] for index in range(self.count)]
@@ -413,14 +413,14 @@ def _delta(moment: bytes) -> int:
     return unvarint(moment[1:])
 
 
-def _times(moments: Column, count: int, base: int) -> list[int]:
-    """`base` and its delta for each record."""
+def _deltas(moments: Column, count: int) -> Sequence[int]:
+    """Of the records' times, one for each."""
     if isinstance(moments, bytes):
-        return [base + _delta(moments)] * count
+        return [_delta(moments)] * count
     if isinstance(moments, array):
-        return [base + delta for delta in moments]
-    times = {moment: base + _delta(moment) for moment in set(moments)}
-    return [times[moment] for moment in moments]
+        return moments
+    deltas = {moment: _delta(moment) for moment in set(moments)}
+    return [deltas[moment] for moment in moments]
 
 
 def _numbers(lengths: Column, count: int) -> Sequence[int]:

@@ -19,6 +19,7 @@ JOINED: Final = 1024  # a buffer shorter than this is copied beside its neighbou
 _LONGEST: Final = 35  # an unsigned varint has at most five groups of seven bits
 
 
+@lru_cache(maxsize=1024)  # sizes of full batches are alike
 def uvarint(value: int) -> bytes:
     """An unsigned varint."""
     encoded = []
