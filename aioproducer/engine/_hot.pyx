@@ -472,7 +472,7 @@ cdef class OpenBatch:
             times = moments = array("q", bytes(8 * count))
         if not (self.has_even_keys and self.has_even_values and self.has_even_moments):
             self.read_back(key_sizes, value_sizes, moments)
-        return keys, values, times
+        return numbers_only((numbers_only(keys), numbers_only(values), numbers_only(times)))
 
     cdef int read_back(self, int32_t[::1] key_sizes, int32_t[::1] value_sizes, int64_t[::1] moments) except -1:
         """What the records say of themselves, into the columns that there are."""
@@ -494,6 +494,12 @@ cdef class OpenBatch:
                 value_sizes[at] = <int32_t>number
             place = end
         return 0
+
+
+cdef inline object numbers_only(object columns):
+    """The collector need not walk it: it is in no cycle."""
+    hot_untrack(columns)
+    return columns
 
 
 cdef PyObject *new_bytes(Py_ssize_t size) except NULL:
