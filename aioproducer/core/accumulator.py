@@ -147,7 +147,7 @@ class Accumulator:
     def open(self, cell: Cell, open_batch: Any, result: Any, *, credit: int, now: float) -> Batch:
         """Start a batch; it can be drained at once, or after `linger`."""
         self._number += 1
-        batch = Batch(cell, (self._number,), open_batch, result, credit=credit, expires_at=now + self._lifetime)
+        batch = Batch(cell, self._number, open_batch, result, credit=credit, expires_at=now + self._lifetime)
         cell.route.used_at = now
         cell.current = batch
         cell.bytes += credit
@@ -384,7 +384,7 @@ class Accumulator:
         """Put smaller batches, of pieces and their results, in the place of one that was refused: ahead of what came after it (BAT-03)."""
         cell = batch.cell
         batch.move(Event.SPLIT)
-        parts = [batch.part(number, piece, result) for number, (piece, result) in enumerate(pieces)]
+        parts = [batch.part(nth, piece, result) for nth, (piece, result) in enumerate(pieces)]
         if cell.numbers is not None:
             cell.numbers.split(batch, parts)
         self.incomplete.split(batch, parts)
@@ -395,7 +395,7 @@ class Accumulator:
     def _put_back(self, cell: Cell, batches: Sequence[Batch]) -> None:
         closed = cell.closed
         at = 0
-        while at < len(closed) and closed[at].number < batches[0].number:
+        while at < len(closed) and closed[at].place < batches[0].place:
             at += 1
         for batch in reversed(batches):
             closed.insert(at, batch)

@@ -91,7 +91,8 @@ class Batch:
     """Records of one partition on their way (Java's `ProducerBatch`).
 
     Attributes:
-        number: its place among the batches of its partition; those that it was split into have longer ones of the same beginning.
+        number: its place among the batches of its partition; those that it was split into have the same one.
+        piece: of a part, its place among those of its root; parts of parts have longer ones of the same beginning.
         parts: of a root, what stands for it now.
         attempts: how often its records were sent; `spared` of those ended in a split, which is no failure that counts as a retry.
         open: takes records while the state is OPEN, then None (an `engine.hot.OpenBatch`).
@@ -134,6 +135,7 @@ class Batch:
         "open",
         "parts",
         "payload",
+        "piece",
         "raw_size",
         "result",
         "sequence",
@@ -142,11 +144,10 @@ class Batch:
         "state",
     )
 
-    def __init__(
-        self, cell: Cell, number: tuple[int, ...], open_batch: OpenBatch | None, result: Any, *, credit: int, expires_at: float
-    ) -> None:
+    def __init__(self, cell: Cell, number: int, open_batch: OpenBatch | None, result: Any, *, credit: int, expires_at: float) -> None:
         self.cell = cell
         self.number = number
+        self.piece: tuple[int, ...] = ()
         self.open = open_batch
         self.result = result
         self.credit = credit
@@ -170,9 +171,10 @@ class Batch:
         self.may_be_written = False
         self.on_wire = self.held = self.is_encoded = self.is_alone = False
 
-    def part(self, number: int, piece: Piece, result: Any) -> Batch:
+    def part(self, nth: int, piece: Piece, result: Any) -> Batch:
         """A smaller batch of some of its records: as old as it, closed, not sent yet, though perhaps written by an earlier attempt."""
-        part = Batch(self.cell, (*self.number, number), None, result, credit=0, expires_at=self.expires_at)
+        part = Batch(self.cell, self.number, None, result, credit=0, expires_at=self.expires_at)
+        part.piece = (*self.piece, nth)
         part.move(Event.CLOSE)
         part._root = self.root
         part.count = len(piece.indexes)
@@ -200,6 +202,11 @@ class Batch:
         return self.state >= _ENDED
 
     @property
+    def place(self) -> tuple[int, ...]:
+        """What its partition's batches are sorted by."""
+        return (self.number, *self.piece)
+
+    @property
     def root(self) -> Batch:
         """The batch that it was once split from, else itself; all that stand for one batch share its deadline."""
         return self._root or self
@@ -210,7 +217,7 @@ class Batch:
         return self._root is not None
 
     def __repr__(self) -> str:
-        number = ".".join(map(str, self.number))
+        number = ".".join(map(str, self.place))
         return (
             f"<Batch {number} of {self.cell.topic}-{self.cell.partition}: {self.count} records, {self.state}, sent {self.attempts} times>"
         )

@@ -39,7 +39,7 @@ class Incomplete:
         """Smaller ones stand for it."""
         root = batch.root
         others = (part for part in root.parts or () if part is not batch)
-        root.parts = dict.fromkeys(sorted((*others, *parts), key=lambda part: part.number))
+        root.parts = dict.fromkeys(sorted((*others, *parts), key=lambda part: part.place))
 
     def end(self, batch: Batch) -> None:
         """It has ended."""

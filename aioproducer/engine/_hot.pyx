@@ -39,7 +39,8 @@ from aioproducer.model import RecordMetadata
 from aioproducer.records.record_batch import NULL as _NULL, TABLE, varint
 
 __all__ = [
-    "FULL", "RECORD_OVERHEAD", "TURN", "TURN_RECORDS", "Delivery", "OpenBatch", "SendPath", "Sending", "Way", "make_delivery", "wake",
+    "FULL", "RECORD_OVERHEAD", "TURN", "TURN_RECORDS", "Delivery", "OpenBatch", "SendPath", "Sending", "Way", "make_delivery",
+    "uncollected", "wake",
 ]
 
 TURN = 131_072
@@ -238,8 +239,7 @@ def murmur2(bytes key not None):
 cdef class OpenBatch:
     """Records, encoded one behind the other (an `interfaces.OpenBatch`). `granted` is the size of the buffer, `room` what is left of it.
 
-    The collector walks neither over it nor over its result: of a million records' these are the most that it would meet. Like a delivery,
-    a result is in a cycle only while somebody waits for its batch, and each batch ends.
+    The collector does not walk over it: what it holds, its result, has others that lead there.
     """
 
     # what each record touches comes first, in as few cache lines as may be: with many topics each is cold
@@ -257,7 +257,6 @@ cdef class OpenBatch:
     cdef Py_ssize_t shortcut       # its place among them; -1: none leads to it
 
     def __cinit__(self, result, timestamp_ms, Py_ssize_t room):
-        hot_untrack(result)
         self.result = result
         self.stamp = timestamp_ms
         self.base = timestamp_ms
@@ -915,6 +914,11 @@ cdef inline Delivery delivery_of(object result, Py_ssize_t index):
     delivery._result = result
     delivery.index = index
     return delivery
+
+
+def uncollected(result):
+    """As the twin's."""
+    hot_untrack(result)
 
 
 def make_delivery(result, Py_ssize_t index):

@@ -14,6 +14,7 @@ from aioproducer.core.outcome import TOO_LARGE, Action, fate
 from aioproducer.core.splitting import in_halves, without
 from aioproducer.engine.explain import story, waits_for
 from aioproducer.engine.formats import Parcel, unpack
+from aioproducer.engine.hot import uncollected
 from aioproducer.engine.pool import BATCH_OVERHEAD
 from aioproducer.errors import BrokerError, DeliveryError, RecordTooLarge
 from aioproducer.records.record_batch import OVERHEAD
@@ -125,6 +126,7 @@ class Ends:
     def _complete(self, batch: Batch, told: Told, now: float) -> None:
         """It is in the log."""
         batch.result.complete(told.base_offset, told.log_append_time_ms)
+        uncollected(batch.result)
         self._accumulator.end(batch, _ACKNOWLEDGE)
         if batch.is_alone:
             self._accumulator.succeeded(batch)

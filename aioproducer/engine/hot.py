@@ -24,6 +24,7 @@ __all__ = [
     "Way",
     "here",
     "make_delivery",
+    "uncollected",
     "wake",
 ]
 
@@ -32,9 +33,21 @@ BUILD: Final = _found.build
 REASON: str = _found.reason  # for plain Python; empty where the compiled build runs
 
 if REASON or TYPE_CHECKING:
-    from aioproducer.engine.plain import FULL, RECORD_OVERHEAD, TURN, TURN_RECORDS, Delivery, OpenBatch, SendPath, Way, make_delivery, wake
+    from aioproducer.engine.plain import (
+        FULL,
+        RECORD_OVERHEAD,
+        TURN,
+        TURN_RECORDS,
+        Delivery,
+        OpenBatch,
+        SendPath,
+        Way,
+        make_delivery,
+        uncollected,
+        wake,
+    )
 else:
     _hot = _found.module
     FULL, RECORD_OVERHEAD, TURN, TURN_RECORDS = _hot.FULL, _hot.RECORD_OVERHEAD, _hot.TURN, _hot.TURN_RECORDS
-    make_delivery, wake = _hot.make_delivery, _hot.wake
+    make_delivery, uncollected, wake = _hot.make_delivery, _hot.uncollected, _hot.wake
     Delivery, OpenBatch, SendPath, Way = _hot.Delivery, _hot.OpenBatch, _hot.SendPath, _hot.Way

@@ -39,6 +39,7 @@ __all__ = [
     "Way",
     "here",
     "make_delivery",
+    "uncollected",
     "wake",
 ]
 
@@ -328,6 +329,10 @@ class Delivery:
         result = self._follow()
         where = f"{result.topic}-{result.partition}" if result.topic else "handle"
         return f"<Delivery {where} {result.outcome.value}>"
+
+
+def uncollected(result: BatchResult) -> None:
+    """Its batch ended well: the collector need not know the result, which is in no cycle once who waits was woken. Here it does."""
 
 
 def make_delivery(result: BatchResult, index: int) -> Delivery:

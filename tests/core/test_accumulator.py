@@ -465,7 +465,7 @@ def test_a_batch_that_was_split() -> None:
     batches[1].may_be_written = True
     first, second = split(rules, batches[1])
     assert (batches[1].state, batches[1].ended) == (State.SPLIT, True)
-    assert [(part.state, part.count, part.payload, part.number) for part in (first, second)] == [
+    assert [(part.state, part.count, part.payload, part.place) for part in (first, second)] == [
         (State.READY, 1, b"         2", (2, 0)),
         (State.READY, 1, b"         3", (2, 1)),
     ]
@@ -494,7 +494,7 @@ def test_a_part_that_was_split_again() -> None:
     left, right = split(rules, batch)
     assert sent(rules, 1) == [left]
     parts = split(rules, left)
-    assert [part.number for part in (*parts, right)] == [(1, 0, 0), (1, 0, 1), (1, 1)]
+    assert [part.place for part in (*parts, right)] == [(1, 0, 0), (1, 0, 1), (1, 1)]
     assert list(rules.incomplete) == [*parts, right]
     for part in (*parts, right):
         assert sent(rules, 1) == [part]

@@ -75,7 +75,7 @@ class Accumulating(RuleBasedStateMachine):
 
     @rule(node=st.sampled_from(BROKERS), limit=st.sampled_from([1, 3 * RECORD_SIZE, 1000]), full_only=st.booleans(), send=st.booleans())
     def drain(self, node: int, limit: int, full_only: bool, send: bool) -> None:
-        waiting = {cell: min(self.standing(cell), default=None, key=lambda batch: batch.number) for cell in self.cells}
+        waiting = {cell: min(self.standing(cell), default=None, key=lambda batch: batch.place) for cell in self.cells}
         filling = {cell.current for cell in self.cells if self.by_load and self.flying[cell]} - self.hurried
         batches = self.rules.drain(node, self.lanes[node], limit, full_only=full_only)
         assert not filling & set(batches), "it was to wait for what is in flight"
@@ -84,7 +84,7 @@ class Accumulating(RuleBasedStateMachine):
         for batch in batches:
             self.check_drained(batch, node, waiting[batch.cell])
             self.flying[batch.cell].append(batch)
-            self.highest_sent[batch.cell] = max(self.highest_sent[batch.cell], batch.number)
+            self.highest_sent[batch.cell] = max(self.highest_sent[batch.cell], batch.place)
             if send:
                 batch.move(Event.SEND)
         if batches and send:
@@ -102,7 +102,7 @@ class Accumulating(RuleBasedStateMachine):
         self.sent_in[batch] = self.epochs[cell.partition]
         if self.is_suspect[cell]:
             assert not self.flying[cell], "one at a time after a failure"
-        assert batch.number > self.highest_sent[cell], "the order changed, and nothing between failed"
+        assert batch.place > self.highest_sent[cell], "the order changed, and nothing between failed"
 
     @precondition(lambda self: any(self.requests.values()))
     @rule(data=st.data(), outcome=st.sampled_from(["ok", "ok", "retry", "fail", "split"]), pause=st.sampled_from([0.0, 1.0, 20.0]))
@@ -215,7 +215,7 @@ class Accumulating(RuleBasedStateMachine):
     @invariant()
     def what_waits_stands_in_order(self) -> None:
         for cell in self.cells:
-            numbers = [batch.number for batch in self.standing(cell)]
+            numbers = [batch.place for batch in self.standing(cell)]
             assert numbers == sorted(numbers)
 
     @invariant()
@@ -281,7 +281,7 @@ class Accumulating(RuleBasedStateMachine):
 
 def before(batch: Batch) -> tuple[int, ...]:
     """A number just below that of a batch and of what it may be split into."""
-    return (*batch.number[:-1], batch.number[-1] - 1, 1 << 30)
+    return (*batch.place[:-1], batch.place[-1] - 1, 1 << 30)
 
 
 def in_its_place(ages: dict[Batch, float], batch: Batch, parts: list[Batch]) -> dict[Batch, float]:

@@ -14,7 +14,7 @@ from aioproducer.core.splitting import Piece
 def made(*expiries: float) -> tuple[Incomplete, list[Batch]]:
     route = Route("t", NO_ID)
     cell = Cell(route, 0, 1, None)
-    batches = [Batch(cell, (at,), OpenBatch(), None, credit=0, expires_at=expiry) for at, expiry in enumerate(expiries)]
+    batches = [Batch(cell, at, OpenBatch(), None, credit=0, expires_at=expiry) for at, expiry in enumerate(expiries)]
     incomplete = Incomplete()
     for batch in batches:
         incomplete.add(batch)

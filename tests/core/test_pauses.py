@@ -18,7 +18,7 @@ def cells(many: int) -> list[Cell]:
 def test_what_lingers_and_is_still_open_is_there_at_its_time() -> None:
     """One that was closed meanwhile is passed over; all that are left are there when nothing lingers any more."""
     pauses = Pauses()
-    batches = [Batch(cell, (1,), OpenBatch(), None, credit=0, expires_at=0.0) for cell in cells(4)]
+    batches = [Batch(cell, 1, OpenBatch(), None, credit=0, expires_at=0.0) for cell in cells(4)]
     for at, batch in enumerate(batches):
         pauses.linger(batch, 10.0 + at)
     assert pauses.next() == 10.0

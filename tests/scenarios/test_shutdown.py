@@ -445,6 +445,29 @@ def test_a_loop_closed_without_stop_gives_one_resource_warning(monkeypatch: pyte
     assert told == ignored == []
 
 
+@pytest.mark.parametrize("linger_ms", [0, 60_000])
+def test_what_was_pending_when_the_program_ended_is_told_of(linger_ms: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Records of an open batch, and of one that nobody answers, of a producer that was never stopped: how many are lost is said."""
+
+    async def forget() -> None:
+        cluster = await FakeCluster(memory=True).__aenter__()
+        cluster.create_topic("orders")
+        cluster.hang("Produce", times=None)
+        producer = Producer(**cluster.client_options, linger_ms=linger_ms)
+        await producer.start()
+        for _ in range(3):
+            await producer.send("orders", b"v")
+        await asyncio.sleep(0)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # one that is recorded holds the producer
+        with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+            runner.run(forget())
+        for _ in range(3):
+            gc.collect()
+    assert "3 records failed and nobody looked" in caplog.text
+
+
 @jumping
 async def test_failures_nobody_looks_at_are_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     """One warning per topic and error in a while; none for those that were looked at."""
