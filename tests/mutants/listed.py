@@ -318,7 +318,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "retry-loses-its-place",
         "core/accumulator.py",
-        "while at < len(closed) and closed[at].number < batches[0].number:",
+        "while at < len(closed) and closed[at].place < batches[0].place:",
         "while at < len(closed):",
         ("tests/core/test_accumulator.py", "tests/core/test_accumulator_machine.py"),
     ),

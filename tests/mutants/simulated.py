@@ -57,14 +57,14 @@ SIMULATED: tuple[Simulated, ...] = (
     Simulated(
         "a-retry-goes-to-the-back",
         "core/accumulator.py",
-        "        while at < len(closed) and closed[at].number < batches[0].number:",
+        "        while at < len(closed) and closed[at].place < batches[0].place:",
         "        while at < len(closed):",
         profile="plain",
     ),
     Simulated(
         "a-numbered-retry-goes-to-the-back",
         "core/accumulator.py",
-        "        while at < len(closed) and closed[at].number < batches[0].number:",
+        "        while at < len(closed) and closed[at].place < batches[0].place:",
         "        while at < len(closed):",
     ),
     Simulated(
