@@ -435,6 +435,7 @@ cdef class OpenBatch:
     def close(self):
         """Its payload, base and max timestamp. What the records' metadata needs goes to the result."""
         cdef PyObject *buffer = self.buffer
+        cdef Py_ssize_t used
         if self.room < 0:
             raise ValueError(plain.CLOSED)
         self.room = -1
@@ -444,8 +445,10 @@ cdef class OpenBatch:
         result.kept = self.columns()
         if self.count == 0:
             return b"", self.base, self.time(self.delta)
+        used = self.place - bytes_at(buffer)
         self.buffer = NULL
-        _PyBytes_Resize(&buffer, self.place - bytes_at(buffer))
+        self.place = NULL  # who asks a batch for room that has closed meanwhile looks there first
+        _PyBytes_Resize(&buffer, used)
         payload = <object>buffer
         Py_XDECREF(buffer)
         return payload, self.base, self.time(self.latest)
