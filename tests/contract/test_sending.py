@@ -184,7 +184,7 @@ async def test_what_the_caller_gets_wrong(side: Side, method: str, arguments: di
 
 async def test_a_partition_that_is_not_there(side: Side) -> None:
     topic = await side.topic()
-    async with side.producer(max_block_ms=200) as producer:
+    async with side.producer(max_block_ms=2000) as producer:
         with pytest.raises(MetadataTimeout, match="partition"):
             await producer.send(topic, b"v", partition=7)
 
