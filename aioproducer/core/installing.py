@@ -67,8 +67,7 @@ def _rerouting(accumulator: Accumulator, topic: TopicView, before: Route) -> Ste
         route.cells.append(cell or Cell(route, index, NOBODY, accumulator.full))
         if not (index + 1) % STRIDE:
             yield
-    route.gone = before.cells[len(route.cells) :]
-    route.gone += gone.values()
+    route.gone = [*before.cells[len(route.cells) :], *gone.values()] or ()
     for number, cell in enumerate(chain(route.cells, route.gone), 1):
         cell.route = route
         if is_anew:
@@ -85,13 +84,16 @@ def retiring(accumulator: Accumulator, topic: TopicView) -> Steps[None]:
     old topic once more.
     """
     route, leaders = accumulator.routes[topic.name], topic.partitions
-    gone, route.gone = route.gone, []
+    gone = route.gone
+    if not gone:
+        return
+    route.gone = left = []
     while gone:
         cell = gone.pop()
         accumulator.close(cell)
         if cell.closed or cell.in_flight:
             accumulator.lead(cell, *leaders[cell.partition % len(leaders)])
-            route.gone.append(cell)
+            left.append(cell)
         if gone and not len(gone) % STRIDE:
             yield
 

@@ -13,6 +13,7 @@ Knows nothing of when to ask, or whom.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.core.steps import STRIDE, whole
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["NO_ID", "Broker", "ClusterView", "PartitionView", "TopicView"]
 
 NO_ID: Final = bytes(16)
+_VIEWS: Final = 4096  # of leaders and epochs that are one object for all who have them: topics by the thousand have few
 
 
 class Broker(NamedTuple):
@@ -190,14 +192,12 @@ def _partitions(
 ) -> Steps[tuple[PartitionView, ...]]:
     """The partitions of a topic, numbered without gaps: what lies beyond a gap is not usable yet.
 
-    Equal views are one object: a tuple of so many is compared and freed at once.
+    Equal views are one object, those of other topics, too: a tuple of so many is compared and freed at once.
     """
     found, beyond = list(before), dict[int, PartitionView]()
-    views: dict[tuple[int, int], PartitionView] = {}
     for number, partition in enumerate(told.partitions, 1):
         leader = partition.leader_id if partition.leader_id in brokers else -1
-        view = PartitionView(leader, partition.leader_epoch if has_epochs else -1)
-        view = views.setdefault(view, view)
+        view = _view(leader, partition.leader_epoch if has_epochs else -1)
         index = partition.partition_index
         if 0 <= index < len(found):
             known = found[index]
@@ -211,6 +211,11 @@ def _partitions(
             yield
     yield from _close_up(found, beyond)
     return tuple(found)
+
+
+@lru_cache(_VIEWS)
+def _view(leader: int, epoch: int) -> PartitionView:
+    return PartitionView(leader, epoch)
 
 
 def _close_up(found: list[PartitionView], beyond: dict[int, PartitionView]) -> Steps[None]:

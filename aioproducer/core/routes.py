@@ -171,7 +171,7 @@ class Route:
         self.topic = topic
         self.topic_id = topic_id
         self.cells: list[Cell] = []
-        self.gone: list[Cell] = []
+        self.gone: list[Cell] | tuple[()] = ()
         self.by_key = Placement(self.cells)
         self.sticky: Cell | None = None
         self.share = 0

@@ -632,7 +632,7 @@ def test_fewer_partitions_of_a_topic_made_anew() -> None:
     assert {route.by_key[b"%d" % number].partition for number in range(20)} == {0}
     assert [batch.payload for batch in sent(rules, 2)] == [b"         1"], "at a broker that says what is the matter"
     again = install(rules, topic(2, 3, topic_id=b"another topic id"))
-    assert (again.cells[1], again.gone, gone.leader) == (gone, [], 3)
+    assert (again.cells[1], again.gone, gone.leader) == (gone, (), 3)
 
 
 def test_a_partition_that_is_no_more_is_forgotten_with_its_last_batch() -> None:
