@@ -40,7 +40,7 @@ from aioproducer.records.record_batch import NULL as _NULL, TABLE, varint
 
 __all__ = [
     "FULL", "RECORD_OVERHEAD", "TURN", "TURN_RECORDS", "Delivery", "OpenBatch", "SendPath", "Sending", "Way", "make_delivery",
-    "uncollected", "wake",
+    "measured", "uncollected", "wake",
 ]
 
 TURN = 131_072
@@ -88,6 +88,8 @@ cdef extern from *:
 cdef extern from "Python.h":
     const Py_ssize_t PY_SSIZE_T_MAX
     char *bytes_at "PyBytes_AS_STRING"(PyObject *held)  # of a counted pointer, which an object's own would count
+    bint is_bytes "PyBytes_CheckExact"(PyObject *held)
+    Py_ssize_t size_of "PyBytes_GET_SIZE"(PyObject *held)
     ctypedef enum PySendResult:
         PYGEN_RETURN
         PYGEN_ERROR
@@ -230,6 +232,28 @@ cdef bytes encoded_headers(object headers):
 def murmur2(bytes key not None):
     """As `core.partitioner.murmur2`."""
     return hashed(<const unsigned char *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+
+
+cdef inline bint is_flat(object column) noexcept:
+    """Whether its items lie behind each other in memory, and nobody's own code gives them."""
+    return PyList_CheckExact(column) or PyTuple_CheckExact(column)
+
+
+def measured(column):
+    """As the twin's."""
+    cdef PyObject **items
+    cdef Py_ssize_t at, size, used = 0, longest = 0
+    if not is_flat(column):
+        return None
+    items = PySequence_Fast_ITEMS(column)
+    for at in range(len(column)):
+        if not is_bytes(items[at]):
+            return None
+        size = size_of(items[at])
+        used += size
+        if size > longest:
+            longest = size
+    return used, longest
 
 
 # A batch
@@ -385,27 +409,34 @@ cdef class OpenBatch:
 
     def append_many(self, timestamp_ms, keys, values, Py_ssize_t first):
         """`append` for those from `first` on, at most as many as there is room for; gives their number, 0: no room."""
-        cdef Py_ssize_t begin = self.count
-        cdef Py_ssize_t at, key_size = -1, value_size, size
+        cdef Py_ssize_t begin, at, key_size = -1, value_size, size
         cdef const char *key_at = NULL
+        cdef PyObject **value_items
+        cdef PyObject **key_items = NULL
+        values = values if is_flat(values) else list(values)
+        keys = keys if keys is None or is_flat(keys) else list(keys)
         if timestamp_ms is not self.stamp:
             if self.room <= 0:
                 return 0
             self.restamp(timestamp_ms)
+        begin = self.count
+        if first < 0 or (keys is not None and len(keys) < len(values)):
+            raise IndexError("many begin at one that is, and all have a key or none")
+        value_items = PySequence_Fast_ITEMS(values)  # from here on no code runs that could change either
+        if keys is not None:
+            key_items = PySequence_Fast_ITEMS(keys)
         for at in range(first, len(values)):
-            value = values[at]
-            if not PyBytes_CheckExact(value):
+            if not is_bytes(value_items[at]):
                 raise TypeError("a value of many is bytes")
-            value_size = PyBytes_GET_SIZE(value)
-            if keys is not None:
-                key = keys[at]
-                if not PyBytes_CheckExact(key):
+            value_size = size_of(value_items[at])
+            if key_items != NULL:
+                if not is_bytes(key_items[at]):
                     raise TypeError("a key of many is bytes")
-                key_size, key_at = PyBytes_GET_SIZE(key), PyBytes_AS_STRING(key)
+                key_size, key_at = size_of(key_items[at]), bytes_at(key_items[at])
             size = self.body_size(key_size, value_size, 1)
             if self.count >= _TABLE or size + width(size) > self.room:
                 break
-            self.write(size, key_size, key_at, value_size, PyBytes_AS_STRING(value), 1, b"\0")
+            self.write(size, key_size, key_at, value_size, bytes_at(value_items[at]), 1, b"\0")
         return self.count - begin
 
     def grow(self, Py_ssize_t room):

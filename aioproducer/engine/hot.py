@@ -24,6 +24,7 @@ __all__ = [
     "Way",
     "here",
     "make_delivery",
+    "measured",
     "uncollected",
     "wake",
 ]
@@ -43,11 +44,12 @@ if REASON or TYPE_CHECKING:
         SendPath,
         Way,
         make_delivery,
+        measured,
         uncollected,
         wake,
     )
 else:
     _hot = _found.module
     FULL, RECORD_OVERHEAD, TURN, TURN_RECORDS = _hot.FULL, _hot.RECORD_OVERHEAD, _hot.TURN, _hot.TURN_RECORDS
-    make_delivery, uncollected, wake = _hot.make_delivery, _hot.uncollected, _hot.wake
+    make_delivery, measured, uncollected, wake = _hot.make_delivery, _hot.measured, _hot.uncollected, _hot.wake
     Delivery, OpenBatch, SendPath, Way = _hot.Delivery, _hot.OpenBatch, _hot.SendPath, _hot.Way

@@ -17,6 +17,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.engine.deliveries import Deliveries
+from aioproducer.engine.hot import measured
 from aioproducer.errors import UsageError
 from aioproducer.model import Record
 
@@ -46,13 +47,15 @@ class _Columns(NamedTuple):
     values: Sequence[bytes]
     keys: Sequence[bytes] | None
     partitions: Sequence[int] | None
+    used: int  # bytes of a whole chunk, and of its longest record at most
+    longest: int
 
     def after(self, at: int) -> _Columns:
         """Those from `at` on."""
         if not at:
             return self
-        keys, partitions = self.keys, self.partitions
-        return _Columns(self.values[at:], None if keys is None else keys[at:], None if partitions is None else partitions[at:])
+        values, keys, partitions, *sizes = self
+        return _Columns(values[at:], None if keys is None else keys[at:], None if partitions is None else partitions[at:], *sizes)
 
     def cells(self, route: Route) -> Sequence[Cell] | None:
         """Where each goes; none: to the sticky ones; None: some to no partition that there is."""
@@ -61,14 +64,6 @@ class _Columns(NamedTuple):
                 return None
             return [route.cells[partition] for partition in self.partitions]
         return () if self.keys is None else list(map(route.by_key.__getitem__, self.keys))
-
-    def sizes(self) -> tuple[int, int]:
-        """Bytes of them all, and of the longest at most."""
-        used = longest = 0
-        for column in (self.values, self.keys or ()):
-            lengths = list(map(len, column))
-            used, longest = used + sum(lengths), longest + max(lengths, default=0)
-        return used, longest
 
 
 class Many:
@@ -136,14 +131,14 @@ class Many:
     async def _send_chunk(self, topic: str, chunk: list[Any], deliveries: Deliveries) -> int:
         """Queue a chunk; its bytes, 0 if that is not known."""
         columns = _columns(chunk)
-        used, longest = columns.sizes() if columns is not None else (0, 0)
-        if longest > self._longest:
+        used = columns.used if columns is not None else 0
+        if columns is not None and columns.longest > self._longest:
             columns = None
         at = 0
         while at < len(chunk):
             if self._appender.must_pause():
                 await self._parking.next_turn()
-            if columns is not None and self._send_bulk(topic, columns.after(at), used, deliveries):
+            if columns is not None and self._send_bulk(topic, columns.after(at), deliveries):
                 break
             await self._send_one(topic, chunk[at], deliveries)
             at += 1
@@ -154,21 +149,22 @@ class Many:
         delivery = await self._send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
         deliveries.add_one(delivery._result, delivery.index)  # noqa: SLF001
 
-    def _send_bulk(self, topic: str, columns: _Columns, size: int, deliveries: Deliveries) -> bool:
+    def _send_bulk(self, topic: str, columns: _Columns, deliveries: Deliveries) -> bool:
         """Queue them all, or none: they would have to wait, or belong nowhere."""
         route: Route | None = self._way.fast.get(topic) if isinstance(topic, str) else None
         cells = columns.cells(route) if route is not None else None
         if route is None or cells is None:
             return False
         numbers = {cell: number for number, cell in enumerate(dict.fromkeys(cells))}
-        if not self._appender.takes_freely(route, numbers) or not self._appender.has_room(size, len(columns.values), max(len(numbers), 1)):
+        count = len(columns.values)
+        if not self._appender.takes_freely(route, numbers) or not self._appender.has_room(columns.used, count, max(len(numbers), 1)):
             return False
         if len(numbers) <= 1:
             runs = [self._appender.append_run(route, cells[0] if cells else None, columns.keys, columns.values)]
-            deliveries.add(len(columns.values), runs)
+            deliveries.add(count, runs)
         else:
             picks = list(map(numbers.__getitem__, cells))
-            deliveries.add(len(picks), self._append_groups(route, list(numbers), picks, columns), array("H", picks))
+            deliveries.add(count, self._append_groups(route, list(numbers), picks, columns), array("H", picks))
         return True
 
     def _append_groups(self, route: Route, cells: Sequence[Cell], picks: Sequence[int], columns: _Columns) -> list[list[Any]]:
@@ -190,18 +186,20 @@ def _some(places: Sequence[int], column: Sequence[bytes]) -> Sequence[bytes]:
 
 def _columns(chunk: list[Any]) -> _Columns | None:
     """The columns of plain records; None: not all of them are, or not all have the same ones."""
-    kinds = set(map(type, chunk))
-    if kinds == {bytes}:
-        return _Columns(chunk, None, None)
-    if kinds != {Record}:
+    sizes = measured(chunk)
+    if sizes is not None:
+        return _Columns(chunk, None, None, *sizes)
+    if set(map(type, chunk)) != {Record}:
         return None
     values, keys, partitions, timestamps, headers = zip(*chunk, strict=True)
-    if set(map(type, values)) != {bytes} or timestamps.count(None) < len(chunk) or headers.count(()) < len(chunk):
+    sizes = measured(values)
+    key_sizes = (0, 0) if _is_absent(keys) else measured(keys)
+    has_numbers = _is_absent(partitions) or set(map(type, partitions)) == {int}
+    if sizes is None or key_sizes is None or not has_numbers or timestamps.count(None) < len(chunk) or headers.count(()) < len(chunk):
         return None
-    columns: list[Any] = []
-    for column, kind in ((keys, bytes), (partitions, int)):
-        is_even = column.count(None) == len(chunk) if column[0] is None else set(map(type, column)) == {kind}
-        if not is_even:
-            return None
-        columns.append(None if column[0] is None else column)
-    return _Columns(values, *columns)
+    used, longest = map(sum, zip(sizes, key_sizes, strict=True))
+    return _Columns(values, None if keys[0] is None else keys, None if partitions[0] is None else partitions, used, longest)
+
+
+def _is_absent(column: Sequence[Any]) -> bool:
+    return column[0] is None and column.count(None) == len(column)

@@ -39,6 +39,7 @@ __all__ = [
     "Way",
     "here",
     "make_delivery",
+    "measured",
     "uncollected",
     "wake",
 ]
@@ -60,6 +61,8 @@ RECORD_OVERHEAD: Final = 130  # bytes of a record in an open batch beside its en
 TURN_RECORDS: Final = 1024  # likewise, whatever their bytes: batches that have room left ask for none; of thousands each is cold
 CLOSED: Final = "the batch is closed"
 SHRINKS: Final = "a batch does not shrink"
+_FLAT: Final = frozenset({list, tuple})
+_BYTES: Final = frozenset({bytes})
 _INDEX_ENDS: Final = {1: 64, 2: 8192, 3: TABLE}  # below it an index takes so many bytes; a batch of more is closed
 
 
@@ -333,6 +336,14 @@ class Delivery:
 
 def uncollected(result: BatchResult) -> None:
     """Its batch ended well: the collector need not know the result, which is in no cycle once who waits was woken. Here it does."""
+
+
+def measured(column: Sequence[Any]) -> tuple[int, int] | None:
+    """Bytes of all items and of the longest; None: it is no list or tuple, or not all of them are bytes, of no class of one's own."""
+    if type(column) not in _FLAT or not set(map(type, column)) <= _BYTES:
+        return None
+    sizes = list(map(len, column))
+    return sum(sizes), max(sizes, default=0)
 
 
 def make_delivery(result: BatchResult, index: int) -> Delivery:

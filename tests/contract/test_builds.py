@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+from collections import UserList
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
-from builds import BUILDS, on_compiled, producer_on
+from builds import BUILDS, on_both, on_compiled, producer_on
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,6 +34,13 @@ PLAIN, COMPILED = (one.values[0] for one in BUILDS)
 
 class Bytes(bytes):
     """What is like bytes, and not plain."""
+
+
+class Listed(list[Any]):
+    """What is like a list, and has items of its own making."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([b"made up"])
 
 
 SIZES = st.sampled_from([0, 1, 2, 50, 55, 56, 57, 62, 63, 64, 65, 8_100, 8_191, 8_192, 32_740, 32_750, 32_760, 32_767, 32_768, 40_000])
@@ -185,6 +193,97 @@ def test_indices_round_the_ends_of_the_table(build: Any, loop: asyncio.AbstractE
         assert other.do(*operation) == plain.do(*operation), operation
     assert other.do("close") == plain.do("close")
     assert list(other.told("acknowledged")) == list(plain.told("acknowledged"))
+
+
+@on_both
+@pytest.mark.parametrize(
+    ("column", "sizes"),
+    [
+        ([], (0, 0)),
+        ((), (0, 0)),
+        ([b""], (0, 0)),
+        ([b"a", b"long" * 9, b"bc"], (39, 36)),
+        ((b"longer", b"a", b""), (7, 6)),
+        ([bytes(70_000)] * 3, (210_000, 70_000)),
+        *((kind([b"a", odd, b"b"]), None) for kind in (list, tuple) for odd in (None, Bytes(b"odd"), bytearray(b"odd"), "odd", 3)),
+        *(([b"a"] * at + [None] + [b"a"] * (2 - at), None) for at in range(3)),
+        (Listed([b"a"]), None),
+        *((other, None) for other in (None, b"bytes", "text", {b"a": b"b"}, {b"a"}, iter([b"a"]), map(bytes, [3]), 7)),
+    ],
+)
+def test_a_column_is_measured(build: Any, column: Any, sizes: tuple[int, int] | None) -> None:
+    """Its bytes and its longest item's, if it is a list or tuple and each item plain; nobody's own code is asked."""
+    assert build.measured(column) == sizes
+
+
+@on_compiled
+@given(column=st.lists(PARTS | ODD) | st.lists(SIZES.map(bytes)), is_tuple=st.booleans())
+def test_both_measure_the_same(build: Any, column: list[Any], is_tuple: bool) -> None:
+    given_column = tuple(column) if is_tuple else column
+    assert build.measured(given_column) == PLAIN.measured(given_column)
+
+
+@on_both
+@pytest.mark.parametrize("has_keys", [True, False])
+def test_many_may_be_any_sequence(build: Any, loop: asyncio.AbstractEventLoop, has_keys: bool) -> None:
+    """Lists, tuples, and what has items of its own: the same bytes, from the first one asked for on."""
+    seen = []
+    for kind in (list, tuple, UserList):
+        batch = Subject(build, loop, 1_000).open
+        keys = kind([b"k%d" % at for at in range(9)]) if has_keys else None
+        assert batch.append_many(BASE, keys, kind([b"%d" % at * at for at in range(9)]), 4) == 5
+        seen.append((*batch.close(), batch.result.kept))
+    assert seen == seen[:1] * 3
+
+
+@on_compiled
+@pytest.mark.parametrize(
+    ("keys", "values", "first", "error", "taken"),
+    [
+        (None, [b"a", Bytes(b"odd"), b"b"], 0, TypeError, 1),
+        (None, (b"a", None, b"b"), 0, TypeError, 1),
+        ([b"a", bytearray(b"odd"), b"b"], [b"v"] * 3, 0, TypeError, 1),
+        ((b"a", None, b"b"), (b"v",) * 3, 0, TypeError, 1),
+        ([b"a"], [b"v"] * 3, 0, IndexError, 0),
+        (None, [b"v"] * 3, -1, IndexError, 0),
+        ([b"k"] * 3, [b"v"] * 3, -(2**62), IndexError, 0),
+        (None, 3, 0, TypeError, 0),
+        (3, [b"v"], 0, TypeError, 0),
+    ],
+)
+def test_many_that_are_not_plain_are_refused(
+    build: Any, loop: asyncio.AbstractEventLoop, keys: Any, values: Any, first: int, error: type[Exception], taken: int
+) -> None:
+    """What came before stays; nothing is read where nothing is."""
+    batch = Subject(build, loop, 1_000).open
+    with pytest.raises(error):
+        batch.append_many(BASE, keys, values, first)
+    assert batch.count == taken
+
+
+class Parting(int):
+    """A time that, when it is let go, takes the records with it."""
+
+    column: list[bytes]
+
+    def __del__(self) -> None:
+        self.column.clear()
+
+
+@on_compiled
+@pytest.mark.parametrize("which", ["keys", "values"])
+def test_many_that_vanish_are_not_read(build: Any, loop: asyncio.AbstractEventLoop, which: str) -> None:
+    """A batch that takes the time lets the one before go, and whatever that does has happened before a record is looked at."""
+    columns = {"keys": [b"k" * 50] * 9, "values": [b"v" * 50] * 9}
+    parting = Parting(BASE + 1)
+    parting.column = columns[which]
+    batch = Subject(build, loop, 5_000).open
+    batch.append(parting, None, b"first")
+    del parting
+    with contextlib.suppress(IndexError):
+        batch.append_many(BASE + 2, columns["keys"], columns["values"], 0)
+    assert columns[which] == []
+    assert batch.count == 1
 
 
 @on_compiled

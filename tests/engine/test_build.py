@@ -26,7 +26,7 @@ NONE = "the compiled build is not installed"
 UNLOCKED = "import sysconfig; sysconfig.get_config_var = lambda name: name == 'Py_GIL_DISABLED'; "
 LOCKLESS = "this Python has no global interpreter lock, which the compiled build needs"
 REQUIRED = {"AIOPRODUCER_REQUIRE_EXT": "1"}
-HOT = "FULL, RECORD_OVERHEAD, TURN, TURN_RECORDS, Delivery, OpenBatch, SendPath, Way, make_delivery, uncollected, wake"
+HOT = "FULL, RECORD_OVERHEAD, TURN, TURN_RECORDS, Delivery, OpenBatch, SendPath, Way, make_delivery, measured, uncollected, wake"
 STAND_INS = {
     "engine/_hot": f"from aioproducer.engine.plain import {HOT}",
     "records/_columns": "from aioproducer.records.plain_columns import Moments, Strings, encode, measure; assign = None",

@@ -60,18 +60,40 @@ async def test_each_record_is_where_its_delivery_says_and_partitions_keep_their_
             assert metadata.serialized_key_size == (-1 if key is None else len(key))
 
 
+class Bytes(bytes):
+    """What is like bytes, and not plain."""
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        Record(b"as the others are", b"k1"),
+        Record(b"", b""),
+        Record(None, b"k1"),
+        Record(Bytes(b"odd"), b"k1"),
+        Record(b"odd", Bytes(b"k1")),
+        Record(bytes(9_000), b"k1"),
+        Record(b"long key", bytes(9_000)),
+        Record(b"named", b"k1", partition=1),
+        Record(b"dressed", b"k1", headers=[("h", b"v")]),
+    ],
+    ids=lambda odd: (
+        f"{type(odd.value).__name__}-{len(odd.value or b'')}-{type(odd.key).__name__}-{len(odd.key)}-{odd.partition}-{len(odd.headers)}"
+    ),
+)
 @jumping
-async def test_records_mean_the_same_in_bulk_as_alone() -> None:
-    """Bytes of the log: keys, values, headers, timestamps of a plain send and of `send_many`."""
+async def test_records_mean_the_same_in_bulk_as_alone(odd: Record) -> None:
+    """Bytes of the log: keys, values, headers, timestamps of a plain send and of `send_many`, also of chunks in which some are not plain."""
     told = []
     for many in (True, False):
         async with running() as (cluster, producer):
             records = [Record(b"v%d" % number, b"k%d" % (number % 7)) for number in range(300)]
+            records[100:200:9] = [odd] * 12
             if many:
                 await producer.send_many("orders", records)
             else:
                 for record in records:
-                    await producer.send("orders", record.value, record.key)
+                    await producer.send("orders", record.value, record.key, partition=record.partition, headers=record.headers)
             await producer.flush()
             told.append([[(each.key, each.value, each.headers) for each in cluster.records("orders", at)] for at in range(2)])
     assert told[0] == told[1]
