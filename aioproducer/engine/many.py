@@ -186,9 +186,9 @@ def _some(places: Sequence[int], column: Sequence[bytes]) -> Sequence[bytes]:
 
 def _columns(chunk: list[Any]) -> _Columns | None:
     """The columns of plain records; None: not all of them are, or not all have the same ones."""
-    sizes = measured(chunk)
-    if sizes is not None:
-        return _Columns(chunk, None, None, *sizes)
+    if not chunk or type(chunk[0]) is not Record:
+        sizes = measured(chunk)
+        return None if sizes is None else _Columns(chunk, None, None, *sizes)
     if set(map(type, chunk)) != {Record}:
         return None
     values, keys, partitions, timestamps, headers = zip(*chunk, strict=True)
