@@ -236,11 +236,13 @@ class Accumulator:
         return self._pauses.next()
 
     def hurry(self) -> None:
-        """Let every partial batch go now, whatever it would linger: memory is short, a flush, or the end."""
-        for batch in self._pauses.all_lingering():
-            self.close(batch.cell)
-        for cell in self.open_cells() if self.by_load else ():
-            if cell.in_flight:
+        """Let every partial batch go now, whatever it would linger: memory is short, a flush, or the end.
+
+        One that stands behind others would not go sooner for being closed: it stays open, and takes what memory comes. Else a backlog
+        that has used up the memory would be cut into batches of a few records, and be the slower for it.
+        """
+        for cell in self.open_cells():
+            if not cell.closed and self._waits(cell):
                 self.close(cell)
 
     # Draining

@@ -45,10 +45,6 @@ class Pauses:
             if batch.state is State.OPEN:
                 yield batch
 
-    def all_lingering(self) -> Iterator[Batch]:
-        """All that linger; they do not any more."""
-        return self.lingered(float("inf"))
-
     def backed_off(self, now: float) -> Iterator[Cell]:
         """Partitions whose time is there."""
         waiting = self._backing_off
@@ -60,7 +56,10 @@ class Pauses:
 
     def next(self) -> float | None:
         """When the next one's time is there."""
-        moments = [self._lingering[0][0]] if self._lingering else []
+        lingering = self._lingering
+        while lingering and lingering[0][1].state is not State.OPEN:
+            lingering.popleft()
+        moments = [lingering[0][0]] if lingering else []
         if self._backing_off:
             moments.append(self._backing_off[0][0])
         return min(moments, default=None)

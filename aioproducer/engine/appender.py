@@ -186,7 +186,7 @@ class Appender:
         cell = route.sticky
         if cell is not None and cell.current is not None:
             delivery = self._append_open(cell, record)
-            if delivery is not None:
+            if delivery is not None or self._may_grow(cell, record.size):
                 return delivery
             self._accumulator.close(cell)
         while True:
@@ -248,7 +248,7 @@ class Appender:
         self._way.taken += _SLOW
         if cell.current is not None:
             delivery = self._append_open(cell, record)
-            if delivery is not None:
+            if delivery is not None or self._may_grow(cell, record.size):
                 return delivery
             self._accumulator.close(cell)  # before its sender waits: who comes between must not go ahead of it
         return self._open(cell, record)
@@ -334,7 +334,7 @@ class Appender:
         if size > self._first:
             return None
         full = cell.current if cell is not None else None
-        if full is not None and self._grow(full, size):
+        if full is not None and (self._grow(full, size) or self._may_grow(full.cell, size)):
             return cell
         if key is None:
             return self._next_sticky(route, full, size)
@@ -417,7 +417,9 @@ class Appender:
         if size > left or self._shares.is_over(batch.cell):
             return False
         if not self._pool.try_take(left):
-            return False
+            left = min(left, max(size, batch.open.granted))
+            if not self._pool.try_take(left):
+                return False
         overhead = (batch.open.count - batch.settled) * RECORD_OVERHEAD
         self._pool.take(overhead)
         batch.settled = batch.open.count
@@ -425,6 +427,11 @@ class Appender:
         self.spent += left + overhead
         batch.open.grow(left)
         return True
+
+    def _may_grow(self, cell: Cell, size: int) -> bool:
+        """Whether an open batch that does not take a record so large waits for memory alone. It is not closed for that: see `hurry`."""
+        batch = cell.current
+        return batch is not None and batch.open is not None and size <= self._room(cell.topic) - batch.open.granted
 
     def _room(self, topic: str) -> int:
         """Bytes of records that a batch takes before compression."""

@@ -14,6 +14,7 @@ from array import array
 from collections.abc import AsyncIterable, Iterable, Mapping
 from itertools import islice
 from operator import itemgetter
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.engine.deliveries import Deliveries
@@ -195,11 +196,12 @@ def _columns(chunk: list[Any]) -> _Columns | None:
     sizes = measured(values)
     key_sizes = (0, 0) if _is_absent(keys) else measured(keys)
     has_numbers = _is_absent(partitions) or set(map(type, partitions)) == {int}
-    if sizes is None or key_sizes is None or not has_numbers or timestamps.count(None) < len(chunk) or headers.count(()) < len(chunk):
+    is_bare = _is_absent(timestamps) and set(map(type, headers)) == {tuple} and not any(headers)
+    if sizes is None or key_sizes is None or not has_numbers or not is_bare:
         return None
     used, longest = map(sum, zip(sizes, key_sizes, strict=True))
     return _Columns(values, None if keys[0] is None else keys, None if partitions[0] is None else partitions, used, longest)
 
 
 def _is_absent(column: Sequence[Any]) -> bool:
-    return column[0] is None and column.count(None) == len(column)
+    return set(map(type, column)) == {NoneType}  # not `count(None)`, which asks what is there whether it is equal

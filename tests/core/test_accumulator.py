@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from batches import FULL, accumulator, answered, put, sent, split, topic
@@ -61,6 +61,19 @@ def test_hurry_lets_partial_batches_go() -> None:
     rules.hurry()
     assert sent(rules, 1) == batches
     assert rules.next_wake() is None
+
+
+@pytest.mark.parametrize("options", [{"linger": 5}, {"by_load": True}])
+def test_hurry_leaves_open_what_stands_behind_others(options: dict[str, Any]) -> None:
+    """It would not go sooner for that; when its turn comes, it does not wait for more while memory is short."""
+    rules, (cell,) = accumulator(1, **options)
+    ahead = [put(rules, cell), put(rules, cell)]
+    rules.close(cell)
+    batch = put(rules, cell)
+    rules.eager = True
+    rules.hurry()
+    assert batch.state is State.OPEN
+    assert [sent(rules, 1), sent(rules, 1)] == [ahead[:1], [batch]]
 
 
 def test_eager_batches_do_not_linger() -> None:

@@ -164,7 +164,9 @@ class Accumulating(RuleBasedStateMachine):
         self.rules.eager = is_eager
         if is_eager:
             self.rules.hurry()
-            assert all(cell.current is None or not (self.linger or (self.by_load and self.flying[cell])) for cell in self.cells)
+            assert all(
+                cell.current is None or cell.closed or not (self.linger or (self.by_load and self.flying[cell])) for cell in self.cells
+            )
             self.hurried |= {cell.current for cell in self.cells if cell.current is not None}
 
     @rule()

@@ -16,7 +16,7 @@ def cells(many: int) -> list[Cell]:
 
 
 def test_what_lingers_and_is_still_open_is_there_at_its_time() -> None:
-    """One that was closed meanwhile is passed over; all that are left are there when nothing lingers any more."""
+    """One that was closed meanwhile is passed over."""
     pauses = Pauses()
     batches = [Batch(cell, 1, OpenBatch(), None, credit=0, expires_at=0.0) for cell in cells(4)]
     for at, batch in enumerate(batches):
@@ -26,7 +26,9 @@ def test_what_lingers_and_is_still_open_is_there_at_its_time() -> None:
     batches[1].move(Event.CLOSE)
     assert list(pauses.lingered(10.0)) == [batches[0]]
     assert pauses.next() == 12.0
-    assert list(pauses.all_lingering()) == batches[2:]
+    batches[2].move(Event.CLOSE)
+    assert pauses.next() == 13.0, "nobody is woken for what was closed"
+    assert list(pauses.lingered(20.0)) == batches[3:]
     assert pauses.next() is None
 
 

@@ -206,9 +206,23 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "memory-short-and-what-gathers-by-load-stays",
         "core/accumulator.py",
-        "for cell in self.open_cells() if self.by_load else ():",
-        "for cell in ():",
+        "if not cell.closed and self._waits(cell):",
+        "if not cell.closed and self._linger:",
         ("tests/scenarios/test_linger_by_load.py",),
+    ),
+    Mutant(
+        "a-backlog-is-cut-into-small-batches",
+        "core/accumulator.py",
+        "if not cell.closed and self._waits(cell):",
+        "if self._waits(cell):",
+        ("tests/scenarios/test_backpressure.py", "tests/core/test_accumulator.py"),
+    ),
+    Mutant(
+        "what-finds-no-memory-to-grow-is-closed",
+        "engine/appender.py",
+        "return batch is not None and batch.open is not None and size <= self._room(cell.topic) - batch.open.granted",
+        "return False",
+        ("tests/scenarios/test_backpressure.py",),
     ),
     Mutant(
         "what-gathers-behind-a-late-broker-is-not-looked-at",

@@ -63,6 +63,24 @@ async def test_fifty_tasks_against_a_stalled_broker_all_arrive_once_and_in_order
         assert all(counts == list(range(100)) for counts in order.values())
 
 
+@pytest.mark.parametrize("linger_ms", ["auto", 0, 50])
+@on_both
+@jumping
+async def test_a_backlog_that_has_used_up_the_memory_is_not_cut_into_small_batches(build: Any, linger_ms: Any) -> None:
+    """Of a broker that is slower than its sender: what comes back is little at a time, and goes where a batch has room, not into new ones."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=12)
+        cluster.brokers[1].latency, cluster.brokers[1].bandwidth = 0.001, 1_000_000
+        options: dict[str, Any] = {"buffer_memory": 300_000, "batch_size": 8192, "linger_ms": linger_ms}
+        async with producer_on(build)(**cluster.client_options, **options) as producer:
+            for number in range(20_000):
+                await producer.send("orders", b"%0100d" % number, b"%d" % number)
+            await producer.flush()
+        logs = [cluster.log("orders", partition) for partition in range(12)]
+        assert sum(log.end_offset for log in logs) == 20_000
+        assert sum(len(log.batches()) for log in logs) < 3 * 20_000 * 110 / 8192, "of a few records each"
+
+
 @jumping
 async def test_who_waits_for_memory_does_not_keep_the_loop_busy() -> None:
     """While a broker stalls, a parked send is tried when memory comes back, not once in every turn of the loop."""

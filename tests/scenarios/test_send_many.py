@@ -8,6 +8,7 @@ import logging
 import random
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 from whole import jumping, running, turns
@@ -60,6 +61,9 @@ async def test_each_record_is_where_its_delivery_says_and_partitions_keep_their_
             assert metadata.serialized_key_size == (-1 if key is None else len(key))
 
 
+AGREES: Any = mock.ANY
+
+
 class Bytes(bytes):
     """What is like bytes, and not plain."""
 
@@ -97,6 +101,17 @@ async def test_records_mean_the_same_in_bulk_as_alone(odd: Record) -> None:
             await producer.flush()
             told.append([[(each.key, each.value, each.headers) for each in cluster.records("orders", at)] for at in range(2)])
     assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("place", ["key", "partition", "timestamp_ms", "headers"])
+@jumping
+async def test_what_says_that_it_is_nothing_is_not_nothing(place: str) -> None:
+    """An object that is equal to all is no None and no empty tuple, in bulk neither than alone."""
+    async with running() as (_, producer):
+        records = [Record(b"v"), Record(b"v", **{place: AGREES})]
+        with pytest.raises(UsageError) as raised:
+            await producer.send_many("orders", records)
+        assert len(Deliveries.of(raised.value)) == 1
 
 
 @jumping
