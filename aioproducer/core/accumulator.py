@@ -10,7 +10,8 @@
    The first after a long silence goes alone: a broker that has forgotten the producer takes any number for the first.
 6. A partition that may not be drained is passed over; it never stops the others (where Java breaks off, ACC-09).
 7. An open batch may wait for more records: for a time, or by load: while something of its partition is in flight. It goes when the last
-   of that has landed, however that ended, so that nothing can be left behind. Nothing waits so while memory is short.
+   of that has landed, however that ended, so that nothing can be left behind. Nothing waits so while memory is short; but nothing is
+   closed then that stands behind other batches, either (`hurry`).
 
 Knows nothing of loops, memory, where routes come from (`core.installing`), or how a record becomes bytes: an open batch is an `interfaces.OpenBatch`.
 """
