@@ -185,6 +185,11 @@ class Accumulator:
         cell.closed.append(batch)
         self._on_close(batch)
 
+    @property
+    def filling(self) -> int:
+        """How many batches take records."""
+        return len(self._filling)
+
     def open_cells(self) -> list[Cell]:
         """Cells whose batch takes records, oldest first."""
         return list(self._filling)

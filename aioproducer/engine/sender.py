@@ -64,6 +64,7 @@ __all__ = ["Sender"]
 _log = logging.getLogger(__name__)
 _SEND, _PRODUCE = Event.SEND, ApiKey.PRODUCE  # Python 3.11 looks members up slowly
 _BURST_TURNS: Final = 8  # of a burst after which partial batches go too: a few ms; until then they fill instead
+_GO_IN_A_TURN: Final = 16  # batches that take about as long to send as a turn lasts: of thousands, each would go with a record or two
 
 
 class Sender:
@@ -107,7 +108,7 @@ class Sender:
         self._transactional_id = config.transactional_id
         self._attributes = attributes_of(self._codec, is_transactional=config.transactional_id is not None)
         self._request_timeout = config.request_timeout_ms / 1000
-        self._burst = 0  # loop turns that the burst of sends at hand has lasted
+        self._held = 0  # loop turns of the burst of sends at hand in which partial batches were held back
         self._is_turn_due = False
         self._turn_since = 0.0
         self._is_closed = False
@@ -149,7 +150,8 @@ class Sender:
         now = self._loop.time()
         self._meter.turned(now, now - self._turn_since)
         self._way.turn_ms = 0
-        self._burst = self._burst + 1 if self._parking.is_bursting else 0
+        longest = max(_BURST_TURNS, self._accumulator.filling // _GO_IN_A_TURN)
+        self._held = (self._held + 1) % longest if self._parking.is_bursting else 0
         self._appender.new_turn()
         self._drain_all()
         self._parking.serve()
@@ -157,8 +159,9 @@ class Sender:
         self._expiry.check()
 
     def _on_wake(self, now: float) -> None:
-        self._accumulator.wake(now)
-        self._drain_all()
+        if not self._held:  # else it rings again
+            self._accumulator.wake(now)
+            self._drain_all()
 
     # Draining
 
@@ -186,7 +189,7 @@ class Sender:
         accumulator = self._accumulator
         availability = accumulator.availability
         node_id = node.broker.node_id
-        full_only |= self._burst % _BURST_TURNS != 0
+        full_only |= self._held > 0
         while accumulator.ready.get(node_id):
             if not (node.is_ready and node.slots.try_acquire()):
                 self._wait_for(node)

@@ -218,6 +218,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/scenarios/test_backpressure.py", "tests/core/test_accumulator.py"),
     ),
     Mutant(
+        "a-burst-to-hundreds-of-partitions-is-cut-into-small-batches",
+        "engine/sender.py",
+        "longest = max(_BURST_TURNS, self._accumulator.filling // _GO_IN_A_TURN)",
+        "longest = _BURST_TURNS",
+        ("tests/scenarios/test_backpressure.py",),
+    ),
+    Mutant(
         "what-finds-no-memory-to-grow-is-closed",
         "engine/appender.py",
         "return batch is not None and batch.open is not None and size <= self._room(cell.topic) - batch.open.granted",

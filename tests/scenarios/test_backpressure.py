@@ -81,6 +81,22 @@ async def test_a_backlog_that_has_used_up_the_memory_is_not_cut_into_small_batch
         assert sum(len(log.batches()) for log in logs) < 3 * 20_000 * 110 / 8192, "of a few records each"
 
 
+@on_both
+@jumping
+async def test_a_burst_to_hundreds_of_partitions_fills_their_batches(build: Any) -> None:
+    """Sent each few turns, each would go with a record or two; and when the burst is over, what is partial goes at once."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=400)
+        async with producer_on(build)(**cluster.client_options) as producer:
+            sent = [await producer.send("orders", b"%0100d" % number, b"%d" % number) for number in range(40_000)]
+            before = asyncio.get_running_loop().time()
+            await asyncio.gather(*sent)
+            assert asyncio.get_running_loop().time() - before < 0.1
+        logs = [cluster.log("orders", partition) for partition in range(400)]
+        assert sum(log.end_offset for log in logs) == 40_000
+        assert sum(len(log.batches()) for log in logs) < 40_000 / 10
+
+
 @jumping
 async def test_who_waits_for_memory_does_not_keep_the_loop_busy() -> None:
     """While a broker stalls, a parked send is tried when memory comes back, not once in every turn of the loop."""
