@@ -155,6 +155,8 @@ class Sender:
         self._appender.new_turn()
         self._drain_all()
         self._parking.serve()
+        if self._held:  # also if whoever sent so has left: what is held back for that must not stay
+            self.turn()
         self._waking.check()
         self._expiry.check()
 
