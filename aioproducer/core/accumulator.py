@@ -253,16 +253,16 @@ class Accumulator:
 
     # Draining
 
-    def drain(self, node_id: int, lane: object, limit: int, *, full_only: bool = False) -> list[Batch]:
+    def drain(self, node_id: int, lane: object, limit: int, most: int | None = None, *, full_only: bool = False) -> list[Batch]:
         """The batches of one request to `node_id` over `lane`: one of each partition, at most `limit` bytes unless the first is larger.
 
-        `full_only` leaves those open that still fill. Their state is ENCODING; they count as in flight.
+        No more than `most`; `full_only` leaves those open that still fill. Their state is ENCODING; they count as in flight.
         """
         ready = self.ready[node_id]
         batches: list[Batch] = []
         size = 0
         for _ in range(len(ready)):
-            if not ready:  # who was asked whether to send has muted others
+            if not ready or len(batches) == most:  # who was asked whether to send has muted others
                 break
             cell, _ = ready.popitem(last=False)
             if full_only and not cell.closed:

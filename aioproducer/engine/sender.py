@@ -64,7 +64,9 @@ __all__ = ["Sender"]
 _log = logging.getLogger(__name__)
 _SEND, _PRODUCE = Event.SEND, ApiKey.PRODUCE  # Python 3.11 looks members up slowly
 _BURST_TURNS: Final = 8  # of a burst after which partial batches go too: a few ms; until then they fill instead
-_GO_IN_A_TURN: Final = 16  # batches that take about as long to send as a turn lasts: of thousands, each would go with a record or two
+_GO_IN_A_TURN: Final = 16  # batches that take about as long to send as a turn lasts: of hundreds, each would go with a record or two
+_AT_ONCE: Final = 64  # batches in one request of a burst: a broker that answers late would get each partition's record or two at once
+_MOST_HELD: Final = 2048  # batches that are held back for longer: to look in each turn which of more are full costs more than that spares
 
 
 class Sender:
@@ -108,6 +110,7 @@ class Sender:
         self._transactional_id = config.transactional_id
         self._attributes = attributes_of(self._codec, is_transactional=config.transactional_id is not None)
         self._request_timeout = config.request_timeout_ms / 1000
+        self._is_bursting = False
         self._held = 0  # loop turns of the burst of sends at hand in which partial batches were held back
         self._is_turn_due = False
         self._turn_since = 0.0
@@ -150,8 +153,10 @@ class Sender:
         now = self._loop.time()
         self._meter.turned(now, now - self._turn_since)
         self._way.turn_ms = 0
-        longest = max(_BURST_TURNS, self._accumulator.filling // _GO_IN_A_TURN)
-        self._held = (self._held + 1) % longest if self._parking.is_bursting else 0
+        filling = self._accumulator.filling
+        longest = max(_BURST_TURNS, filling // _GO_IN_A_TURN) if filling <= _MOST_HELD else _BURST_TURNS
+        self._is_bursting = self._parking.is_bursting
+        self._held = (self._held + 1) % longest if self._is_bursting else 0
         self._appender.new_turn()
         self._drain_all()
         self._parking.serve()
@@ -200,7 +205,8 @@ class Sender:
             assert lane is not None
             if availability.timeout:
                 availability.drained(node_id)
-            batches = accumulator.drain(node_id, lane, self._config.max_request_size, full_only=full_only)
+            most = _AT_ONCE if self._is_bursting else None
+            batches = accumulator.drain(node_id, lane, self._config.max_request_size, most, full_only=full_only)
             if not batches:
                 node.slots.release()
                 return

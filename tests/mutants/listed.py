@@ -220,7 +220,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-burst-to-hundreds-of-partitions-is-cut-into-small-batches",
         "engine/sender.py",
-        "longest = max(_BURST_TURNS, self._accumulator.filling // _GO_IN_A_TURN)",
+        "longest = max(_BURST_TURNS, filling // _GO_IN_A_TURN) if filling <= _MOST_HELD else _BURST_TURNS",
         "longest = _BURST_TURNS",
         ("tests/scenarios/test_backpressure.py",),
     ),
