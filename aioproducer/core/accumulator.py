@@ -242,7 +242,7 @@ class Accumulator:
         return self._pauses.next()
 
     def hurry(self) -> None:
-        """Let every partial batch go now, whatever it would linger: memory is short, a flush, or the end.
+        """Memory is short: let every partial batch go now, whatever it would linger.
 
         One that stands behind others would not go sooner for being closed: it stays open, and takes what memory comes. Else a backlog
         that has used up the memory would be cut into batches of a few records, and be the slower for it.
@@ -262,7 +262,7 @@ class Accumulator:
         batches: list[Batch] = []
         size = 0
         for _ in range(len(ready)):
-            if not ready or len(batches) == most:  # who was asked whether to send has muted others
+            if len(batches) == most or not ready:  # none: who was asked whether to send has muted others
                 break
             cell, _ = ready.popitem(last=False)
             if full_only and not cell.closed:

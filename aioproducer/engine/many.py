@@ -193,14 +193,14 @@ def _columns(chunk: list[Any]) -> _Columns | None:
     if set(map(type, chunk)) != {Record}:
         return None
     values, keys, partitions, timestamps, headers = zip(*chunk, strict=True)
-    sizes = measured(values)
-    key_sizes = (0, 0) if _is_absent(keys) else measured(keys)
-    has_numbers = _is_absent(partitions) or set(map(type, partitions)) == {int}
-    is_bare = _is_absent(timestamps) and set(map(type, headers)) == {tuple} and not any(headers)
-    if sizes is None or key_sizes is None or not has_numbers or not is_bare:
+    has_keys, has_numbers = not _is_absent(keys), not _is_absent(partitions)
+    sizes, key_sizes = measured(values), measured(keys) if has_keys else (0, 0)
+    if sizes is None or key_sizes is None or (has_numbers and set(map(type, partitions)) != {int}):
+        return None
+    if not _is_absent(timestamps) or set(map(type, headers)) != {tuple} or any(headers):
         return None
     used, longest = map(sum, zip(sizes, key_sizes, strict=True))
-    return _Columns(values, None if keys[0] is None else keys, None if partitions[0] is None else partitions, used, longest)
+    return _Columns(values, keys if has_keys else None, partitions if has_numbers else None, used, longest)
 
 
 def _is_absent(column: Sequence[Any]) -> bool:

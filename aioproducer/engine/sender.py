@@ -110,7 +110,6 @@ class Sender:
         self._transactional_id = config.transactional_id
         self._attributes = attributes_of(self._codec, is_transactional=config.transactional_id is not None)
         self._request_timeout = config.request_timeout_ms / 1000
-        self._is_bursting = False
         self._held = 0  # loop turns of the burst of sends at hand in which partial batches were held back
         self._is_turn_due = False
         self._turn_since = 0.0
@@ -155,8 +154,7 @@ class Sender:
         self._way.turn_ms = 0
         filling = self._accumulator.filling
         longest = max(_BURST_TURNS, filling // _GO_IN_A_TURN) if filling <= _MOST_HELD else _BURST_TURNS
-        self._is_bursting = self._parking.is_bursting
-        self._held = (self._held + 1) % longest if self._is_bursting else 0
+        self._held = (self._held + 1) % longest if self._parking.is_bursting else 0
         self._appender.new_turn()
         self._drain_all()
         self._parking.serve()
@@ -205,7 +203,7 @@ class Sender:
             assert lane is not None
             if availability.timeout:
                 availability.drained(node_id)
-            most = _AT_ONCE if self._is_bursting else None
+            most = _AT_ONCE if self._parking.is_bursting else None
             batches = accumulator.drain(node_id, lane, self._config.max_request_size, most, full_only=full_only)
             if not batches:
                 node.slots.release()
@@ -405,7 +403,6 @@ class Sender:
 
     def start_flush(self, wake: Callable[[], None]) -> Flush:
         """Let every batch go now and watch those that are not ended; `wake` is called when the last one is."""
-        self._accumulator.hurry()
         for cell in self._accumulator.open_cells():
             self._accumulator.close(cell)
         flush = self.ends.watch(Flush(self._accumulator.incomplete, wake))

@@ -171,7 +171,6 @@ class Accumulating(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.rules.hurry()
         for cell in self.rules.open_cells():
             self.rules.close(cell)
         assert all(cell.current is None for cell in self.cells)
