@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,6 +21,9 @@ from tests.benchmarks.peers.sheets import WORDS_OF_SETTINGS, Sheet, bars, curve_
 from tests.benchmarks.processes import RunFailed
 from tests.benchmarks.task import Measure
 from tests.benchmarks.workloads import TEXTS, text_values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CASES = [(name, case) for name, part in PARTS.items() for case in part.cases]
 
@@ -274,6 +279,21 @@ def test_text_values_have_their_size() -> None:
     assert len(set(values)) == TEXTS
     assert values == text_values(300)
     assert not any(b"\n" in value for value in values)  # Java's tool reads them from lines
+
+
+def test_text_values_cost_what_they_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part is written once: values of 100,000 bytes took hours while all was written anew for each."""
+    written = 0
+
+    def dumps(what: object, dumps: Callable[[object], str] = json.dumps) -> str:
+        nonlocal written
+        text = dumps(what)
+        written += len(text)
+        return text
+
+    monkeypatch.setattr(json, "dumps", dumps)
+    text_values(1_000)
+    assert 800 * TEXTS < written < 1_200 * TEXTS
 
 
 STEADY = (

@@ -121,12 +121,13 @@ def text_values(size: int) -> list[bytes]:
     goods = ["hammer", "screwdriver", "pliers", "spanner", "chisel", "saw", "drill", "vice", "file", "plane", "level", "clamp"]
     lines = []
     for number in range(TEXTS):
-        items: list[dict[str, object]] = []
-        line = ""
-        while len(line) < size:
-            items.append({"item": chance.choice(goods), "price": chance.randrange(100, 99_999) / 100, "count": chance.randrange(1, 9)})
-            line = json.dumps({"order": number, "customer": f"{chance.getrandbits(64):016x}", "items": items})
-        lines.append(line[:size].encode())
+        parts = [f'{{"order": {number}, "customer": "{chance.getrandbits(64):016x}", "items": [']
+        left = size - len(parts[0])
+        while left > 0:
+            item = {"item": chance.choice(goods), "price": chance.randrange(100, 99_999) / 100, "count": chance.randrange(1, 9)}
+            parts.append(json.dumps(item) + ", ")
+            left -= len(parts[-1])
+        lines.append("".join(parts)[:size].encode())
     return lines
 
 

@@ -61,8 +61,9 @@ async def run(task: Task) -> Told:
     """One process. RunFailed: it does not say what it should."""
     tools = await fetched(jars.KAFKA_VERSION)
     with tempfile.NamedTemporaryFile(suffix=".txt") as payloads:
-        payloads.write(b"\n".join(text_values(task.value_bytes)))
-        payloads.flush()
+        if task.text:
+            payloads.write(b"\n".join(text_values(task.value_bytes)))
+            payloads.flush()
         what = ("--payload-file", payloads.name) if task.text else ("--record-size", str(task.value_bytes))
         command = (
             *(str(tools.java), "-cp", f"{tools.library}/*", MAIN, "--bootstrap-server", task.bootstrap_servers),
