@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks.broker import real_broker
 from tests.benchmarks.peers.clients import SILENT
-from tests.benchmarks.peers.plan import LIMIT, Case, topics
+from tests.benchmarks.peers.plan import LIMIT, PARTS, Case, topics
 from tests.benchmarks.processes import RunFailed
 from tests.benchmarks.runs import run
 from tests.benchmarks.task import Measure
@@ -98,7 +98,16 @@ def merged(several: Sequence[Found]) -> Found:
     runs = [one for part, found in last.items() for one in found.runs if one.part == part]
     used = [found for found in several if found in last.values()]
     commands = dict.fromkeys(found.command for found in used)
-    return dataclasses.replace(used[-1], command="\n    ".join(commands), minutes=sum(found.minutes for found in used), runs=runs)
+    promised = [found.rounds for part, found in last.items() if PARTS[part].is_promised]
+    others = [found.other_rounds for part, found in last.items() if not PARTS[part].is_promised]
+    return dataclasses.replace(
+        used[-1],
+        command="\n    ".join(commands),
+        rounds=min(promised, default=used[-1].rounds),
+        other_rounds=min(others, default=used[-1].other_rounds),
+        minutes=sum(found.minutes for found in used),
+        runs=runs,
+    )
 
 
 def turns(rounds: int, cases: Sequence[Case], left_out: Iterable[str] = ()) -> Iterator[tuple[int, Case, str]]:
