@@ -83,6 +83,8 @@ class Appender:
         self.spent = 0
         self.serving_ms = 0
         self._taker: Task[Any] | None = None
+        self._asked_at = 0  # what the turn had taken when that task asked
+        self._pauses = False  # and what it was told
         self._loop = loop
         self._way = way
         self._accumulator = accumulator
@@ -117,7 +119,7 @@ class Appender:
     def new_turn(self) -> None:
         """A loop turn begins."""
         self.spent = self._way.taken = 0
-        self._taker = None
+        self._taker, self._pauses = None, False
 
     def end_turn(self) -> None:
         """This turn took enough in, whatever its bytes: this task goes on in the next one."""
@@ -132,9 +134,13 @@ class Appender:
         """Whether this turn took enough in, and the task at hand took its part of it in one go.
 
         A task that sends once and then waits lets the loop go on by itself: were it parked too, a crowd of those would stay parked.
+        One send asks up to three times on its way, and hears the same: it has taken nothing in between.
         """
-        task, self._taker = self._taker, current_task(self._loop)
-        return self.is_spent and task is self._taker
+        task, taken = current_task(self._loop), self._way.taken
+        if task is not self._taker or taken != self._asked_at:
+            self._pauses = self.is_spent and task is self._taker
+            self._taker, self._asked_at = task, taken
+        return self._pauses
 
     def goes_on(self) -> bool:
         """Whether the fast way takes more than `TURN_RECORDS` in this turn: not from a task that goes on and on, once that is seen."""
@@ -142,6 +148,7 @@ class Appender:
             return False
         self.end_turn()
         self._way.taken -= _MORE
+        self._asked_at = self._way.taken
         return True
 
     # One record
@@ -295,6 +302,7 @@ class Appender:
         if not self._pool.try_take(record.size):
             return None
         self.spent += record.size
+        self._way.taken += 1
         self._accumulator.close(cell)
         self._accumulator.open(cell, whole.records, whole.result, credit=record.size, now=self._loop.time())
         self._accumulator.close(cell)
@@ -304,6 +312,7 @@ class Appender:
         before = self._pool.available
         delivery = None if self.is_missing(record, route) else self._windows.place(record, window, route, self._timestamp(record))
         self.spent += before - self._pool.available
+        self._way.taken += 1
         return delivery
 
     def _sticky_now(self, route: Route, size: int) -> Cell:
@@ -363,6 +372,7 @@ class Appender:
     def append_run(self, route: Route, cell: Cell | None, keys: Sequence[bytes] | None, values: Sequence[bytes]) -> list[Run]:
         """Plain records to one partition, or without one to the sticky ones, at once: who calls has seen that `has_room`."""
         now_ms = self._way.turn_ms or self._way.tick()
+        self._way.taken += 1
         runs: list[Run] = []
         at = 0
         while at < len(values):

@@ -225,6 +225,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/scenarios/test_backpressure.py",),
     ),
     Mutant(
+        "one-send-that-asks-twice-counts-as-two",
+        "engine/appender.py",
+        "if task is not self._taker or taken != self._asked_at:",
+        "if True:",
+        ("tests/scenarios/test_backpressure.py",),
+    ),
+    Mutant(
         "what-finds-no-memory-to-grow-is-closed",
         "engine/appender.py",
         "return batch is not None and batch.open is not None and size <= self._room(cell.topic) - batch.open.granted",

@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
+import pyarrow
 import pytest
 from builds import on_both, producer_on
 from whole import jumping, running, turns
@@ -230,6 +231,70 @@ async def test_a_tight_loop_over_many_partitions_lets_the_loop_go_on(headers: li
             counting.cancel()
             assert turned >= 10 * len(keys) // (2 * TURN_RECORDS)
         assert len(cluster.values("orders")) == 11 * len(keys)
+
+
+@on_both
+@pytest.mark.parametrize(("crowd", "value"), [(4000, b"v" * 100), (200, b"v" * 5000)], ids=["full-batches", "large-values"])
+@jumping
+async def test_a_crowd_that_sends_once_each_does_not_wait_for_a_turn(build: Any, crowd: int, value: bytes) -> None:
+    """However much of them one turn takes in: parked, each would cost ten times as much, and everyone who comes behind it would be parked too."""
+    turn, waited = 0, []
+
+    async def one(producer: Producer[Any, Any], number: int) -> None:
+        began = turn
+        delivery = await producer.send("orders", value, key=b"%d" % number)
+        waited.extend([number] * (turn != began))
+        await delivery
+
+    async def count() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=6)
+        async with producer_on(build)(**cluster.client_options, batch_size=400) as producer:
+            await producer.send_and_wait("orders", b"first")
+            counting = asyncio.create_task(count())
+            await asyncio.gather(*(one(producer, number) for number in range(crowd)))
+            counting.cancel()
+        assert waited == []
+        assert len(cluster.values("orders")) == 1 + crowd
+
+
+@on_both
+@pytest.mark.parametrize("way", ["send_batch", "send_many", "send_columns"])
+@jumping
+async def test_a_tight_loop_of_many_at_once_lets_the_loop_go_on(build: Any, way: str) -> None:
+    """What many take counts as what one takes: the loop turns after `TURN` bytes of them."""
+    values = [b"v" * 80] * 100
+    column = pyarrow.array(values)
+    turned = 0
+
+    async def count() -> None:
+        nonlocal turned
+        while True:
+            turned += 1
+            await asyncio.sleep(0)
+
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=1)
+        async with producer_on(build)(**cluster.client_options, linger_ms=60_000) as producer:
+            await producer.send_many("orders", [b"first"])
+            counting = asyncio.create_task(count())
+            for _ in range(200):
+                if way == "send_batch":
+                    batch = producer.create_batch("orders", 0)
+                    assert all(batch.append(value) for value in values)
+                    await producer.send_batch(batch)
+                elif way == "send_many":
+                    await producer.send_many("orders", values)
+                else:
+                    await producer.send_columns("orders", values=column)
+            counting.cancel()
+            assert turned >= 200 * 8000 // (2 * appender.TURN)
+        assert len(cluster.values("orders")) == 1 + 200 * len(values)
 
 
 @jumping
