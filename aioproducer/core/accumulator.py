@@ -305,7 +305,7 @@ class Accumulator:
         cell = batch.cell
         if self.granted is not None:
             self._number_batch(batch, self.granted)
-        cell.closed.popleft()
+        del cell.closed[0]
         cell.in_flight += 1
         cell.lane = lane
         batch.held = True
@@ -405,8 +405,7 @@ class Accumulator:
         at = 0
         while at < len(closed) and closed[at].place < batches[0].place:
             at += 1
-        for batch in reversed(batches):
-            closed.insert(at, batch)
+        closed[at:at] = batches
         cell.one_at_a_time = True
         self.ready.remove(cell)
 

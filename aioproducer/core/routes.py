@@ -9,7 +9,6 @@ What is remembered of keys is bounded, and is forgotten with its route. Knows no
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.availability import Availability
@@ -81,7 +80,7 @@ class Cell:
         self.epoch = NO_EPOCH
         self.open = full
         self.current: Batch | None = None
-        self.closed: deque[Batch] = deque()
+        self.closed: list[Batch] = []  # short mostly, and of a tenth of a deque's bytes
         self.in_flight = 0
         self.lane: object = None
         self.numbers: Numbering | None = None

@@ -16,7 +16,6 @@ Knows nothing of clocks, connections or errors.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ class Numbering:
         self.next = 0
         self.acked = self.lost = self.gap = _NOTHING
         self.strays = False
-        self.outstanding: deque[Batch] = deque()
+        self.outstanding: list[Batch] = []
         if past is not None:
             self.granted, self.identity, self.strays = past
             self.lost = 0
@@ -243,7 +242,7 @@ class Numbering:
 
     def _remove(self, batch: Batch) -> None:
         if self.outstanding and self.outstanding[0] is batch:  # mostly
-            self.outstanding.popleft()
+            del self.outstanding[0]
         elif batch in self.outstanding:
             self.outstanding.remove(batch)
 
