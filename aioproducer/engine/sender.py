@@ -66,6 +66,7 @@ _SEND, _PRODUCE = Event.SEND, ApiKey.PRODUCE  # Python 3.11 looks members up slo
 _BURST_TURNS: Final = 8  # of a burst after which partial batches go too: a few ms; until then they fill instead
 _GO_IN_A_TURN: Final = 16  # batches that take about as long to send as a turn lasts: of hundreds, each would go with a record or two
 _AT_ONCE: Final = 64  # batches in one request of a burst: a broker that answers late would get each partition's record or two at once
+_MOST_AT_ONCE: Final = 1024  # of any: a broker takes them one after the other, and thousands in topics new to it longer than a request may take
 _MOST_HELD: Final = 2048  # batches that are held back for longer: to look in each turn which of more are full costs more than that spares
 
 
@@ -203,7 +204,7 @@ class Sender:
             assert lane is not None
             if availability.timeout:
                 availability.drained(node_id)
-            most = _AT_ONCE if self._parking.is_bursting else None
+            most = _AT_ONCE if self._parking.is_bursting else _MOST_AT_ONCE
             batches = accumulator.drain(node_id, lane, self._config.max_request_size, most, full_only=full_only)
             if not batches:
                 node.slots.release()

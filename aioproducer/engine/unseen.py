@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["UnseenFailures"]
 
 _log = logging.getLogger(__name__)
-_WARN_EVERY: Final = 10.0  # seconds between two warnings of the same kind
-_KINDS: Final = 1000  # kinds of warnings that are remembered
+_WARN_EVERY: Final = 10.0  # seconds: each kind is told of once in so long,
+_KINDS: Final = 20  # and no more of them than that: behind a broker that is gone thousands of topics fail at once
 
 
 class UnseenFailures:
@@ -39,7 +39,9 @@ class UnseenFailures:
     def __init__(self, loop: asyncio.AbstractEventLoop, *, warns: bool) -> None:
         self._loop = loop
         self._warns = warns
-        self._warned: dict[tuple[str, str], float] = {}
+        self._told: set[tuple[str, str]] = set()
+        self._since = -_WARN_EVERY
+        self._untold = 0
 
     def on_failure(self, error: DeliveryError, count: int) -> None:
         """So many records of a batch failed and nobody looked. Any thread may say so."""
@@ -52,13 +54,17 @@ class UnseenFailures:
 
     def _warn(self, error: DeliveryError, count: int) -> None:
         now = self._loop.time()
+        if now - self._since >= _WARN_EVERY:
+            self._since = now
+            self._told.clear()
         kind = (error.topic, type(error.__cause__).__name__)
-        if now - self._warned.get(kind, -_WARN_EVERY) < _WARN_EVERY:
+        if kind in self._told or len(self._told) >= _KINDS:
+            self._untold += count
             return
-        if len(self._warned) >= _KINDS:
-            self._warned.clear()
-        self._warned[kind] = now
-        _log.warning("%d records failed and nobody looked at their deliveries: %s", count, error)
+        self._told.add(kind)
+        untold, self._untold = self._untold, 0
+        more = f"; so did {untold} more since the last of these lines" if untold else ""
+        _log.warning("%d records failed and nobody looked at their deliveries: %s%s", count, error, more)
 
 
 def _tell(hook: Callable[[DeliveryError, int], Any], error: DeliveryError, count: int) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from aioproducer.engine.unseen import UnseenFailures
 from aioproducer.errors import DeliveryError, Persisted, TransactionAborted, broker_error
+from aioproducer.testing.jumping import JumpingLoop
 
 if TYPE_CHECKING:
     from aioproducer.errors import KafkaError
@@ -62,14 +63,18 @@ async def test_the_hook_hears_of_each_and_the_log_of_each_kind(caplog: pytest.Lo
     ]
 
 
-@pytest.mark.asyncio
-async def test_what_is_remembered_of_kinds_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    """A thousand; then all are new again."""
-    unseen = UnseenFailures(asyncio.get_running_loop(), warns=True)
-    for number in range(1000):
-        unseen.on_failure(failure(str(number)), 1)
+def test_thousands_of_topics_that_fail_at_once_are_a_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+    """The first of them; of the others the next line says how many there were, once it is time for another."""
+    loop = JumpingLoop()
+    unseen = UnseenFailures(loop, warns=True)
+    for number in range(10_000):
+        unseen.on_failure(failure(str(number)), 2)
+    assert len(caplog.records) == 20
+    loop.run_until_complete(asyncio.sleep(10))
+    loop.close()
     unseen.on_failure(failure("0"), 1)
-    assert len(caplog.records) == 1000
-    unseen.on_failure(failure("one more"), 1)
-    unseen.on_failure(failure("0"), 1)
-    assert len(caplog.records) == 1002
+    unseen.on_failure(failure("1"), 1)
+    assert [record.getMessage().partition("sent once)")[2] for record in caplog.records[20:]] == [
+        "; so did 19960 more since the last of these lines",
+        "",
+    ]

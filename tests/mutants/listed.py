@@ -232,6 +232,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/scenarios/test_backpressure.py",),
     ),
     Mutant(
+        "a-request-has-as-many-batches-as-it-can-hold",
+        "engine/sender.py",
+        "else _MOST_AT_ONCE",
+        "else None",
+        ("tests/scenarios/test_backpressure.py",),
+    ),
+    Mutant(
         "what-finds-no-memory-to-grow-is-closed",
         "engine/appender.py",
         "return batch is not None and batch.open is not None and size <= self._room(cell.topic) - batch.open.granted",

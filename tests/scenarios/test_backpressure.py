@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
-import pyarrow
+import pyarrow as pa
 import pytest
 from builds import on_both, producer_on
 from whole import jumping, running, turns
@@ -96,6 +96,21 @@ async def test_a_burst_to_hundreds_of_partitions_fills_their_batches(build: Any)
         logs = [cluster.log("orders", partition) for partition in range(400)]
         assert sum(log.end_offset for log in logs) == 40_000
         assert sum(len(log.batches()) for log in logs) < 40_000 / 10
+
+
+@jumping
+async def test_a_backlog_of_thousands_of_partitions_goes_in_several_requests() -> None:
+    """A broker takes them one after the other: in one request, all would wait for the last of them, perhaps past its time-out."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=3000)
+        cluster.brokers[1].latency = 0.05
+        async with running(cluster, linger_ms=1000) as (_, producer):
+            for partition in range(3000):
+                await producer.send("orders", b"v", partition=partition)
+            await asyncio.sleep(2)
+        sent = [len(topic.partitions) for request in cluster.requests("Produce") for topic in request.message.topics]
+        assert sum(sent) == 3000
+        assert 500 < max(sent) <= 1024
 
 
 @jumping
@@ -269,7 +284,7 @@ async def test_a_crowd_that_sends_once_each_does_not_wait_for_a_turn(build: Any,
 async def test_a_tight_loop_of_many_at_once_lets_the_loop_go_on(build: Any, way: str) -> None:
     """What many take counts as what one takes: the loop turns after `TURN` bytes of them."""
     values = [b"v" * 80] * 100
-    column = pyarrow.array(values)
+    column = pa.array(values)
     turned = 0
 
     async def count() -> None:
