@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NOBODY", "Accumulator", "Cell", "Route"]
 
+_LOOKS: Final = 256  # partitions of which one drain asks whether their batch is full; the next one goes on behind them
 _REMEMBERED: Final = 60.0  # seconds of silence after which a broker may have forgotten a producer: its own limit is a day
 _OPEN, _READY, _CLOSE, _DRAIN, _FAIL = (
     State.OPEN,
@@ -256,12 +257,13 @@ class Accumulator:
     def drain(self, node_id: int, lane: object, limit: int, most: int | None = None, *, full_only: bool = False) -> list[Batch]:
         """The batches of one request to `node_id` over `lane`: one of each partition, at most `limit` bytes unless the first is larger.
 
-        No more than `most`; `full_only` leaves those open that still fill. Their state is ENCODING; they count as in flight.
+        No more than `most`; `full_only` leaves those open that still fill, and looks at some of thousands. Their state is ENCODING;
+        they count as in flight.
         """
         ready = self.ready[node_id]
         batches: list[Batch] = []
         size = 0
-        for _ in range(len(ready)):
+        for _ in range(min(len(ready), _LOOKS) if full_only else len(ready)):
             if len(batches) == most or not ready:  # none: who was asked whether to send has muted others
                 break
             cell, _ = ready.popitem(last=False)

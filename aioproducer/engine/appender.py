@@ -46,6 +46,7 @@ _MOST_BATCHES: Final = 256  # of different partitions that are made in one step:
 _PLAIN_KEYS: Final = frozenset({bytes, type(None)})
 _MOST_OVERHEAD: Final = 24  # of a small plain record
 _SLOW: Final = 4  # records on the fast way that one on the slow way costs
+_LEAST: Final = 512  # bytes of a batch's first room while memory is short
 _MORE: Final = 64  # records on the fast way between two looks at whether it was enough
 
 
@@ -98,6 +99,8 @@ class Appender:
         self._first = min(_STEP, self.limit, config.buffer_memory - BATCH_OVERHEAD)  # a batch's first room, unless a record needs more
         # while so much is free; plain Python copies nothing when a batch grows, and counts then what its records cost beside their bytes
         self._plenty = config.buffer_memory + 1 if RECORD_OVERHEAD else config.buffer_memory // 2
+        self._least = min(_LEAST, self._first)
+        self._thrift = 0  # batches that open with the least room, since memory was short: as many as it holds
         choose = partitioner.adapt(config.partitioner)
         self.forget = partitioner.forgetter(choose)
         self._partitioner = home.watch.over("partitioner", choose) if choose is not None else None
@@ -275,7 +278,7 @@ class Appender:
 
     def _open(self, cell: Cell, record: Parked) -> Delivery | None:
         now_ms = self._timestamp(record)
-        batch = self._new_batch(cell, now_ms, max(record.size, self._first))
+        batch = self._new_batch(cell, now_ms, self._least_for(record.size))
         if batch is None:
             record.behind = cell if cell.is_full else None
             return None
@@ -347,15 +350,15 @@ class Appender:
             return cell
         if key is None:
             return self._next_sticky(route, full, size)
-        return self._next_batch(cell, full) if cell is not None else None
+        return self._next_batch(cell, full, size) if cell is not None else None
 
     def _next_sticky(self, route: Route, full: Batch | None, size: int) -> Cell | None:
         if full is not None:
             self._accumulator.close(full.cell)
         cell = self._sticky(route, size)
-        return cell if cell.current is not None else self._next_batch(cell, full)  # it is open for records of keys; it may have room
+        return cell if cell.current is not None else self._next_batch(cell, full, size)  # it is open for records of keys; it may have room
 
-    def _next_batch(self, cell: Cell, full: Batch | None) -> Cell | None:
+    def _next_batch(self, cell: Cell, full: Batch | None, size: int) -> Cell | None:
         """The partition with another batch, behind one that is full; one that is muted or holds too much is asked about on the slow way."""
         if cell.is_full or (cell.is_avoided and self._policy != STRICT):
             return None
@@ -364,10 +367,10 @@ class Appender:
         now_ms, batch = self._way.turn_ms, None
         if full is not None:  # this one is likely to be full, too
             batch = self._new_batch(cell, now_ms, self._room(cell.topic))
-        elif self._pool.available >= self._plenty:  # by steps it would be copied once
+        elif not self._thrift and self._pool.available >= self._plenty:  # by steps it would be copied once
             room = self._room(cell.topic)
             batch = self._new_batch(cell, now_ms, room, ahead=room - self._first)
-        return cell if batch is not None or self._new_batch(cell, now_ms, self._first) is not None else None
+        return cell if batch is not None or self._new_batch(cell, now_ms, self._least_for(size)) is not None else None
 
     def append_run(self, route: Route, cell: Cell | None, keys: Sequence[bytes] | None, values: Sequence[bytes]) -> list[Run]:
         """Plain records to one partition, or without one to the sticky ones, at once: who calls has seen that `has_room`."""
@@ -414,11 +417,25 @@ class Appender:
         credit = room + BATCH_OVERHEAD
         if force:
             self._pool.take(credit)
-        elif (self._has_breaker and self._shares.is_over(cell)) or not self._pool.try_take(credit):
+        elif (self._has_breaker and self._shares.is_over(cell)) or not self._take(credit):
             return None
         self.spent += credit - ahead
         result = BatchResult(self._home, cell.topic, cell.partition, now_ms)
         return self._accumulator.open(cell, OpenBatch(result, now_ms, room), result, credit=credit, now=self._loop.time())
+
+    def _least_for(self, size: int) -> int:
+        """The room of a batch that opens for a record of `size` bytes."""
+        if not self._thrift:
+            return max(size, self._first)
+        self._thrift -= 1
+        return max(size, self._least)
+
+    def _take(self, credit: int) -> bool:
+        """Memory, if there is so much; if not, batches take little for a while: with much room each, some of thousands would have it all."""
+        if self._pool.try_take(credit):
+            return True
+        self._thrift = self._pool.size // (self._least + BATCH_OVERHEAD)
+        return False
 
     def _grow(self, batch: Batch, size: int) -> bool:
         """More room for an open batch, up to `batch_size`; False: it is full, or memory is short."""
@@ -426,7 +443,7 @@ class Appender:
         left = self._room(batch.cell.topic) - batch.open.granted
         if size > left or self._shares.is_over(batch.cell):
             return False
-        if not self._pool.try_take(left):
+        if self._thrift or not self._take(left):
             left = min(left, max(size, batch.open.granted))
             if not self._pool.try_take(left):
                 return False

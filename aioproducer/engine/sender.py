@@ -66,8 +66,9 @@ _SEND, _PRODUCE = Event.SEND, ApiKey.PRODUCE  # Python 3.11 looks members up slo
 _BURST_TURNS: Final = 8  # of a burst after which partial batches go too: a few ms; until then they fill instead
 _GO_IN_A_TURN: Final = 16  # batches that take about as long to send as a turn lasts: of hundreds, each would go with a record or two
 _AT_ONCE: Final = 64  # batches in one request of a burst: a broker that answers late would get each partition's record or two at once
-_MOST_AT_ONCE: Final = 1024  # of any: a broker takes them one after the other, and thousands in topics new to it longer than a request may take
-_MOST_HELD: Final = 2048  # batches that are held back for longer: to look in each turn which of more are full costs more than that spares
+_MOST_AT_ONCE: Final = (
+    1024  # of any: a broker takes them one after the other, and thousands in topics new to it longer than a request may take
+)
 
 
 class Sender:
@@ -153,8 +154,7 @@ class Sender:
         now = self._loop.time()
         self._meter.turned(now, now - self._turn_since)
         self._way.turn_ms = 0
-        filling = self._accumulator.filling
-        longest = max(_BURST_TURNS, filling // _GO_IN_A_TURN) if filling <= _MOST_HELD else _BURST_TURNS
+        longest = max(_BURST_TURNS, self._accumulator.filling // _GO_IN_A_TURN)
         self._held = (self._held + 1) % longest if self._parking.is_bursting else 0
         self._appender.new_turn()
         self._drain_all()

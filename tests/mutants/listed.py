@@ -220,7 +220,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-burst-to-hundreds-of-partitions-is-cut-into-small-batches",
         "engine/sender.py",
-        "longest = max(_BURST_TURNS, filling // _GO_IN_A_TURN) if filling <= _MOST_HELD else _BURST_TURNS",
+        "longest = max(_BURST_TURNS, self._accumulator.filling // _GO_IN_A_TURN)",
         "longest = _BURST_TURNS",
         ("tests/scenarios/test_backpressure.py",),
     ),
@@ -236,6 +236,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sender.py",
         "else _MOST_AT_ONCE",
         "else None",
+        ("tests/scenarios/test_backpressure.py",),
+    ),
+    Mutant(
+        "short-memory-is-spent-on-room-for-a-few",
+        "engine/appender.py",
+        "self._thrift = self._pool.size // (self._least + BATCH_OVERHEAD)",
+        "pass",
         ("tests/scenarios/test_backpressure.py",),
     ),
     Mutant(
