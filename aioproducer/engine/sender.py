@@ -65,6 +65,7 @@ _log = logging.getLogger(__name__)
 _SEND, _PRODUCE = Event.SEND, ApiKey.PRODUCE  # Python 3.11 looks members up slowly
 _BURST_TURNS: Final = 8  # of a burst after which partial batches go too: a few ms; until then they fill instead
 _GO_IN_A_TURN: Final = 16  # batches that take about as long to send as a turn lasts: of hundreds, each would go with a record or two
+_HELD: Final = 0.5  # seconds in which they are held back at most, however many fill: somebody may send one record meanwhile
 _AT_ONCE: Final = 64  # batches in one request of a burst: a broker that answers late would get each partition's record or two at once
 _MOST_AT_ONCE: Final = (
     1024  # of any: a broker takes them one after the other, and thousands in topics new to it longer than a request may take
@@ -113,6 +114,7 @@ class Sender:
         self._attributes = attributes_of(self._codec, is_transactional=config.transactional_id is not None)
         self._request_timeout = config.request_timeout_ms / 1000
         self._held = 0  # loop turns of the burst of sends at hand in which partial batches were held back
+        self._held_until = 0.0
         self._is_turn_due = False
         self._turn_since = 0.0
         self._is_closed = False
@@ -155,7 +157,9 @@ class Sender:
         self._meter.turned(now, now - self._turn_since)
         self._way.turn_ms = 0
         longest = max(_BURST_TURNS, self._accumulator.filling // _GO_IN_A_TURN)
-        self._held = (self._held + 1) % longest if self._parking.is_bursting else 0
+        self._held = (self._held + 1) % longest if self._parking.is_bursting and now < self._held_until else 0
+        if not self._held:
+            self._held_until = now + _HELD
         self._appender.new_turn()
         self._drain_all()
         self._parking.serve()
