@@ -246,6 +246,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/scenarios/test_backpressure.py",),
     ),
     Mutant(
+        "what-a-burst-holds-back-stays-however-long-that-takes",
+        "engine/sender.py",
+        "if self._parking.is_bursting and now < self._held_until else 0",
+        "if self._parking.is_bursting else 0",
+        ("tests/scenarios/test_backpressure.py",),
+    ),
+    Mutant(
         "what-finds-no-memory-to-grow-is-closed",
         "engine/appender.py",
         "return batch is not None and batch.open is not None and size <= self._room(cell.topic) - batch.open.granted",

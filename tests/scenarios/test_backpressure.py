@@ -12,7 +12,7 @@ from builds import on_both, producer_on
 from whole import jumping, running, turns
 
 from aioproducer.core.partitioner import murmur2
-from aioproducer.engine import appender
+from aioproducer.engine import appender, sender
 from aioproducer.engine.hot import TURN_RECORDS
 from aioproducer.engine.pool import BATCH_OVERHEAD
 from aioproducer.errors import BufferExhausted, RecordTooLarge
@@ -100,6 +100,18 @@ async def test_a_burst_to_many_partitions_fills_their_batches(build: Any, partit
         logs = [cluster.log("orders", partition) for partition in range(partitions)]
         assert sum(log.end_offset for log in logs) == 40_000
         assert sum(len(log.batches()) for log in logs) < most
+
+
+@jumping
+async def test_what_a_burst_holds_back_goes_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many batches fill: the time is up here before the first of them is full, and the burst goes on."""
+    monkeypatch.setattr(sender, "_HELD", 0.0)
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=400)
+        async with running(cluster) as (_, producer):
+            for number in range(2 * TURN_RECORDS):
+                await producer.send("orders", b"%d" % number, b"%d" % number)
+            assert len(cluster.requests("Produce")) > 1
 
 
 @jumping
