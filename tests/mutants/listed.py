@@ -374,8 +374,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "pieces-in-reverse",
         "core/accumulator.py",
-        "for batch in reversed(batches):",
-        "for batch in batches:",
+        "closed[at:at] = batches",
+        "closed[at:at] = batches[::-1]",
         ("tests/core", "tests/scenarios/test_too_large.py"),
     ),
     Mutant(

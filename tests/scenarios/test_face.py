@@ -54,7 +54,7 @@ async def test_send_nowait_queues_at_once_or_says_what_it_would_wait_for() -> No
         hang = cluster.hang("Produce")
         with pytest.raises(WouldBlock, match="buffer_memory, which is used up"):
             deliveries.extend(producer.send_nowait("orders", b"%d" % number + b"." * 900, partition=0) for number in range(1, 100))
-        waiting = asyncio.create_task(producer.send("orders", b"waits" + b"." * 900))
+        waiting = asyncio.create_task(producer.send("orders", b"waits" + b"." * 3800))  # what closes gives less than that back
         await turns(20)
         with pytest.raises(WouldBlock, match="records before it"):
             producer.send_nowait("orders", b"v")
