@@ -216,15 +216,16 @@ def test_a_figure_has_its_spread(values: list[float], expected: str) -> None:
     assert spread(values).replace("999.6", "1,000") == expected.replace("1,000 (", f"{number(999.6)} (")
 
 
-def test_of_several_runs_each_part_is_the_last_ones() -> None:
-    """As one run of a part may be repeated."""
+def test_of_several_runs_each_case_is_the_last_ones() -> None:
+    """As one that takes long, or was disturbed, may be repeated alone."""
     first, second = recorded(), dataclasses.replace(recorded(), command="another", rounds=4, other_rounds=2, minutes=3.0)
     second.runs = [ran("rtt", 1, measure(OURS, "0", cpu_us=7.0))]
     both = merged([first, second])
     assert both.rounds_of("workloads") == first.rounds_of("workloads")
-    assert both.rounds_of("rtt") == second.rounds_of("rtt")
+    assert both.rounds_of("rtt") == first.rounds_of("rtt") | second.rounds_of("rtt")
+    assert first.rounds_of("rtt").keys() > second.rounds_of("rtt").keys()
     assert (both.minutes, both.command) == (15.0, "nox -s peers -- --rounds 3\n    another")
-    assert (both.rounds, both.other_rounds) == (3, 2)  # each from whose runs are shown
+    assert (both.rounds_run(is_promised=True), both.rounds_run(is_promised=False)) == ("1 to 3", "1")
 
 
 def test_who_goes_first_goes_last_in_the_next_round() -> None:

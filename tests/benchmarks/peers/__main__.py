@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tests.benchmarks.peers.plan import Part
 
 QUICK_SCALE: Final = 0.1
-KEPT: Final = "measure nothing: show what --json has kept; of several files, each part is the last one's"
+KEPT: Final = "measure nothing: show what --json has kept; of several files, each case is of the last that has it"
 WIDTH: Final = 170
 """Columns that the tables need."""
 

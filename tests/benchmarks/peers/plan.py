@@ -189,7 +189,7 @@ WORKLOADS: Final = (
         partitions=1,
         settings=AT_ONCE,
         own={AIO: crumbs(8_000), PEER: PATIENT},
-        fewer={PEER: 16_000},
+        fewer={PEER: 8_000},
         limit=300.0,
         words="8,000 tasks, values of 1 KB, one partition, each record waited for; aiokafka sends fewer, as it takes long",
     ),

@@ -73,6 +73,15 @@ class Found:
                     measures.append(one.measure)
         return rounds
 
+    def rounds_run(self, *, is_promised: bool) -> str:
+        """How many of cases with bars, or of all else: "7", or "3 to 7" if cases differ."""
+        last: dict[tuple[str, str], int] = {}
+        for one in self.runs:
+            if PARTS[one.part].is_promised is is_promised:
+                last[one.part, one.case] = max(one.round, last.get((one.part, one.case), 0))
+        least, most = min(last.values(), default=0), max(last.values(), default=0)
+        return f"{most}" if least == most else f"{least} to {most}"
+
     def failure(self, part: str, case: str, client: str) -> str:
         """Why this client has no more measures of it, or nothing."""
         return next((one.failure for one in self.runs if (one.part, one.case, one.client) == (part, case, client) and one.failure), "")
@@ -95,18 +104,14 @@ class Found:
 
 
 def merged(several: Sequence[Found]) -> Found:
-    """One of several: of each part, the runs of the last that has it."""
-    last = {part: found for found in several for part in found.parts}
-    runs = [one for part, found in last.items() for one in found.runs if one.part == part]
-    used = [found for found in several if found in last.values()]
+    """One of several: of each case, the runs of the last that has it."""
+    last = {(one.part, one.case): found for found in several for one in found.runs}
+    runs = [one for (part, case), found in last.items() for one in found.runs if (one.part, one.case) == (part, case)]
+    used = [found for found in several if any(found is other for other in last.values())]
     commands = dict.fromkeys(found.command for found in used)
-    promised = [found.rounds for part, found in last.items() if PARTS[part].is_promised]
-    others = [found.other_rounds for part, found in last.items() if not PARTS[part].is_promised]
     return dataclasses.replace(
         used[-1],
         command="\n    ".join(commands),
-        rounds=min(promised, default=used[-1].rounds),
-        other_rounds=min(others, default=used[-1].other_rounds),
         minutes=sum(found.minutes for found in used),
         runs=runs,
     )
