@@ -44,8 +44,6 @@ def markdown(found: Found) -> str:
 
 def _parts(found: Found) -> Iterator[str]:
     yield _machine(found)
-    if "workloads" in found.parts:
-        yield table(bars(found), level=3)
     for name in found.parts:
         yield from _curve(found, name) if PARTS[name].over else _workloads(found, name)
 
@@ -77,6 +75,7 @@ def _names(found: Found) -> list[str]:
 def _workloads(found: Found, name: str) -> Iterator[str]:
     part = PARTS[name]
     yield f"### {part.title}\n\n    nox -s peers -- --only {name}\n\n![{part.title}]({picture(name)})"
+    yield table(bars(found, name), level=4)
     yield table(settings(found, name), level=0)
     for case in part.cases:
         if case.name in found.rounds_of(name):

@@ -54,9 +54,9 @@ def spread(values: Sequence[float], unit: float = 1.0) -> str:
     return number(middle) if len(values) == 1 else f"{number(middle)} ({number(least)}-{number(most)})"
 
 
-def found_verdicts(found: Found) -> list[Verdict]:
+def found_verdicts(found: Found, part: str = "workloads") -> list[Verdict]:
     """Of the bars, as far as both sides ran."""
-    return verdicts(found.rounds_of("workloads"), BARS)
+    return verdicts(found.rounds_of(part), BARS)
 
 
 def promise(workload: str, bar: Bar) -> str:
@@ -69,14 +69,14 @@ def _wanted(ratio: float) -> str:
     return f"1/{1 / ratio:g}" if ratio <= 0.5 else f"{ratio:g} x"
 
 
-def bars(found: Found) -> Sheet:
-    """Every bar: met, not met, or not measured and why."""
-    verdict_of = {(verdict.workload, verdict.bar): verdict for verdict in found_verdicts(found)}
+def bars(found: Found, part: str = "workloads") -> Sheet:
+    """Every bar on a workload of this part: met, not met, or not measured and why."""
+    verdict_of = {(verdict.workload, verdict.bar): verdict for verdict in found_verdicts(found, part)}
     rows = []
-    for workload, promised in BARS.items():
-        for bar in promised:
+    for workload in [case.name for case in PARTS[part].cases]:
+        for bar in BARS[workload]:
             verdict = verdict_of.get((workload, bar))
-            rows.append((promise(workload, bar), *(_judged(verdict) if verdict else _unjudged(found, workload, bar))))
+            rows.append((promise(workload, bar), *(_judged(verdict) if verdict else _unjudged(found, part, workload, bar))))
     builds = found.builds()
     is_pure = OURS in builds and builds[OURS] == builds.get(PURE)
     below = "**No compiled build of ours was there: both are plain Python.**" if is_pure else ""
@@ -88,9 +88,9 @@ def _judged(verdict: Verdict) -> tuple[str, ...]:
     return said(verdict.median), worst, str(len(verdict.ratios)), "met" if verdict.is_met else "**not met**"
 
 
-def _unjudged(found: Found, workload: str, bar: Bar) -> tuple[str, ...]:
+def _unjudged(found: Found, part: str, workload: str, bar: Bar) -> tuple[str, ...]:
     sides = ((bar.ours, workload), (bar.other, bar.other_workload or workload))
-    reasons = [found.left_out.get(client) or found.failure("workloads", where, client) for client, where in sides]
+    reasons = [found.left_out.get(client) or found.failure(part, where, client) for client, where in sides]
     return "", "", "0", f"not measured: {next(filter(None, reasons), 'not run')}"
 
 
