@@ -1073,7 +1073,7 @@ cdef class Way:
 cdef Delivery go(Way way, object topic, object value, object key, object partition, object timestamp_ms, object headers):
     """The fast way; None: take the slow one. Beyond the twin's it takes a partition, a time and headers, where an open batch has room."""
     cdef PyObject *found
-    cdef object cell, now_ms
+    cdef object cell, now_ms = None
     cdef Delivery delivery
     cdef OpenBatch straight = None
     cdef bint takes_keys, is_bare = partition is None and timestamp_ms is None and (headers is _nothing or is_empty(headers))
@@ -1100,7 +1100,8 @@ cdef Delivery go(Way way, object topic, object value, object key, object partiti
         return None
     if not is_bare:
         return None if cell is None else put_dressed(way, cell, value, key, timestamp_ms, headers)
-    now_ms = now_for_one(way)
+    if now_ms is None:  # else it was counted above: twice, it would be taken for two sends of one task
+        now_ms = now_for_one(way)
     if now_ms is None:
         return None
     opened = None if cell is None else open_of(cell)

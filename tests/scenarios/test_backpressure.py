@@ -265,9 +265,13 @@ async def test_a_tight_loop_over_many_partitions_lets_the_loop_go_on(headers: li
 
 
 @on_both
-@pytest.mark.parametrize(("crowd", "value"), [(4000, b"v" * 100), (200, b"v" * 5000)], ids=["full-batches", "large-values"])
+@pytest.mark.parametrize(
+    ("crowd", "value", "partitions"),
+    [(4000, b"v" * 100, 6), (4000, b"v" * 100, 1), (200, b"v" * 5000, 6)],
+    ids=["full-batches", "one-partition", "large-values"],
+)
 @jumping
-async def test_a_crowd_that_sends_once_each_does_not_wait_for_a_turn(build: Any, crowd: int, value: bytes) -> None:
+async def test_a_crowd_that_sends_once_each_does_not_wait_for_a_turn(build: Any, crowd: int, value: bytes, partitions: int) -> None:
     """However much of them one turn takes in: parked, each would cost ten times as much, and everyone who comes behind it would be parked too."""
     turn, waited = 0, []
 
@@ -284,8 +288,8 @@ async def test_a_crowd_that_sends_once_each_does_not_wait_for_a_turn(build: Any,
             await asyncio.sleep(0)
 
     async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=6)
-        async with producer_on(build)(**cluster.client_options, batch_size=400) as producer:
+        cluster.create_topic("orders", partitions=partitions)
+        async with producer_on(build)(**cluster.client_options, batch_size=560) as producer:
             await producer.send_and_wait("orders", b"first")
             counting = asyncio.create_task(count())
             await asyncio.gather(*(one(producer, number) for number in range(crowd)))

@@ -61,8 +61,8 @@ def _machine(found: Found) -> str:
     return (
         f"{found.date}: {machine['kafka']}, {machine['cpus']} cores for clients and broker together, {machine['platform']}, "
         f"CPython {machine['python']} on uvloop; {found.minutes:.0f} minutes. Each run is a fresh process; all clients take turns, "
-        f"forwards in one round and backwards in the next: {found.rounds_run(is_promised=True)} rounds with the same settings, "
-        f"{found.rounds_run(is_promised=False)} of all else. A figure "
+        f"forwards in one round and backwards in the next: {found.rounds_run(is_promised=True)} rounds of workloads, "
+        f"{found.rounds_run(is_promised=False)} of curves. A figure "
         f"is the median of its rounds (least-most). CPU is that of the client's whole process, all threads, user and system; memory its peak, "
         f"and what it grew by while it was measured. {sound}{left_out}\n\n    {found.command}"
     )
