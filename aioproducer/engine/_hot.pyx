@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 TURN = 131_072
-TURN_RECORDS = 2 * plain.TURN_RECORDS
+TURN_RECORDS = plain.TURN_RECORDS
 RECORD_OVERHEAD = 0
 
 cdef extern from *:

@@ -1,9 +1,7 @@
-"""Where a record goes, and how it gets into a batch: its partition, the batch's memory, the bytes that one loop turn takes in.
+"""Where a record goes, and how it gets into a batch: its partition, the batch's memory.
 
 1. Memory is taken by need: the first record's, then steps. What a batch cannot get closes it, and the record waits.
-2. A bounded number of bytes is taken in one loop turn; then who sends without pause waits for the next one, before its append: a tight
-   loop of sends starves nobody.
-3. With a circuit breaker a partition that is full (`shares`) gets no more: its records alone wait for it (`Parked.behind`). Those for a
+2. With a circuit breaker a partition that is full (`shares`) gets no more: its records alone wait for it (`Parked.behind`). Those for a
    muted one go where the user's policy says.
 
 Knows nothing of who waits, or of where records come from: no memory is an answer here (None, False), and nothing is waited for.
@@ -11,12 +9,11 @@ Knows nothing of who waits, or of where records come from: no memory is an answe
 
 from __future__ import annotations
 
-from asyncio import current_task
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from aioproducer.core import partitioner
 from aioproducer.engine import reasons
-from aioproducer.engine.hot import RECORD_OVERHEAD, TURN, TURN_RECORDS, Delivery, OpenBatch, Way, make_delivery
+from aioproducer.engine.hot import RECORD_OVERHEAD, Delivery, OpenBatch, Way, make_delivery
 from aioproducer.engine.pool import BATCH_OVERHEAD, NO_HEADERS
 from aioproducer.engine.result import BatchResult, Home
 from aioproducer.engine.windows import Windows
@@ -24,7 +21,7 @@ from aioproducer.model import Compression
 from aioproducer.records.record_batch import OVERHEAD
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, Task
+    from asyncio import AbstractEventLoop
     from collections.abc import Callable, Collection, Sequence
 
     from aioproducer.config import ProducerConfig
@@ -33,6 +30,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.deliveries import Run
     from aioproducer.engine.pool import BufferPool, Parked
     from aioproducer.engine.shares import Shares
+    from aioproducer.engine.turn import Turn
     from aioproducer.engine.windows import Window
     from aioproducer.records.ratios import CompressionRatios
 
@@ -47,7 +45,6 @@ _PLAIN_KEYS: Final = frozenset({bytes, type(None)})
 _MOST_OVERHEAD: Final = 24  # of a small plain record
 _SLOW: Final = 4  # records on the fast way that one on the slow way costs
 _LEAST: Final = 512  # bytes of a batch's first room while memory is short
-_MORE: Final = 64  # records on the fast way between two looks at whether it was enough
 
 
 class Appender:
@@ -55,6 +52,7 @@ class Appender:
 
     Args:
         way: tells the turn's time.
+        turn: is told of the bytes that each takes.
         pool: `buffer_memory`.
         ratios: how far topics compress: a batch takes what should become `batch_size`.
         shares: how much of the memory a partition may hold.
@@ -63,7 +61,6 @@ class Appender:
     Attributes:
         limit: bytes of records in a batch of `batch_size`, or of `max_request_size` if that is less.
         is_kafkas: keys decide as Kafka's own partitioner has it.
-        spent: bytes taken in this loop turn.
         forget: tells the user's partitioner of a topic that is forgotten.
         serving_ms: the time of those who waited and are served now, 0 while nobody is: one of its own for each costs a microsecond.
     """
@@ -73,6 +70,7 @@ class Appender:
         config: ProducerConfig,
         loop: AbstractEventLoop,
         way: Way,
+        turn: Turn,
         accumulator: Accumulator,
         pool: BufferPool,
         home: Home,
@@ -81,12 +79,9 @@ class Appender:
         shares: Shares,
         chance: Callable[[], float],
     ) -> None:
-        self.spent = 0
         self.serving_ms = 0
-        self._taker: Task[Any] | None = None
-        self._asked_at = 0  # what the turn had taken when that task asked
-        self._pauses = False  # and what it was told
         self._loop = loop
+        self._turn = turn
         self._way = way
         self._accumulator = accumulator
         self._pool = pool
@@ -113,46 +108,9 @@ class Appender:
         is_told = self._has_breaker and self._policy == FAIL_FAST
         self._windows = Windows(loop, accumulator, pool, shares, home, sticky=self._sticky_now, room=self._room, is_told=is_told)
 
-    # The turn
-
     def now_ms(self) -> int:
         """The time for a record's timestamp."""
         return self._home.now_ms()
-
-    def new_turn(self) -> None:
-        """A loop turn begins."""
-        self.spent = self._way.taken = 0
-        self._taker, self._pauses = None, False
-
-    def end_turn(self) -> None:
-        """This turn took enough in, whatever its bytes: this task goes on in the next one."""
-        self.spent = max(self.spent, TURN + 1)
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether this turn took enough in, by bytes or by records."""
-        return self.spent > TURN or self._way.taken > TURN_RECORDS
-
-    def must_pause(self) -> bool:
-        """Whether this turn took enough in, and the task at hand took its part of it in one go.
-
-        A task that sends once and then waits lets the loop go on by itself: were it parked too, a crowd of those would stay parked.
-        One send asks up to three times on its way, and hears the same: it has taken nothing in between.
-        """
-        task, taken = current_task(self._loop), self._way.taken
-        if task is not self._taker or taken != self._asked_at:
-            self._pauses = self.is_spent and task is self._taker
-            self._taker, self._asked_at = task, taken
-        return self._pauses
-
-    def goes_on(self) -> bool:
-        """Whether the fast way takes more than `TURN_RECORDS` in this turn: not from a task that goes on and on, once that is seen."""
-        if self.must_pause():
-            return False
-        self.end_turn()
-        self._way.taken -= _MORE
-        self._asked_at = self._way.taken
-        return True
 
     # One record
 
@@ -304,7 +262,7 @@ class Appender:
             return None
         if not self._pool.try_take(record.size):
             return None
-        self.spent += record.size
+        self._turn.spent += record.size
         self._way.taken += 1
         self._accumulator.close(cell)
         self._accumulator.open(cell, whole.records, whole.result, credit=record.size, now=self._loop.time())
@@ -314,7 +272,7 @@ class Appender:
     def _place_window(self, record: Parked, window: Window, route: Route) -> Delivery | None:
         before = self._pool.available
         delivery = None if self.is_missing(record, route) else self._windows.place(record, window, route, self._timestamp(record))
-        self.spent += before - self._pool.available
+        self._turn.spent += before - self._pool.available
         self._way.taken += 1
         return delivery
 
@@ -340,7 +298,7 @@ class Appender:
 
     def make_room(self, route: Route, cell: Cell | None, key: bytes | None, value: bytes | None) -> Cell | None:
         """The partition that has room for a small plain record on the fast way: `cell`, or without a key perhaps another. None: the slow way."""
-        if type(value) is not bytes or type(key) not in _PLAIN_KEYS or self.must_pause():
+        if type(value) is not bytes or type(key) not in _PLAIN_KEYS or self._turn.must_pause():
             return None
         size = _MOST_OVERHEAD + len(key or b"") + len(value)
         if size > self._first:
@@ -419,7 +377,7 @@ class Appender:
             self._pool.take(credit)
         elif (self._has_breaker and self._shares.is_over(cell)) or not self._take(credit):
             return None
-        self.spent += credit - ahead
+        self._turn.spent += credit - ahead
         result = BatchResult(self._home, cell.topic, cell.partition, now_ms)
         return self._accumulator.open(cell, OpenBatch(result, now_ms, room), result, credit=credit, now=self._loop.time())
 
@@ -451,7 +409,7 @@ class Appender:
         self._pool.take(overhead)
         batch.settled = batch.open.count
         batch.hold(batch.credit + left + overhead)
-        self.spent += left + overhead
+        self._turn.spent += left + overhead
         batch.open.grow(left)
         return True
 

@@ -35,6 +35,7 @@ from aioproducer.engine.shares import Shares
 from aioproducer.engine.supervisor import Supervisor
 from aioproducer.engine.telling import Telling
 from aioproducer.engine.transactor import Parts, Transactor
+from aioproducer.engine.turn import Turn
 from aioproducer.engine.unseen import UnseenFailures
 from aioproducer.net.cluster import Cluster
 from aioproducer.records.ratios import CompressionRatios
@@ -89,6 +90,7 @@ class Assembly:
         self._guard = GuardedLoop(loop, on_bug)
         self.supervisor = Supervisor(on_crash)
         self.telling = Telling(config, version, loop.time, self.home.now_ms())
+        self.turn = Turn(loop, way)
         self._make_senders(way)
         self._make_doors(way)
         settings = net_settings(config, version, dialer, resolver, chance)._replace(observer=self.telling.observer)
@@ -129,6 +131,7 @@ class Assembly:
             config,
             self._guard,
             way,
+            self.turn,
             self.accumulator,
             self.pool,
             completions,
@@ -144,11 +147,21 @@ class Assembly:
         checks = Checks(config, self.home.watch)
         shares = Shares(self.pool, self.accumulator, is_bounded=config.circuit_breaker_class is not None)
         self.appender = Appender(
-            config, self._loop, way, self.accumulator, self.pool, self.home, ratios=self.ratios, shares=shares, chance=self._chance
+            config,
+            self._loop,
+            way,
+            self.turn,
+            self.accumulator,
+            self.pool,
+            self.home,
+            ratios=self.ratios,
+            shares=shares,
+            chance=self._chance,
         )
         self.parking = Parking(
             self._loop,
             way,
+            self.turn,
             self.accumulator,
             self.pool,
             self.appender,
@@ -159,7 +172,7 @@ class Assembly:
             want=self._want,
             trouble=lambda: self.refresher.trouble,
             on_known=lambda topic: self.idling.watch(topic, self._loop.time()),
-            turn=self.sender.turn,
+            next_turn=self.sender.turn,
             alarm=partial(Alarm, self._guard, is_patient=True),
             meter=self.telling.meter,
         )
@@ -169,7 +182,7 @@ class Assembly:
         self.interception = Interception(config.interceptors, self._loop, self.home.watch, self.telling.metrics)
         if config.interceptors:
             self.take, self.take_now = map(self.interception.around, (self.take, self.take_now))
-        way.make_room, way.goes_on = self.appender.make_room, self.appender.goes_on
+        way.make_room, way.goes_on = self.appender.make_room, self.turn.goes_on
         way.takes_headers = config.message_format_max == NEWEST
 
     def _make_askers(self, settings: NetSettings) -> None:

@@ -83,6 +83,7 @@ class Engine:
         self._accumulator = parts.accumulator
         self._encoder = parts.encoder
         self._sender = parts.sender
+        self._turn = parts.turn
         self._appender = parts.appender
         self._parking = parts.parking
         self._intake = parts.intake
@@ -163,7 +164,7 @@ class Engine:
     async def send_many(self, topic: str, records: Any, send: Callable[..., Awaitable[Delivery]]) -> Deliveries:
         """All of them, in bulk where that can be; `send` is the producer's."""
         self.check()
-        return await Many(self._config, self.loop, self._way, self._appender, self._parking, send).send(topic, records)
+        return await Many(self._config, self.loop, self._way, self._turn, self._appender, self._parking, send).send(topic, records)
 
     async def send_columns(
         self, topic: str, values: Any, keys: Any, partition: int | None, timestamps_ms: Any, send: Callable[..., Awaitable[Delivery]]

@@ -3,7 +3,7 @@
 1. A chunk of plain records goes into its partitions' batches in one step of the loop; each partition's keep their order.
 2. Whatever is not plain (headers, a timestamp, a serializer, a large value), and whoever must wait (metadata, memory, the next turn),
    goes one at a time: so what is queued is always the first so many records.
-3. A chunk is what one loop turn may take in; then the next turn is waited for, in the line in which every send stands.
+3. A chunk is what one loop turn may take in; then it rests, as every send does.
 
 Knows nothing of brokers or answers.
 """
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.appender import Appender
     from aioproducer.engine.hot import Delivery, Way
     from aioproducer.engine.parking import Parking
+    from aioproducer.engine.turn import Turn
 
 __all__ = ["Many"]
 
@@ -79,12 +80,14 @@ class Many:
         config: ProducerConfig,
         loop: AbstractEventLoop,
         way: Way,
+        turn: Turn,
         appender: Appender,
         parking: Parking,
         send: Callable[..., Awaitable[Delivery]],
     ) -> None:
         self._loop = loop
         self._way = way
+        self._turn = turn
         self._appender = appender
         self._parking = parking
         self._send = send
@@ -124,7 +127,7 @@ class Many:
             if len(chunk) < size:
                 return
             if is_slow:
-                self._appender.end_turn()
+                self._turn.end()
                 size = max(size // 2, 1)
             else:
                 size = min(max(_CHUNK // (used // len(chunk) + 1), _FEWEST), _MOST, size * 4)
@@ -137,8 +140,8 @@ class Many:
             columns = None
         at = 0
         while at < len(chunk):
-            if self._appender.must_pause():
-                await self._parking.next_turn()
+            if self._turn.must_pause():
+                await self._parking.rest()
             if columns is not None and self._send_bulk(topic, columns.after(at), deliveries):
                 break
             await self._send_one(topic, chunk[at], deliveries)

@@ -1,22 +1,23 @@
 """Who waits, and in which order: a record is appended at once, or parked until it can be, or until its time is over.
 
 1. Who comes first is appended first. A record that must wait parks: for its topic until metadata names it (`topics`), then in one line
-   for memory and for the next loop turn. While anybody stands in that line, everybody stands in it. Only who waits for one partition, which
-   holds as much as it may (with a circuit breaker), stands aside, in the lot of that partition (`lots`), and holds nobody else up.
-2. What parks is the record; its task wakes in the step in which it is appended or given up. Cancelled, it leaves no trace.
+   for memory. While anybody stands in that line, everybody stands in it. Only who waits for one partition, which holds as much as it may
+   (with a circuit breaker), stands aside, in the lot of that partition (`lots`), and holds nobody else up. Nor does who rests (`resting`).
+2. What parks is the record; once it is appended, its task has but to be woken. Cancelled before that, it leaves no trace.
 
 Knows nothing of how a record is checked, where it goes or what it takes: `appender` appends it, or says that it cannot.
 """
 
 from __future__ import annotations
 
-from itertools import count
+from itertools import chain, count
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.engine import reasons
 from aioproducer.engine.lots import Lots
 from aioproducer.engine.pool import Line, Parked
 from aioproducer.engine.reasons import FOR_MEMORY, FOR_METADATA, FOR_OTHERS, FOR_PARTITION, FOR_SHARE, FOR_TOPIC, FOR_TURN
+from aioproducer.engine.resting import Resting
 from aioproducer.engine.topics import Topics
 from aioproducer.errors import PartitionUnavailable, UsageError
 
@@ -31,12 +32,13 @@ if TYPE_CHECKING:
     from aioproducer.engine.meter import Meter
     from aioproducer.engine.pool import BufferPool
     from aioproducer.engine.shares import Shares
+    from aioproducer.engine.turn import Turn
     from aioproducer.engine.waiter import Waiter
     from aioproducer.errors import KafkaError
 
 __all__ = ["Parking"]
 
-_TURN_SECONDS: Final = 0.002  # of appending for those who wait, and of what their tasks then do
+_TURN_SECONDS: Final = 0.002  # of appending for those who wait
 _STRIDE: Final = 16  # records between two looks at the clock
 
 
@@ -45,16 +47,18 @@ class Parking:
 
     Args:
         way: what `send` looks at; closed while anybody stands in the line.
+        turn: what one turn of the loop takes in.
         pool, shares: `buffer_memory` and each partition's part, to tell of.
         max_block_ms: how long anybody waits.
         max_idle, want, trouble, on_known: as `topics` takes them.
         is_plain: records go the fast way, where nobody waits.
-        turn: sees to a loop turn that drains and serves who waits.
+        next_turn: sees to a loop turn that drains and serves who waits.
         alarm: makes one.
         meter: records who waited.
 
     Attributes:
         topics: those who wait for one.
+        go_on: wakes who rests, while the turn is not over.
         on_given_up: told of each record that waited in vain: its topic, and why.
     """
 
@@ -64,6 +68,7 @@ class Parking:
         self,
         loop: AbstractEventLoop,
         way: Way,
+        turn: Turn,
         accumulator: Accumulator,
         pool: BufferPool,
         appender: Appender,
@@ -75,7 +80,7 @@ class Parking:
         want: Callable[[str], None],
         trouble: Callable[[], KafkaError | None],
         on_known: Callable[[str], object],
-        turn: Callable[[], None],
+        next_turn: Callable[[], None],
         alarm: Callable[[Callable[[], float | None], Callable[[float], None]], Alarm],
         meter: Meter,
     ) -> None:
@@ -90,6 +95,9 @@ class Parking:
         self._is_plain = is_plain
         self._is_gated = False
         self._turn = turn
+        self._next_turn = next_turn
+        self._resting = Resting(loop, turn, self._place_unplaced)
+        self.go_on = self._resting.go
         self._line = Line()
         self._aside = Lots()
         self.topics = Topics(
@@ -103,7 +111,7 @@ class Parking:
             on_known=on_known,
             admit=self._admit,
             give_up=self._give_up,
-            turn=turn,
+            turn=next_turn,
             meter=meter,
         )
         self._deadlines = Line()
@@ -121,13 +129,15 @@ class Parking:
         if obstacle in FOR_METADATA:
             assert record.topic is not None
             return self._stand(self.topics.lot(record.topic), record, obstacle)
+        if obstacle is FOR_TURN:
+            return self._rest(record)
         if obstacle is FOR_MEMORY:
             self._hurry()
-        self._turn()
+        self._next_turn()
         if obstacle is FOR_SHARE:
             assert record.behind is not None
             return self._stand(self._aside.line(record.behind), record, obstacle)
-        return self._park(record, "" if obstacle is FOR_TURN else FOR_MEMORY)
+        return self._park(record, FOR_MEMORY)
 
     def take_now(self, record: Parked) -> Delivery:
         """Append what was checked, or raise WouldBlock; a topic that is not known is asked for."""
@@ -151,14 +161,16 @@ class Parking:
         if self._appender.is_missing(record, route):  # before the line: at its head it would hold up everybody
             return FOR_PARTITION
         record.behind = None
+        if self._resting.unplaced is not None:
+            self._place_unplaced()
         if self.has_line:
             return FOR_OTHERS
-        if self._appender.must_pause():
+        if self._turn.must_pause():
             return FOR_TURN
         record.delivery = self._appender.place(record, route)
         if record.delivery is None:
             return FOR_SHARE if record.is_aside else FOR_MEMORY
-        self._turn()
+        self._next_turn()
         return None
 
     async def wait(self, parked: Parked) -> None:
@@ -167,13 +179,12 @@ class Parking:
             await parked.wait()
         except BaseException:
             self._release_marks()
-            self._turn()
+            self._next_turn()
             raise
 
-    async def next_turn(self) -> None:
-        """Wait for the next turn, in the line in which every send stands."""
-        self._turn()
-        await self.wait(self._park(Parked(None), ""))
+    async def rest(self) -> None:
+        """Wait for the next go."""
+        await self.wait(self._rest(Parked(None)))
 
     async def route(self, topic: str) -> Route:
         """Where a topic's records go, once metadata names it; waits as `wait` does."""
@@ -185,17 +196,59 @@ class Parking:
 
     # Parking
 
+    def _rest(self, record: Parked) -> Parked:
+        self._next_turn()
+        if self._turn.is_cancelled:  # were its record placed meanwhile, it would go on again, and perhaps never hear of it
+            return self._park(record, "")
+        if record.topic is not None:
+            self._way.fast = {}
+        self._number(record, "")
+        self._resting.rest(record)
+        return record
+
+    def _place_unplaced(self) -> None:
+        """Append the record of who rests: before that of anybody who calls now, or because it goes on. What finds no room stands in line."""
+        record = self._resting.take()
+        if record is not None:
+            self._line.merge([record])
+            first = self._aside.first(self._line)
+            waiter = (
+                self._serve_one(*first) if first is not None and first[1] is record and record.topic in self._accumulator.routes else None
+            )
+            if waiter is not None:
+                waiter.settle()
+            else:
+                self._wait_in_line(record)
+        self._reopen()
+
+    def _line_up(self) -> None:
+        """Who rests stands in line as everybody does."""
+        record = self._resting.take()
+        if record is not None:
+            self._line.merge([record])
+            self._wait_in_line(record)
+
+    def _wait_in_line(self, record: Parked) -> None:
+        assert record.waiter is not None
+        self._resting.give_up(record.waiter)
+        self._deadlines.push(record)
+        self._alarm.check()
+        self._next_turn()
+
     def _park(self, record: Parked, reason: str) -> Parked:
         self._way.fast = {}
         return self._stand(self._line, record, reason)
 
     def _stand(self, line: Line, record: Parked, reason: str) -> Parked:
-        record.park(self._loop, next(self._numbers), reason, self._loop.time() + self._max_block_ms / 1000)
+        self._number(record, reason)
         line.push(record)
         self._deadlines.head()  # those who left are not kept
         self._deadlines.push(record)
         self._alarm.check()
         return record
+
+    def _number(self, record: Parked, reason: str) -> None:
+        record.park(self._loop, next(self._numbers), reason, self._loop.time() + self._max_block_ms / 1000)
 
     def _hurry(self) -> None:
         """Memory is short: nothing lingers until nobody waits."""
@@ -203,26 +256,28 @@ class Parking:
             self._meter.memory(self._loop.time(), is_short=True)
         self._accumulator.eager = True
         self._accumulator.hurry()
-        self._turn()
+        self._next_turn()
 
     def serve(self) -> None:
-        """Append for those in the line, in order, and wake each in its step. Only from a callback of the loop."""
-        if not self.has_line:
-            self._open()
-            return
-        self._appender.serving_ms = self._appender.now_ms()
-        try:
-            self._serve()
-        finally:
-            self._appender.serving_ms = 0
+        """Append for those in the line, in order, and wake them and who rests. Only from a callback of the loop."""
+        if self.has_line:
+            self._appender.serving_ms = self._appender.now_ms()
+            try:
+                self._serve()
+            finally:
+                self._appender.serving_ms = 0
+        self._reopen()
+        self.go_on()
+        if self._resting:
+            self._next_turn()
 
     def _serve(self) -> None:
         until, served = self._loop.time() + _TURN_SECONDS, 0
         while (first := self._aside.first(self._line)) is not None:
             line, record = first
             served += 1
-            if self._appender.is_spent or (not served % _STRIDE and self._loop.time() > until):
-                self._turn()
+            if self._turn.is_spent or (not served % _STRIDE and self._loop.time() > until):
+                self._next_turn()
                 return
             if record.topic is not None and record.topic not in self._accumulator.routes:  # forgotten meanwhile: once more for metadata
                 line.pop()
@@ -230,17 +285,11 @@ class Parking:
                 self.topics.lot(record.topic).merge([record])
                 continue
             waiter = self._serve_one(line, record)
-            if waiter is None:
-                if record.is_aside:
-                    continue
-                record.reason = FOR_MEMORY
-                if not self._accumulator.eager:
-                    self._hurry()
+            if waiter is not None:
+                waiter.settle()
+                self._resting.add(waiter)
+            elif not record.is_aside:
                 return
-            self._turn()  # what was appended is drained in the next turn
-            self._reopen()
-            waiter.wake()
-        self._reopen()
 
     def _serve_one(self, line: Line, record: Parked) -> Waiter | None:
         """Take the next one out of its line, appended or given up; None: it must stay, or stands aside."""
@@ -260,7 +309,11 @@ class Parking:
                 record.reason = FOR_PARTITION
                 error = self._overdue(record)
             if delivery is None and error is None:
+                record.reason = FOR_MEMORY
+                if not self._accumulator.eager:
+                    self._hurry()
                 return None
+        self._next_turn()  # what was appended is drained in the next turn
         line.pop()
         if error is not None:
             self._tell_given_up(record, error)
@@ -271,11 +324,11 @@ class Parking:
             self._open()
 
     def _open(self) -> None:
-        """Nobody waits any more, but for a partition alone: the way is open."""
+        """Nobody waits any more, but for a partition alone, or for its next go: the way is open."""
         if self._accumulator.eager:
             self._meter.memory(self._loop.time(), is_short=False)
             self._accumulator.eager = False
-        if self._is_plain and not self._is_gated:
+        if self._is_plain and not self._is_gated and not self._resting.holds:
             self._way.fast = self._accumulator.routes
 
     def gate(self, *, is_open: bool) -> None:
@@ -296,10 +349,11 @@ class Parking:
         """Those who wait for a partition may be appended, there or elsewhere."""
         if self._aside.rouse(cell):
             self._way.fast = {}
-            self._turn()
+            self._next_turn()
 
     def _admit(self, parked: list[Parked]) -> None:
         """A topic is known: those who waited for it move into the line."""
+        self._line_up()
         self._line.merge(parked)  # a key in the line may belong to a partition that others waited for since before
         if self.has_line:
             self._way.fast = {}
@@ -327,7 +381,7 @@ class Parking:
             self._deadlines.pop()
             self._give_up(record, self._overdue(record))
         self._release_marks()
-        self._turn()
+        self._next_turn()
 
     def _overdue(self, record: Parked) -> KafkaError:
         route = self._accumulator.routes.get(record.topic or "")
@@ -335,6 +389,7 @@ class Parking:
 
     def mark(self) -> list[Parked]:
         """Marks at the end of every line; each is served once all before it have been."""
+        self._line_up()
         marks = []
         for line in filter(None, self._lines()):
             mark = Parked(None)
@@ -352,12 +407,11 @@ class Parking:
     @property
     def is_bursting(self) -> bool:
         """Whether a task that fills batches without pause goes on in the next turn, memory allowing."""
-        head = self._line.head()
-        return head is not None and not head.reason
+        return bool(self._resting)
 
     @property
     def has_line(self) -> bool:
-        """Whether anybody waits for memory or for the next turn, not for a topic or a partition alone."""
+        """Whether anybody waits for memory, not for its next go, or for a topic or a partition alone."""
         return bool(self._line) or self._aside.is_roused
 
     @property
@@ -370,7 +424,8 @@ class Parking:
         return reasons.told(self._everybody())
 
     def _everybody(self) -> Iterator[Parked]:
-        return (record for line in self._lines() for record in line)
+        resting = [self._resting.unplaced] if self._resting.unplaced is not None and self._resting.holds else []
+        return chain(resting, *self._lines())
 
     def _lines(self) -> tuple[Line, ...]:
         return (self._line, *self._aside.lines(), *self.topics.lots())
@@ -383,6 +438,7 @@ class Parking:
     def close(self, error: Callable[[], Exception]) -> None:
         """Nothing is taken in any more; who waits is told why."""
         self.shut()
+        self._line_up()
         self._alarm.stop()
         for line in self._lines():
             for record in line.take_all():
@@ -391,6 +447,7 @@ class Parking:
 
     def drop(self, error: Callable[[], Exception]) -> None:
         """The records that wait are not queued, and who sends them is told why; who asks for a topic waits on."""
+        self._line_up()
         for line in self._lines():
             for record in line.take_all():
                 if record.asks:

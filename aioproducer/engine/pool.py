@@ -214,6 +214,9 @@ class Line:
         """Take in those of another line, each in its place among the calls."""
         if not others:
             return
+        if not self._parked or self._parked[-1].number < others[0].number:
+            self._parked.extend(others)
+            return
         behind: list[Parked] = []  # the rest need not be touched: with many topics at once, theirs come in the order of their calls
         while self._parked and self._parked[-1].number > others[0].number:
             behind.append(self._parked.pop())

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.parking import Parking
     from aioproducer.engine.pool import BufferPool
     from aioproducer.engine.produce import Asked
+    from aioproducer.engine.turn import Turn
     from aioproducer.net.cluster import Cluster
     from aioproducer.net.connection import Connection
     from aioproducer.net.node import Node
@@ -91,6 +92,7 @@ class Sender:
         config: ProducerConfig,
         loop: GuardedLoop,
         way: Way,
+        turn: Turn,
         accumulator: Accumulator,
         pool: BufferPool,
         completions: Completions,
@@ -103,6 +105,7 @@ class Sender:
         self._meter = meter
         self._loop = loop
         self._way = way
+        self._turn = turn
         self._accumulator = accumulator
         self._completions = completions
         self._encoder = encoder
@@ -152,15 +155,20 @@ class Sender:
             self._loop.call_soon(self._on_turn)
 
     def _on_turn(self) -> None:
-        self._is_turn_due = False
         now = self._loop.time()
+        if self._parking.is_bursting and not self._turn.is_over:
+            self._turn_since = now
+            self._loop.call_soon(self._on_turn)
+            self._parking.go_on()
+            return
+        self._is_turn_due = False
         self._meter.turned(now, now - self._turn_since)
         self._way.turn_ms = 0
         longest = max(_BURST_TURNS, self._accumulator.filling // _GO_IN_A_TURN)
         self._held = (self._held + 1) % longest if self._parking.is_bursting and now < self._held_until else 0
         if not self._held:
             self._held_until = now + _HELD
-        self._appender.new_turn()
+        self._turn.new()
         self._drain_all()
         self._parking.serve()
         if self._held:  # also if whoever sent so has left: what is held back for that must not stay
@@ -348,7 +356,8 @@ class Sender:
 
     def _go_on(self, node: Node, batches: Iterable[Batch]) -> None:
         by_load = self._accumulator.by_load
-        self.drain(node, full_only=by_load)
+        if not (self._is_turn_due and self._parking.is_bursting):  # else the turn drains, soon
+            self.drain(node, full_only=by_load)
         node_id = node.broker.node_id
         is_due = self._parking.has_line
         for batch in batches:

@@ -7,17 +7,23 @@ and no Handle per waiting task either. Knows nothing of what is waited for.
 
 from __future__ import annotations
 
-from asyncio import CancelledError, InvalidStateError
+from asyncio import CancelledError, InvalidStateError, current_task
 from itertools import repeat
 from operator import is_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, Future
+    from asyncio import AbstractEventLoop, Future, Task
     from collections.abc import Callable, Generator, Iterable, Sequence
     from contextvars import Context
 
 __all__ = ["Waiter", "run_callback", "run_callbacks", "wake"]
+
+_WAITING: Final = 0
+_WOKEN: Final = 1
+_CANCELLED: Final = 2
+_SETTLED: Final = 3  # what it waits for has happened, and its task is still to be woken
+_TO_WAKE: Final = (_WAITING, _SETTLED)
 
 
 def run_callback(loop: AbstractEventLoop, context: Context, callback: Callable[[Any], object], argument: Any) -> None:
@@ -64,52 +70,62 @@ def wake(futures: Iterable[Future[None]]) -> None:
 class Waiter:
     """asyncio's future protocol, by duck typing, for one task that awaits it.
 
-    Cancelling the task cancels this waiter alone.
+    Cancelling the task cancels this waiter alone. Once it is settled, it is too late for that: the task goes on, and is told in the next
+    turn of the loop, wherever it is by then, unless whoever cancelled it has taken that back (`uncancel`), as a time-out does.
     """
 
-    __slots__ = ("_asyncio_future_blocking", "_callback", "_context", "_loop", "_state")
+    __slots__ = ("_asyncio_future_blocking", "_callback", "_context", "_is_late", "_loop", "_state")
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
-        self._state = 0  # 0 waiting, 1 woken, 2 cancelled
+        self._state = _WAITING
+        self._is_late = False  # it was cancelled once it was settled
         self._callback: Callable[[Any], object] | None = None
         self._context: Context | None = None
         self._asyncio_future_blocking = False
 
     def __await__(self) -> Generator[Waiter, None, None]:
-        if self._state == 0:
+        if self._state == _WAITING:
             self._asyncio_future_blocking = True
             yield self
+            if self._is_late:
+                self._loop.call_soon(_cancel_again, current_task(self._loop))
         self.result()
 
     def wake(self) -> None:
         """Run the waiting task now. Only from a callback of the loop."""
-        if self._state == 0:
-            self._state = 1
+        if self._state in _TO_WAKE:
+            self._state = _WOKEN
             callback, self._callback = self._callback, None
             if callback is not None and self._context is not None:
                 run_callback(self._loop, self._context, callback, self)
 
+    def settle(self) -> None:
+        """What it waits for has happened; the task will be woken."""
+        if self._state == _WAITING:
+            self._state = _SETTLED
+
     def result(self) -> None:
         """None once woken; raises if cancelled or still waiting."""
-        if self._state == 0:
+        if self._state == _WAITING:
             raise InvalidStateError("Result is not set.")
-        if self._state == 2:
+        if self._state == _CANCELLED:
             raise CancelledError
 
     def done(self) -> bool:
-        """Whether it was woken or cancelled."""
-        return self._state != 0
+        """Whether it waits for nothing any more."""
+        return self._state != _WAITING
 
     def cancelled(self) -> bool:
         """Whether it was cancelled."""
-        return self._state == 2
+        return self._state == _CANCELLED
 
     def cancel(self, msg: object = None) -> bool:  # noqa: ARG002  (asyncio's signature)
         """What `Task.cancel` calls: the task wakes in the next turn, with CancelledError."""
-        if self._state != 0:
-            return False
-        self._state = 2
+        if self._state != _WAITING:
+            self._is_late = self._state == _SETTLED
+            return self._is_late
+        self._state = _CANCELLED
         callback, self._callback = self._callback, None
         if callback is not None:
             self._loop.call_soon(callback, self, context=self._context)
@@ -121,7 +137,7 @@ class Waiter:
 
     def add_done_callback(self, callback: Callable[[Any], object], *, context: Context | None = None) -> None:
         """What a task calls to be woken; there is one."""
-        if self._state != 0:
+        if self._state != _WAITING:
             self._loop.call_soon(callback, self, context=context)
             return
         self._callback = callback
@@ -133,3 +149,9 @@ class Waiter:
             return 0
         self._callback = None
         return 1
+
+
+def _cancel_again(task: Task[Any] | None) -> None:
+    if task is not None and task.cancelling() and not task.done():
+        task.cancel()
+        task.uncancel()  # it was asked for once

@@ -12,7 +12,7 @@ from builds import on_both, producer_on
 from whole import jumping, running, turns
 
 from aioproducer.core.partitioner import murmur2
-from aioproducer.engine import appender, sender
+from aioproducer.engine import sender, turn
 from aioproducer.engine.hot import TURN_RECORDS
 from aioproducer.engine.pool import BATCH_OVERHEAD
 from aioproducer.errors import BufferExhausted, RecordTooLarge
@@ -328,14 +328,14 @@ async def test_a_tight_loop_of_many_at_once_lets_the_loop_go_on(build: Any, way:
                 else:
                     await producer.send_columns("orders", values=column)
             counting.cancel()
-            assert turned >= 200 * 8000 // (2 * appender.TURN)
+            assert turned >= 200 * 8000 // (2 * turn.TURN)
         assert len(cluster.values("orders")) == 1 + 200 * len(values)
 
 
 @jumping
 async def test_a_send_that_pauses_for_fairness_is_cancelled_without_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tight loop of sends parks for a turn; cancelled there, its record is nowhere and the next ones are."""
-    monkeypatch.setattr(appender, "TURN", 100)
+    monkeypatch.setattr(turn, "TURN", 100)
     async with running() as (cluster, producer):
 
         async def burst() -> int:

@@ -29,7 +29,9 @@ async def aiokafka_transacts(cluster: FakeCluster, topic: str, transactions: Seq
             await producer.begin_transaction()
             for place, value in enumerate(values):
                 await producer.send(topic, value, partition=place % 2)
-            await producer.flush()  # it looks for the group's coordinator on a connection of the records: lost meanwhile, that ends its sender
+            await (
+                producer.flush()
+            )  # it looks for the group's coordinator on a connection of the records: lost meanwhile, that ends its sender
             await producer.send_offsets_to_transaction({aiokafka.TopicPartition(topic, 2): number}, "copied")
             await (producer.commit_transaction() if commit else producer.abort_transaction())
 
