@@ -353,7 +353,6 @@ class Parking:
 
     def _admit(self, parked: list[Parked]) -> None:
         """A topic is known: those who waited for it move into the line."""
-        self._line_up()
         self._line.merge(parked)  # a key in the line may belong to a partition that others waited for since before
         if self.has_line:
             self._way.fast = {}

@@ -79,3 +79,68 @@ async def test_its_callback_can_be_taken_back() -> None:
     waiter.wake()
     await asyncio.sleep(0)
     assert seen == []
+
+
+@pytest.mark.asyncio
+async def test_a_cancellation_that_comes_once_it_is_settled_is_told_after_it() -> None:
+    """What it waited for has happened: the task takes that, and is cancelled at its next await."""
+    loop, log = asyncio.get_running_loop(), list[str]()
+    waiter = Waiter(loop)
+
+    async def work() -> None:
+        await wait_for(waiter, log)
+        await asyncio.sleep(60)
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    waiter.settle()
+    assert waiter.done()
+    assert task.cancel()
+    assert not waiter.cancelled()
+    assert log == []
+    loop.call_soon(waiter.wake)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert log == ["ran"]
+    assert task.cancelling() == 1
+
+
+@pytest.mark.asyncio
+async def test_a_late_cancellation_may_be_taken_back_meanwhile() -> None:
+    """As a time-out does whose block ended well all the same."""
+    loop = asyncio.get_running_loop()
+    waiter, over = Waiter(loop), loop.create_future()
+
+    async def work() -> str:
+        await waiter
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.uncancel() == 0
+        await over
+        return "not cancelled"
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    waiter.settle()
+    task.cancel()
+    loop.call_soon(waiter.wake)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    over.set_result(None)
+    assert await task == "not cancelled"
+
+
+@pytest.mark.asyncio
+async def test_a_late_cancellation_of_a_task_that_ends_meanwhile_changes_nothing() -> None:
+    """It has what it waited for, and gives it back."""
+    loop, log = asyncio.get_running_loop(), list[str]()
+    waiter = Waiter(loop)
+    task = asyncio.create_task(wait_for(waiter, log))
+    await asyncio.sleep(0)
+    waiter.settle()
+    task.cancel()
+    loop.call_soon(waiter.wake)
+    await task
+    await asyncio.sleep(0)
+    assert not task.cancelled()
+    assert log == ["ran"]

@@ -1,0 +1,209 @@
+"""Tasks that send without pause, side by side: what each costs, what each gets, and what ends one of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from builds import on_both, producer_on
+from whole import jumping, running, turns
+
+from aioproducer.engine import plain, resting, turn
+from aioproducer.errors import ProducerClosed
+from aioproducer.testing import FakeCluster
+
+if TYPE_CHECKING:
+    from aioproducer import Producer
+
+VALUE = b"v" * 100
+
+
+@pytest.fixture
+def short_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One record a go, and another that is asked about: every second send rests, once a turn has taken what it takes at once."""
+    monkeypatch.setattr(turn, "_MORE", 1)
+    for module in (turn, resting):
+        monkeypatch.setattr(module, "GO", 1)
+
+
+@pytest.mark.parametrize("options", [{}, {"buffer_memory": 300_000, "batch_size": 8192}], ids=["free", "short-memory"])
+@pytest.mark.parametrize("tasks", [1, 2, 16])
+@on_both
+@jumping
+async def test_they_do_not_stand_behind_each_other(build: Any, tasks: int, options: dict[str, Any]) -> None:
+    """A record on the slow way costs ten times as much; behind each other nearly all would take it."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=6)
+        if options:
+            cluster.brokers[1].latency, cluster.brokers[1].bandwidth = 0.001, 1_000_000
+        async with producer_on(build)(**cluster.client_options, **options) as producer:
+            slow = count_slow(producer)
+
+            async def work(number: int) -> None:
+                for count in range(32_000 // tasks):
+                    await producer.send("orders", VALUE, b"%d-%d" % (number, count))
+
+            await asyncio.gather(*(work(number) for number in range(tasks)))
+            await producer.flush()
+            assert len(slow) < 32_000 // 10
+        assert len(cluster.values("orders")) == 32_000
+
+
+def count_slow(producer: Producer[Any, Any]) -> list[str]:
+    """Filled with the topic of each record that takes the slow way from now on."""
+    seen: list[str] = []
+    slowly = producer._way.slowly
+
+    def noted(topic: str, *record: Any) -> Any:
+        seen.append(topic)
+        return slowly(topic, *record)
+
+    producer._way.slowly = noted
+    return seen
+
+
+@pytest.mark.parametrize("options", [{}, {"buffer_memory": 300_000, "batch_size": 8192}], ids=["free", "short-memory"])
+@on_both
+@jumping
+async def test_each_gets_its_share(build: Any, options: dict[str, Any]) -> None:
+    """The one that began first is not the one that sends most."""
+    sent = [0] * 5
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=6)
+        if options:
+            cluster.brokers[1].latency, cluster.brokers[1].bandwidth = 0.001, 1_000_000
+        async with producer_on(build)(**cluster.client_options, **options) as producer:
+
+            async def work(number: int) -> None:
+                while max(sent) < 10_000:
+                    await producer.send("orders", VALUE, b"%d" % number)
+                    sent[number] += 1
+
+            await asyncio.gather(*(work(number) for number in range(len(sent))))
+        assert min(sent) > 5_000
+
+
+@pytest.mark.usefixtures("short_goes")
+@on_both
+@jumping
+async def test_one_of_them_hears_of_its_cancellation(build: Any) -> None:
+    """The other places its record each time it rests, so that it is never cancelled before that; it ends all the same, and soon."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        async with producer_on(build)(**cluster.client_options) as producer:
+            called: list[list[bytes]] = [[], []]
+            returned: list[list[bytes]] = [[], []]
+
+            async def work(number: int) -> None:
+                while True:
+                    called[number].append(b"%d:%d" % (number, len(called[number])))
+                    await producer.send("orders", called[number][-1])
+                    returned[number].append(called[number][-1])
+
+            tasks = [asyncio.create_task(work(number)) for number in range(2)]
+            await turns(20)
+            for task in tasks:
+                task.cancel()
+                await turns(4)
+                assert task.cancelled()
+        logged = cluster.values("orders")
+        assert len(logged) > 50
+        for number in range(2):
+            assert [value for value in logged if value is not None and value.startswith(b"%d" % number)] == returned[number]
+
+
+@pytest.mark.usefixtures("short_goes")
+@jumping
+async def test_flush_waits_for_who_rests() -> None:
+    """Its record was sent before, though it is in no batch yet."""
+    async with running() as (cluster, producer):
+        called = 0
+
+        async def work() -> None:
+            nonlocal called
+            while called < 3000:
+                called += 1
+                await producer.send("orders", b"%d" % called)
+
+        task = asyncio.create_task(work())
+        while not task.done():
+            await turns(1)
+            before = called
+            await producer.flush()
+            assert len(cluster.values("orders")) >= before
+        assert called == 3000
+
+
+@pytest.mark.usefixtures("short_goes")
+@pytest.mark.parametrize("after", range(6))
+@jumping
+async def test_who_rests_when_the_producer_stops_is_served_or_told(after: int) -> None:
+    """What its sends gave back is logged, and nothing else."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        returned = []
+
+        async def work(producer: Producer[Any, Any], number: int) -> None:
+            for count in range(5000):
+                await producer.send("orders", b"%d:%d" % (number, count))
+                returned.append(b"%d:%d" % (number, count))
+
+        async with running(cluster) as (_, producer):
+            tasks = [asyncio.create_task(work(producer, number)) for number in range(2)]
+            await turns(3 + after)
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            assert isinstance(result, ProducerClosed)
+        assert 0 < len(returned) < 10_000
+        assert sorted(cluster.values("orders"), key=repr) == sorted(returned, key=repr)
+
+
+@pytest.mark.usefixtures("short_goes")
+@on_both
+@jumping
+async def test_call_order_is_log_order(build: Any) -> None:
+    """Whoever of them rests, and whoever goes on meanwhile."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        async with producer_on(build)(**cluster.client_options) as producer:
+            called: list[bytes] = []
+
+            async def work() -> None:
+                while len(called) < 5000:
+                    called.append(b"%d" % len(called))
+                    await producer.send("orders", called[-1])
+
+            await asyncio.gather(*(work() for _ in range(3)))
+        assert cluster.values("orders") == called
+
+
+@pytest.mark.usefixtures("short_goes")
+@jumping
+async def test_who_rests_when_the_producer_fails_is_told() -> None:
+    """Its record is not queued behind the end."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        async with producer_on(plain)(**cluster.client_options) as producer:
+
+            async def work() -> None:
+                while True:
+                    await producer.send("orders", VALUE)
+
+            task = asyncio.create_task(work())
+            while not producer._engine._parking._resting.holds:
+                await turns(1)
+            producer._engine._on_crash(RuntimeError("a bug"))
+            with pytest.raises(ProducerClosed, match="a bug"):
+                await asyncio.wait_for(task, 1)
+            assert producer._engine.waiting == 0
+
+
+@jumping
+async def test_a_turn_has_several_goes() -> None:
+    """Drained at each rest, a loop of sends would make twice as many requests."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=12)
+        async with running(cluster) as (_, producer):
+            for number in range(20_000):
+                await producer.send("orders", VALUE, b"%d" % number)
+        assert len(cluster.requests("Produce")) < 21
