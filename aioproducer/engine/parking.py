@@ -58,7 +58,6 @@ class Parking:
 
     Attributes:
         topics: those who wait for one.
-        go_on: wakes who rests, while the turn is not over.
         on_given_up: told of each record that waited in vain: its topic, and why.
     """
 
@@ -97,7 +96,6 @@ class Parking:
         self._turn = turn
         self._next_turn = next_turn
         self._resting = Resting(loop, turn, self._place_unplaced)
-        self.go_on = self._resting.go
         self._line = Line()
         self._aside = Lots()
         self.topics = Topics(
@@ -260,16 +258,26 @@ class Parking:
 
     def serve(self) -> None:
         """Append for those in the line, in order, and wake them and who rests. Only from a callback of the loop."""
-        if self.has_line:
-            self._appender.serving_ms = self._appender.now_ms()
-            try:
-                self._serve()
-            finally:
-                self._appender.serving_ms = 0
-        self._reopen()
-        self.go_on()
-        if self._resting:
+        if not (self._resting.waiters or self.has_line):
+            self._open()
+            return
+        self._appender.serving_ms = self._appender.now_ms()
+        try:
+            self._serve()
+            self._reopen()
+            self._resting.go()
+        finally:
+            self._appender.serving_ms = 0
+        if self._resting.waiters:
             self._next_turn()
+
+    def go_on(self) -> None:
+        """Wake who rests, within the turn. Only from a callback of the loop."""
+        self._appender.serving_ms = self._appender.now_ms()
+        try:
+            self._resting.go()
+        finally:
+            self._appender.serving_ms = 0
 
     def _serve(self) -> None:
         until, served = self._loop.time() + _TURN_SECONDS, 0
@@ -406,7 +414,7 @@ class Parking:
     @property
     def is_bursting(self) -> bool:
         """Whether a task that fills batches without pause goes on in the next turn, memory allowing."""
-        return bool(self._resting)
+        return bool(self._resting.waiters)
 
     @property
     def has_line(self) -> bool:

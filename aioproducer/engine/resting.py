@@ -36,20 +36,18 @@ class Resting:
         place: places the record that is not placed yet, or takes it out.
 
     Attributes:
+        waiters: of those who rest, and of those whose record was placed just now.
         unplaced: the last one's record, while nobody called after it.
     """
 
-    __slots__ = ("_loop", "_place", "_turn", "_waiters", "unplaced")
+    __slots__ = ("_loop", "_place", "_turn", "unplaced", "waiters")
 
     def __init__(self, loop: AbstractEventLoop, turn: Turn, place: Callable[[], None]) -> None:
         self._loop = loop
         self._turn = turn
         self._place = place
-        self._waiters: deque[Waiter] = deque()
+        self.waiters: deque[Waiter] = deque()
         self.unplaced: Parked | None = None
-
-    def __bool__(self) -> bool:
-        return bool(self._waiters)
 
     @property
     def holds(self) -> bool:
@@ -66,7 +64,7 @@ class Resting:
 
     def add(self, waiter: Waiter) -> None:
         """A send whose record was placed is to be woken."""
-        self._waiters.append(waiter)
+        self.waiters.append(waiter)
 
     def take(self) -> Parked | None:
         """The record that is not placed yet, to place it now; its send still rests."""
@@ -75,22 +73,22 @@ class Resting:
 
     def give_up(self, waiter: Waiter) -> None:
         """It waits for something else."""
-        self._waiters.remove(waiter)
+        self.waiters.remove(waiter)
 
     def go(self) -> None:
         """Wake them; each has its part of a go. Only from a callback of the loop."""
-        if not self._waiters:
+        if not self.waiters:
             return
         self._turn.goes += 1
-        count = len(self._waiters)
+        count = len(self.waiters)
         part = max(GO // count, min(_LEAST, GO))
         until = self._loop.time() + _SECONDS
         for _ in range(count):
-            if self.unplaced is not None and self._waiters and self.unplaced.waiter is self._waiters[0]:
+            if self.unplaced is not None and self.waiters and self.unplaced.waiter is self.waiters[0]:
                 self._place()
-            if not self._waiters:  # who went on placed what rested, and that found no room
+            if not self.waiters:  # who went on placed what rested, and that found no room
                 return
             self._turn.new_go(part)
-            self._waiters.popleft().wake()
+            self.waiters.popleft().wake()
             if self._loop.time() > until:
                 return
