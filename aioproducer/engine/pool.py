@@ -1,8 +1,8 @@
 """`buffer_memory`, and the line of those who wait (Java's BufferPool, seeds/003; here it hands out byte credits, not buffers).
 
 1. Who comes first is served first, however much it needs (BUF-02): a small record never overtakes a large one.
-2. What is parked is a record, not a task. Whoever frees memory appends for the one who waits, so that call order is log order,
-   and wakes its task in that same step.
+2. What is parked is a record, not a task. Whoever frees memory appends for those who wait, so that call order is log order, and their
+   tasks are woken after that.
 3. A record leaves its line once: served, cancelled, or past its deadline. Cancelled, it leaves nothing behind.
 
 Knows nothing of topics, batches or the network. An `asyncio.Condition` does this with a gap between notify and wake-up, in which a

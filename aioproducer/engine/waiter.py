@@ -1,8 +1,8 @@
-"""One task's wait, ended in the step that ends it.
+"""One task's wait, ended in the step that ends it, or settled in that step and ended a little later.
 
 An `asyncio.Future` wakes its task one loop turn after its result is set. In that gap the task can be cancelled, although what it
-waited for has happened: a record would be queued and its `send` cancelled. A `Waiter` runs its task at once, so there is no gap,
-and no Handle per waiting task either. Knows nothing of what is waited for.
+waited for has happened: a record would be queued and its `send` cancelled. A `Waiter` runs its task at once, or is told that it is settled,
+and then a cancellation comes after it. So there is no gap, and no Handle per waiting task either. Knows nothing of what is waited for.
 """
 
 from __future__ import annotations
