@@ -257,17 +257,20 @@ class Parking:
         self._next_turn()
 
     def serve(self) -> None:
-        """Append for those in the line, in order, and wake them and who rests. Only from a callback of the loop."""
-        if not (self._resting.waiters or self.has_line):
+        """Append for those in the line, in order, and wake them. Only from a callback of the loop.
+
+        Who rests beside no line goes on in the next round of the loop: this one has drained.
+        """
+        if self.has_line:
+            self._appender.serving_ms = self._appender.now_ms()
+            try:
+                self._serve()
+                self._reopen()
+                self._resting.go()
+            finally:
+                self._appender.serving_ms = 0
+        else:
             self._open()
-            return
-        self._appender.serving_ms = self._appender.now_ms()
-        try:
-            self._serve()
-            self._reopen()
-            self._resting.go()
-        finally:
-            self._appender.serving_ms = 0
         if self._resting.waiters:
             self._next_turn()
 
