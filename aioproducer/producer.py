@@ -34,7 +34,6 @@ if TYPE_CHECKING:
         Compression,
         ConsumerGroupMetadata,
         FlushSummary,
-        Headers,
         Health,
         OffsetAndMetadata,
         Record,
@@ -93,6 +92,7 @@ class Producer(SendPath[K, V], Generic[K, V]):
         self._chance = chance or random.Random().random
         self._wall_clock = wall_clock
         self._way = Way(lambda: 0, self._send_unstarted)
+        self._way.now = self._send_now_unstarted
         self._engine: Engine | None = None
         self._was_started = False
 
@@ -116,29 +116,13 @@ class Producer(SendPath[K, V], Generic[K, V]):
         engine = Engine(self.config, self._way, self._dialer, self._resolver, version, chance=self._chance, wall_clock=self._wall_clock)
         await engine.start(wait=wait)
         self._engine = engine
-        self._way.slowly = engine.send
+        self._way.slowly, self._way.now = engine.send, engine.send_now
 
     async def _send_unstarted(self, *_record: Any) -> Delivery:
         raise ProducerClosed(_UNSTARTED)
 
-    def send_nowait(
-        self,
-        topic: str,
-        value: V | None = None,
-        key: K | None = None,
-        *,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        headers: Headers = (),
-    ) -> Delivery:
-        """`send` without waiting: for plain functions that run in the producer's loop.
-
-        Raises:
-            WouldBlock: the record would have to wait; why is in the text. A topic that is not known is asked for: try later, or
-                `await producer.partitions_for(topic)` once before.
-            What `send` raises else. The record was not queued.
-        """
-        return self._running().send_now(topic, value, key, partition, timestamp_ms, headers)
+    def _send_now_unstarted(self, *_record: Any) -> Delivery:
+        raise ProducerClosed(_UNSTARTED)
 
     async def send_many(
         self, topic: str, records: Iterable[V | Record[K, V] | None] | AsyncIterable[V | Record[K, V] | None]

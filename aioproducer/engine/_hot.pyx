@@ -1036,7 +1036,7 @@ cdef class Way:
     __doc__ = plain.Way.__doc__
 
     cdef public dict fast
-    cdef public object turn_ms, tick, make_room, goes_on, slowly
+    cdef public object turn_ms, tick, make_room, goes_on, slowly, now
     cdef public Py_ssize_t taken
     cdef public bint takes_headers
     cdef object _here
@@ -1490,20 +1490,36 @@ cdef class SendPath:
             return _plain_send_and_wait(self, topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
         return sending_of(self, True, topic, value, key, partition, timestamp_ms, headers)
 
+    def send_nowait(self, topic, value=None, key=None, *, partition=None, timestamp_ms=None, headers=_nothing):
+        cdef Way way = self._way
+        cdef Delivery delivery = None
+        if way is None:
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '_way'")
+        try:
+            delivery = go(way, topic, value, key, partition, timestamp_ms, headers)
+        except (KeyError, TypeError, AttributeError):
+            pass
+        return delivery if delivery is not None else way.now(topic, value, key, partition, timestamp_ms, headers)
+
 
 def _dress(function, twin):
-    """Let those who ask what a function is see the twin's: a coroutine function."""
+    """Let those who ask what a function is see the twin's."""
     hot_give_code(function, twin.__code__)
     function.__wrapped__ = twin
     function.__doc__ = twin.__doc__
     function.__annotations__ = twin.__annotations__
+
+
+def _dress_coroutine(function, twin):
+    _dress(function, twin)
     function._is_coroutine = asyncio.coroutines._is_coroutine
     if hasattr(inspect, "markcoroutinefunction"):
         inspect.markcoroutinefunction(function)
 
 
-_dress(SendPath.send, _plain_send)
-_dress(SendPath.send_and_wait, _plain_send_and_wait)
+_dress_coroutine(SendPath.send, _plain_send)
+_dress_coroutine(SendPath.send_and_wait, _plain_send_and_wait)
+_dress(SendPath.send_nowait, plain.SendPath.send_nowait)
 
 
 # What is public says what it does in the twin's words

@@ -138,8 +138,10 @@ class Parking:
         return self._park(record, FOR_MEMORY)
 
     def take_now(self, record: Parked) -> Delivery:
-        """Append what was checked, or raise WouldBlock; a topic that is not known is asked for."""
+        """Append what was checked, or raise WouldBlock; a topic that is not known is asked for. Who cannot rest has its goes at once."""
         obstacle = self._try(record)
+        if obstacle is FOR_TURN and self._turn.may_go_on():
+            obstacle = self._try(record)
         if obstacle is None:
             assert record.delivery is not None
             return record.delivery

@@ -367,9 +367,10 @@ class Way:
         takes_headers: records may have some; the compiled twin takes them the fast way.
         make_room: the partition whose batch has room for a plain record that did not fit; None: it takes the slow way.
         slowly: every send that is not fast; the arguments of `send`.
+        now: likewise, of those that would not wait.
     """
 
-    __slots__ = ("fast", "goes_on", "here", "make_room", "slowly", "taken", "takes_headers", "tick", "turn_ms")
+    __slots__ = ("fast", "goes_on", "here", "make_room", "now", "slowly", "taken", "takes_headers", "tick", "turn_ms")
 
     def __init__(self, tick: Callable[[], int], slowly: Callable[..., Awaitable[Delivery]]) -> None:
         self.fast: dict[str, Any] = {}
@@ -381,6 +382,22 @@ class Way:
         self.goes_on: Callable[[], bool] = lambda: True
         self.make_room: Callable[[Any, Any, bytes | None, bytes | None], Any] = lambda _route, _cell, _key, _value: None
         self.slowly = slowly
+        self.now: Callable[..., Delivery]
+
+
+def _go(way: Way, topic: str, value: Any, key: Any) -> Delivery | None:
+    """The fast way of a plain record, as `send` has it without a call; None: take the slow one."""
+    route = way.fast[topic]
+    if here() != way.here:
+        return None
+    cell = route.sticky if key is None else route.by_key[key]
+    now_ms = way.turn_ms or way.tick()
+    way.taken = taken = way.taken + 1
+    delivery: Delivery | None = cell.open.append(now_ms, key, value) if taken <= TURN_RECORDS or way.goes_on() else None
+    if delivery is None:
+        cell = way.make_room(route, cell, key, value)
+        delivery = cell.open.append(now_ms, key, value) if cell is not None else None
+    return delivery
 
 
 class SendPath(Generic[K, V]):
@@ -461,3 +478,27 @@ class SendPath(Generic[K, V]):
         Cancellation: while `send` waits, the record is not queued; after that it is sent all the same.
         """
         return await (await self.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers))
+
+    def send_nowait(
+        self,
+        topic: str,
+        value: V | None = None,
+        key: K | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> Delivery:
+        """`send` without waiting: for plain functions that run in the producer's loop.
+
+        Raises:
+            WouldBlock: the record would have to wait; why is in the text. A topic that is not known is asked for: try later, or
+                `await producer.partitions_for(topic)` once before.
+            What `send` raises else. The record was not queued.
+        """
+        way = self._way
+        try:
+            delivery = _go(way, topic, value, key) if partition is None and timestamp_ms is None and not headers else None
+        except (KeyError, TypeError, AttributeError):  # as in `send`
+            delivery = None
+        return delivery if delivery is not None else way.now(topic, value, key, partition, timestamp_ms, headers)

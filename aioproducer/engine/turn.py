@@ -75,6 +75,14 @@ class Turn:
         """Whether the task that asked last, and must pause, is being cancelled."""
         return self._taker is not None and self._taker.cancelling() > 0
 
+    def may_go_on(self) -> bool:
+        """Begin another go at once, if the turn has one left."""
+        self.goes += 1
+        if self.is_over:
+            return False
+        self.new_go(GO)
+        return True
+
     def must_pause(self) -> bool:
         """Whether this go took enough in, and the task at hand took its part of it without a rest.
 

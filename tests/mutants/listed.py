@@ -308,6 +308,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/scenarios/test_tight_loops.py",),
     ),
     Mutant(
+        "who-cannot-rest-has-one-go",
+        "engine/parking.py",
+        "if obstacle is FOR_TURN and self._turn.may_go_on():",
+        "if False:",
+        ("tests/scenarios/test_face.py",),
+    ),
+    Mutant(
         "a-request-has-as-many-batches-as-it-can-hold",
         "engine/sender.py",
         "else _MOST_AT_ONCE",
