@@ -263,18 +263,21 @@ class Parking:
 
         Who rests beside no line goes on in the next round of the loop: this one has drained.
         """
-        if self.has_line:
-            self._appender.serving_ms = self._appender.now_ms()
-            try:
-                self._serve()
-                self._reopen()
-                self._resting.go()
-            finally:
-                self._appender.serving_ms = 0
-        else:
+        if not self.has_line:
             self._open()
-        if self._resting.waiters:
-            self._next_turn()
+            if self._resting.waiters:
+                self._next_turn()
+            return
+        self._line_up()  # who stands in the line may have called after it
+        self._appender.serving_ms = self._appender.now_ms()
+        try:
+            self._serve()
+            self._reopen()
+            self._resting.go()
+        finally:
+            self._appender.serving_ms = 0
+            if self._resting.waiters:
+                self._next_turn()
 
     def go_on(self) -> None:
         """Wake who rests, within the turn. Only from a callback of the loop."""
@@ -455,6 +458,7 @@ class Parking:
         for line in self._lines():
             for record in line.take_all():
                 self._give_up(record, error())
+        self._resting.end()
         self.topics.clear()
 
     def drop(self, error: Callable[[], Exception]) -> None:

@@ -75,6 +75,11 @@ class Resting:
         """It waits for something else."""
         self.waiters.remove(waiter)
 
+    def end(self) -> None:
+        """All of them go on, whatever becomes of the turn."""
+        while self.waiters:
+            self._loop.call_soon(self.waiters.popleft().wake)
+
     def go(self) -> None:
         """Wake them; each has its part of a go. Only from a callback of the loop."""
         if not self.waiters:

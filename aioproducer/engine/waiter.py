@@ -74,22 +74,24 @@ class Waiter:
     turn of the loop, wherever it is by then, unless whoever cancelled it has taken that back (`uncancel`), as a time-out does.
     """
 
-    __slots__ = ("_asyncio_future_blocking", "_callback", "_context", "_is_late", "_loop", "_state")
+    __slots__ = ("_asyncio_future_blocking", "_callback", "_context", "_late", "_loop", "_state")
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
         self._state = _WAITING
-        self._is_late = False  # it was cancelled once it was settled
+        self._late: tuple[object] | None = None  # the message of a cancellation that came once it was settled
         self._callback: Callable[[Any], object] | None = None
         self._context: Context | None = None
         self._asyncio_future_blocking = False
 
     def __await__(self) -> Generator[Waiter, None, None]:
         if self._state == _WAITING:
+            task = current_task(self._loop)
+            before = task.cancelling() if task is not None else 0
             self._asyncio_future_blocking = True
             yield self
-            if self._is_late:
-                self._loop.call_soon(_cancel_again, current_task(self._loop))
+            if self._late is not None and task is not None:
+                self._loop.call_soon(_cancel_again, task, before, *self._late)
         self.result()
 
     def wake(self) -> None:
@@ -104,6 +106,11 @@ class Waiter:
         """What it waits for has happened; the task will be woken."""
         if self._state == _WAITING:
             self._state = _SETTLED
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its task is only to be woken."""
+        return self._state == _SETTLED
 
     def result(self) -> None:
         """None once woken; raises if cancelled or still waiting."""
@@ -120,11 +127,13 @@ class Waiter:
         """Whether it was cancelled."""
         return self._state == _CANCELLED
 
-    def cancel(self, msg: object = None) -> bool:  # noqa: ARG002  (asyncio's signature)
+    def cancel(self, msg: object = None) -> bool:
         """What `Task.cancel` calls: the task wakes in the next turn, with CancelledError."""
+        if self._state == _SETTLED:
+            self._late = (msg,)
+            return True
         if self._state != _WAITING:
-            self._is_late = self._state == _SETTLED
-            return self._is_late
+            return False
         self._state = _CANCELLED
         callback, self._callback = self._callback, None
         if callback is not None:
@@ -151,7 +160,13 @@ class Waiter:
         return 1
 
 
-def _cancel_again(task: Task[Any] | None) -> None:
-    if task is not None and task.cancelling() and not task.done():
-        task.cancel()
-        task.uncancel()  # it was asked for once
+def _cancel_again(task: Task[Any], before: int, message: object) -> None:
+    """Tell a task of the cancellation that came late, unless it is over, or no more is asked of it than `before` its wait."""
+    if task.done() or task.cancelling() <= before:
+        return
+    waited_for = getattr(task, "_fut_waiter", None)
+    if isinstance(waited_for, Waiter) and waited_for.is_settled:  # too late for that one, too
+        waited_for.get_loop().call_soon(_cancel_again, task, before, message)
+        return
+    task.cancel(message)
+    task.uncancel()  # it was asked for once

@@ -144,3 +144,61 @@ async def test_a_late_cancellation_of_a_task_that_ends_meanwhile_changes_nothing
     await asyncio.sleep(0)
     assert not task.cancelled()
     assert log == ["ran"]
+
+
+@pytest.mark.asyncio
+async def test_what_was_cancelled_before_the_wait_is_not_told_again() -> None:
+    """A task that cleans up after a cancellation, within a time-out that is taken back."""
+    loop = asyncio.get_running_loop()
+    waiter, over = Waiter(loop), loop.create_future()
+
+    async def work() -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await waiter
+        task.uncancel()
+        await over
+        return "cleaned up"
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.sleep(0)
+    waiter.settle()
+    task.cancel()
+    loop.call_soon(waiter.wake)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    over.set_result(None)
+    assert await task == "cleaned up"
+
+
+@pytest.mark.asyncio
+async def test_a_late_cancellation_that_comes_too_late_again_is_told_after_that() -> None:
+    """With its own words, once the task waits for something that is still to come."""
+    loop, log = asyncio.get_running_loop(), list[str]()
+    waiters = [Waiter(loop), Waiter(loop)]
+
+    async def work() -> None:
+        for waiter in waiters:
+            await wait_for(waiter, log)
+        await asyncio.sleep(60)
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    waiters[0].settle()
+    task.cancel("enough")
+    loop.call_soon(waiters[0].wake)
+    loop.call_soon(waiters[1].settle)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not task.done()
+    loop.call_soon(waiters[1].wake)
+    with pytest.raises(asyncio.CancelledError) as raised:
+        await task
+    assert raised.value.args == ("enough",)
+    assert log == ["ran", "ran"]
+    assert task.cancelling() == 1

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from builds import on_both, producer_on
 from whole import jumping, running, turns
 
+from aioproducer.core.partitioner import murmur2
 from aioproducer.engine import plain, resting, turn
-from aioproducer.errors import ProducerClosed
+from aioproducer.errors import ProducerClosed, WouldBlock
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
@@ -208,3 +210,60 @@ async def test_a_turn_has_several_goes() -> None:
             for number in range(20_000):
                 await producer.send("orders", VALUE, b"%d" % number)
         assert len(cluster.requests("Produce")) < 21
+
+
+@pytest.mark.usefixtures("short_goes")
+@jumping
+async def test_who_rests_goes_ahead_of_who_comes_into_the_line_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that calls later for a partition that is not there yet, which comes while the other still rests."""
+    monkeypatch.setattr(resting, "_SECONDS", -1.0)  # one is woken in each round
+    key = next(key for key in (b"%d" % number for number in range(100)) if (murmur2(key) & 0x7FFFFFFF) % 3 == 2)
+    async with running(metadata_max_age_ms=500) as (cluster, producer):
+        await producer.send_and_wait("orders", b"first", partition=0)
+        engine = producer._engine
+        tired = [asyncio.create_task(engine._parking.rest()) for _ in range(5000)]
+
+        async def rests() -> Any:
+            engine._turn.end()
+            engine._turn.must_pause()
+            return await producer.send("orders", b"earlier", key)
+
+        earlier = asyncio.create_task(rests())
+        await turns(1)
+        assert engine._parking._resting.holds
+        cluster.add_partitions("orders", 3)
+        later = asyncio.create_task(producer.send("orders", b"later", partition=2))
+        await asyncio.gather(earlier, later, *tired)
+        await producer.flush()
+        assert cluster.values("orders", 2) == [b"earlier", b"later"]
+
+
+@pytest.mark.usefixtures("short_goes")
+@jumping
+async def test_who_is_placed_and_not_yet_woken_goes_on_when_the_producer_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The turn that would have woken it does not come."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        async with producer_on(plain)(**cluster.client_options) as producer:
+            engine = producer._engine
+            resting_ones, drain = engine._parking._resting, engine._sender._drain_all
+
+            async def work() -> None:
+                while True:
+                    await producer.send("orders", VALUE)
+
+            def fail() -> None:
+                if len(resting_ones.waiters) > 1 and not resting_ones.holds:
+                    raise RuntimeError("a bug")
+                drain()
+
+            monkeypatch.setattr(engine._sender, "_drain_all", fail)
+            tasks = [asyncio.create_task(work()) for _ in range(3)]
+            while engine.failure is None:
+                await turns(1)
+                with contextlib.suppress(WouldBlock, ProducerClosed):
+                    producer.send_nowait("orders", VALUE)  # places who rests
+            for result in await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 1):
+                assert isinstance(result, ProducerClosed)
+            with pytest.raises(ProducerClosed, match="a bug"):
+                await producer.send("orders", VALUE)
