@@ -271,9 +271,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-turn-is-one-go",
-        "engine/sender.py",
-        "if self._parking.is_bursting and not self._turn.is_over:",
-        "if False:",
+        "engine/turn.py",
+        "or self.goes >= _GOES",
+        "or self.goes >= 1",
         ("tests/scenarios/test_tight_loops.py",),
     ),
     Mutant(
