@@ -198,7 +198,7 @@ class Parking:
 
     def _rest(self, record: Parked) -> Parked:
         self._next_turn()
-        if self._turn.is_cancelled:  # were its record placed meanwhile, it would go on again, and perhaps never hear of it
+        if self._turn.taker_is_cancelled:  # were its record placed meanwhile, it would go on again, and perhaps never hear of it
             return self._park(record, "")
         if record.topic is not None:
             self._way.fast = {}

@@ -40,7 +40,7 @@ _ADVICE: Final = {
     FOR_PARTITION: ", which is asked for now",
     FOR_MEMORY: ", which is used up: send less, or raise it",
     FOR_SHARE: ", which holds as much of buffer_memory as is free",
-    FOR_OTHERS: ", which wait for memory or for the next turn of the loop",
+    FOR_OTHERS: ", which wait for memory",
     FOR_TURN: ": this one took its part. Let the loop go on, say by `await asyncio.sleep(0)`",
 }
 _MOST: Final = 20  # reasons that are told of

@@ -71,7 +71,7 @@ class Turn:
         return self.spent > TURN or self._is_enough or self._way.taken > TURN_RECORDS
 
     @property
-    def is_cancelled(self) -> bool:
+    def taker_is_cancelled(self) -> bool:
         """Whether the task that asked last, and must pause, is being cancelled."""
         return self._taker is not None and self._taker.cancelling() > 0
 

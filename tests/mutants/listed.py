@@ -251,7 +251,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "who-is-cancelled-rests-as-before",
         "engine/parking.py",
-        "if self._turn.is_cancelled:",
+        "if self._turn.taker_is_cancelled:",
         "if False:",
         ("tests/scenarios/test_tight_loops.py",),
     ),
