@@ -113,6 +113,13 @@ class ProducerConfig:
         librdkafka=("queue.buffering.max.ms",),
     )
     batch_size: int = option(16_384, _size(1, none=(1, 0)), "bytes of a full batch of one partition; 0: each record its own batch")
+    batch_max_size: int = option(
+        262_144,
+        _size(1),
+        "bytes that a full batch may come to while it waits to be sent and memory is plentiful (KIP-782); batch_size or less: no more than that",
+        java=None,
+        kips=("batch.max.size",),
+    )
     max_request_size: int = option(
         1_048_576, _size(1), "bytes of one request, and of one record uncompressed", librdkafka=("message.max.bytes",)
     )

@@ -60,6 +60,7 @@ NOT_HERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         "ask `producer.metrics()`, or give its producers to an exporter of aioproducer.telemetry",
         ("metrics.context.*", "metric.reporters", "statistics.interval.ms", "stats_cb"),
     ),
+    ("a batch takes memory by need, and no first size (KIP-782) is needed; leave it out", ("batch.initial.size",)),
     ("this client tells brokers no metrics (KIP-714); leave it out", ("enable.metrics.push",)),
     ("memory is bounded in bytes, by buffer_memory", ("queue.buffering.max.messages", "queued.max.messages.kbytes")),
     ("batches are bounded in bytes, by batch_size", ("batch.num.messages",)),

@@ -256,6 +256,13 @@ def test_a_configuration_of_librdkafkas() -> None:
     )
 
 
+def test_the_names_of_expandable_batches() -> None:
+    """KIP-782, which no released Kafka has."""
+    assert ProducerConfig.from_mapping({"batch.max.size": "65536"}).batch_max_size == 65_536
+    with pytest.raises(ConfigError, match=r"batch\.initial\.size.*by need.*leave it out"):
+        ProducerConfig.from_mapping({"batch.initial.size": "4096"})
+
+
 @pytest.mark.parametrize("name", ["metadata.max.idle.ms", "metadata.evict.ms", "metadata_max_idle_ms"])
 def test_a_name_that_a_proposal_had_is_accepted(name: str) -> None:
     """KIP-526 was discussed with one name and built with another; who gives both is told."""

@@ -18,6 +18,7 @@ Knows nothing of loops, memory, where routes come from (`core.installing`), or h
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.availability import Availability
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from aioproducer.core.splitting import Piece
 
-__all__ = ["NOBODY", "Accumulator", "Cell", "Route"]
+__all__ = ["NOBODY", "Accumulator", "Cell", "Fill", "Route"]
 
 _LOOKS: Final = 256  # partitions of which one drain asks whether their batch is full; the next one goes on behind them
 _REMEMBERED: Final = 60.0  # seconds of silence after which a broker may have forgotten a producer: its own limit is a day
@@ -46,6 +47,17 @@ _OPEN, _READY, _CLOSE, _DRAIN, _FAIL = (
     Event.DRAIN,
     Event.FAIL,
 )  # looked up once: each batch comes by them
+
+
+class Fill(enum.IntEnum):
+    """What a batch must be to go in a drain."""
+
+    PARTIAL = 0
+    FULL = 1  # it has what it waited for, and may take more
+    CLOSED = 2
+
+    def __str__(self) -> str:
+        return self.name.lower()
 
 
 class Accumulator:
@@ -181,10 +193,17 @@ class Accumulator:
         batch.open = None
         batch.move(_CLOSE)
         cell.current = None
+        cell.is_ripe = False
         cell.open = self.full
         del self._filling[cell]
         cell.closed.append(batch)
         self._on_close(batch)
+
+    def ripen(self, cell: Cell) -> None:
+        """Its open batch has waited enough: it goes when its turn comes, and takes more until then."""
+        if not cell.is_ripe:
+            cell.is_ripe = True
+            self._offer(cell)
 
     @property
     def filling(self) -> int:
@@ -212,7 +231,7 @@ class Accumulator:
         return cell.numbers.admits(granted, cell.closed[0] if cell.closed else None, cell.in_flight)
 
     def _waits(self, cell: Cell) -> bool:
-        return bool(self._linger or (self.by_load and cell.in_flight))
+        return not cell.is_ripe and bool(self._linger or (self.by_load and cell.in_flight))
 
     def _offer(self, cell: Cell) -> bool:
         """Whether it has a turn; who has one already is asked again when that comes."""
@@ -233,7 +252,7 @@ class Accumulator:
     def wake(self, now: float) -> None:
         """Let go what lingered or backed off long enough."""
         for batch in self._pauses.lingered(now):
-            self.close(batch.cell)
+            self.ripen(batch.cell)
             self.watch(batch.cell, now)
         for cell in self._pauses.backed_off(now):
             self._offer(cell)
@@ -249,25 +268,25 @@ class Accumulator:
         that has used up the memory would be cut into batches of a few records, and be the slower for it.
         """
         for cell in self.open_cells():
-            if not cell.closed and self._waits(cell):
+            if not cell.closed and (cell.is_ripe or self._waits(cell)):
                 self.close(cell)
 
     # Draining
 
-    def drain(self, node_id: int, lane: object, limit: int, most: int | None = None, *, full_only: bool = False) -> list[Batch]:
+    def drain(self, node_id: int, lane: object, limit: int, most: int | None = None, *, least: Fill = Fill.PARTIAL) -> list[Batch]:
         """The batches of one request to `node_id` over `lane`: one of each partition, at most `limit` bytes unless the first is larger.
 
-        No more than `most`; `full_only` leaves those open that still fill, and looks at some of thousands. Their state is ENCODING;
-        they count as in flight.
+        No more than `most`; those that are less than `least` stay open, and of thousands some are looked at. Their state is ENCODING; they
+        count as in flight.
         """
         ready = self.ready[node_id]
         batches: list[Batch] = []
         size = 0
-        for _ in range(min(len(ready), _LOOKS) if full_only else len(ready)):
+        for _ in range(min(len(ready), _LOOKS) if least else len(ready)):
             if len(batches) == most or not ready:  # none: who was asked whether to send has muted others
                 break
             cell, _ = ready.popitem(last=False)
-            if full_only and not cell.closed:
+            if least and not cell.closed and least > cell.is_ripe:
                 ready[cell] = None
                 continue
             if self._is_passed_over(cell, lane):

@@ -39,6 +39,7 @@ class Cell:
         lane: the connection that its batches in flight are on; opaque here.
         epoch: of the leader's election, -1 where brokers do not tell.
         numbers: of an idempotent producer's batches; None until the first is drained.
+        is_ripe: its open batch waits for nothing but its turn, and takes more until that comes (KIP-782).
         is_held: nothing is drained until it is released (its transaction does not have it yet).
         one_at_a_time: after a failure or a change of leader, until a batch that went alone succeeds.
         bytes: of `buffer_memory` that its batches hold.
@@ -60,6 +61,7 @@ class Cell:
         "is_full",
         "is_held",
         "is_muted",
+        "is_ripe",
         "lane",
         "leader",
         "numbers",
@@ -84,7 +86,7 @@ class Cell:
         self.in_flight = 0
         self.lane: object = None
         self.numbers: Numbering | None = None
-        self.is_held = False
+        self.is_ripe = self.is_held = False
         self.one_at_a_time = False
         self.bytes = 0
         self.circuit: Circuit | None = None
@@ -146,6 +148,7 @@ class Route:
         sticky: the cell that records without a key go to, until it has had its share.
         share: bytes that it has had since, in batches that have closed.
         used_at: when a batch was last opened for it, or it was asked about.
+        is_narrow: a broker took a batch of it for too large: none takes more than `batch_size` any more.
     """
 
     __slots__ = (
@@ -159,6 +162,7 @@ class Route:
         "by_key",
         "cells",
         "gone",
+        "is_narrow",
         "share",
         "sticky",
         "topic",
@@ -175,6 +179,7 @@ class Route:
         self.sticky: Cell | None = None
         self.share = 0
         self.used_at = 0.0
+        self.is_narrow = False
         self._availability = availability or Availability()
         self._version = self._availability.version
         self._led: tuple[int, ...] | None = None

@@ -1,6 +1,7 @@
 """Where a record goes, and how it gets into a batch: its partition, the batch's memory.
 
-1. Memory is taken by need: the first record's, then steps. What a batch cannot get closes it, and the record waits.
+1. Memory is taken by need: the first record's, then steps. What a batch cannot get closes it, and the record waits. A full batch takes
+   more while its turn to be sent has not come and half of the memory is free (KIP-782); without a key it is another partition's turn first.
 2. With a circuit breaker a partition that is full (`shares`) gets no more: its records alone wait for it (`Parked.behind`). Those for a
    muted one go where the user's policy says.
 
@@ -44,6 +45,8 @@ _MOST_BATCHES: Final = 256  # of different partitions that are made in one step:
 _PLAIN_KEYS: Final = frozenset({bytes, type(None)})
 _MOST_OVERHEAD: Final = 24  # of a small plain record
 _SLOW: Final = 4  # records on the fast way that one on the slow way costs
+_TIMES: Final = 3  # its room that a full batch gets more: each time what it has is copied
+_AGE: Final = 1 / 16  # of its lifetime, after which a full batch takes no more records: they share its deadline
 _LEAST: Final = 512  # bytes of a batch's first room while memory is short
 
 
@@ -89,6 +92,8 @@ class Appender:
         self._chance = chance
         self.limit = max(min(config.batch_size, int(config.max_request_size)) - OVERHEAD, 1)
         self._most = max(self.limit, config.max_request_size - OVERHEAD)
+        self._widest = min(config.batch_max_size, int(config.max_request_size)) - OVERHEAD if config.batch_size > OVERHEAD else 0
+        self._fresh = config.delivery_timeout_ms / 1000 * (1 - _AGE)
         self._codec = cast("Compression", config.compression_type)
         self._ratios = ratios
         self._first = min(_STEP, self.limit, config.buffer_memory - BATCH_OVERHEAD)  # a batch's first room, unless a record needs more
@@ -156,7 +161,7 @@ class Appender:
             delivery = self._append_open(cell, record)
             if delivery is not None or self._may_grow(cell, record.size):
                 return delivery
-            self._accumulator.close(cell)
+            self._leave(route, cell.current)
         while True:
             cell = self._sticky(route, record.size)
             if cell.is_full:
@@ -218,6 +223,8 @@ class Appender:
             delivery = self._append_open(cell, record)
             if delivery is not None or self._may_grow(cell, record.size):
                 return delivery
+            if self._widen(cell.current, record.size):
+                return self._append_open(cell, record)
             self._accumulator.close(cell)  # before its sender waits: who comes between must not go ahead of it
         return self._open(cell, record)
 
@@ -308,11 +315,13 @@ class Appender:
             return cell
         if key is None:
             return self._next_sticky(route, full, size)
+        if full is not None and self._widen(full, size):
+            return cell
         return self._next_batch(cell, full, size) if cell is not None else None
 
     def _next_sticky(self, route: Route, full: Batch | None, size: int) -> Cell | None:
         if full is not None:
-            self._accumulator.close(full.cell)
+            self._leave(route, full)
         cell = self._sticky(route, size)
         return cell if cell.current is not None else self._next_batch(cell, full, size)  # it is open for records of keys; it may have room
 
@@ -351,8 +360,12 @@ class Appender:
             if count:
                 runs.append([batch.result, first, count])
                 at += count
-            elif not self._grow(batch, size):
-                self._accumulator.close(target)
+            elif self._grow(batch, size):
+                continue
+            elif cell is None:
+                self._leave(route, batch)
+            elif not self._widen(batch, size):
+                self._accumulator.close(cell)
         return runs
 
     def has_room(self, size: int, records: int, partitions: int) -> bool:
@@ -405,13 +418,52 @@ class Appender:
             left = min(left, max(size, batch.open.granted))
             if not self._pool.try_take(left):
                 return False
+        self._give(batch, left)
+        return True
+
+    def _widen(self, batch: Batch, size: int, most: int | None = None) -> bool:
+        """Four times the room, or `most` bytes more, for a full batch that has not been sent yet. False: it is to be closed."""
+        left = self._beyond(batch, most)
+        if size > left:
+            return False
+        self._pool.take(left)
+        self._give(batch, left, ahead=max(left - self.limit, 0))
+        self._accumulator.ripen(batch.cell)
+        return True
+
+    def _beyond(self, batch: Batch, most: int | None = None) -> int:
+        """Bytes that a full batch may take more, 0: none."""
+        assert batch.open is not None
+        granted, cell = batch.open.granted, batch.cell
+        left = min(_TIMES * granted if most is None else most, self._widest - granted)
+        if left <= 0 or cell.route.is_narrow or 2 * (self._pool.available - left) < self._pool.size or self._shares.is_over(cell):
+            return 0
+        return left if batch.expires_at - self._loop.time() > self._fresh else 0
+
+    def _leave(self, route: Route, full: Batch) -> None:
+        """The sticky partition has had its share. Its batch takes more when it is its turn again, if it has not been sent by then."""
+        cell = full.cell
+        if not self._beyond(full):
+            self._accumulator.close(cell)
+            return
+        self._accumulator.ripen(cell)
+        other = route.switch(self._chance(), is_adaptive=self._is_adaptive)
+        batch = other.current
+        if batch is not None and other.is_ripe:
+            assert batch.open is not None
+            route.share = -batch.open.granted  # what it has is of turns before
+            if not self._widen(batch, 0, self.limit):
+                self._accumulator.close(other)
+
+    def _give(self, batch: Batch, left: int, *, ahead: int = 0) -> None:
+        """So much more room, which was taken already; `ahead`: as of `_new_batch`."""
+        assert batch.open is not None
         overhead = (batch.open.count - batch.settled) * RECORD_OVERHEAD
         self._pool.take(overhead)
         batch.settled = batch.open.count
         batch.hold(batch.credit + left + overhead)
-        self._turn.spent += left + overhead
+        self._turn.spent += left + overhead - ahead
         batch.open.grow(left)
-        return True
 
     def _may_grow(self, cell: Cell, size: int) -> bool:
         """Whether an open batch that does not take a record so large waits for memory alone. It is not closed for that: see `hurry`."""

@@ -144,6 +144,7 @@ class Ends:
             go_again(self._accumulator, batch, action, now + pause if pause else 0.0)
         elif action is Action.SPLIT:
             self._encoder.was_too_large(batch)
+            batch.cell.route.is_narrow = True
             self._split(batch, in_halves(self._raw(batch), batch.base_timestamp, self._config.batch_size))
         else:
             self._exclude(batch, error, told.refused)

@@ -15,6 +15,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
+from aioproducer.core.accumulator import Fill
 from aioproducer.core.batch import Event
 from aioproducer.core.metadata import NO_ID
 from aioproducer.engine import produce
@@ -65,7 +66,9 @@ __all__ = ["Sender"]
 _log = logging.getLogger(__name__)
 _SEND, _PRODUCE = Event.SEND, ApiKey.PRODUCE  # Python 3.11 looks members up slowly
 _BURST_TURNS: Final = 8  # of a burst after which partial batches go too: a few ms; until then they fill instead
+_FILLED_TURNS: Final = 4  # likewise full ones, which take more meanwhile
 _GO_IN_A_TURN: Final = 16  # batches that take about as long to send as a turn lasts: of hundreds, each would go with a record or two
+_LEAST: Final = (Fill.PARTIAL, Fill.FULL, Fill.CLOSED)
 _HELD: Final = 0.5  # seconds in which they are held back at most, however many fill: somebody may send one record meanwhile
 _AT_ONCE: Final = 64  # batches in one request of a burst: a broker that answers late would get each partition's record or two at once
 _MOST_AT_ONCE: Final = (
@@ -116,6 +119,7 @@ class Sender:
         self._transactional_id = config.transactional_id
         self._attributes = attributes_of(self._codec, is_transactional=config.transactional_id is not None)
         self._request_timeout = config.request_timeout_ms / 1000
+        self._least = Fill.PARTIAL  # of batches that go in this turn
         self._held = 0  # loop turns of the burst of sends at hand in which partial batches were held back
         self._held_until = 0.0
         self._is_turn_due = False
@@ -168,6 +172,7 @@ class Sender:
         self._held = (self._held + 1) % longest if self._parking.is_bursting and now < self._held_until else 0
         if not self._held:
             self._held_until = now + _HELD
+        self._least = _LEAST[bool(self._held) + (self._held % _FILLED_TURNS > 0)]
         self._turn.new()
         self._drain_all()
         self._parking.serve()
@@ -202,12 +207,12 @@ class Sender:
             self.breaking.on_node(node)
         self.drain(node)
 
-    def drain(self, node: Node, *, full_only: bool = False) -> None:
-        """While the connection stands and a slot is free: what is ready, as one request; `full_only` leaves those open that still fill."""
+    def drain(self, node: Node, *, least: Fill = Fill.PARTIAL) -> None:
+        """While the connection stands and a slot is free: what is ready, as one request; what is less than `least` stays open."""
         accumulator = self._accumulator
         availability = accumulator.availability
         node_id = node.broker.node_id
-        full_only |= self._held > 0
+        least = max(least, self._least)
         while accumulator.ready.get(node_id):
             if not (node.is_ready and node.slots.try_acquire()):
                 self._wait_for(node)
@@ -217,7 +222,7 @@ class Sender:
             if availability.timeout:
                 availability.drained(node_id)
             most = _AT_ONCE if self._parking.is_bursting else _MOST_AT_ONCE
-            batches = accumulator.drain(node_id, lane, self._config.max_request_size, most, full_only=full_only)
+            batches = accumulator.drain(node_id, lane, self._config.max_request_size, most, least=least)
             if not batches:
                 node.slots.release()
                 return
@@ -357,7 +362,7 @@ class Sender:
     def _go_on(self, node: Node, batches: Iterable[Batch]) -> None:
         by_load = self._accumulator.by_load
         if not (self._is_turn_due and self._parking.is_bursting):  # else the turn drains, soon
-            self.drain(node, full_only=by_load)
+            self.drain(node, least=Fill.FULL if by_load else Fill.PARTIAL)
         node_id = node.broker.node_id
         is_due = self._parking.has_line
         for batch in batches:

@@ -8,7 +8,7 @@ import pytest
 from batches import FULL, accumulator, answered, put, sent, split, topic
 
 from aioproducer.core import routes as module
-from aioproducer.core.accumulator import NOBODY, Accumulator
+from aioproducer.core.accumulator import NOBODY, Accumulator, Fill
 from aioproducer.core.batch import Batch, Event, State
 from aioproducer.core.installing import install
 from aioproducer.core.partitioner import murmur2
@@ -274,15 +274,51 @@ def test_only_the_leader_gets_a_batch() -> None:
     assert rules.drain(77, "lane", 1000) == []
 
 
-def test_full_only_leaves_what_still_fills() -> None:
-    """In a burst partial batches wait a little."""
-    rules, (first, second) = accumulator(1, 1)
-    put(rules, first)
-    full = put(rules, second)
-    rules.close(second)
-    assert sent(rules, 1, full_only=True) == [full]
-    assert sent(rules, 1, full_only=True) == []
-    assert [batch.cell for batch in sent(rules, 1)] == [first]
+def test_a_drain_leaves_what_still_fills() -> None:
+    """In a burst partial batches wait a little, and full ones that may take more."""
+    rules, (first, second, third) = accumulator(1, 1, 1)
+    partial, ripe, closed = (put(rules, cell) for cell in (first, second, third))
+    rules.ripen(second)
+    rules.close(third)
+    assert sent(rules, 1, least=Fill.CLOSED) == [closed]
+    assert sent(rules, 1, least=Fill.CLOSED) == []
+    assert sent(rules, 1, least=Fill.FULL) == [ripe]
+    assert sent(rules, 1, least=Fill.FULL) == []
+    assert sent(rules, 1) == [partial]
+
+
+@pytest.mark.parametrize("options", [{"linger": 5}, {"by_load": True}])
+def test_a_ripe_batch_takes_more_until_its_turn_comes(options: dict[str, Any]) -> None:
+    """KIP-782: it waits for nothing else. The one behind it is not ripe for that."""
+    rules, (cell,) = accumulator(1, **options)
+    put(rules, cell)
+    rules.close(cell)
+    (flying,) = sent(rules, 1)
+    batch = put(rules, cell)
+    rules.ripen(cell)
+    assert put(rules, cell, 1) is batch
+    assert sent(rules, 1) == [batch]
+    assert batch.count == 2
+    later = put(rules, cell)
+    assert sent(rules, 1) == []
+    assert (flying.state, later.state) == (State.IN_FLIGHT, State.OPEN)
+
+
+def test_what_lingered_takes_more_until_its_turn_comes() -> None:
+    """Else, where a round trip is longer than that, one small batch would stand behind the other."""
+    rules, (cell,) = accumulator(1, linger=5)
+    batch = put(rules, cell)
+    rules.close(cell)
+    sent(rules, 1)
+    answered(rules, batch, retry_at=100)
+    second = put(rules, cell)
+    rules.wake(50)
+    assert put(rules, cell) is second
+    rules.wake(100)
+    assert sent(rules, 1) == [batch]
+    answered(rules, batch)
+    assert sent(rules, 1) == [second]
+    assert second.count == 2
 
 
 def test_batches_in_flight_are_on_one_connection() -> None:

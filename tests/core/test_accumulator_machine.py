@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from aioproducer.core.accumulator import NOBODY, Accumulator, Cell
+from aioproducer.core.accumulator import NOBODY, Accumulator, Cell, Fill
 from aioproducer.core.batch import Batch, Event, State
 from aioproducer.core.installing import install
 from aioproducer.core.metadata import PartitionView, TopicView
@@ -35,6 +35,7 @@ class Accumulating(RuleBasedStateMachine):
             FULL, linger=self.linger, by_load=self.by_load, lifetime=LIFETIME, on_close=lambda batch: self.closings.update([batch])
         )
         self.hurried: set[Batch] = set()
+        self.ripe: set[Batch] = set()  # they waited enough
         self.leaders = [1] * PARTITIONS
         self.epochs = [0] * PARTITIONS
         self.sent_in: dict[Batch, int] = {}
@@ -73,12 +74,22 @@ class Accumulating(RuleBasedStateMachine):
         batch = self.cells[partition].current
         assert self.rules.close(self.cells[partition]) is batch
 
-    @rule(node=st.sampled_from(BROKERS), limit=st.sampled_from([1, 3 * RECORD_SIZE, 1000]), full_only=st.booleans(), send=st.booleans())
-    def drain(self, node: int, limit: int, full_only: bool, send: bool) -> None:
+    @precondition(lambda self: any(cell.current is not None for cell in self.cells))
+    @rule(data=st.data())
+    def ripen(self, data: st.DataObject) -> None:
+        """It is full, and takes more until it goes."""
+        cell = data.draw(st.sampled_from([cell for cell in self.cells if cell.current is not None]))
+        assert cell.current is not None
+        self.rules.ripen(cell)
+        self.ripe.add(cell.current)
+
+    @rule(node=st.sampled_from(BROKERS), limit=st.sampled_from([1, 3 * RECORD_SIZE, 1000]), least=st.sampled_from(Fill), send=st.booleans())
+    def drain(self, node: int, limit: int, least: Fill, send: bool) -> None:
         waiting = {cell: min(self.standing(cell), default=None, key=lambda batch: batch.place) for cell in self.cells}
-        filling = {cell.current for cell in self.cells if self.by_load and self.flying[cell]} - self.hurried
-        batches = self.rules.drain(node, self.lanes[node], limit, full_only=full_only)
-        assert not filling & set(batches), "it was to wait for what is in flight"
+        filling = {cell.current for cell in self.cells if self.by_load and self.flying[cell]} - self.hurried - self.ripe
+        filling |= {cell.current for cell in self.cells if not cell.closed and least > (cell.current in self.ripe)} - {None}
+        batches = self.rules.drain(node, self.lanes[node], limit, least=least)
+        assert not filling & set(batches), "it was to wait for what is in flight, or to fill"
         assert len({batch.cell for batch in batches}) == len(batches), "two batches of a partition in one request"
         assert len(batches) == 1 or sum(len(batch.payload or b"") for batch in batches) <= limit or not batches
         for batch in batches:
@@ -156,6 +167,7 @@ class Accumulating(RuleBasedStateMachine):
         for batch in due:
             self.rules.end(batch, Event.FAIL)
         self.rules.wake(self.now)
+        self.ripe |= {batch for batch, when in self.opened_at.items() if self.linger and when + self.linger <= self.now}
         for cell in [cell for cell, until in self.pause_until.items() if until <= self.now]:
             del self.pause_until[cell]
 
@@ -164,9 +176,9 @@ class Accumulating(RuleBasedStateMachine):
         self.rules.eager = is_eager
         if is_eager:
             self.rules.hurry()
-            assert all(
-                cell.current is None or cell.closed or not (self.linger or (self.by_load and self.flying[cell])) for cell in self.cells
-            )
+            for cell in self.cells:
+                waits = self.linger or (self.by_load and self.flying[cell]) or cell.current in self.ripe
+                assert cell.current is None or cell.closed or not waits
             self.hurried |= {cell.current for cell in self.cells if cell.current is not None}
 
     @rule()
@@ -204,7 +216,8 @@ class Accumulating(RuleBasedStateMachine):
         for cell in self.cells:
             places = [node for node, cells in self.rules.ready.items() if cell in cells]
             assert places in ([], [cell.leader])
-            is_due = bool(cell.closed) or (cell.current is not None and not self.linger and not (self.by_load and self.flying[cell]))
+            waits = cell.current not in self.ripe and (self.linger or (self.by_load and self.flying[cell]))
+            is_due = bool(cell.closed) or (cell.current is not None and not waits)
             is_held = cell in self.pause_until or (self.is_suspect[cell] and self.flying[cell])
             is_elsewhere = self.flying[cell] and cell.lane != self.lanes.get(cell.leader)
             if is_due and not is_held and not is_elsewhere:
@@ -222,7 +235,8 @@ class Accumulating(RuleBasedStateMachine):
     @invariant()
     def what_waits_for_a_time_is_woken_then(self) -> None:
         moments = list(self.pause_until.values())
-        moments += [when + self.linger for batch, when in self.opened_at.items() if self.linger and batch.state is State.OPEN]
+        lingering = [batch for batch in self.opened_at if self.linger and batch.state is State.OPEN and batch not in self.ripe]
+        moments += [self.opened_at[batch] + self.linger for batch in lingering]
         assert all(moment > self.now for moment in moments), "it has waited longer than it was to"
         wake = self.rules.next_wake()
         assert not moments or (wake is not None and wake <= min(moments))

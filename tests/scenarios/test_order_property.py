@@ -81,8 +81,9 @@ HISTORIES = st.builds(
     go=st.sampled_from([1, 2, 5, 512]),
     options=st.fixed_dictionaries(
         {
-            "buffer_memory": st.sampled_from([2_500, 4_000, 9_000]),
+            "buffer_memory": st.sampled_from([2_500, 4_000, 9_000, 40_000]),
             "batch_size": st.sampled_from([1, 300, 2_000]),
+            "batch_max_size": st.sampled_from([1, 5_000]),
             "linger_ms": st.sampled_from([0, 0, 3, "auto"]),
             "max_in_flight_requests_per_connection": st.sampled_from([1, 5]),
             "acks": st.sampled_from(["all", "all", 1]),

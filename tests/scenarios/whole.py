@@ -46,7 +46,10 @@ def assert_nothing_left(producer: Producer[Any, Any], before: set[asyncio.Task[A
 
 @asynccontextmanager
 async def running(cluster: FakeCluster | None = None, **options: Any) -> AsyncIterator[tuple[FakeCluster, Producer[Any, Any]]]:
-    """A cluster with the topic orders (two partitions), a started producer, and afterwards the proof that nothing is left."""
+    """A cluster with the topic orders (two partitions), a started producer, and afterwards the proof that nothing is left.
+
+    Whose `batch_size` is named counts batches: those take no more, unless `batch_max_size` says so.
+    """
     if cluster is None:
         async with FakeCluster(memory=True) as made:
             made.create_topic("orders", partitions=2)
@@ -54,7 +57,8 @@ async def running(cluster: FakeCluster | None = None, **options: Any) -> AsyncIt
                 yield both
             return
     before = asyncio.all_tasks()
-    async with Producer(**cluster.client_options, **options) as producer:
+    named = {"batch_max_size": 1} if "batch_size" in options else {}
+    async with Producer(**cluster.client_options, **{**named, **options}) as producer:
         yield cluster, producer
     assert_nothing_left(producer, before)
     assert cluster.violations == []

@@ -263,4 +263,5 @@ def _options(rng: random.Random, profile: str, chosen: Collection[str]) -> dict[
     if profile == "transactional":
         options["transactional_id"] = "simulated"
         options["transaction_timeout_ms"] = rng.choice((1_000, 10_000, 60_000))
+    options["batch_max_size"] = rng.choice((1, 4 * batch, 262_144))
     return options

@@ -1,0 +1,224 @@
+"""A full batch goes when its turn comes, and takes more until then (KIP-782): `batch_max_size`."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from whole import jumping, running
+
+from aioproducer.engine.hot import RECORD_OVERHEAD
+from aioproducer.testing import FakeCluster
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from aioproducer import Delivery, Producer
+
+ROUND_TRIP = 0.1
+VALUE = b"." * 89  # a record of 98 bytes or so
+
+
+@asynccontextmanager
+async def far(partitions: int = 1, *, config: dict[str, object] | None = None, **options: Any) -> AsyncIterator[tuple[FakeCluster, Any]]:
+    """A producer with one request in flight, a round trip away from its broker; it has sent a record to each partition."""
+    async with FakeCluster(memory=True, verify_records=True) as cluster:
+        cluster.create_topic("orders", partitions=partitions, config=config)
+        async with running(cluster, **{"max_in_flight_requests_per_connection": 1, **options}) as (_, producer):
+            await asyncio.gather(*[await producer.send("orders", b"before", partition=number) for number in range(partitions)])
+            cluster.brokers[1].latency = ROUND_TRIP
+            yield cluster, producer
+
+
+def sizes(cluster: FakeCluster, partition: int = 0) -> list[int]:
+    """Bytes of the batches in a partition's log, after the first."""
+    return [batch.size_in_bytes for batch in cluster.log("orders", partition).batches()][1:]
+
+
+async def send(producer: Producer[Any, Any], count: int, *, first: int = 0, **where: Any) -> list[Delivery]:
+    return [await producer.send("orders", b"%6d" % number + VALUE[6:], **where) for number in range(first, first + count)]
+
+
+async def in_flight(producer: Producer[Any, Any], **where: Any) -> Delivery:
+    """One that is on its way for the next round trip."""
+    delivery = await producer.send("orders", VALUE, **where)
+    await asyncio.sleep(ROUND_TRIP / 10)
+    return delivery
+
+
+@pytest.mark.parametrize("linger_ms", [0, 5, "auto"])
+@pytest.mark.parametrize("where", [{"partition": 0}, {"key": b"k"}, {}])
+@jumping
+async def test_what_cannot_be_sent_yet_gathers_in_one_batch(linger_ms: Any, where: dict[str, Any]) -> None:
+    """Not in so many of 16 KiB; in order, and however many turns of the loop they come in."""
+    async with far(linger_ms=linger_ms) as (cluster, producer):
+        first = await in_flight(producer, **where)
+        for part in range(4):
+            await send(producer, 250, first=250 * part, **where)
+            await asyncio.sleep(0.01)
+        assert not first.done()
+        await producer.flush()
+        assert len(sizes(cluster)) == 2
+        assert sizes(cluster)[1] > 90_000
+        assert [int(value[:6]) for value in cluster.values("orders", 0)[2:]] == list(range(1000))
+
+
+@jumping
+async def test_no_more_than_batch_max_size() -> None:
+    """Then it is closed, and the next one takes the rest."""
+    async with far(batch_size=4_000, batch_max_size=40_000) as (cluster, producer):
+        await in_flight(producer, partition=0)
+        await send(producer, 1000, partition=0)
+        await producer.flush()
+        full, also_full, rest = sizes(cluster)[1:]
+        assert 39_800 < full <= 40_000
+        assert 39_800 < also_full <= 40_000
+        assert rest < 40_000
+
+
+@pytest.mark.parametrize("options", [{"batch_max_size": 1}, {"batch_max_size": 4_000}])
+@jumping
+async def test_no_more_than_batch_size_if_that_is_said(options: dict[str, Any]) -> None:
+    """As Java has it."""
+    async with far(batch_size=4_000, **options) as (cluster, producer):
+        await in_flight(producer, partition=0)
+        await send(producer, 200, partition=0)
+        await producer.flush()
+        assert len(sizes(cluster)) == 1 + 5
+        assert max(sizes(cluster)) <= 4_000
+
+
+@jumping
+async def test_each_record_its_own_batch() -> None:
+    """`batch_size=0` stays what it is."""
+    async with far(batch_size=0, batch_max_size=262_144) as (cluster, producer):
+        await send(producer, 20, partition=0)
+        await producer.flush()
+        assert len(sizes(cluster)) == 20
+
+
+@jumping
+async def test_half_of_the_memory_is_for_others() -> None:
+    """One partition's full batches take more only while as much is free as is not."""
+    async with far(buffer_memory=200_000) as (cluster, producer):
+        await in_flight(producer, partition=0)
+        await send(producer, 1500, partition=0)
+        assert producer.buffer_available < 60_000
+        await producer.flush()
+        _, first, *others = sizes(cluster)
+        assert first > 40_000
+        assert max(others) <= 16_384
+
+
+@jumping
+async def test_after_one_that_is_too_large_they_are_as_before() -> None:
+    """A topic may take less than 256 KiB: one batch is cut, and all that come after it have `batch_size`."""
+    async with far(config={"max.message.bytes": 20_000}) as (cluster, producer):
+        await in_flight(producer, partition=0)
+        await send(producer, 1000, partition=0)
+        await producer.flush()
+        assert [int(value[:6]) for value in cluster.values("orders", 0)[2:]] == list(range(1000))
+        asked = len(cluster.requests("Produce"))
+        await in_flight(producer, partition=0)
+        await send(producer, 1000, first=1000, partition=0)
+        await producer.flush()
+        assert len(cluster.requests("Produce")) - asked == 1 + 6 + 1
+        assert [int(value[:6]) for value in cluster.values("orders", 0)[1003:]] == list(range(1000, 2000))
+
+
+@jumping
+async def test_without_a_key_each_partition_gets_its_share() -> None:
+    """KIP-794: what goes to a partition does not depend on whether it can be sent; their batches take more all the same."""
+    async with far(partitions=4, partitioner_adaptive_partitioning_enable=False) as (cluster, producer):
+        for number in range(4):
+            await in_flight(producer, partition=number)
+        deliveries = await send(producer, 4000)
+        await producer.flush()
+        *visits, _ = [len(list(some)) for _, some in groupby(delivery.result().partition for delivery in deliveries)]
+        assert 150 < min(visits) <= max(visits) < 340, visits
+        each = [sizes(cluster, number) for number in range(4)]
+        assert max(map(max, each)) > 60_000
+        assert max(map(len, each)) <= 4
+
+
+@jumping
+async def test_a_share_goes_on_behind_a_batch_that_was_sent_meanwhile() -> None:
+    """It is counted from when the partition's turn came, not from when its batch was begun."""
+    async with far(partitions=2, partitioner_adaptive_partitioning_enable=False) as (_, producer):
+        for number in range(2):
+            await in_flight(producer, partition=number)
+        first = await send(producer, 400)  # a share, another's, and some of the third
+        await asyncio.sleep(ROUND_TRIP)
+        deliveries = [*first, *await send(producer, 400)]
+        await producer.flush()
+        visits = [len(list(some)) for _, some in groupby(delivery.result().partition for delivery in deliveries)]
+        assert 150 < min(visits[:3]) <= max(visits[:3]) < 340, visits
+
+
+@jumping
+async def test_a_burst_fills_batches() -> None:
+    """A tight loop's go when they are as large as may be, or every few turns of the loop."""
+    async with far(partitions=4, max_in_flight_requests_per_connection=5) as (cluster, producer):
+        cluster.brokers[1].latency = 0.0
+        for number in range(20_000):
+            await producer.send("orders", VALUE, partition=number % 4)
+        await producer.flush()
+        a_turns = 1_300 if RECORD_OVERHEAD == 0 else 450  # records; plain Python counts their objects, too
+        for number in range(4):
+            assert max(sizes(cluster, number)) > 3 * a_turns / 4 * len(VALUE)
+
+
+@jumping
+async def test_what_is_old_takes_no_more() -> None:
+    """Its records share the deadline that began with the first: who comes after a sixteenth of that has another one."""
+    async with far(delivery_timeout_ms=32_000) as (cluster, producer):
+        cluster.brokers[1].latency = 5.0
+        await in_flight(producer, partition=0)
+        await send(producer, 100, partition=0)
+        await asyncio.sleep(2.1)
+        await send(producer, 400, first=100, partition=0)
+        await producer.flush()
+        _, old, *_others = sizes(cluster)
+        assert old <= 16_384
+
+
+@jumping
+async def test_a_steady_stream_from_afar_does_not_fall_behind() -> None:
+    """A linger that is shorter than the round trip made a batch for each linger, more than may be in flight: the queue grew for ever."""
+    async with far(linger_ms=5, max_in_flight_requests_per_connection=5) as (_, producer):
+        loop = asyncio.get_running_loop()
+        waited: list[float] = []
+        for number in range(2000):
+            began = loop.time()
+            delivery = await producer.send("orders", b"%d" % number, partition=0)
+            delivery.add_done_callback(lambda _, began=began: waited.append(loop.time() - began))
+            await asyncio.sleep(0.001)
+        await producer.flush()
+        assert len(waited) == 2000
+        assert max(waited) < 2.5 * ROUND_TRIP
+
+
+@jumping
+async def test_a_full_batch_gives_back_what_it_does_not_need_when_memory_is_short() -> None:
+    """It closes then: who waits for memory gets what it was to take later."""
+    async with far(partitions=2, buffer_memory=200_000) as (cluster, producer):
+        await in_flight(producer, partition=0)
+        await send(producer, 180, partition=0)  # past 16 KiB: it has room for four times as many
+        assert producer.config.buffer_memory - producer.buffer_available > 60_000
+        queued: list[Delivery] = []
+
+        async def queue() -> None:
+            for number in range(2000):
+                queued.extend(await send(producer, 1, first=number, partition=1))
+
+        queueing = asyncio.create_task(queue())
+        await asyncio.sleep(ROUND_TRIP / 20)
+        assert len(queued) > 1_600
+        assert not queueing.done()
+        await queueing
+        await producer.flush()
+        assert len(cluster.values("orders", 0)) == 2 + 180
+        assert [int(value[:6]) for value in cluster.values("orders", 1)[1:]] == list(range(2000))
