@@ -295,6 +295,20 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/scenarios/test_full_batches.py",),
     ),
     Mutant(
+        "a-crowd-stands-in-line-for-ever",
+        "engine/parking.py",
+        '_MOVED_UP: Final = 2',
+        '_MOVED_UP: Final = 0',
+        ("tests/scenarios/test_crowds.py",),
+    ),
+    Mutant(
+        "a-record-is-placed-from-within-its-own-placing",
+        "engine/parking.py",
+        'self._is_short or self._is_serving or not self._serve_first',
+        'self._is_short or not self._serve_first',
+        ("tests/scenarios/test_crowds.py",),
+    ),
+    Mutant(
         "a-burst-to-hundreds-of-partitions-is-cut-into-small-batches",
         "engine/sender.py",
         "longest = max(_BURST_TURNS, self._accumulator.filling // _GO_IN_A_TURN)",
