@@ -311,7 +311,7 @@ class Parking:
         """
         for _ in range(_MOVED_UP):
             first = self._aside.first(self._line)
-            if first is None or self._is_short or self._is_serving or not self._serve_first(*first):
+            if first is None or first[1].is_to_hear or self._is_short or self._is_serving or not self._serve_first(*first):
                 break
         self._reopen()
 

@@ -142,6 +142,11 @@ class Parked:
         return self.topic is not None and not self.asks
 
     @property
+    def is_to_hear(self) -> bool:
+        """Whether it waits for nothing but the next turn, in which its task is told that it was cancelled."""
+        return not self.reason and self.is_record
+
+    @property
     def is_aside(self) -> bool:
         """Whether it waits for room in its partition alone."""
         return self.behind is not None and self.behind.is_full

@@ -297,16 +297,23 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-crowd-stands-in-line-for-ever",
         "engine/parking.py",
-        '_MOVED_UP: Final = 2',
-        '_MOVED_UP: Final = 0',
+        "_MOVED_UP: Final = 2",
+        "_MOVED_UP: Final = 0",
         ("tests/scenarios/test_crowds.py",),
     ),
     Mutant(
         "a-record-is-placed-from-within-its-own-placing",
         "engine/parking.py",
-        'self._is_short or self._is_serving or not self._serve_first',
-        'self._is_short or not self._serve_first',
+        "self._is_short or self._is_serving or not self._serve_first",
+        "self._is_short or not self._serve_first",
         ("tests/scenarios/test_crowds.py",),
+    ),
+    Mutant(
+        "who-was-cancelled-late-is-served-on-and-on",
+        "engine/parking.py",
+        "first is None or first[1].is_to_hear or self._is_short",
+        "first is None or self._is_short",
+        ("tests/scenarios/test_tight_loops.py",),
     ),
     Mutant(
         "a-burst-to-hundreds-of-partitions-is-cut-into-small-batches",

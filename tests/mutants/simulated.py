@@ -193,8 +193,8 @@ SIMULATED: tuple[Simulated, ...] = (
     Simulated(
         "what-a-record-waits-for-is-forgotten-with-its-topic",
         "engine/parking.py",
-        "            if record.topic is not None and record.topic not in self._accumulator.routes:",
-        "            if False:",
+        "        if record.topic is not None and record.topic not in self._accumulator.routes:",
+        "        if False:",
         profile="plain",
     ),
     Simulated(
