@@ -210,6 +210,15 @@ BEST: Final[Mapping[str, Settings]] = {
 """For throughput: larger batches, its own default where that is larger than 16 KiB, and a queue that has room for the burst."""
 
 
+STRICT: Final = Settings(linger_ms=5, own={"batch_max_size": 1})
+"""Ours with no batch above 16 KiB, as the others with the same settings."""
+
+
+def _strict(case: Case) -> Case:
+    known = (OURS, PURE, PEER, AIO, CALLBACK)
+    return dataclasses.replace(case, clients=[one for one in case.clients if one in known], own={OURS: STRICT, PURE: STRICT})
+
+
 def _best(case: Case) -> Case:
     return dataclasses.replace(case, own=BEST)
 
@@ -229,6 +238,13 @@ PARTS: Final[Mapping[str, Part]] = {
         title="Each with its own best settings",
         words="",
         cases=[_best(case) for case in WORKLOADS if case.name in {"stream", "gather", "many", "rtt20"}],
+        is_promised=True,
+    ),
+    "strict": Part(
+        title="No batch above 16 KiB",
+        words="With the same settings ours sends what waits for its turn in larger batches (`batch_max_size`, KIP-782), which no other client has. "
+        "Here it does not.",
+        cases=[_strict(case) for case in WORKLOADS if case.name in {"stream", "gather"}],
         is_promised=True,
     ),
     "size": Part(
