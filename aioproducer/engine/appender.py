@@ -1,7 +1,7 @@
-"""Where a record goes, and how it gets into a batch: its partition, the batch's memory.
+"""Where a record goes, and into which batch: its partition, the room that the batch there has.
 
-1. Memory is taken by need: the first record's, then steps. What a batch cannot get closes it, and the record waits. A full batch takes
-   more while its turn to be sent has not come and half of the memory is free (KIP-782); without a key it is another partition's turn first.
+1. What finds no room waits. Where a batch is full, and takes more before it is sent (`room`), so it does with keys; without a key it is
+   another partition's turn first.
 2. With a circuit breaker a partition that is full (`shares`) gets no more: its records alone wait for it (`Parked.behind`). Those for a
    muted one go where the user's policy says.
 
@@ -10,16 +10,14 @@ Knows nothing of who waits, or of where records come from: no memory is an answe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from aioproducer.core import partitioner
 from aioproducer.engine import reasons
-from aioproducer.engine.hot import RECORD_OVERHEAD, Delivery, OpenBatch, Way, make_delivery
-from aioproducer.engine.pool import BATCH_OVERHEAD, NO_HEADERS
-from aioproducer.engine.result import BatchResult, Home
+from aioproducer.engine.hot import Delivery, Way, make_delivery
+from aioproducer.engine.pool import NO_HEADERS
+from aioproducer.engine.room import MOST_OVERHEAD
 from aioproducer.engine.windows import Windows
-from aioproducer.model import Compression
-from aioproducer.records.record_batch import OVERHEAD
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -30,24 +28,20 @@ if TYPE_CHECKING:
     from aioproducer.core.batch import Batch
     from aioproducer.engine.deliveries import Run
     from aioproducer.engine.pool import BufferPool, Parked
+    from aioproducer.engine.result import Home
+    from aioproducer.engine.room import Room
     from aioproducer.engine.shares import Shares
     from aioproducer.engine.turn import Turn
     from aioproducer.engine.windows import Window
-    from aioproducer.records.ratios import CompressionRatios
 
 __all__ = ["FAIL_FAST", "STRICT", "Appender"]
 
 STRICT: Final = "strict"  # of circuit_breaker_keyed_policy
 FAIL_FAST: Final = "fail_fast"
-_STEP: Final = 4096  # bytes by which a batch's room grows: 16 KiB up front would let 2,048 quiet partitions hold 32 MiB
 _FEW: Final = 64  # partitions that are looked at where none is usable
 _MOST_BATCHES: Final = 256  # of different partitions that are made in one step: some milliseconds
 _PLAIN_KEYS: Final = frozenset({bytes, type(None)})
-_MOST_OVERHEAD: Final = 24  # of a small plain record
 _SLOW: Final = 4  # records on the fast way that one on the slow way costs
-_TIMES: Final = 3  # its room that a full batch gets more: each time what it has is copied
-_AGE: Final = 1 / 16  # of its lifetime, after which a full batch takes no more records: they share its deadline
-_LEAST: Final = 512  # bytes of a batch's first room while memory is short
 
 
 class Appender:
@@ -57,12 +51,11 @@ class Appender:
         way: tells the turn's time.
         turn: is told of the bytes that each takes.
         pool: `buffer_memory`.
-        ratios: how far topics compress: a batch takes what should become `batch_size`.
         shares: how much of the memory a partition may hold.
         chance: a random number in [0, 1).
 
     Attributes:
-        limit: bytes of records in a batch of `batch_size`, or of `max_request_size` if that is less.
+        room: as given; batches have their part of the memory from it.
         is_kafkas: keys decide as Kafka's own partitioner has it.
         forget: tells the user's partitioner of a topic that is forgotten.
         serving_ms: the time of those who waited and are served now, 0 while nobody is: one of its own for each costs a microsecond.
@@ -78,7 +71,7 @@ class Appender:
         pool: BufferPool,
         home: Home,
         *,
-        ratios: CompressionRatios,
+        room: Room,
         shares: Shares,
         chance: Callable[[], float],
     ) -> None:
@@ -90,17 +83,7 @@ class Appender:
         self._pool = pool
         self._home = home
         self._chance = chance
-        self.limit = max(min(config.batch_size, int(config.max_request_size)) - OVERHEAD, 1)
-        self._most = max(self.limit, config.max_request_size - OVERHEAD)
-        self._widest = min(config.batch_max_size, int(config.max_request_size)) - OVERHEAD if config.batch_size > OVERHEAD else 0
-        self._fresh = config.delivery_timeout_ms / 1000 * (1 - _AGE)
-        self._codec = cast("Compression", config.compression_type)
-        self._ratios = ratios
-        self._first = min(_STEP, self.limit, config.buffer_memory - BATCH_OVERHEAD)  # a batch's first room, unless a record needs more
-        # while so much is free; plain Python copies nothing when a batch grows, and counts then what its records cost beside their bytes
-        self._plenty = config.buffer_memory + 1 if RECORD_OVERHEAD else config.buffer_memory // 2
-        self._least = min(_LEAST, self._first)
-        self._thrift = 0  # batches that open with the least room, since memory was short: as many as it holds
+        self.room = room
         choose = partitioner.adapt(config.partitioner)
         self.forget = partitioner.forgetter(choose)
         self._partitioner = home.watch.over("partitioner", choose) if choose is not None else None
@@ -111,7 +94,7 @@ class Appender:
         self._policy = config.circuit_breaker_keyed_policy
         self.is_kafkas = self._partitioner is None and not self._ignores_keys
         is_told = self._has_breaker and self._policy == FAIL_FAST
-        self._windows = Windows(loop, accumulator, pool, shares, home, sticky=self._sticky_now, room=self._room, is_told=is_told)
+        self._windows = Windows(loop, accumulator, pool, shares, home, sticky=self._sticky_now, room=room.of, is_told=is_told)
 
     def now_ms(self) -> int:
         """The time for a record's timestamp."""
@@ -157,11 +140,11 @@ class Appender:
     def _append_sticky(self, route: Route, record: Parked) -> Delivery | None:
         """To the topic's sticky partition while its batch has room, and until it has had its share; then to another's (KIP-794)."""
         cell = route.sticky
-        if cell is not None and cell.current is not None:
+        if cell is not None and (batch := cell.current) is not None:
             delivery = self._append_open(cell, record)
-            if delivery is not None or self._may_grow(cell, record.size):
+            if delivery is not None or self.room.may_grow(cell, record.size):
                 return delivery
-            self._leave(route, cell.current)
+            self._leave(route, batch)
         while True:
             cell = self._sticky(route, record.size)
             if cell.is_full:
@@ -193,9 +176,24 @@ class Appender:
     def _sticky(self, route: Route, size: int) -> Cell:
         """Where records without a key go on: the sticky partition while it has a batch, or takes `size` bytes more, else another."""
         cell = route.sticky
-        if cell is not None and (cell.current is not None or route.stays(size, self._room(route.topic))):
+        if cell is not None and (cell.current is not None or route.stays(size, self.room.of(route.topic))):
             return cell
         return route.switch(self._chance(), is_adaptive=self._is_adaptive)
+
+    def _leave(self, route: Route, full: Batch) -> None:
+        """The sticky partition has had its share. Its batch takes more when it is its turn again, if it has not been sent by then."""
+        cell = full.cell
+        if not self.room.beyond(full):
+            self._accumulator.close(cell)
+            return
+        self._accumulator.ripen(cell)
+        other = route.switch(self._chance(), is_adaptive=self._is_adaptive)
+        batch = other.current
+        if batch is not None and other.is_ripe:
+            assert batch.open is not None
+            route.share = -batch.open.granted  # what it has is of turns before
+            if not self.room.widen(batch, 0, self.room.limit if other is not cell else None):
+                self._accumulator.close(other)
 
     def _append_to(self, cell: Cell, record: Parked) -> Delivery | None:
         """To its key's partition, or the named one; what becomes of it while that is muted is the user's choice."""
@@ -219,11 +217,11 @@ class Appender:
 
     def _append(self, cell: Cell, record: Parked) -> Delivery | None:
         self._way.taken += _SLOW
-        if cell.current is not None:
+        if (batch := cell.current) is not None:
             delivery = self._append_open(cell, record)
-            if delivery is not None or self._may_grow(cell, record.size):
+            if delivery is not None or self.room.may_grow(cell, record.size):
                 return delivery
-            if self._widen(cell.current, record.size):
+            if self.room.widen(batch, record.size):
                 return self._append_open(cell, record)
             self._accumulator.close(cell)  # before its sender waits: who comes between must not go ahead of it
         return self._open(cell, record)
@@ -237,13 +235,13 @@ class Appender:
             delivery = batch.open.append(now_ms, record.key, record.value)
         if delivery is None:
             delivery = batch.open.append_record(now_ms, record.key, record.value, record.headers)
-        if delivery is None and self._grow(batch, record.size):
+        if delivery is None and self.room.grow(batch, record.size):
             delivery = batch.open.append_record(now_ms, record.key, record.value, record.headers)
         return delivery
 
     def _open(self, cell: Cell, record: Parked) -> Delivery | None:
         now_ms = self._timestamp(record)
-        batch = self._new_batch(cell, now_ms, self._least_for(record.size))
+        batch = self.room.open(cell, now_ms, record.size)
         if batch is None:
             record.behind = cell if cell.is_full else None
             return None
@@ -307,15 +305,15 @@ class Appender:
         """The partition that has room for a small plain record on the fast way: `cell`, or without a key perhaps another. None: the slow way."""
         if type(value) is not bytes or type(key) not in _PLAIN_KEYS or self._turn.must_pause():
             return None
-        size = _MOST_OVERHEAD + len(key or b"") + len(value)
-        if size > self._first:
+        size = MOST_OVERHEAD + len(key or b"") + len(value)
+        if size > self.room.first:
             return None
         full = cell.current if cell is not None else None
-        if full is not None and (self._grow(full, size) or self._may_grow(full.cell, size)):
+        if full is not None and (self.room.grow(full, size) or self.room.may_grow(full.cell, size)):
             return cell
         if key is None:
             return self._next_sticky(route, full, size)
-        if full is not None and self._widen(full, size):
+        if full is not None and self.room.widen(full, size):
             return cell
         return self._next_batch(cell, full, size) if cell is not None else None
 
@@ -331,47 +329,33 @@ class Appender:
             return None
         if cell.current is not None:
             self._accumulator.close(cell)
-        now_ms, batch = self._way.turn_ms, None
-        if full is not None:  # this one is likely to be full, too
-            batch = self._new_batch(cell, now_ms, self._room(cell.topic))
-        elif not self._thrift and self._pool.available >= self._plenty:  # by steps it would be copied once
-            room = self._room(cell.topic)
-            batch = self._new_batch(cell, now_ms, room, ahead=room - self._first)
-        return cell if batch is not None or self._new_batch(cell, now_ms, self._least_for(size)) is not None else None
+        return cell if self.room.open_wide(cell, self._way.turn_ms, size, behind=full is not None) is not None else None
 
     def append_run(self, route: Route, cell: Cell | None, keys: Sequence[bytes] | None, values: Sequence[bytes]) -> list[Run]:
-        """Plain records to one partition, or without one to the sticky ones, at once: who calls has seen that `has_room`."""
+        """Plain records to one partition, or without one to the sticky ones, at once: who calls has seen that `room.is_there`."""
         now_ms = self._way.turn_ms or self._way.tick()
         self._way.taken += 1
         runs: list[Run] = []
         at = 0
         while at < len(values):
-            size = _MOST_OVERHEAD + len(values[at]) + (len(keys[at]) if keys is not None else 0)
+            size = MOST_OVERHEAD + len(values[at]) + (len(keys[at]) if keys is not None else 0)
             target = self._sticky(route, size) if cell is None else cell
             if cell is None and target.current is None and not target.is_full and self._shares.is_over(target):
                 continue
-            batch = target.current or self._new_batch(
-                target, now_ms, min(self.limit, max(self._first, size * (len(values) - at))), force=True
-            )
-            assert batch is not None
+            batch = target.current or self.room.open_for_many(target, now_ms, size * (len(values) - at))
             assert batch.open is not None
             first = batch.open.count
             count = batch.open.append_many(now_ms, keys, values, at)
             if count:
                 runs.append([batch.result, first, count])
                 at += count
-            elif self._grow(batch, size):
+            elif self.room.grow(batch, size):
                 continue
             elif cell is None:
                 self._leave(route, batch)
-            elif not self._widen(batch, size):
+            elif not self.room.widen(batch, size):
                 self._accumulator.close(cell)
         return runs
-
-    def has_room(self, size: int, records: int, partitions: int) -> bool:
-        """Whether there is memory for so many records, of so many bytes, in so many partitions, whatever batches are open."""
-        batches = partitions + size // self.limit + 1
-        return self._pool.available >= size + records * (_MOST_OVERHEAD + RECORD_OVERHEAD) + batches * (self._first + BATCH_OVERHEAD)
 
     def takes_freely(self, route: Route, cells: Collection[Cell]) -> bool:
         """Whether no record for these partitions, without any for the sticky ones, has to wait for one of them or go elsewhere."""
@@ -380,111 +364,3 @@ class Appender:
         if not cells:
             return any(map(self._accumulator.availability.is_usable, map(route.cells.__getitem__, route.available[:1])))
         return not any(self._shares.is_over(cell) or (cell.is_avoided and self._policy != STRICT) for cell in cells)
-
-    # Room
-
-    def _new_batch(self, cell: Cell, now_ms: int, room: int, *, force: bool = False, ahead: int = 0) -> Batch | None:
-        """None: no memory for it. `ahead`: bytes of its room that this turn perhaps does not fill."""
-        credit = room + BATCH_OVERHEAD
-        if force:
-            self._pool.take(credit)
-        elif (self._has_breaker and self._shares.is_over(cell)) or not self._take(credit):
-            return None
-        self._turn.spent += credit - ahead
-        result = BatchResult(self._home, cell.topic, cell.partition, now_ms)
-        return self._accumulator.open(cell, OpenBatch(result, now_ms, room), result, credit=credit, now=self._loop.time())
-
-    def _least_for(self, size: int) -> int:
-        """The room of a batch that opens for a record of `size` bytes."""
-        if not self._thrift:
-            return max(size, self._first)
-        self._thrift -= 1
-        return max(size, self._least)
-
-    def _take(self, credit: int) -> bool:
-        """Memory, if there is so much; if not, batches take little for a while: with much room each, some of thousands would have it all."""
-        if self._pool.try_take(credit):
-            return True
-        self._thrift = self._pool.size // (self._least + BATCH_OVERHEAD)
-        return False
-
-    def _grow(self, batch: Batch, size: int) -> bool:
-        """More room for an open batch, up to `batch_size`; False: it is full, or memory is short."""
-        assert batch.open is not None
-        left = self._room(batch.cell.topic) - batch.open.granted
-        if size > left or self._shares.is_over(batch.cell):
-            return False
-        if self._thrift or not self._take(left):
-            left = min(left, max(size, batch.open.granted))
-            if not self._pool.try_take(left):
-                return False
-        self._give(batch, left)
-        return True
-
-    def _widen(self, batch: Batch, size: int, most: int | None = None) -> bool:
-        """Four times the room, or `most` bytes more, for a full batch that has not been sent yet. False: it is to be closed."""
-        left = self._beyond(batch, most)
-        if size > left:
-            return False
-        self._pool.take(left)
-        self._give(batch, left, ahead=max(left - self.limit, 0))
-        self._accumulator.ripen(batch.cell)
-        return True
-
-    def _beyond(self, batch: Batch, most: int | None = None) -> int:
-        """Bytes that a full batch may take more, 0: none."""
-        assert batch.open is not None
-        granted, cell = batch.open.granted, batch.cell
-        left = min(_TIMES * granted if most is None else most, self._widest - granted)
-        if left <= 0 or cell.route.is_narrow or 2 * (self._pool.available - left) < self._pool.size or self._shares.is_over(cell):
-            return 0
-        return left if batch.expires_at - self._loop.time() > self._fresh else 0
-
-    def _leave(self, route: Route, full: Batch) -> None:
-        """The sticky partition has had its share. Its batch takes more when it is its turn again, if it has not been sent by then."""
-        cell = full.cell
-        if not self._beyond(full):
-            self._accumulator.close(cell)
-            return
-        self._accumulator.ripen(cell)
-        other = route.switch(self._chance(), is_adaptive=self._is_adaptive)
-        batch = other.current
-        if batch is not None and other.is_ripe:
-            assert batch.open is not None
-            route.share = -batch.open.granted  # what it has is of turns before
-            if not self._widen(batch, 0, self.limit):
-                self._accumulator.close(other)
-
-    def _give(self, batch: Batch, left: int, *, ahead: int = 0) -> None:
-        """So much more room, which was taken already; `ahead`: as of `_new_batch`."""
-        assert batch.open is not None
-        overhead = (batch.open.count - batch.settled) * RECORD_OVERHEAD
-        self._pool.take(overhead)
-        batch.settled = batch.open.count
-        batch.hold(batch.credit + left + overhead)
-        self._turn.spent += left + overhead - ahead
-        batch.open.grow(left)
-
-    def _may_grow(self, cell: Cell, size: int) -> bool:
-        """Whether an open batch that does not take a record so large waits for memory alone. It is not closed for that: see `hurry`."""
-        batch = cell.current
-        return batch is not None and batch.open is not None and size <= self._room(cell.topic) - batch.open.granted
-
-    def _room(self, topic: str) -> int:
-        """Bytes of records that a batch takes before compression."""
-        return self.limit if self._codec is Compression.NONE else min(self._ratios.room(topic, self._codec, self.limit), self._most)
-
-    def settle(self, batch: Batch) -> None:
-        """A batch closed: what it took beyond its bytes goes back, and the sticky partition has had so much more of its share."""
-        assert batch.payload is not None
-        cell = batch.cell
-        if cell.route.sticky is cell:
-            cell.route.share += len(batch.payload)
-        self.shrink(batch, len(batch.payload) + BATCH_OVERHEAD)
-
-    def shrink(self, batch: Batch, credit: int) -> None:
-        """A batch needs no more than `credit` bytes from now on; more, if an older broker's format made it grow."""
-        if batch.credit > credit:
-            self._pool.release(-batch.hold(credit))
-        elif batch.magic < 2:
-            self._pool.take(batch.hold(credit))

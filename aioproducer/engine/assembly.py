@@ -30,6 +30,7 @@ from aioproducer.engine.parking import Parking
 from aioproducer.engine.pool import BufferPool
 from aioproducer.engine.refresher import Refresher
 from aioproducer.engine.result import Home
+from aioproducer.engine.room import Room
 from aioproducer.engine.sender import Sender
 from aioproducer.engine.shares import Shares
 from aioproducer.engine.supervisor import Supervisor
@@ -146,6 +147,16 @@ class Assembly:
         config = self._config
         checks = Checks(config, self.home.watch)
         shares = Shares(self.pool, self.accumulator, is_bounded=config.circuit_breaker_class is not None)
+        self.room = Room(
+            config,
+            self._loop,
+            self.turn,
+            self.accumulator,
+            self.pool,
+            self.home,
+            ratios=self.ratios,
+            shares=shares,
+        )
         self.appender = Appender(
             config,
             self._loop,
@@ -154,7 +165,7 @@ class Assembly:
             self.accumulator,
             self.pool,
             self.home,
-            ratios=self.ratios,
+            room=self.room,
             shares=shares,
             chance=self._chance,
         )
@@ -177,7 +188,7 @@ class Assembly:
             meter=self.telling.meter,
         )
         kind = Intake if config.transactional_id is None else TransactionalIntake
-        self.intake = kind(checks, self.parking, self.pool, self.home, self.appender.limit)
+        self.intake = kind(checks, self.parking, self.pool, self.home, self.room.limit)
         self.take, self.take_now = self.intake.accept, self.intake.accept_now
         self.interception = Interception(config.interceptors, self._loop, self.home.watch, self.telling.metrics)
         if config.interceptors:
@@ -257,7 +268,7 @@ class Assembly:
         return transactor
 
     def _on_close(self, batch: Batch) -> None:
-        self.appender.settle(batch)
+        self.room.settle(batch)
 
     def _want(self, topic: str) -> None:
         self.refresher.want(topic)

@@ -161,7 +161,7 @@ class Many:
             return False
         numbers = {cell: number for number, cell in enumerate(dict.fromkeys(cells))}
         count = len(columns.values)
-        if not self._appender.takes_freely(route, numbers) or not self._appender.has_room(columns.used, count, max(len(numbers), 1)):
+        if not self._appender.takes_freely(route, numbers) or not self._appender.room.is_there(columns.used, count, max(len(numbers), 1)):
             return False
         if len(numbers) <= 1:
             runs = [self._appender.append_run(route, cells[0] if cells else None, columns.keys, columns.values)]

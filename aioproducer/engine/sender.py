@@ -306,7 +306,7 @@ class Sender:
         if batch.header is None:
             batch.header = head(batch, self._attributes)
             if batch.is_encoded:  # else it is as large as it closed
-                self._appender.shrink(batch, len(batch.payload) + BATCH_OVERHEAD)
+                self._appender.room.shrink(batch, len(batch.payload) + BATCH_OVERHEAD)
 
     # Answers
 

@@ -254,14 +254,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "full-batches-take-all-the-memory",
-        "engine/appender.py",
+        "engine/room.py",
         "2 * (self._pool.available - left) < self._pool.size",
         "self._pool.available < left",
         ("tests/scenarios/test_full_batches.py",),
     ),
     Mutant(
         "an-old-batch-takes-more",
-        "engine/appender.py",
+        "engine/room.py",
         "return left if batch.expires_at - self._loop.time() > self._fresh else 0",
         "return left",
         ("tests/scenarios/test_full_batches.py",),
@@ -282,7 +282,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "each-record-its-own-batch-but-for-those-that-wait",
-        "engine/appender.py",
+        "engine/room.py",
         " - OVERHEAD if config.batch_size > OVERHEAD else 0",
         " - OVERHEAD",
         ("tests/scenarios/test_full_batches.py",),
@@ -449,7 +449,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "short-memory-is-spent-on-room-for-a-few",
-        "engine/appender.py",
+        "engine/room.py",
         "self._thrift = self._pool.size // (self._least + BATCH_OVERHEAD)",
         "pass",
         ("tests/scenarios/test_backpressure.py",),
@@ -463,8 +463,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what-finds-no-memory-to-grow-is-closed",
-        "engine/appender.py",
-        "return batch is not None and batch.open is not None and size <= self._room(cell.topic) - batch.open.granted",
+        "engine/room.py",
+        "return batch is not None and batch.open is not None and size <= self.of(cell.topic) - batch.open.granted",
         "return False",
         ("tests/scenarios/test_backpressure.py",),
     ),
@@ -638,7 +638,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-share-is-not-counted",
-        "engine/appender.py",
+        "engine/room.py",
         "cell.route.share += len(batch.payload)",
         "pass",
         ("tests/scenarios/test_partitioning.py",),

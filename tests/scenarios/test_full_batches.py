@@ -222,3 +222,21 @@ async def test_a_full_batch_gives_back_what_it_does_not_need_when_memory_is_shor
         await producer.flush()
         assert len(cluster.values("orders", 0)) == 2 + 180
         assert [int(value[:6]) for value in cluster.values("orders", 1)[1:]] == list(range(2000))
+
+
+@pytest.mark.parametrize("memory", [20_000, 30_000, 45_000])
+@pytest.mark.parametrize("where", [{"partition": 0}, {"key": b"k"}, {}])
+@jumping
+async def test_a_partition_that_must_not_have_more_is_closed_where_it_would_take_more(where: dict[str, Any], memory: int) -> None:
+    """With a circuit breaker: what is asked for more room is closed by being asked."""
+    async with far(partitions=3, buffer_memory=memory, batch_size=8_000, batch_max_size=16_000, circuit_breaker_class="failure_rate") as (
+        cluster,
+        producer,
+    ):
+        await asyncio.gather(*(in_flight(producer, partition=number) for number in range(3)))
+        tasks = [asyncio.create_task(send(producer, 1000, **place)) for place in (where, {"partition": 1}, {"partition": 2})]
+        many = await producer.send_many("orders", [VALUE] * 500)
+        await asyncio.gather(*tasks)
+        await producer.flush()
+        assert len(many) == 500
+        assert sum(len(cluster.values("orders", number)) for number in range(3)) == 3 + 3 + 3 * 1000 + 500
