@@ -161,7 +161,7 @@ class Room:
         if size > left:
             return False
         self._pool.take(left)
-        self._give(batch, left, ahead=max(left - self.limit, 0))
+        self._give(batch, left)
         self._accumulator.ripen(batch.cell)
         return True
 
@@ -175,14 +175,14 @@ class Room:
             return 0
         return left if batch.expires_at - self._loop.time() > self._fresh else 0
 
-    def _give(self, batch: Batch, left: int, *, ahead: int = 0) -> None:
+    def _give(self, batch: Batch, left: int) -> None:
         """So much more room, which was taken already."""
         assert batch.open is not None
         overhead = (batch.open.count - batch.settled) * RECORD_OVERHEAD
         self._pool.take(overhead)
         batch.settled = batch.open.count
         batch.hold(batch.credit + left + overhead)
-        self._turn.spent += left + overhead - ahead
+        self._turn.spent += left + overhead
         batch.open.grow(left)
 
     # What it did not need

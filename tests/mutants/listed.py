@@ -269,8 +269,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-partition-that-cannot-be-sent-gets-more",
         "engine/appender.py",
-        "            self._leave(route, cell.current)\n        while True:",
-        "            if self._widen(cell.current, record.size):\n                return self._append_open(cell, record)\n            self._leave(route, cell.current)\n        while True:",
+        "            self._leave(route, batch)\n        while True:",
+        "            if self.room.widen(batch, record.size):\n                return self._append_open(cell, record)\n            self._leave(route, batch)\n        while True:",
         ("tests/scenarios/test_full_batches.py",),
     ),
     Mutant(
@@ -290,7 +290,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-burst-sends-full-batches-each-turn",
         "engine/sender.py",
-        "_LEAST[bool(self._held) + (self._held % _FILLED_TURNS > 0)]",
+        "_LEAST[bool(self._held) + (self._held % _BURST_TURNS > 0)]",
         "_LEAST[bool(self._held)]",
         ("tests/scenarios/test_full_batches.py",),
     ),
