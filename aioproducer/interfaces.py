@@ -218,6 +218,10 @@ class OpenBatch(Protocol):
     def append_record(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: bytes, /) -> Any:
         """`append` for a record with encoded headers, an own timestamp or any size."""
 
+    @property
+    def used(self) -> int:
+        """Bytes of `granted` that records take."""
+
     def grow(self, room: int, /) -> None:
         """Give it room for so many more encoded bytes."""
 

@@ -10,7 +10,8 @@
    The first after a long silence goes alone: a broker that has forgotten the producer takes any number for the first.
 6. A partition that may not be drained is passed over; it never stops the others (where Java breaks off, ACC-09).
 7. An open batch may wait for more records: for a time, or by load: while something of its partition is in flight. It goes when the last
-   of that has landed, however that ended, so that nothing can be left behind. Nothing waits so while memory is short; but nothing is
+   of that has landed, however that ended, so that nothing can be left behind. What has waited enough, or is full, is ripe: it waits for its
+   turn, and takes more until that comes, or it is too old (KIP-782). Nothing waits so while memory is short; but nothing is
    closed then that stands behind other batches, either (`hurry`).
 
 Knows nothing of loops, memory, where routes come from (`core.installing`), or how a record becomes bytes: an open batch is an `interfaces.OpenBatch`.
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["NOBODY", "Accumulator", "Cell", "Fill", "Route"]
 
 _LOOKS: Final = 256  # partitions of which one drain asks whether their batch is full; the next one goes on behind them
+_FRESH: Final = 1 / 16  # of its lifetime in which a batch takes records while it waits for its turn
 _REMEMBERED: Final = 60.0  # seconds of silence after which a broker may have forgotten a producer: its own limit is a day
 _OPEN, _READY, _CLOSE, _DRAIN, _FAIL = (
     State.OPEN,
@@ -170,6 +172,8 @@ class Accumulator:
         self.incomplete.add(batch)
         if self._linger:  # also an eager one: it may lose its place in the ready queue before it goes, and memory be no longer short
             self._pauses.linger(batch, now + self._linger)
+        else:
+            self._pauses.age(batch, self.closes_at(batch))
         if self.on_open is not None:
             self.on_open(batch)
         if not self._offer(cell) and not self._linger:
@@ -204,6 +208,10 @@ class Accumulator:
         if not cell.is_ripe:
             cell.is_ripe = True
             self._offer(cell)
+
+    def closes_at(self, batch: Batch) -> float:
+        """When one that waits for its turn takes no more records: they share the deadline that began with its first, and would have less time."""
+        return batch.expires_at - self._lifetime * (1 - _FRESH)
 
     @property
     def filling(self) -> int:
@@ -254,6 +262,9 @@ class Accumulator:
         for batch in self._pauses.lingered(now):
             self.ripen(batch.cell)
             self.watch(batch.cell, now)
+            self._pauses.age(batch, self.closes_at(batch))
+        for batch in self._pauses.aged(now):
+            self.close(batch.cell)
         for cell in self._pauses.backed_off(now):
             self._offer(cell)
 

@@ -1,4 +1,4 @@
-"""What waits for a time: partial batches that linger, and partitions that back off. Knows nothing of why, or of clocks."""
+"""What waits for a time: partial batches that linger, those that take more afterwards until they are old, and partitions that back off. Knows nothing of why, or of clocks."""
 
 from __future__ import annotations
 
@@ -21,16 +21,21 @@ __all__ = ["Pauses"]
 class Pauses:
     """Those of one producer. What is over meanwhile, for another reason, is passed over."""
 
-    __slots__ = ("_backing_off", "_lingering", "ties")
+    __slots__ = ("_aging", "_backing_off", "_lingering", "ties")
 
     def __init__(self) -> None:
         self._lingering: deque[tuple[float, Batch]] = deque()  # all linger equally long: the first is due first
+        self._aging: deque[tuple[float, Batch]] = deque()  # likewise
         self._backing_off: list[tuple[float, int, Cell]] = []
         self.ties = count()
 
     def linger(self, batch: Batch, until: float) -> None:
         """An open batch may be filled until then."""
         self._lingering.append((until, batch))
+
+    def age(self, batch: Batch, until: float) -> None:
+        """An open batch may take more until then."""
+        self._aging.append((until, batch))
 
     def back_off(self, cell: Cell, until: float) -> None:
         """Nothing is drained of a partition until then, if not for longer already."""
@@ -39,11 +44,11 @@ class Pauses:
 
     def lingered(self, now: float) -> Iterator[Batch]:
         """Open batches whose time is there."""
-        lingering = self._lingering
-        while lingering and (lingering[0][0] <= now or lingering[0][1].state is not State.OPEN):
-            batch = lingering.popleft()[1]
-            if batch.state is State.OPEN:
-                yield batch
+        return _due(self._lingering, now)
+
+    def aged(self, now: float) -> Iterator[Batch]:
+        """Open batches that take no more."""
+        return _due(self._aging, now)
 
     def backed_off(self, now: float) -> Iterator[Cell]:
         """Partitions whose time is there."""
@@ -56,10 +61,20 @@ class Pauses:
 
     def next(self) -> float | None:
         """When the next one's time is there."""
-        lingering = self._lingering
-        while lingering and lingering[0][1].state is not State.OPEN:
-            lingering.popleft()
-        moments = [lingering[0][0]] if lingering else []
+        moments = []
+        for batches in (self._lingering, self._aging):
+            while batches and batches[0][1].state is not State.OPEN:
+                batches.popleft()
+            if batches:
+                moments.append(batches[0][0])
         if self._backing_off:
             moments.append(self._backing_off[0][0])
         return min(moments, default=None)
+
+
+def _due(batches: deque[tuple[float, Batch]], now: float) -> Iterator[Batch]:
+    """Those that are open still, of which it is time; what is over meanwhile is not kept."""
+    while batches and (batches[0][0] <= now or batches[0][1].state is not State.OPEN):
+        batch = batches.popleft()[1]
+        if batch.state is State.OPEN:
+            yield batch

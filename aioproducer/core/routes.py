@@ -28,6 +28,7 @@ _KEYS: Final = 32_768  # keys whose partition a topic remembers
 _STRANGERS: Final = 16 * _KEYS  # sends of other keys after which it learns anew
 _GLANCE: Final = 16  # queues looked at for each change of partition, on average
 _MOST_WEIGHED: Final = 4096  # partitions: of more, few queues have two batches, and a look at all of them would hold the loop
+NO_UNIT: Final = 2**31  # whatever a batch has, it is one
 NOBODY: Final = -1  # the leader of a partition that has none
 
 
@@ -232,9 +233,9 @@ class Route:
         sticky = self.sticky
         return sticky is not None and (not self.share or self.share + size <= quantum) and self._availability.is_usable(sticky)
 
-    def switch(self, chance: float, *, is_adaptive: bool) -> Cell:
+    def switch(self, chance: float, *, is_adaptive: bool, unit: int = NO_UNIT) -> Cell:
         """It is another partition's turn; the new sticky one. Arguments as of `another`."""
-        before, self.sticky = self.sticky, self.another(chance, is_adaptive=is_adaptive)
+        before, self.sticky = self.sticky, self.another(chance, is_adaptive=is_adaptive, unit=unit)
         self.share = 0
         if before is not None:
             before.open.detach()
@@ -253,7 +254,7 @@ class Route:
                 cell.open.detach()
         self.sticky = None
 
-    def another(self, chance: float, *, is_adaptive: bool = False) -> Cell:
+    def another(self, chance: float, *, is_adaptive: bool = False, unit: int = NO_UNIT) -> Cell:
         """A partition for records without a key.
 
         Each of the usable ones is as likely, but for the sticky one, which is left if there is any other. If `is_adaptive` and they have
@@ -262,11 +263,12 @@ class Route:
         Args:
             chance: a random number in [0, 1).
             is_adaptive: whether queues matter (`partitioner_adaptive_partitioning_enable`).
+            unit: bytes of a batch; one that took more, as it could not be sent, counts as several.
         """
         if len(self.cells) == 1:  # there is no choice, and topics of one partition may be many
             return self.cells[0]
         choices, sticky = self.choices, self.sticky
-        table = self._weights(choices) if is_adaptive else None
+        table = self._weights(choices, unit) if is_adaptive else None
         if table is not None:
             return self.cells[choices[pick(table, chance)]]
         at = bisect_left(choices, sticky.partition) if sticky is not None and len(choices) > 1 else len(choices)
@@ -274,7 +276,7 @@ class Route:
         nth = int(chance * (len(choices) - is_among))
         return self.cells[choices[nth + (is_among and nth >= at)]]
 
-    def _weights(self, choices: Sequence[int]) -> list[int] | None:
+    def _weights(self, choices: Sequence[int], unit: int) -> list[int] | None:
         """The table of chances, by the queues of a while ago; None: all are as likely.
 
         All queues are looked at anew after so many changes that each costs a few glances, however many partitions there are.
@@ -286,5 +288,11 @@ class Route:
             self._table = None
         else:
             self._looks_in = len(choices) // _GLANCE
-            self._table = weighed([len(cells[at].closed) + (cells[at].current is not None) for at in choices])
+            self._table = weighed([_queued(cells[at], unit) for at in choices])
         return self._table
+
+
+def _queued(cell: Cell, unit: int) -> int:
+    """Batches that wait to be sent."""
+    batches = cell.closed if cell.current is None else [*cell.closed, cell.current]
+    return len(batches) if cell.bytes < 2 * unit else sum(max(batch.credit // unit, 1) for batch in batches)

@@ -439,6 +439,11 @@ cdef class OpenBatch:
             self.write(size, key_size, key_at, value_size, bytes_at(value_items[at]), 1, b"\0")
         return self.count - begin
 
+    @property
+    def used(self):
+        """As the twin's."""
+        return self.granted - max(self.room, 0)
+
     def grow(self, Py_ssize_t room):
         """Give it room for so many more encoded bytes."""
         cdef PyObject *wider

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from aioproducer.core import partitioner
 from aioproducer.engine import reasons
 from aioproducer.engine.hot import Delivery, Way, make_delivery
-from aioproducer.engine.pool import NO_HEADERS
+from aioproducer.engine.pool import BATCH_OVERHEAD, NO_HEADERS
 from aioproducer.engine.room import MOST_OVERHEAD
 from aioproducer.engine.windows import Windows
 
@@ -178,7 +178,10 @@ class Appender:
         cell = route.sticky
         if cell is not None and (cell.current is not None or route.stays(size, self.room.of(route.topic))):
             return cell
-        return route.switch(self._chance(), is_adaptive=self._is_adaptive)
+        return self._switch(route)
+
+    def _switch(self, route: Route) -> Cell:
+        return route.switch(self._chance(), is_adaptive=self._is_adaptive, unit=self.room.limit + BATCH_OVERHEAD)
 
     def _leave(self, route: Route, full: Batch) -> None:
         """The sticky partition has had its share. Its batch takes more when it is its turn again, if it has not been sent by then."""
@@ -187,11 +190,11 @@ class Appender:
             self._accumulator.close(cell)
             return
         self._accumulator.ripen(cell)
-        other = route.switch(self._chance(), is_adaptive=self._is_adaptive)
+        other = self._switch(route)
         batch = other.current
         if batch is not None and other.is_ripe:
             assert batch.open is not None
-            route.share = -batch.open.granted  # what it has is of turns before
+            route.share = -batch.open.used  # what it has is of turns before
             if not self.room.widen(batch, 0, self.room.limit if other is not cell else None):
                 self._accumulator.close(other)
 

@@ -174,6 +174,11 @@ class OpenBatch:
             self._moment = moment
             self._fixed = len(moment) + 1
 
+    @property
+    def used(self) -> int:
+        """Bytes of its room that records take; of no meaning once it has closed."""
+        return self.granted - max(self._room, 0)
+
     def grow(self, room: int) -> None:
         """Give it room for so many more encoded bytes."""
         if room < 0 or self._room < 0:

@@ -36,7 +36,6 @@ MOST_OVERHEAD: Final = 24  # bytes of a small plain record beside its key and va
 _STEP: Final = 4096  # bytes of a batch's first room: 16 KiB up front would let 2,048 quiet partitions hold 32 MiB
 _LEAST: Final = 512  # likewise, while memory is short
 _TIMES: Final = 3  # its room that a full batch gets more: each time what it has is copied
-_AGE: Final = 1 / 16  # of its lifetime, after which a full batch takes no more
 
 
 class Room:
@@ -77,7 +76,6 @@ class Room:
         self.limit = max(min(config.batch_size, request) - OVERHEAD, 1)
         self._most = max(self.limit, request - OVERHEAD)
         self._widest = min(config.batch_max_size, request) - OVERHEAD if config.batch_size > OVERHEAD else 0
-        self._fresh = config.delivery_timeout_ms / 1000 * (1 - _AGE)
         self.first = min(_STEP, self.limit, config.buffer_memory - BATCH_OVERHEAD)
         # while so much is free; plain Python copies nothing when a batch grows, and counts then what its records cost beside their bytes
         self._plenty = config.buffer_memory + 1 if RECORD_OVERHEAD else config.buffer_memory // 2
@@ -158,7 +156,7 @@ class Room:
     def widen(self, batch: Batch, size: int, most: int | None = None) -> bool:
         """Three times the room more, or `most` bytes, for a full batch that has not been sent yet. False: it is to be closed."""
         left = self.beyond(batch, most)
-        if size > left:
+        if not left or size > left:
             return False
         self._pool.take(left)
         self._give(batch, left)
@@ -173,7 +171,7 @@ class Room:
         left = min(_TIMES * granted if most is None else most, self._widest - granted)
         if left <= 0 or cell.route.is_narrow or 2 * (self._pool.available - left) < self._pool.size or self._shares.is_over(cell):
             return 0
-        return left if batch.expires_at - self._loop.time() > self._fresh else 0
+        return left if self._accumulator.closes_at(batch) > self._loop.time() else 0
 
     def _give(self, batch: Batch, left: int) -> None:
         """So much more room, which was taken already."""

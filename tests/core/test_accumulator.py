@@ -116,7 +116,7 @@ def test_by_load_a_partial_batch_waits_for_what_its_partition_has_in_flight() ->
     assert sent(rules, 1) == [elsewhere]
     assert put(rules, cell, 3) is second
     assert sent(rules, 1) == []
-    assert rules.next_wake() is None
+    assert rules.next_wake() == 1000 / 16, "for no time, until it is old"
     answered(rules, first)
     assert sent(rules, 1) == [second]
     assert second.count == 2
@@ -302,6 +302,22 @@ def test_a_ripe_batch_takes_more_until_its_turn_comes(options: dict[str, Any]) -
     later = put(rules, cell)
     assert sent(rules, 1) == []
     assert (flying.state, later.state) == (State.IN_FLIGHT, State.OPEN)
+
+
+def test_what_lingered_takes_no_more_once_it_is_old() -> None:
+    """A record would share a deadline that is near."""
+    rules, (cell,) = accumulator(1, linger=5, lifetime=160)
+    first = put(rules, cell)
+    rules.close(cell)
+    sent(rules, 1)
+    answered(rules, first, retry_at=100)
+    batch = put(rules, cell)
+    rules.wake(5)
+    assert rules.next_wake() == 10
+    rules.wake(9.9)
+    assert put(rules, cell) is batch
+    rules.wake(10)
+    assert put(rules, cell, now=10) is not batch
 
 
 def test_what_lingered_takes_more_until_its_turn_comes() -> None:

@@ -18,13 +18,14 @@ from aioproducer.core.splitting import Piece
 
 BROKERS = (1, 2)
 LIFETIME = 40.0
+FRESH = LIFETIME / 16  # in which a batch that waits for its turn takes more
 PARTITIONS = 3
 
 
 class Accumulating(RuleBasedStateMachine):
     """Appends, drains, answers, failures, time-outs and elections."""
 
-    @initialize(linger=st.sampled_from([0.0, 7.0, None]))
+    @initialize(linger=st.sampled_from([0.0, 1.0, 7.0, None]))
     def begin(self, linger: float | None) -> None:
         """None: by load."""
         self.now = 1.0
@@ -167,7 +168,9 @@ class Accumulating(RuleBasedStateMachine):
         for batch in due:
             self.rules.end(batch, Event.FAIL)
         self.rules.wake(self.now)
-        self.ripe |= {batch for batch, when in self.opened_at.items() if self.linger and when + self.linger <= self.now}
+        lingered = {batch for batch, when in self.opened_at.items() if when + self.linger <= self.now}
+        self.ripe |= lingered if self.linger else set()
+        assert all(batch.state is not State.OPEN for batch in lingered if self.opened_at[batch] + FRESH <= self.now), "too old for more"
         for cell in [cell for cell, until in self.pause_until.items() if until <= self.now]:
             del self.pause_until[cell]
 
@@ -235,8 +238,9 @@ class Accumulating(RuleBasedStateMachine):
     @invariant()
     def what_waits_for_a_time_is_woken_then(self) -> None:
         moments = list(self.pause_until.values())
-        lingering = [batch for batch in self.opened_at if self.linger and batch.state is State.OPEN and batch not in self.ripe]
-        moments += [self.opened_at[batch] + self.linger for batch in lingering]
+        for batch, when in self.opened_at.items():
+            if batch.state is State.OPEN:
+                moments.append(when + (FRESH if when + self.linger <= self.now else self.linger))
         assert all(moment > self.now for moment in moments), "it has waited longer than it was to"
         wake = self.rules.next_wake()
         assert not moments or (wake is not None and wake <= min(moments))

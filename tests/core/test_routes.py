@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -156,6 +157,16 @@ def test_an_open_batch_is_one_of_the_queue() -> None:
     route.cells[0].current = object()  # type: ignore[assignment]
     chosen = Counter(route.another((nth + 0.5) / 30, is_adaptive=True).partition for nth in range(30))
     assert chosen == {0: 10, 1: 20}
+
+
+def test_a_batch_that_took_more_as_it_could_not_be_sent_is_several() -> None:
+    """KIP-782: else a late broker's queue would look as short as the others'."""
+    route = made([1, 2], None)
+    for cell, held in zip(route.cells, ([1000, 900, 3999], [700]), strict=True):
+        cell.closed += [SimpleNamespace(credit=credit) for credit in held]  # type: ignore[misc]
+        cell.bytes = sum(held)
+    chosen = Counter(route.another((nth + 0.5) / 60, is_adaptive=True, unit=1000).partition for nth in range(60))
+    assert chosen == {0: 10, 1: 50}
 
 
 @pytest.mark.parametrize(("is_adaptive", "depths"), [(True, (0, 0, 0)), (True, (4, 4, 4)), (False, (9, 0, 3))])

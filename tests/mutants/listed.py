@@ -262,7 +262,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an-old-batch-takes-more",
         "engine/room.py",
-        "return left if batch.expires_at - self._loop.time() > self._fresh else 0",
+        "return left if self._accumulator.closes_at(batch) > self._loop.time() else 0",
         "return left",
         ("tests/scenarios/test_full_batches.py",),
     ),
@@ -276,7 +276,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-share-begins-with-what-was-there",
         "engine/appender.py",
-        "            route.share = -batch.open.granted  # what it has is of turns before\n",
+        "            route.share = -batch.open.used  # what it has is of turns before\n",
         "",
         ("tests/scenarios/test_full_batches.py",),
     ),
@@ -314,6 +314,27 @@ MUTANTS: tuple[Mutant, ...] = (
         "first is None or first[1].is_to_hear or self._is_short",
         "first is None or self._is_short",
         ("tests/scenarios/test_tight_loops.py",),
+    ),
+    Mutant(
+        "a-record-joins-a-batch-whose-deadline-is-near",
+        "core/accumulator.py",
+        "        for batch in self._pauses.aged(now):\n            self.close(batch.cell)\n",
+        "",
+        ("tests/scenarios/test_full_batches.py",),
+    ),
+    Mutant(
+        "what-was-closed-by-being-asked-is-asked-again",
+        "engine/room.py",
+        "        if batch.open is None:  # it",
+        "        assert batch.open is not None\n        if False:  # it",
+        ("tests/scenarios/test_full_batches.py",),
+    ),
+    Mutant(
+        "a-late-brokers-queue-looks-short",
+        "core/routes.py",
+        "max(batch.credit // unit, 1)",
+        "1",
+        ("tests/core/test_routes.py",),
     ),
     Mutant(
         "a-burst-to-hundreds-of-partitions-is-cut-into-small-batches",

@@ -185,6 +185,28 @@ async def test_what_is_old_takes_no_more() -> None:
         assert old <= 16_384
 
 
+@pytest.mark.parametrize("linger_ms", [0, 5, "auto"])
+@jumping
+async def test_a_record_has_its_time_whatever_it_joins(linger_ms: Any) -> None:
+    """In a batch that waits for its turn it may share a deadline that is near: no batch takes records for long."""
+    async with far(linger_ms=linger_ms, delivery_timeout_ms=10_000, request_timeout_ms=9_000) as (cluster, producer):
+        cluster.hang("Produce", times=1)
+        loop = asyncio.get_running_loop()
+        lasted: list[float] = []
+        await in_flight(producer, partition=0)
+        for number in range(90):
+            began = loop.time()
+            (delivery,) = await send(producer, 1, first=number, partition=0)
+            delivery.add_done_callback(lambda done, began=began: lasted.append(loop.time() - began) if done.exception() else None)
+            await asyncio.sleep(0.1)
+        cluster.brokers[1].pause()
+        await asyncio.sleep(30)
+        cluster.brokers[1].resume()
+        await producer.flush()
+        assert lasted
+        assert min(lasted) > 15 / 16 * 10 - 0.1
+
+
 @jumping
 async def test_a_steady_stream_from_afar_does_not_fall_behind() -> None:
     """A linger that is shorter than the round trip made a batch for each linger, more than may be in flight: the queue grew for ever."""
