@@ -318,8 +318,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-record-joins-a-batch-whose-deadline-is-near",
         "core/accumulator.py",
-        "        for batch in self._pauses.aged(now):\n            self.close(batch.cell)\n",
-        "",
+        "return batch.expires_at - self._lifetime * (1 - _FRESH)",
+        "return batch.expires_at",
         ("tests/scenarios/test_full_batches.py",),
     ),
     Mutant(
