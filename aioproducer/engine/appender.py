@@ -335,7 +335,10 @@ class Appender:
         return cell if self.room.open_wide(cell, self._way.turn_ms, size, behind=full is not None) is not None else None
 
     def append_run(self, route: Route, cell: Cell | None, keys: Sequence[bytes] | None, values: Sequence[bytes]) -> list[Run]:
-        """Plain records to one partition, or without one to the sticky ones, at once: who calls has seen that `room.is_there`."""
+        """Plain records to one partition, or without one to the sticky ones, at once: who calls has seen that `room.is_there`.
+
+        All of them, or without a partition the first ones, if all partitions come to hold as much as they may.
+        """
         now_ms = self._way.turn_ms or self._way.tick()
         self._way.taken += 1
         runs: list[Run] = []
@@ -343,8 +346,11 @@ class Appender:
         while at < len(values):
             size = MOST_OVERHEAD + len(values[at]) + (len(keys[at]) if keys is not None else 0)
             target = self._sticky(route, size) if cell is None else cell
-            if cell is None and target.current is None and not target.is_full and self._shares.is_over(target):
-                continue
+            if cell is None and target.current is None:
+                if target.is_full:  # so are all: others wait for this one, and what is queued here would go ahead of them
+                    break
+                if self._shares.is_over(target):
+                    continue
             batch = target.current or self.room.open_for_many(target, now_ms, size * (len(values) - at))
             assert batch.open is not None
             first = batch.open.count

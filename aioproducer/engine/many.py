@@ -142,10 +142,10 @@ class Many:
         while at < len(chunk):
             if self._turn.must_pause():
                 await self._parking.rest()
-            if columns is not None and self._send_bulk(topic, columns.after(at), deliveries):
-                break
-            await self._send_one(topic, chunk[at], deliveries)
-            at += 1
+            sent = self._send_bulk(topic, columns.after(at), deliveries) if columns is not None else 0
+            if not sent:
+                await self._send_one(topic, chunk[at], deliveries)
+            at += sent or 1
         return used
 
     async def _send_one(self, topic: str, record: Any, deliveries: Deliveries) -> None:
@@ -153,23 +153,25 @@ class Many:
         delivery = await self._send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
         deliveries.add_one(delivery._result, delivery.index)  # noqa: SLF001
 
-    def _send_bulk(self, topic: str, columns: _Columns, deliveries: Deliveries) -> bool:
-        """Queue them all, or none: they would have to wait, or belong nowhere."""
+    def _send_bulk(self, topic: str, columns: _Columns, deliveries: Deliveries) -> int:
+        """Queue them, all or the first ones; how many, 0 if one would have to wait, or belongs nowhere."""
         route: Route | None = self._way.fast.get(topic) if isinstance(topic, str) else None
         cells = columns.cells(route) if route is not None else None
         if route is None or cells is None:
-            return False
+            return 0
         numbers = {cell: number for number, cell in enumerate(dict.fromkeys(cells))}
         count = len(columns.values)
         if not self._appender.takes_freely(route, numbers) or not self._appender.room.is_there(columns.used, count, max(len(numbers), 1)):
-            return False
+            return 0
         if len(numbers) <= 1:
-            runs = [self._appender.append_run(route, cells[0] if cells else None, columns.keys, columns.values)]
-            deliveries.add(count, runs)
+            runs = self._appender.append_run(route, cells[0] if cells else None, columns.keys, columns.values)
+            count = sum(run[2] for run in runs)
+            if count:
+                deliveries.add(count, [runs])
         else:
             picks = list(map(numbers.__getitem__, cells))
             deliveries.add(count, self._append_groups(route, list(numbers), picks, columns), array("H", picks))
-        return True
+        return count
 
     def _append_groups(self, route: Route, cells: Sequence[Cell], picks: Sequence[int], columns: _Columns) -> list[list[Any]]:
         """The records of each partition, in their order; its runs."""

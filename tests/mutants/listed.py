@@ -337,6 +337,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/core/test_routes.py",),
     ),
     Mutant(
+        "many-go-ahead-of-who-waits-for-a-partition",
+        "engine/appender.py",
+        "                if target.is_full:  # so are all",
+        "                if False:  # so are all",
+        ("tests/scenarios/test_send_many.py",),
+    ),
+    Mutant(
         "a-burst-to-hundreds-of-partitions-is-cut-into-small-batches",
         "engine/sender.py",
         "longest = max(_BURST_TURNS, self._accumulator.filling // _GO_IN_A_TURN)",

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 import random
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -422,3 +422,37 @@ async def test_records_of_others_in_the_same_batch_are_not_taken_for_these(is_as
         deliveries = await producer.send_many("orders", source() if is_async else plain())
         assert await logged(cluster, deliveries) == [record.value for record in records]
         assert len(cluster.values("orders", 0)) == 200
+
+
+@jumping
+async def test_many_without_a_key_do_not_go_ahead_of_who_waits_for_a_partition() -> None:
+    """With a circuit breaker, once all partitions hold as much as they may: what finds none to take it waits, as a send does."""
+    numbers = count()
+    sent: dict[bytes, int] = {}
+
+    async def work(producer: Producer[bytes, bytes], chance: random.Random) -> None:
+        for _ in range(30):
+            if chance.random() < 0.3:
+                await producer.send_many("orders", [b"many" + b"." * 100] * chance.choice((3, 40, 100)))
+                continue
+            number = next(numbers)
+            value = b"%05d" % number + b"." * chance.choice((10, 100, 400))
+            sent[value] = number
+            await producer.send("orders", value, partition=chance.choice((0, 1, None)))
+
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        options = {
+            "buffer_memory": 60_000,
+            "max_request_size": 3_000,
+            "max_in_flight_requests_per_connection": 2,
+            "compression_type": "gzip",
+        }
+        async with running(cluster, circuit_breaker_class="failure_rate", **options) as (_, producer):
+            for broker in cluster.brokers.values():
+                broker.latency = 0.001
+            await asyncio.gather(*(work(producer, random.Random(seed)) for seed in range(60)))
+            await producer.flush()
+        for partition in range(2):
+            found = [sent[value] for value in cluster.values("orders", partition) if value is not None and value in sent]
+            assert found == sorted(found)
