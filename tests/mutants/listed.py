@@ -339,8 +339,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "many-go-ahead-of-who-waits-for-a-partition",
         "engine/appender.py",
-        "                if target.is_full:  # so are all",
-        "                if False:  # so are all",
+        "would go ahead of them\n                    break\n                if self._shares",
+        "would go ahead of them\n                    pass\n                elif self._shares",
         ("tests/scenarios/test_send_many.py",),
     ),
     Mutant(
