@@ -183,7 +183,7 @@ class Appender:
     def _switch(self, route: Route) -> Cell:
         return route.switch(self._chance(), is_adaptive=self._is_adaptive, unit=self.room.limit + BATCH_OVERHEAD)
 
-    def _leave(self, route: Route, full: Batch) -> None:
+    def _leave(self, route: Route, full: Batch, *, at_once: bool = False) -> None:
         """The sticky partition has had its share. Its batch takes more when it is its turn again, if it has not been sent by then."""
         cell = full.cell
         if not self.room.beyond(full):
@@ -195,7 +195,7 @@ class Appender:
         if batch is not None and other.is_ripe:
             assert batch.open is not None
             route.share = -batch.open.used  # what it has is of turns before
-            if not self.room.widen(batch, 0, self.room.limit if other is not cell else None):
+            if not self.room.widen(batch, 0, self.room.limit if other is not cell else None, at_once=at_once):
                 self._accumulator.close(other)
 
     def _append_to(self, cell: Cell, record: Parked) -> Delivery | None:
@@ -361,8 +361,8 @@ class Appender:
             elif self.room.grow(batch, size):
                 continue
             elif cell is None:
-                self._leave(route, batch)
-            elif not self.room.widen(batch, size):
+                self._leave(route, batch, at_once=True)
+            elif not self.room.widen(batch, size, at_once=True):
                 self._accumulator.close(cell)
         return runs
 

@@ -153,13 +153,16 @@ class Room:
         batch = cell.current
         return batch is not None and batch.open is not None and size <= self.of(cell.topic) - batch.open.granted
 
-    def widen(self, batch: Batch, size: int, most: int | None = None) -> bool:
-        """Three times the room more, or `most` bytes, for a full batch that has not been sent yet. False: it is to be closed."""
+    def widen(self, batch: Batch, size: int, most: int | None = None, *, at_once: bool = False) -> bool:
+        """Three times the room more, or `most` bytes, for a full batch that has not been sent yet. False: it is to be closed.
+
+        `at_once`: this turn fills it, so that all of it counts into that.
+        """
         left = self.beyond(batch, most)
         if not left or size > left:
             return False
         self._pool.take(left)
-        self._give(batch, left)
+        self._give(batch, left, ahead=0 if at_once else max(left - self.limit, 0))
         self._accumulator.ripen(batch.cell)
         return True
 
@@ -173,14 +176,14 @@ class Room:
             return 0
         return left if self._accumulator.closes_at(batch) > self._loop.time() else 0
 
-    def _give(self, batch: Batch, left: int) -> None:
-        """So much more room, which was taken already."""
+    def _give(self, batch: Batch, left: int, *, ahead: int = 0) -> None:
+        """So much more room, which was taken already; `ahead`: as of `_open`."""
         assert batch.open is not None
         overhead = (batch.open.count - batch.settled) * RECORD_OVERHEAD
         self._pool.take(overhead)
         batch.settled = batch.open.count
         batch.hold(batch.credit + left + overhead)
-        self._turn.spent += left + overhead
+        self._turn.spent += left + overhead - ahead
         batch.open.grow(left)
 
     # What it did not need

@@ -65,7 +65,8 @@ __all__ = ["Sender"]
 
 _log = logging.getLogger(__name__)
 _SEND, _PRODUCE = Event.SEND, ApiKey.PRODUCE  # Python 3.11 looks members up slowly
-_BURST_TURNS: Final = 8  # of a burst after which open batches go too: a few ms; until then they fill instead
+_BURST_TURNS: Final = 8  # of a burst after which partial batches go too: a few ms; until then they fill instead
+_FILLED_TURNS: Final = 4  # likewise full ones, which take more meanwhile
 _GO_IN_A_TURN: Final = 16  # batches that take about as long to send as a turn lasts: of hundreds, each would go with a record or two
 _LEAST: Final = (Fill.PARTIAL, Fill.FULL, Fill.CLOSED)
 _HELD: Final = 0.5  # seconds in which they are held back at most, however many fill: somebody may send one record meanwhile
@@ -171,7 +172,7 @@ class Sender:
         self._held = (self._held + 1) % longest if self._parking.is_bursting and now < self._held_until else 0
         if not self._held:
             self._held_until = now + _HELD
-        self._least = _LEAST[bool(self._held) + (self._held % _BURST_TURNS > 0)]
+        self._least = _LEAST[bool(self._held) + (self._held % _FILLED_TURNS > 0)]
         self._turn.new()
         self._drain_all()
         self._parking.serve()

@@ -290,7 +290,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-burst-sends-full-batches-each-turn",
         "engine/sender.py",
-        "_LEAST[bool(self._held) + (self._held % _BURST_TURNS > 0)]",
+        "_LEAST[bool(self._held) + (self._held % _FILLED_TURNS > 0)]",
         "_LEAST[bool(self._held)]",
         ("tests/scenarios/test_full_batches.py",),
     ),
