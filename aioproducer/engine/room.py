@@ -145,7 +145,7 @@ class Room:
             left = min(left, max(size, batch.open.granted))
             if not self._pool.try_take(left):
                 return False
-        self._give(batch, left)
+        self._turn.spent += left + self._give(batch, left)
         return True
 
     def may_grow(self, cell: Cell, size: int) -> bool:
@@ -162,7 +162,8 @@ class Room:
         if not left or size > left:
             return False
         self._pool.take(left)
-        self._give(batch, left, ahead=0 if at_once else max(left - self.limit, 0))
+        self._give(batch, left)
+        self._turn.spent += left if at_once else min(left, self.limit)
         self._accumulator.ripen(batch.cell)
         return True
 
@@ -176,15 +177,15 @@ class Room:
             return 0
         return left if self._accumulator.closes_at(batch) > self._loop.time() else 0
 
-    def _give(self, batch: Batch, left: int, *, ahead: int = 0) -> None:
-        """So much more room, which was taken already; `ahead`: as of `_open`."""
+    def _give(self, batch: Batch, left: int) -> int:
+        """So much more room, which was taken already; bytes that the records there cost beside it."""
         assert batch.open is not None
         overhead = (batch.open.count - batch.settled) * RECORD_OVERHEAD
         self._pool.take(overhead)
         batch.settled = batch.open.count
         batch.hold(batch.credit + left + overhead)
-        self._turn.spent += left + overhead - ahead
         batch.open.grow(left)
+        return overhead
 
     # What it did not need
 

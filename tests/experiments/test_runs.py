@@ -43,7 +43,7 @@ def test_the_breakers(tmp_path: Path) -> None:
 
 def test_the_adaptive_choices(tmp_path: Path) -> None:
     """Each way of choosing; the slow broker is left out where it is not there."""
-    result = asyncio.run(adaptive.run_for(0.3))
+    result = asyncio.run(adaptive.run_for(3.0))
     assert_shown(result, 5, tmp_path)
     assert [row["to broker 3 [%]"] > 0 for row in result.rows] == [False, True, True, True, True]
 

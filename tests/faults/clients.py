@@ -29,7 +29,8 @@ class Ours:
         self.producer: Producer[Any, Any] | None = None
 
     async def start(self, cluster: FakeCluster, options: dict[str, Any]) -> None:
-        self.producer = Producer(**{**cluster.client_options, **options})
+        counted = {"batch_max_size": 1} if "batch_size" in options else {}  # its batches are counted
+        self.producer = Producer(**{**cluster.client_options, **counted, **options})
         await self.producer.start()
 
     async def send(self, topic: str, value: bytes, partition: int | None) -> Awaitable[tuple[int, int]]:

@@ -194,7 +194,13 @@ def fork() -> None:
 async def memory_is_full() -> None:
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
-        options: dict[str, Any] = {"buffer_memory": 200_000, "max_block_ms": 2000, "max_request_size": 150_000, "batch_size": 1000}
+        options: dict[str, Any] = {
+            "buffer_memory": 200_000,
+            "max_block_ms": 2000,
+            "max_request_size": 150_000,
+            "batch_size": 1000,
+            "batch_max_size": 1,
+        }
         async with Producer(**cluster.client_options, **options) as producer:
             await producer.send_and_wait("orders", b"first")
             hang = cluster.hang("Produce")

@@ -58,7 +58,7 @@ async def every_mixture() -> None:
     async with FakeCluster(memory=True) as cluster:
         for outcomes in mixtures:
             cluster.create_topic("orders")
-            async with Producer(**cluster.client_options, batch_size=100, retry_backoff_ms=20) as producer:
+            async with Producer(**cluster.client_options, batch_size=100, batch_max_size=1, retry_backoff_ms=20) as producer:
                 await producer.send_and_wait("orders", _numbered(0), partition=0)
                 cluster.delay("Produce", 0.01)
                 _script(cluster, outcomes)
@@ -76,7 +76,7 @@ async def numbers_wrap() -> None:
     last = 2**31 - 1
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
-        async with Producer(**cluster.client_options, batch_size=100) as producer:
+        async with Producer(**cluster.client_options, batch_size=100, batch_max_size=1) as producer:
             await producer.send_and_wait("orders", _numbered(0), partition=0)
             engine: Any = producer._engine
             numbers = engine._accumulator.routes["orders"].cells[0].numbers
