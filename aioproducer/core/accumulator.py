@@ -172,8 +172,7 @@ class Accumulator:
         self.incomplete.add(batch)
         if self._linger:  # also an eager one: it may lose its place in the ready queue before it goes, and memory be no longer short
             self._pauses.linger(batch, now + self._linger)
-        else:
-            self._pauses.age(batch, self.closes_at(batch))
+        self._pauses.age(batch, max(self.closes_at(batch), now + self._linger))
         if self.on_open is not None:
             self.on_open(batch)
         if not self._offer(cell) and not self._linger:
@@ -258,11 +257,10 @@ class Accumulator:
             self.availability.blocked(cell.leader, now, cell)
 
     def wake(self, now: float) -> None:
-        """Let go what lingered or backed off long enough."""
+        """Let go what lingered or backed off long enough, and close what waited for its turn too long to take more."""
         for batch in self._pauses.lingered(now):
             self.ripen(batch.cell)
             self.watch(batch.cell, now)
-            self._pauses.age(batch, self.closes_at(batch))
         for batch in self._pauses.aged(now):
             self.close(batch.cell)
         for cell in self._pauses.backed_off(now):
@@ -297,7 +295,7 @@ class Accumulator:
             if len(batches) == most or not ready:  # none: who was asked whether to send has muted others
                 break
             cell, _ = ready.popitem(last=False)
-            if least and not cell.closed and least > cell.is_ripe:
+            if not cell.closed and least > cell.is_ripe:
                 ready[cell] = None
                 continue
             if self._is_passed_over(cell, lane):

@@ -1,4 +1,7 @@
-"""What waits for a time: partial batches that linger, those that take more afterwards until they are old, and partitions that back off. Knows nothing of why, or of clocks."""
+"""What waits for a time: batches that linger, open ones until they are old, and partitions that back off.
+
+Knows nothing of why, or of clocks.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _KEYS: Final = 32_768  # keys whose partition a topic remembers
 _STRANGERS: Final = 16 * _KEYS  # sends of other keys after which it learns anew
 _GLANCE: Final = 16  # queues looked at for each change of partition, on average
 _MOST_WEIGHED: Final = 4096  # partitions: of more, few queues have two batches, and a look at all of them would hold the loop
-NO_UNIT: Final = 2**31  # whatever a batch has, it is one
+_NO_UNIT: Final = 2**31  # whatever a batch has, it is one
 NOBODY: Final = -1  # the leader of a partition that has none
 
 
@@ -233,7 +233,7 @@ class Route:
         sticky = self.sticky
         return sticky is not None and (not self.share or self.share + size <= quantum) and self._availability.is_usable(sticky)
 
-    def switch(self, chance: float, *, is_adaptive: bool, unit: int = NO_UNIT) -> Cell:
+    def switch(self, chance: float, *, is_adaptive: bool, unit: int = _NO_UNIT) -> Cell:
         """It is another partition's turn; the new sticky one. Arguments as of `another`."""
         before, self.sticky = self.sticky, self.another(chance, is_adaptive=is_adaptive, unit=unit)
         self.share = 0
@@ -254,7 +254,7 @@ class Route:
                 cell.open.detach()
         self.sticky = None
 
-    def another(self, chance: float, *, is_adaptive: bool = False, unit: int = NO_UNIT) -> Cell:
+    def another(self, chance: float, *, is_adaptive: bool = False, unit: int = _NO_UNIT) -> Cell:
         """A partition for records without a key.
 
         Each of the usable ones is as likely, but for the sticky one, which is left if there is any other. If `is_adaptive` and they have

@@ -345,12 +345,9 @@ class Appender:
         at = 0
         while at < len(values):
             size = MOST_OVERHEAD + len(values[at]) + (len(keys[at]) if keys is not None else 0)
-            target = self._sticky(route, size) if cell is None else cell
-            if cell is None and target.current is None:
-                if target.is_full:  # so are all: others wait for this one, and what is queued here would go ahead of them
-                    break
-                if self._shares.is_over(target):
-                    continue
+            target = cell or self._sticky_for_many(route, size)
+            if target is None:
+                break
             batch = target.current or self.room.open_for_many(target, now_ms, size * (len(values) - at))
             assert batch.open is not None
             first = batch.open.count
@@ -358,13 +355,23 @@ class Appender:
             if count:
                 runs.append([batch.result, first, count])
                 at += count
-            elif self.room.grow(batch, size):
-                continue
-            elif cell is None:
-                self._leave(route, batch, at_once=True)
-            elif not self.room.widen(batch, size, at_once=True):
-                self._accumulator.close(cell)
+            elif not self.room.grow(batch, size):
+                self._outgrow(route, cell, batch, size)
         return runs
+
+    def _sticky_for_many(self, route: Route, size: int) -> Cell | None:
+        """None: all partitions hold as much as they may. Others wait for them, and what were queued now would go ahead of those."""
+        while (target := self._sticky(route, size)).current is None and not target.is_full:
+            if not self._shares.is_over(target):
+                return target
+        return target if target.current is not None else None
+
+    def _outgrow(self, route: Route, cell: Cell | None, full: Batch, size: int) -> None:
+        """A batch is full, and there are more records at once: for that partition, or for the sticky ones."""
+        if cell is None:
+            self._leave(route, full, at_once=True)
+        elif not self.room.widen(full, size, at_once=True):
+            self._accumulator.close(cell)
 
     def takes_freely(self, route: Route, cells: Collection[Cell]) -> bool:
         """Whether no record for these partitions, without any for the sticky ones, has to wait for one of them or go elsewhere."""

@@ -68,7 +68,6 @@ _SEND, _PRODUCE = Event.SEND, ApiKey.PRODUCE  # Python 3.11 looks members up slo
 _BURST_TURNS: Final = 8  # of a burst after which partial batches go too: a few ms; until then they fill instead
 _FILLED_TURNS: Final = 4  # likewise full ones, which take more meanwhile
 _GO_IN_A_TURN: Final = 16  # batches that take about as long to send as a turn lasts: of hundreds, each would go with a record or two
-_LEAST: Final = (Fill.PARTIAL, Fill.FULL, Fill.CLOSED)
 _HELD: Final = 0.5  # seconds in which they are held back at most, however many fill: somebody may send one record meanwhile
 _AT_ONCE: Final = 64  # batches in one request of a burst: a broker that answers late would get each partition's record or two at once
 _MOST_AT_ONCE: Final = (
@@ -119,7 +118,6 @@ class Sender:
         self._transactional_id = config.transactional_id
         self._attributes = attributes_of(self._codec, is_transactional=config.transactional_id is not None)
         self._request_timeout = config.request_timeout_ms / 1000
-        self._least = Fill.PARTIAL  # of batches that go in this turn
         self._held = 0  # loop turns of the burst of sends at hand in which partial batches were held back
         self._held_until = 0.0
         self._is_turn_due = False
@@ -172,7 +170,6 @@ class Sender:
         self._held = (self._held + 1) % longest if self._parking.is_bursting and now < self._held_until else 0
         if not self._held:
             self._held_until = now + _HELD
-        self._least = _LEAST[bool(self._held) + (self._held % _FILLED_TURNS > 0)]
         self._turn.new()
         self._drain_all()
         self._parking.serve()
@@ -180,6 +177,13 @@ class Sender:
             self.turn()
         self._waking.check()
         self._expiry.check()
+
+    @property
+    def _least(self) -> Fill:
+        """What a batch must be to go in this turn."""
+        if not self._held:
+            return Fill.PARTIAL
+        return Fill.CLOSED if self._held % _FILLED_TURNS else Fill.FULL
 
     def _on_wake(self, now: float) -> None:
         if not self._held:  # else it rings again

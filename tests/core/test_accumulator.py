@@ -8,7 +8,7 @@ import pytest
 from batches import FULL, accumulator, answered, put, sent, split, topic
 
 from aioproducer.core import routes as module
-from aioproducer.core.accumulator import NOBODY, Accumulator, Fill
+from aioproducer.core.accumulator import NOBODY, Accumulator, Cell, Fill
 from aioproducer.core.batch import Batch, Event, State
 from aioproducer.core.installing import install
 from aioproducer.core.partitioner import murmur2
@@ -304,13 +304,19 @@ def test_a_ripe_batch_takes_more_until_its_turn_comes(options: dict[str, Any]) -
     assert (flying.state, later.state) == (State.IN_FLIGHT, State.OPEN)
 
 
+def to_send_again(rules: Accumulator, cell: Cell, at: float) -> Batch:
+    """A batch that stands before all others until then."""
+    batch = put(rules, cell)
+    rules.close(cell)
+    sent(rules, 1)
+    answered(rules, batch, retry_at=at)
+    return batch
+
+
 def test_what_lingered_takes_no_more_once_it_is_old() -> None:
     """A record would share a deadline that is near."""
     rules, (cell,) = accumulator(1, linger=5, lifetime=160)
-    first = put(rules, cell)
-    rules.close(cell)
-    sent(rules, 1)
-    answered(rules, first, retry_at=100)
+    to_send_again(rules, cell, 100)
     batch = put(rules, cell)
     rules.wake(5)
     assert rules.next_wake() == 10
@@ -323,10 +329,7 @@ def test_what_lingered_takes_no_more_once_it_is_old() -> None:
 def test_what_lingered_takes_more_until_its_turn_comes() -> None:
     """Else, where a round trip is longer than that, one small batch would stand behind the other."""
     rules, (cell,) = accumulator(1, linger=5)
-    batch = put(rules, cell)
-    rules.close(cell)
-    sent(rules, 1)
-    answered(rules, batch, retry_at=100)
+    batch = to_send_again(rules, cell, 100)
     second = put(rules, cell)
     rules.wake(50)
     assert put(rules, cell) is second

@@ -290,8 +290,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-burst-sends-full-batches-each-turn",
         "engine/sender.py",
-        "_LEAST[bool(self._held) + (self._held % _FILLED_TURNS > 0)]",
-        "_LEAST[bool(self._held)]",
+        "return Fill.CLOSED if self._held % _FILLED_TURNS else Fill.FULL",
+        "return Fill.FULL",
         ("tests/scenarios/test_full_batches.py",),
     ),
     Mutant(
@@ -339,8 +339,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "many-go-ahead-of-who-waits-for-a-partition",
         "engine/appender.py",
-        "would go ahead of them\n                    break\n                if self._shares",
-        "would go ahead of them\n                    pass\n                elif self._shares",
+        "return target if target.current is not None else None",
+        "return target",
         ("tests/scenarios/test_send_many.py",),
     ),
     Mutant(
