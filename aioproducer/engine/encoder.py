@@ -17,14 +17,16 @@ from aioproducer.errors import KafkaError
 from aioproducer.model import Compression
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
     from collections.abc import Callable, Container, Mapping, Sequence
 
     from aioproducer.core.batch import Batch
+    from aioproducer.engine.guard import GuardedLoop
     from aioproducer.records.ratios import CompressionRatios
 
 __all__ = ["Encoder"]
 
-# bytes that one drain may compress on the loop: about a millisecond, a quarter of the heartbeat's bar
+# bytes that one round of the loop may compress on it, however many requests it makes: half a millisecond to one
 _AT_ONCE: Final = {
     Compression.NONE: 16_384,  # in another format
     Compression.GZIP: 24_576,
@@ -61,12 +63,14 @@ class Encoder:
 
     refuse: Callable[[Batch, KafkaError], object]
 
-    def __init__(self, codec: Compression, level: int | None, ratios: CompressionRatios) -> None:
+    def __init__(self, loop: AbstractEventLoop | GuardedLoop, codec: Compression, level: int | None, ratios: CompressionRatios) -> None:
+        self._loop = loop
         self._codec = codec
         self._compresses = codec is not Compression.NONE
         self._ratios = ratios
         self._level = level
         self._at_once = _AT_ONCE[codec] if level is None or level in _QUICK[codec] else 0
+        self._spent = 0  # bytes of that, in this round of the loop
         self._limiter = anyio.CapacityLimiter(1)  # our own: the default one belongs to the user's web framework
         self._jobs: deque[_Job] = deque()
         self._lanes: dict[object, int] = {}
@@ -78,8 +82,7 @@ class Encoder:
         if not due and lane not in self._lanes:
             done()
             return
-        at_once = self._at_once if magic == NEWEST else min(self._at_once, _AT_ONCE[Compression.NONE])
-        if lane not in self._lanes and sum(batch.raw_size for batch in due) <= at_once:
+        if lane not in self._lanes and self._spend(sum(batch.raw_size for batch in due), magic):
             self._put(due, magic, _pack_all([Parcel.of(batch) for batch in due], magic, self._codec, self._level))
             done()
             return
@@ -90,6 +93,19 @@ class Encoder:
     def _is_due(self, batch: Batch, magic: int) -> bool:
         """Whether its payload is not yet what a broker of that format should get."""
         return batch.magic != magic or (self._compresses and not batch.is_encoded)
+
+    def _spend(self, size: int, magic: int) -> bool:
+        """Whether this round of the loop may encode so much more, and so does."""
+        at_once = self._at_once if magic == NEWEST else min(self._at_once, _AT_ONCE[Compression.NONE])
+        if self._spent + size > at_once:
+            return False
+        if not self._spent:
+            self._loop.call_soon(self._new_round)
+        self._spent += size
+        return True
+
+    def _new_round(self) -> None:
+        self._spent = 0
 
     async def run(self) -> None:
         """The worker's task."""

@@ -171,8 +171,10 @@ class Sender:
         if not self._held:
             self._held_until = now + _HELD
         self._turn.new()
-        self._drain_all()
-        self._parking.serve()
+        if self._drain_all() and self._parking.has_line:
+            self._loop.call_soon(self._parking.serve)  # a go in this round of the loop too would be long
+        else:
+            self._parking.serve()
         if self._held:  # also if whoever sent so has left: what is held back for that must not stay
             self.turn()
         self._waking.check()
@@ -192,16 +194,19 @@ class Sender:
 
     # Draining
 
-    def _drain_all(self) -> None:
+    def _drain_all(self) -> bool:
+        """Whether anything was taken to be sent."""
+        is_taken = False
         for node_id in tuple(self._accumulator.ready.nodes()):
             node = self._cluster.node(node_id)
             if node is not None:
-                self.drain(node)
+                is_taken |= self.drain(node)
             else:
                 self._urge(self._accumulator.ready.topics(node_id))
         availability = self._accumulator.availability
         if availability.timeout and availability.is_watching:
             availability.look(self._loop.time(), self._accumulator.ready)
+        return is_taken
 
     def on_node(self, node: Node) -> None:
         """A broker's connection stands, has room again, was lost, or could not be made: then perhaps others lead its partitions by now."""
@@ -211,8 +216,9 @@ class Sender:
             self.breaking.on_node(node)
         self.drain(node)
 
-    def drain(self, node: Node, *, least: Fill = Fill.PARTIAL) -> None:
-        """While the connection stands and a slot is free: what is ready, as one request; what is less than `least` stays open."""
+    def drain(self, node: Node, *, least: Fill = Fill.PARTIAL) -> bool:
+        """While the connection stands and a slot is free: what is ready, as one request; what is less than `least` stays open. Whether anything went."""
+        is_taken = False
         accumulator = self._accumulator
         availability = accumulator.availability
         node_id = node.broker.node_id
@@ -220,7 +226,7 @@ class Sender:
         while accumulator.ready.get(node_id):
             if not (node.is_ready and node.slots.try_acquire()):
                 self._wait_for(node)
-                return
+                break
             lane = node.produce.connection
             assert lane is not None
             if availability.timeout:
@@ -229,11 +235,13 @@ class Sender:
             batches = accumulator.drain(node_id, lane, self._config.max_request_size, most, least=least)
             if not batches:
                 node.slots.release()
-                return
+                break
+            is_taken = True
             magic = magic_of(lane, self._config.message_format_max)
             self._encoder.encode(batches, magic, lane, partial(self._submit, node, lane, batches))
             for batch in batches if availability.timeout else ():
                 accumulator.watch(batch.cell, self._loop.time())
+        return is_taken
 
     def _wait_for(self, node: Node) -> None:
         """It takes nothing now."""

@@ -1,4 +1,4 @@
-"""How late a heartbeat is beside 1,000,000 tight keyed sends whose deliveries are kept, on one real Kafka.
+"""How late a heartbeat is beside 1,000,000 tight keyed sends whose deliveries are kept, on one real Kafka that is warm.
 
     python -m tests.benchmarks.heartbeat [--records 1000000] [--runs 5] [--compression zstd] [--json PATH]
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import dataclasses
 import gc
 import json
@@ -20,7 +21,7 @@ import pathlib
 import statistics
 import sys
 import time
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import uvloop
 from rich.console import Console
@@ -32,7 +33,7 @@ from tests.benchmarks.task import Settings
 from tests.benchmarks.workloads import PARTITIONS, VALUE, few_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Sequence
     from typing import Self
 
     from tests.benchmarks.workloads import Client
@@ -155,16 +156,22 @@ def weighted_p99(late: Sequence[float]) -> float:
     return 0.0
 
 
-async def run(records: int, compression: str) -> tuple[Lateness, Lateness, float]:
-    """The idle loop's lateness, that beside the sends, and the seconds that these took."""
+async def runs(records: int, compression: str, count: int) -> AsyncGenerator[tuple[Lateness, Lateness, float]]:
+    """Of each: the idle loop's lateness, that beside the sends, and the seconds that these took.
+
+    The broker is one, and warm: a young JVM compiles on the cores that the loop would have, and its slowness is not the producer's.
+    """
     async with real_broker() as broker:
         await broker.create_topic(TOPIC, PARTITIONS)
+        keys = few_keys(0, records)
         async with aioproducer(broker.bootstrap_servers, Settings(compression=compression)) as client:
-            keys = few_keys(0, records)
-            await send_all(client, keys[:20_000])
-            idle, _ = await watched(asyncio.sleep(IDLE))
-            busy, seconds = await watched(send_all(client, keys))
-    return idle, busy, seconds
+            await send_all(client, keys)
+        for _ in range(count):
+            async with aioproducer(broker.bootstrap_servers, Settings(compression=compression)) as client:
+                await send_all(client, keys[:20_000])
+                idle, _ = await watched(asyncio.sleep(IDLE))
+                busy, seconds = await watched(send_all(client, keys))
+            yield idle, busy, seconds
 
 
 async def send_all(client: Client, keys: Sequence[bytes]) -> Sequence[object]:
@@ -207,6 +214,18 @@ def tell(console: Console, idle: Lateness, busy: Lateness, records: int, seconds
     console.print(f"collector: {busy.collector_share:.0%} of all lateness; {own}")
 
 
+async def measure(console: Console, records: int, compression: str, count: int) -> list[dict[str, Any]]:
+    """The figures of that many runs, told as they come."""
+    figures: list[dict[str, Any]] = []
+    async with contextlib.aclosing(runs(records, compression, count)) as measured:
+        async for idle, busy, seconds in measured:
+            tell(console, idle, busy, records, seconds)
+            figures.append(
+                {"idle": dataclasses.asdict(idle), "busy": dataclasses.asdict(busy), "seconds": seconds, "over": busy.p99_ms - idle.p99_ms}
+            )
+    return figures
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.heartbeat")
     parser.add_argument("--records", type=int, default=1_000_000)
@@ -214,13 +233,7 @@ def main() -> int:
     parser.add_argument("--compression", default="zstd", help="(default: %(default)s)")
     parser.add_argument("--json", type=pathlib.Path, metavar="PATH")
     chosen, console = parser.parse_args(), Console(highlight=False)
-    figures = []
-    for _ in range(chosen.runs):
-        idle, busy, seconds = uvloop.run(run(chosen.records, chosen.compression))
-        tell(console, idle, busy, chosen.records, seconds)
-        figures.append(
-            {"idle": dataclasses.asdict(idle), "busy": dataclasses.asdict(busy), "seconds": seconds, "over": busy.p99_ms - idle.p99_ms}
-        )
+    figures = uvloop.run(measure(console, chosen.records, chosen.compression, chosen.runs))
     over, most = (statistics.median(values) for values in zip(*((one["over"], one["busy"]["max_ms"]) for one in figures), strict=True))
     bar = BARS_MS[build_info().build]
     verdicts = [("p99 over the idle baseline", over, bar), ("max", most, MAX_BAR_MS)]

@@ -49,7 +49,7 @@ def batch(value: bytes = VALUE, headers: Any = ()) -> Any:
 
 
 def made(codec: Compression, level: int | None, ratios: CompressionRatios | None = None) -> Encoder:
-    return Encoder(codec, level, ratios or CompressionRatios())
+    return Encoder(asyncio.get_running_loop(), codec, level, ratios or CompressionRatios())
 
 
 @pytest.mark.parametrize(("codec", "level"), QUICK)
@@ -76,6 +76,27 @@ async def test_a_hard_level_compresses_in_the_thread(codec: Compression, level: 
     assert one.payload is raw
     await done.wait()
     assert one.payload == compress(codec, raw, level)
+    worker.cancel()
+    await asyncio.wait([worker])
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
+@pytest.mark.asyncio
+async def test_many_requests_in_one_round_of_the_loop_compress_no_more_in_it_than_one_may(codec: Compression) -> None:
+    """What five brokers are sent in one turn is not five times as long on the loop; the next round may again."""
+    encoder, value = made(codec, None), b"v" * 20_000
+    worker = asyncio.ensure_future(encoder.run())
+    told = [asyncio.Event() for _ in range(40)]
+    for number, done in enumerate(told):
+        encoder.encode([batch(value)], 2, f"lane {number}", done.set)
+    at_once = [done.is_set() for done in told]
+    assert at_once == sorted(at_once, reverse=True)
+    assert 1 <= sum(at_once) <= 262_144 // 20_000
+    await asyncio.sleep(0)
+    again = asyncio.Event()
+    encoder.encode([batch(value)], 2, "another lane", again.set)
+    assert again.is_set()
+    await asyncio.gather(*(done.wait() for done in told))
     worker.cancel()
     await asyncio.wait([worker])
 
@@ -134,6 +155,7 @@ async def test_how_far_batches_compress_is_remembered() -> None:
     for _ in range(300):
         one = batch(b"v" * 1000)
         encoder.encode([one], 2, "lane", lambda: None)
+        await asyncio.sleep(0)  # another round of the loop
     assert ratios.guess("orders", Compression.ZSTD) == len(one.payload) / one.raw_size < 0.05
     assert ratios.guess("others", Compression.ZSTD) == 1.0
     encoder.was_too_large(one)

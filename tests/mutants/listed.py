@@ -1035,4 +1035,22 @@ MUTANTS: tuple[Mutant, ...] = (
         "if -1 in partitions and len(partitions) > 9:",
         ("tests/scenarios/test_send_columns.py",),
     ),
+    Mutant(
+        "every-request-of-a-round-compresses-as-if-it-were-alone",
+        "engine/encoder.py",
+        "if self._spent + size > at_once:",
+        "if size > at_once:",
+        ("tests/engine/test_encoder.py",),
+    ),
+    Mutant(
+        "what-a-round-compressed-is-never-forgotten",
+        "engine/encoder.py",
+        """        self._spent = 0
+
+    async def run""",
+        """        self._spent += 0
+
+    async def run""",
+        ("tests/engine/test_encoder.py",),
+    ),
 )
