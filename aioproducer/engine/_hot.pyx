@@ -62,6 +62,28 @@ cdef extern from *:
         PyType_Modified((PyTypeObject *)type);
         return 0;
     }
+    /* A __dealloc__ of Cython's saves and restores the error at hand each time, which costs more than all else that it would do here. */
+    static destructor hot_dealloc_rest;
+    static int (*hot_is_left)(PyObject *);
+    static void (*hot_complain)(PyObject *);
+    static void hot_dealloc(PyObject *object) {
+        if (hot_is_left(object)) {
+            PyObject *kind, *value, *trace;
+            PyErr_Fetch(&kind, &value, &trace);
+            Py_SET_REFCNT(object, 1);
+            hot_complain(object);
+            Py_SET_REFCNT(object, 0);
+            PyErr_Restore(kind, value, trace);
+        }
+        hot_dealloc_rest(object);
+    }
+    static void hot_ends_by(PyObject *type, void *is_left, void *complain) {
+        hot_dealloc_rest = ((PyTypeObject *)type)->tp_dealloc;
+        hot_is_left = (int (*)(PyObject *))is_left;
+        hot_complain = (void (*)(PyObject *))complain;
+        ((PyTypeObject *)type)->tp_dealloc = hot_dealloc;
+    }
+    #define hot_raise() (-1)  /* what is at hand */
     #define hot_untrack(object) do { if (PyObject_IS_GC(object)) { PyObject_GC_UnTrack(object); } } while (0)
     #define hot_tracks_origins() (PyThreadState_Get()->coroutine_origin_tracking_depth)
     static int hot_replace(PyObject *type, PyObject *name, PyObject *method) {
@@ -84,6 +106,8 @@ cdef extern from *:
     bint hot_tracks_origins()
     void hot_give_code(object function, object code)
     int hot_steps_by(object type, void *step) except -1
+    int hot_raise() except -1
+    void hot_ends_by(object type, void *is_left, void *complain)
 
 cdef extern from "Python.h":
     const Py_ssize_t PY_SSIZE_T_MAX
@@ -115,6 +139,7 @@ cdef object _plain_send = plain.SendPath.send
 cdef object _plain_send_and_wait = plain.SendPath.send_and_wait
 cdef object _running_loop = get_running_loop
 cdef object _nothing = ()
+cdef object _ZERO = 0
 cdef bint _by_thread = sys.version_info < (3, 12)
 cdef Py_ssize_t _TABLE = TABLE
 cdef bytes _NO_HEADERS = b"\0"
@@ -364,7 +389,10 @@ cdef class OpenBatch:
         if value_size > 0:
             memcpy(at, value, value_size)
             at += value_size
-        memcpy(at, headers, headers_size)
+        if headers_size == 1:  # none: no call for that
+            at[0] = headers[0]
+        else:
+            memcpy(at, headers, headers_size)
         at += headers_size
         self.place = at
         self.room -= at - begin
@@ -1047,6 +1075,8 @@ cdef class Way:
     cdef object _here
     cdef unsigned long thread
     cdef Shortcuts shortcuts
+    cdef object last_topic, last_route  # whose key came last, and where `last_routes` led it
+    cdef dict last_routes
 
     def __init__(self, tick, slowly):
         self.shortcuts = Shortcuts.__new__(Shortcuts)
@@ -1091,6 +1121,14 @@ cdef Delivery go(Way way, object topic, object value, object key, object partiti
             delivery = None if now_ms is None else put_in(straight, now_ms, key, value, _NO_HEADERS)
             if delivery is not None or now_ms is None:
                 return delivery
+    if is_bare and straight is None and topic is way.last_topic and way.last_routes is way.fast and PyBytes_CheckExact(key):
+        cell = cell_of(way.last_route, <bytes>key)
+        # else another route took that one's place; one that is gone has no batch open
+        if cell is not None and route_of(cell) is way.last_route and way.is_here():
+            now_ms = now_for_one(way)
+            delivery = None if now_ms is None else put_in(open_of(cell), now_ms, key, value, _NO_HEADERS)
+            if delivery is not None or now_ms is None:
+                return delivery
     found = PyDict_GetItemWithError(way.fast, topic)
     if found == NULL or not way.is_here():
         return None
@@ -1101,6 +1139,7 @@ cdef Delivery go(Way way, object topic, object value, object key, object partiti
         cell = sticky_of(route)
     elif PyBytes_CheckExact(key):
         cell = cell_of(route, <bytes>key)
+        way.last_topic, way.last_route, way.last_routes = topic, route, way.fast
     else:
         return None
     if not is_bare:
@@ -1120,11 +1159,16 @@ cdef Delivery go(Way way, object topic, object value, object key, object partiti
     return None if cell is None else put_in(open_of(cell), now_ms, key, value, _NO_HEADERS)
 
 
+ctypedef PyObject *(*Quietly)(Way, object, object, object, object, object, object) noexcept
+cdef Quietly go_quietly = <Quietly><void *>go  # NULL: it raised, which is looked at by hand, as `try` costs something each time
+
+
 cdef object _Route = Route
 cdef object _Cell = Cell
 cdef Py_ssize_t _sticky_offset = hot_slot(Route, b"sticky")
 cdef Py_ssize_t _cells_offset = hot_slot(Route, b"cells")
 cdef Py_ssize_t _open_offset = hot_slot(Cell, b"open")
+cdef Py_ssize_t _route_offset = hot_slot(Cell, b"route")
 
 
 cdef inline object sticky_of(object route):
@@ -1142,9 +1186,16 @@ cdef inline object open_of(object cell):
     return <object>found if found != NULL else cell.open
 
 
+cdef inline object route_of(object cell):
+    cdef PyObject *found = hot_held(cell, _Cell, _route_offset)
+    return <object>found if found != NULL else cell.route
+
+
 cdef inline object now_for_one(Way way):
     """The turn's time, for one record more; None: the turn took enough in."""
-    cdef object now_ms = way.turn_ms or way.tick()
+    cdef object now_ms = way.turn_ms
+    if now_ms is _ZERO:  # there is one 0
+        now_ms = way.tick()
     way.taken += 1
     return None if way.taken > _TURN_RECORDS and not way.goes_on() else now_ms
 
@@ -1228,10 +1279,6 @@ cdef class Sending:
 
     cdef object __weakref__
 
-    def __dealloc__(self):
-        if self.state == NEW and self.inner is None and self.path is not None:
-            self.real()  # which complains that it was never awaited
-
     @property
     def __class__(self):
         return CoroutineType
@@ -1247,7 +1294,9 @@ cdef class Sending:
     cdef inline int end(self) except -1:
         self.state = OVER
         self.path = None
-        self.topic = self.value = self.key = self.partition = self.timestamp_ms = self.headers = self.inner = None
+        self.value = self.key = self.headers = None  # the rest is small
+        if self.inner is not None:
+            self.inner = None
         return 0
 
     cdef object real(self):
@@ -1299,19 +1348,30 @@ cdef class Sending:
     cdef Delivery first_step(self):
         """Its delivery; None: `inner` is to be stepped. What it raises is this coroutine's end."""
         cdef Way way = self.path._way if self.path is not None else None
-        cdef Delivery delivery = None
+        cdef PyObject *found = NULL
+        if way is not None:
+            found = go_quietly(way, self.topic, self.value, self.key, self.partition, self.timestamp_ms, self.headers)
+            if found == NULL:
+                self.give_up_go()
+        if found == NULL or found == <PyObject *>None:
+            Py_XDECREF(found)
+            self.take_slow_way(way)
+            return None
+        delivery = <Delivery>found
+        Py_XDECREF(found)
+        return delivery
+
+    cdef int give_up_go(self) except -1:
+        """It raised: the slow way says what is wrong with a record, if that is it."""
         try:
-            if way is not None:
-                delivery = go(way, self.topic, self.value, self.key, self.partition, self.timestamp_ms, self.headers)
+            hot_raise()
         except (KeyError, TypeError, AttributeError):
             pass
         except BaseException:
             self.is_running = False
             self.end()
             raise
-        if delivery is None:
-            self.take_slow_way(way)
-        return delivery
+        return 0
 
     cdef int take_slow_way(self, Way way) except -1:
         try:
@@ -1428,6 +1488,15 @@ cdef int sending_step(Sending self, object arg, PyObject **result) except -1:
     return self.step(arg, result)
 
 
+cdef bint is_left(PyObject *sending) noexcept:
+    """Whether it goes without having been awaited."""
+    return (<Sending>sending).state == NEW and (<Sending>sending).inner is None and (<Sending>sending).path is not None
+
+
+cdef void complain(PyObject *sending) noexcept:
+    (<Sending>sending).real()  # which complains that it was never awaited
+
+
 @cython.final
 cdef class Steps:
     """A coroutine's steps, as an iterator."""
@@ -1451,6 +1520,7 @@ cdef class Steps:
 
 
 hot_steps_by(Sending, <void *>sending_step)
+hot_ends_by(Sending, <void *>is_left, <void *>complain)
 hot_replace(Sending, "__await__", Sending._steps)
 Coroutine.register(Sending)
 

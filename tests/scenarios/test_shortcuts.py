@@ -69,40 +69,62 @@ async def test_a_partition_that_is_left_gets_no_more_while_its_batch_is_open(bui
 
 
 @on_both
+@pytest.mark.parametrize("partitions", [1, 3])
 @jumping
-async def test_keys_go_by_the_new_number_of_partitions(build: Any) -> None:
-    """A topic's only partition takes every key, until it gets more of them."""
+async def test_keys_go_by_the_new_number_of_partitions(build: Any, partitions: int) -> None:
+    """A topic's only partition takes every key, until it gets more of them; and of several with open batches each takes those it has now."""
     keys = [b"key-%d" % number for number in range(20)]
     async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
+        cluster.create_topic("orders", partitions)
         async with producer_on(build)(**cluster.client_options, **WHILE_OPEN) as producer:
             first = [await producer.send("orders", b"one", key) for key in keys]
             cluster.add_partitions("orders", 4)
             await asyncio.sleep(5)  # metadata is asked for again meanwhile
-            assert route_of(producer).cells[0].current is not None  # there is a batch that has room
+            assert all(cell.current is not None for cell in route_of(producer).cells[:partitions])  # there are batches that have room
             second = [await producer.send("orders", b"four", key) for key in keys]
             await producer.flush()
-            assert {(await delivery).partition for delivery in first} == {0}
-            assert [(await delivery).partition for delivery in second] == [(murmur2(key) & 0x7FFFFFFF) % 4 for key in keys]
+            for deliveries, among in ((first, partitions), (second, 4)):
+                assert [(await delivery).partition for delivery in deliveries] == [(murmur2(key) & 0x7FFFFFFF) % among for key in keys]
 
 
 @on_both
+@pytest.mark.parametrize("partitions", [1, 2])
 @jumping
-async def test_none_is_taken_while_somebody_waits(build: Any) -> None:
+async def test_a_topic_that_was_forgotten_is_known_anew(build: Any, partitions: int) -> None:
+    """Nothing goes the way that led to it before; also if it has other partitions by then."""
+    keys = [b"key-%d" % number for number in range(20)]
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", 3)
+        async with producer_on(build)(**cluster.client_options, metadata_max_idle_ms=5_000, metadata_max_age_ms=1_000) as producer:
+            assert len({(await producer.send_and_wait("orders", b"1", key)).partition for key in keys}) == 3
+            await asyncio.sleep(30)
+            assert "orders" not in producer._engine._accumulator.routes
+            cluster.delete_topic("orders")
+            cluster.create_topic("orders", partitions)
+            told = [await producer.send_and_wait("orders", b"2", key) for key in keys]
+            assert [metadata.partition for metadata in told] == [(murmur2(key) & 0x7FFFFFFF) % partitions for key in keys]
+        assert cluster.violations == []
+
+
+@on_both
+@pytest.mark.parametrize("key", [None, b"k"])
+@pytest.mark.parametrize("partitions", [1, 2])
+@jumping
+async def test_none_is_taken_while_somebody_waits(build: Any, partitions: int, key: bytes | None) -> None:
     """Memory is short: who comes next stands behind those who wait, whatever room their topic's batch has."""
     async with FakeCluster(memory=True) as cluster:
         for name in ("small", "large"):
-            cluster.create_topic(name)
+            cluster.create_topic(name, partitions)
         order: list[str] = []
         producer = producer_on(build)(**cluster.client_options, linger_ms=60_000, buffer_memory=40_000, delivery_timeout_ms=300_000)
         async with producer:
-            await producer.send("small", b"1")
-            await producer.send("small", b"2")
+            await producer.send("small", b"1", key)
+            await producer.send("small", b"2", key)
             hung = cluster.hang("Produce", times=None)
-            await producer.send("large", bytes(25_000))
+            await producer.send("large", bytes(25_000), key)
 
             async def send(name: str, size: int) -> None:
-                await producer.send(name, bytes(size))
+                await producer.send(name, bytes(size), key)
                 order.append(name)
 
             tasks = [asyncio.create_task(send("large", 25_000)), asyncio.create_task(send("small", 1))]
