@@ -125,6 +125,7 @@ cdef extern from "Python.h":
     void Py_INCREF(object)
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
     unsigned long PyThread_get_thread_ident() nogil
+    void *PyThreadState_Get()
     object PyContext_CopyCurrent()
     int PyContext_Enter(object context) except -1
     int PyContext_Exit(object context) except -1
@@ -1073,7 +1074,7 @@ cdef class Way:
     cdef public Py_ssize_t taken
     cdef public bint takes_headers
     cdef object _here
-    cdef unsigned long thread
+    cdef void *thread              # its state, which costs less to ask for than its number; NULL: the loop is what counts
     cdef Shortcuts shortcuts
     cdef object last_topic, last_route  # whose key came last, and where `last_routes` led it
     cdef dict last_routes
@@ -1097,11 +1098,16 @@ cdef class Way:
     @here.setter
     def here(self, place):
         self._here = place
-        self.thread = place if _by_thread and place is not None else 0
+        self.thread = PyThreadState_Get() if _by_thread and place == PyThread_get_thread_ident() else NULL
+
+    def forget(self, topic):
+        """As the twin's."""
+        if self.last_topic == topic:
+            self.last_topic = self.last_route = self.last_routes = None
 
     cdef inline bint is_here(self) except -1:
         if _by_thread:
-            return self.thread == PyThread_get_thread_ident()
+            return self.thread == PyThreadState_Get()
         return self._here is not None and _running_loop() is self._here
 
 
@@ -1271,11 +1277,11 @@ cdef class Sending:
 
     cdef SendPath path
     cdef object topic, value, key, partition, timestamp_ms, headers
-    cdef object twin               # the function of `plain`
+    cdef bint is_for_the_end       # made by `send_and_wait`
     cdef object inner              # the coroutine of the slow way, or the twin's
     cdef State state
     cdef bint is_running
-    cdef bint waits                # for the record's end, too; no longer once it does
+    cdef bint waits                # for the record's end; no longer once it does
 
     cdef object __weakref__
 
@@ -1283,13 +1289,17 @@ cdef class Sending:
     def __class__(self):
         return CoroutineType
 
+    cdef inline object twin(self):
+        """The function of `plain`."""
+        return _plain_send_and_wait if self.is_for_the_end else _plain_send
+
     @property
     def __name__(self):
-        return self.twin.__name__
+        return self.twin().__name__
 
     @property
     def __qualname__(self):
-        return self.twin.__qualname__
+        return self.twin().__qualname__
 
     cdef inline int end(self) except -1:
         self.state = OVER
@@ -1303,7 +1313,7 @@ cdef class Sending:
         """The twin's coroutine; only before the first step."""
         if self.inner is None:
             self.waits = False
-            self.inner = self.twin(
+            self.inner = self.twin()(
                 self.path, self.topic, self.value, self.key,
                 partition=self.partition, timestamp_ms=self.timestamp_ms, headers=self.headers,
             )
@@ -1470,14 +1480,14 @@ cdef class Sending:
 
     @property
     def cr_code(self):
-        return getattr(self.inner if self.state == WAITING else None, "cr_code", self.twin.__code__)
+        return getattr(self.inner if self.state == WAITING else None, "cr_code", self.twin().__code__)
 
     @property
     def cr_origin(self):
         return getattr(self.inner, "cr_origin", None)
 
     def __repr__(self):
-        return f"<coroutine object {self.twin.__qualname__} at {id(self):#x}>"
+        return f"<coroutine object {self.twin().__qualname__} at {id(self):#x}>"
 
 
 cdef inline bint is_empty(object headers):
@@ -1532,8 +1542,7 @@ cdef inline Sending sending_of(
     if path._way is not None:
         path._way.shortcuts.call(topic)
     sending.path = path
-    sending.waits = waits
-    sending.twin = _plain_send_and_wait if waits else _plain_send
+    sending.waits = sending.is_for_the_end = waits
     sending.topic = topic
     sending.value = value
     sending.key = key

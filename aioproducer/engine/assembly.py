@@ -97,7 +97,7 @@ class Assembly:
         settings = net_settings(config, version, dialer, resolver, chance)._replace(observer=self.telling.observer)
         self._make_askers(settings)
         self.breaking = self._make_breaking()
-        self.idle = self._make_idle()
+        self.idle = self._make_idle(way)
         self.sender.connect(self.appender, self.parking, self.cluster, self.refresher.urge, self.refresher.hint)
         self.ids = self._make_ids(settings)
         self.transactor = self._make_transactor(flush)
@@ -228,7 +228,7 @@ class Assembly:
         sender.ends.on_freed = breaking.freed
         return breaking
 
-    def _make_idle(self) -> Idle:
+    def _make_idle(self, way: Way) -> Idle:
         self.idling = Idling(self.accumulator.routes, self._config.metadata_max_idle_ms / 1000)
         return Idle(
             self.idling,
@@ -236,6 +236,7 @@ class Assembly:
             slices=self.refresher.slices,
             is_in_use=lambda topic: self.refresher.is_asked(topic) or self.parking.topics.is_waited_for(topic),
             forget=[
+                way.forget,
                 self.refresher.forget,
                 self.ratios.forget,
                 self.appender.forget,

@@ -389,6 +389,9 @@ class Way:
         self.slowly = slowly
         self.now: Callable[..., Delivery]
 
+    def forget(self, topic: str) -> None:
+        """A topic is gone, and nothing else leads there: here nothing did but `fast`."""
+
 
 def _go(way: Way, topic: str, value: Any, key: Any) -> Delivery | None:
     """The fast way of a plain record, as `send` has it without a call; None: take the slow one."""
