@@ -657,6 +657,20 @@ cdef inline object loop_of(object result):
 cdef int64_t _LAST_BASE = 2**60  # beyond it a sum may be more than C's numbers hold
 
 
+# the last sum of a batch's first time and a record's: records come by the hundred in one millisecond
+cdef object _last_first = None
+cdef object _last_delta = None
+cdef object _last_timestamp = None
+
+
+cdef inline object timestamp_of(object first, object delta):
+    global _last_first, _last_delta, _last_timestamp
+    if delta is not _last_delta or first is not _last_first:
+        _last_timestamp = first + delta
+        _last_first, _last_delta = first, delta
+    return _last_timestamp
+
+
 cdef object metadata_of(object result, Py_ssize_t index):
     """As `BatchResult.metadata`."""
     cdef PyObject *items[7]
@@ -666,7 +680,7 @@ cdef object metadata_of(object result, Py_ssize_t index):
     cdef object offset = base + index if base < _LAST_BASE else result.base_offset + index
     cdef object deltas = held(result, DELTAS)
     cdef object first = held(result, BASE_TIMESTAMP)
-    cdef object timestamp = first if deltas is None else first + deltas[index]
+    cdef object timestamp = first if deltas is None else timestamp_of(first, deltas[index])
     cdef object kind = held(result, TIMESTAMP_TYPE)
     cdef object key_size = held(result, KEY_SIZES)[index]
     cdef object value_size = held(result, VALUE_SIZES)[index]
