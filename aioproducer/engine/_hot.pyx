@@ -69,6 +69,8 @@ cdef extern from *:
     static void hot_dealloc(PyObject *object) {
         if (hot_is_left(object)) {
             PyObject *kind, *value, *trace;
+            PyObject_GC_UnTrack(object);  /* what is allocated here may run the collector, and with it anybody's code */
+            PyObject_ClearWeakRefs(object);
             PyErr_Fetch(&kind, &value, &trace);
             Py_SET_REFCNT(object, 1);
             hot_complain(object);
@@ -78,7 +80,9 @@ cdef extern from *:
         hot_dealloc_rest(object);
     }
     static void hot_ends_by(PyObject *type, void *is_left, void *complain) {
-        hot_dealloc_rest = ((PyTypeObject *)type)->tp_dealloc;
+        if (((PyTypeObject *)type)->tp_dealloc != hot_dealloc) {  /* else an import of before did not come to its end */
+            hot_dealloc_rest = ((PyTypeObject *)type)->tp_dealloc;
+        }
         hot_is_left = (int (*)(PyObject *))is_left;
         hot_complain = (void (*)(PyObject *))complain;
         ((PyTypeObject *)type)->tp_dealloc = hot_dealloc;
@@ -1159,7 +1163,8 @@ cdef Delivery go(Way way, object topic, object value, object key, object partiti
         cell = sticky_of(route)
     elif PyBytes_CheckExact(key):
         cell = cell_of(route, <bytes>key)
-        way.last_topic, way.last_route, way.last_routes = topic, route, way.fast
+        if len(cells_of(route)) > 1:  # else it has its shortcut, or will have
+            way.last_topic, way.last_route, way.last_routes = topic, route, way.fast
     else:
         return None
     if not is_bare:

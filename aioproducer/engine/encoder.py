@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Encoder"]
 
-# bytes that one round of the loop may compress on it, however many requests it makes: half a millisecond to one
+# bytes that one round of the loop may compress on it, however many requests it makes, or twice that in one of two: half a millisecond to one
 _AT_ONCE: Final = {
     Compression.NONE: 16_384,  # in another format
     Compression.GZIP: 24_576,

@@ -65,7 +65,7 @@ def waits_for(batch: Batch, cluster: Cluster, accumulator: Accumulator) -> str:
             batch.state is State.OPEN and accumulator.by_load and cell.in_flight,
             "more records, or the end of what its partition has in flight (linger_ms='auto')",
         ),
-        (batch.state is State.OPEN, "more records (linger_ms), or the next turn of the loop"),
+        (batch.state is State.OPEN, "more records (linger_ms), the next turn of the loop, or one of many requests on their way"),
     )
     full = f"an answer of {where}: it has as many requests as max_in_flight_requests_per_connection allows, or does not read"
     return next((reason for applies, reason in reasons if applies), full)

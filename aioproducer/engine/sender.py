@@ -68,6 +68,7 @@ _SEND, _PRODUCE = Event.SEND, ApiKey.PRODUCE  # Python 3.11 looks members up slo
 _BURST_TURNS: Final = 8  # of a burst after which partial batches go too: a few ms; until then they fill instead
 _FILLED_TURNS: Final = 4  # likewise full ones, which take more meanwhile
 _GO_IN_A_TURN: Final = 16  # batches that take about as long to send as a turn lasts: of hundreds, each would go with a record or two
+_IN_LINE: Final = 2  # requests that wait at a broker for others; behind so many, only full batches stand in line, too
 _HELD: Final = 0.5  # seconds in which they are held back at most, however many fill: somebody may send one record meanwhile
 _AT_ONCE: Final = 64  # batches in one request of a burst: a broker that answers late would get each partition's record or two at once
 _MOST_AT_ONCE: Final = (
@@ -120,7 +121,7 @@ class Sender:
         self._request_timeout = config.request_timeout_ms / 1000
         self._held = 0  # loop turns of the burst of sends at hand in which partial batches were held back
         self._held_until = 0.0
-        self._is_turn_due = False
+        self._is_turn_due = self._is_serving_due = False
         self._turn_since = 0.0
         self._is_closed = False
         self._waking = Alarm(loop, accumulator.next_wake, self._on_wake)
@@ -171,14 +172,20 @@ class Sender:
         if not self._held:
             self._held_until = now + _HELD
         self._turn.new()
-        if self._drain_all() and self._parking.has_line:
-            self._loop.call_soon(self._parking.serve)  # a go in this round of the loop too would be long
-        else:
+        if self._drain_all() and self._parking.has_line:  # a go in this round of the loop too would be long
+            if not self._is_serving_due:
+                self._is_serving_due = True
+                self._loop.call_soon(self._serve)
+        elif not self._is_serving_due:
             self._parking.serve()
         if self._held:  # also if whoever sent so has left: what is held back for that must not stay
             self.turn()
         self._waking.check()
         self._expiry.check()
+
+    def _serve(self) -> None:
+        self._is_serving_due = False
+        self._parking.serve()
 
     @property
     def _least(self) -> Fill:
@@ -186,6 +193,10 @@ class Sender:
         if not self._held:
             return Fill.PARTIAL
         return Fill.CLOSED if self._held % _FILLED_TURNS else Fill.FULL
+
+    def _least_of(self, node: Node) -> Fill:
+        """Likewise, to that broker: while its requests stand in line there, one more would not be answered sooner than a larger one later."""
+        return Fill.FULL if node.queueing.waiting(node.slots.taken - 1) >= _IN_LINE else Fill.PARTIAL
 
     def _on_wake(self, now: float) -> None:
         if not self._held:  # else it rings again
@@ -232,7 +243,7 @@ class Sender:
             if availability.timeout:
                 availability.drained(node_id)
             most = _AT_ONCE if self._parking.is_bursting else _MOST_AT_ONCE
-            batches = accumulator.drain(node_id, lane, self._config.max_request_size, most, least=least)
+            batches = accumulator.drain(node_id, lane, self._config.max_request_size, most, least=max(least, self._least_of(node)))
             if not batches:
                 node.slots.release()
                 break
@@ -331,6 +342,7 @@ class Sender:
         try:
             if isinstance(answer, Answer):
                 self._meter.answered(node.broker.node_id, now - sent_at)
+                node.queueing.answered(now, now - sent_at)
                 told, led = self._read(node, asked, answer)
             else:
                 error = answer

@@ -13,6 +13,7 @@ import asyncio
 import enum
 from typing import TYPE_CHECKING, Any
 
+from aioproducer.core.queueing import Queueing
 from aioproducer.errors import RequestTimedOut, TransportError
 from aioproducer.net.addresses import Addresses
 from aioproducer.net.lane import Lane
@@ -32,10 +33,10 @@ __all__ = ["Node", "Slots", "Standing"]
 class Slots:
     """A semaphore for synchronous code: who drains takes a slot or lets it be; nobody waits for one."""
 
-    __slots__ = ("_free",)
+    __slots__ = ("_all", "_free")
 
     def __init__(self, slots: int) -> None:
-        self._free = slots
+        self._all = self._free = slots
 
     def try_acquire(self) -> bool:
         """Take a slot if one is free."""
@@ -47,6 +48,11 @@ class Slots:
     def release(self) -> None:
         """Give one back."""
         self._free += 1
+
+    @property
+    def taken(self) -> int:
+        """How many are not free."""
+        return self._all - self._free
 
 
 class Standing(enum.IntEnum):
@@ -79,6 +85,7 @@ class Node:
     ) -> None:
         self.broker = broker
         self.slots = Slots(settings.max_in_flight)
+        self.queueing = Queueing()
         self.addresses = Addresses(broker.host, look_up)
         self._on_change = on_change
         self._observer = settings.observer

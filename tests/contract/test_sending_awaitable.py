@@ -24,7 +24,7 @@ import anyio
 import fastapi
 import httpx
 import pytest
-from builds import BUILDS, producer_on
+from builds import BUILDS, on_compiled, producer_on
 from starlette.background import BackgroundTask
 
 from aioproducer.engine import plain
@@ -391,6 +391,38 @@ def test_one_that_is_never_awaited_complains(face: Any, slow: Slow, verb: str) -
     assert complaints(lambda: pytest.raises(Boom, lambda: send("orders").throw(Boom)) and None) == []  # noqa: RUF061
     assert slow.asked == []
     assert complaints(lambda: send("orders").send(None) and None) == []
+
+
+@on_compiled
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+def test_while_it_complains_nobody_finds_it(build: Any, verb: str) -> None:
+    """What is made for the complaint may run the collector, which may run anything: that must not get hold of what is about to go."""
+    path = build.SendPath()
+    path._way = build.Way(lambda: 1, lambda *_: None)
+    found: list[Any] = []
+    last: list[Any] = [0, lambda: None]
+
+    def look(_phase: str, _info: Any) -> None:
+        found.extend(one for one in (last[1](), *gc.get_objects()) if id(one) == last[0])
+
+    before = gc.get_threshold()
+    gc.collect()
+    gc.callbacks.append(look)
+    gc.set_threshold(1)
+    try:
+        for _ in range(20):
+            gc.disable()
+            call = getattr(path, verb)("orders")
+            last[:] = id(call), weakref.ref(call)
+            gc.enable()
+            del call
+            gc.disable()
+    finally:
+        gc.callbacks.remove(look)
+        gc.set_threshold(*before)
+        gc.enable()
+    assert found == []
+    assert len({id(getattr(path, verb)("orders")) for _ in range(20)}) < 20  # they go, and their memory is used again
 
 
 def test_in_debug_mode_the_complaint_says_where_it_was_made(face: Any, verb: str) -> None:

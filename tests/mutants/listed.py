@@ -1053,4 +1053,25 @@ MUTANTS: tuple[Mutant, ...] = (
     async def run""",
         ("tests/engine/test_encoder.py",),
     ),
+    Mutant(
+        "partial-batches-stand-in-line-at-the-broker",
+        "engine/sender.py",
+        "_IN_LINE: Final = 2 ",
+        "_IN_LINE: Final = 99 ",
+        ("tests/scenarios/test_crowds.py::test_what_would_stand_in_line_at_the_broker_goes_together",),
+    ),
+    Mutant(
+        "a-longer-way-is-a-line-for-ever",
+        "core/queueing.py",
+        "(1 + (now - self._answered_at) / _FADES)",
+        "1.0",
+        ("tests/core/test_queueing.py",),
+    ),
+    Mutant(
+        "what-is-quick-is-a-line",
+        "core/queueing.py",
+        "max(min(faded, seconds), _QUICK)",
+        "min(faded, seconds)",
+        ("tests/core/test_queueing.py",),
+    ),
 )
