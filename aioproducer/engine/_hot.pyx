@@ -522,55 +522,66 @@ cdef class OpenBatch:
         Py_XDECREF(buffer)
         return payload, self.base, self.time(self.latest)
 
-    cdef tuple columns(self):
-        """Sizes of keys and values, and times: what all have in common once, as it is encoded, else numbers."""
+    cdef Columns columns(self):
+        cdef Columns columns = Columns.__new__(Columns)
         cdef Py_ssize_t count = self.count
-        cdef int32_t[::1] key_sizes = None
-        cdef int32_t[::1] value_sizes = None
-        cdef int64_t[::1] moments = None
-        cdef object keys, values, times
-        if self.has_even_keys:
-            keys = _NULL if self.key_size < 0 else varint(self.key_size)
-        else:
-            keys = key_sizes = array("i", bytes(4 * count))
-        if self.has_even_values:
-            values = _NULL if self.value_size < 0 else varint(self.value_size)
-        else:
-            values = value_sizes = array("i", bytes(4 * count))
-        if self.has_even_moments:
-            times = b"\0" + varint(self.moment)
-        else:
-            times = moments = array("q", bytes(8 * count))
+        columns.key_size = self.key_size
+        columns.value_size = self.value_size
+        columns.moment = self.moment
+        if not self.has_even_keys:
+            columns.key_sizes = PyBytes_FromStringAndSize(NULL, count * sizeof(int32_t))
+        if not self.has_even_values:
+            columns.value_sizes = PyBytes_FromStringAndSize(NULL, count * sizeof(int32_t))
+        if not self.has_even_moments:
+            columns.moments = PyBytes_FromStringAndSize(NULL, count * sizeof(int64_t))
         if not (self.has_even_keys and self.has_even_values and self.has_even_moments):
-            self.read_back(key_sizes, value_sizes, moments)
-        return numbers_only((numbers_only(keys), numbers_only(values), numbers_only(times)))
+            columns.read(bytes_at(self.buffer), count)
+        return columns
 
-    cdef int read_back(self, int32_t[::1] key_sizes, int32_t[::1] value_sizes, int64_t[::1] moments) except -1:
+
+@cython.no_gc
+@cython.freelist(64)
+@cython.final
+cdef class Columns:
+    """Sizes of keys, of values, and moments (a `Kept`): what all have in common once, else numbers, which None stands for.
+
+    No container: the collector wakes by the count of these, and deliveries may be kept by the million.
+    """
+
+    cdef Py_ssize_t key_size, value_size
+    cdef int64_t moment
+    cdef bytes key_sizes, value_sizes, moments
+
+    cdef void read(self, const char *place, Py_ssize_t count) noexcept:
         """What the records say of themselves, into the columns that there are."""
-        cdef const char *place = bytes_at(self.buffer)
+        cdef char *key_sizes = NULL if self.key_sizes is None else PyBytes_AS_STRING(self.key_sizes)
+        cdef char *value_sizes = NULL if self.value_sizes is None else PyBytes_AS_STRING(self.value_sizes)
+        cdef char *moments = NULL if self.moments is None else PyBytes_AS_STRING(self.moments)
         cdef const char *end
         cdef int64_t number, skipped
         cdef Py_ssize_t at
-        for at in range(self.count):
+        for at in range(count):
             place = take(place, &number)
             end = place + number
             place = take(place + 1, &number)
-            if moments is not None:
-                moments[at] = number
+            if moments != NULL:
+                (<int64_t *>moments)[at] = number
             place = take(take(place, &skipped), &number)
-            if key_sizes is not None:
-                key_sizes[at] = <int32_t>number
-            if value_sizes is not None:
+            if key_sizes != NULL:
+                (<int32_t *>key_sizes)[at] = <int32_t>number
+            if value_sizes != NULL:
                 take(place + (number if number > 0 else 0), &number)
-                value_sizes[at] = <int32_t>number
+                (<int32_t *>value_sizes)[at] = <int32_t>number
             place = end
-        return 0
+
+    def __iter__(self):
+        yield encoded_size(self.key_size) if self.key_sizes is None else array("i", self.key_sizes)
+        yield encoded_size(self.value_size) if self.value_sizes is None else array("i", self.value_sizes)
+        yield b"\0" + varint(self.moment) if self.moments is None else array("q", self.moments)
 
 
-cdef inline object numbers_only(object columns):
-    """The collector need not walk it: it is in no cycle."""
-    hot_untrack(columns)
-    return columns
+cdef object encoded_size(Py_ssize_t size):
+    return _NULL if size < 0 else varint(size)
 
 
 cdef PyObject *new_bytes(Py_ssize_t size) except NULL:

@@ -37,7 +37,7 @@ _STRIDE: Final = 16  # callbacks at a time
 _TASKS: Final = 8  # at a time
 _TASK: Final = 8  # what waking a task costs, in callbacks: it runs user code
 Column: TypeAlias = "list[bytes] | array[int] | bytes"  # of each record, encoded or as numbers; or what all have in common, encoded
-Kept: TypeAlias = "tuple[Column, Column, Column]"  # lengths of keys, of values; moments
+Kept: TypeAlias = "Iterable[Column]"  # three: lengths of keys, of values; moments
 _CREATE_TIME: Final = TimestampType.CREATE_TIME
 
 
@@ -266,8 +266,9 @@ class BatchResult:
         Callbacks move at once. Tasks that await a record are woken as if the batch had ended, and go on waiting where it is now.
         """
         assert self.kept is not None
-        deltas = _deltas(self.kept[2], self.count)
-        parts = [self._part(group, self.kept, deltas) for group in groups]
+        keys, values, moments = self.kept
+        deltas = _deltas(moments, self.count)
+        parts = [self._part(group, keys, values, deltas) for group in groups]
         moved = {index: (part, at) for part, group in zip(parts, groups, strict=True) for at, index in enumerate(group)}
         self._moved = [moved[index] for index in range(self.count)]
         self.outcome, self.kept = SPLIT, None
@@ -280,13 +281,13 @@ class BatchResult:
             part.callbacks += (delivery, callback, context)
         return parts
 
-    def _part(self, group: Sequence[int], kept: Kept, deltas: Sequence[int]) -> BatchResult:
+    def _part(self, group: Sequence[int], keys: Column, values: Column, deltas: Sequence[int]) -> BatchResult:
         base = deltas[group[0]]
         part = BatchResult(self.home, self.topic, self.partition, self.base_timestamp + base)
         part.count = len(group)
         part.looked_at = self.looked_at
         moments = compact([b"\0" + varint(deltas[index] - base) for index in group])
-        part.kept = (_some(kept[0], group), _some(kept[1], group), moments)
+        part.kept = (_some(keys, group), _some(values, group), moments)
         return part
 
     def place_of(self, index: int) -> tuple[BatchResult, int]:
@@ -299,8 +300,9 @@ class BatchResult:
     def largest(self) -> int:
         """Bytes of the largest record's key and value, of a batch that has closed and not ended."""
         assert self.kept is not None
-        keys, values = (_numbers(lengths, self.count)[: self.count] for lengths in self.kept[:2])
-        return max(max(key, 0) + max(value, 0) for key, value in zip(keys, values, strict=True))
+        keys, values, _ = self.kept
+        sizes = zip(_numbers(keys, self.count)[: self.count], _numbers(values, self.count)[: self.count], strict=True)
+        return max(max(key, 0) + max(value, 0) for key, value in sizes)
 
     def look(self) -> None:
         """Somebody sees, or will see, how it ends."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import itertools
 from collections import UserList
 from typing import TYPE_CHECKING, Any
@@ -232,8 +233,26 @@ def test_many_may_be_any_sequence(build: Any, loop: asyncio.AbstractEventLoop, h
         batch = Subject(build, loop, 1_000).open
         keys = kind([b"k%d" % at for at in range(9)]) if has_keys else None
         assert batch.append_many(BASE, keys, kind([b"%d" % at * at for at in range(9)]), 4) == 5
-        seen.append((*batch.close(), batch.result.kept))
+        seen.append((*batch.close(), *batch.result.kept))
     assert seen == seen[:1] * 3
+
+
+@on_compiled
+def test_what_a_closed_batch_keeps_does_not_wake_the_collector(build: Any, loop: asyncio.AbstractEventLoop) -> None:
+    """That walks a list of kept deliveries, all of them, once so many containers are made."""
+    batches = [Subject(build, loop, 1_000) for _ in range(200)]
+    for one in batches:
+        for at in range(3):
+            assert one.open.append(BASE + at, b"k" * at, b"v" * at) is not None
+    gc.disable()
+    try:
+        before = gc.get_count()[0]
+        for one in batches:
+            one.open.close()
+        assert gc.get_count()[0] - before < len(batches) // 10
+    finally:
+        gc.enable()
+    assert [tuple(map(list, one.result.kept or ())) for one in batches] == [([0, 1, 2], [0, 1, 2], [0, 1, 2])] * len(batches)
 
 
 @on_compiled

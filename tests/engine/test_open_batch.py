@@ -114,7 +114,7 @@ def test_many_at_once_are_the_same_bytes_as_one_by_one(
         assert many.count == one.count
         if many.count:
             assert many.close() == one.close()
-            assert many.result.kept == one.result.kept
+            assert tuple(many.result.kept) == tuple(one.result.kept)
     finally:
         loop.close()
 
