@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=True, wraparound=False, binding=True
+# cython: language_level=3, boundscheck=True, wraparound=False, binding=False
 # cython: embedsignature=False, auto_pickle=False, freethreading_compatible=False
 """The way of a record, compiled: the twin of `engine.plain`, which says what each part means; here stands what is done otherwise.
 
@@ -55,6 +55,11 @@ cdef extern from *:
     #define hot_give_code(function, code) \\
         do { PyObject *was_ = (PyObject *)((__pyx_CyFunctionObject *)(function))->func_code; Py_INCREF(code); \\
              ((__pyx_CyFunctionObject *)(function))->func_code = (void *)(code); Py_XDECREF(was_); } while (0)
+    static int hot_describe(PyObject *method, const char *text) {
+        if (!Py_IS_TYPE(method, &PyMethodDescr_Type)) { PyErr_SetString(PyExc_SystemError, "no method of a type's"); return -1; }
+        ((PyMethodDescrObject *)method)->d_method->ml_doc = text;
+        return 0;
+    }
     static int hot_steps_by(PyObject *type, sendfunc step) {
         PyAsyncMethods *methods = ((PyTypeObject *)type)->tp_as_async;
         if (methods == NULL) { PyErr_SetString(PyExc_SystemError, "the type has no __await__"); return -1; }
@@ -89,6 +94,11 @@ cdef extern from *:
     }
     #define hot_raise() (-1)  /* what is at hand */
     #define hot_untrack(object) do { if (PyObject_IS_GC(object)) { PyObject_GC_UnTrack(object); } } while (0)
+    #if PY_VERSION_HEX < 0x030E0000
+    #define hot_context() (PyThreadState_Get()->context)
+    #else
+    #define hot_context() NULL  /* as if none had been entered: each is copied */
+    #endif
     #define hot_tracks_origins() (PyThreadState_Get()->coroutine_origin_tracking_depth)
     static int hot_replace(PyObject *type, PyObject *name, PyObject *method) {
         if (PyDict_SetItem(((PyTypeObject *)type)->tp_dict, name, method) < 0) { return -1; }
@@ -107,8 +117,10 @@ cdef extern from *:
     void hot_load(const void *place) noexcept nogil
     int hot_replace(object type, object name, object method) except -1
     void hot_untrack(object held)
+    PyObject *hot_context()
     bint hot_tracks_origins()
     void hot_give_code(object function, object code)
+    int hot_describe(object method, const char *text) except -1
     int hot_steps_by(object type, void *step) except -1
     int hot_raise() except -1
     void hot_ends_by(object type, void *is_left, void *complain)
@@ -634,7 +646,6 @@ cdef enum:  # slots of BatchResult
     VALUE_SIZES
     FUTURES
     CALLBACKS
-    CONTEXT
     LOOKED_AT
     HOME
     LATE
@@ -642,13 +653,14 @@ cdef enum:  # slots of BatchResult
 
 cdef tuple _slots = (
     "outcome", "topic", "partition", "base_offset", "base_timestamp", "timestamp_type", "_deltas", "_key_sizes", "_value_sizes",
-    "futures", "callbacks", "_context", "looked_at", "home", "_late",
+    "futures", "callbacks", "looked_at", "home", "_late",
 )
 cdef Py_ssize_t _offsets[SLOTS]
 cdef int _at
 for _at in range(SLOTS):
     _offsets[_at] = hot_slot(BatchResult, _slots[_at].encode())
 cdef Py_ssize_t _loop_offset = hot_slot(Home, b"loop")
+cdef Py_ssize_t _context_offset = hot_slot(Home, b"context")
 cdef object _BatchResult = BatchResult
 cdef object _Home = Home
 
@@ -962,7 +974,7 @@ cdef class Delivery:
         if held(result, LOOKED_AT) is not True:
             result.looked_at = True
         if context is None:
-            context = shared(result, PyContext_CopyCurrent())
+            context = context_of(result)
         if held(result, OUTCOME) is not _PENDING:
             callbacks = held(result, LATE)
             if callbacks is None:
@@ -993,17 +1005,19 @@ cdef class Delivery:
         return f"<Delivery {where} {result.outcome.value}>"
 
 
-cdef object shared(object result, object context):
-    """As `BatchResult.shared`."""
-    kept = held(result, CONTEXT)
-    if kept is not None:
+cdef object context_of(object result):
+    """The context of here and now as `Home.shared` gives it; where that is one it has, without a copy: `gather` asks by the hundred."""
+    cdef object home = held(result, HOME)
+    cdef PyObject *now = hot_context()
+    cdef PyObject *kept = hot_held(home, _Home, _context_offset)
+    if now != NULL and kept != NULL and <object>kept is not None:
+        context = <object>kept  # held: to compare is to run anybody's code
         try:
-            if kept == context:
-                return kept
+            if <object>now == context:
+                return context
         except Exception:
             pass
-    result._context = context
-    return context
+    return home.shared(PyContext_CopyCurrent())
 
 
 cdef inline Delivery delivery_of(object result, Py_ssize_t index):
@@ -1584,6 +1598,7 @@ cdef inline Sending sending_of(
     return sending
 
 
+@cython.binding(True)  # frameworks ask its methods what they are; all others are called without the detour by a function object
 cdef class SendPath:
     """`send`, and what it touches when nothing is in its way."""
 
@@ -1616,6 +1631,18 @@ cdef class SendPath:
         return delivery if delivery is not None else way.now(topic, value, key, partition, timestamp_ms, headers)
 
 
+cdef list _texts = []  # of methods, as long as these: that is, for good
+
+
+cdef bytes _described(name, twin):
+    """Its signature and documentation, as functions made in C have them."""
+    given = inspect.signature(twin)
+    bare = given.replace(
+        parameters=[one.replace(annotation=one.empty) for one in given.parameters.values()], return_annotation=given.empty
+    )
+    return f"{name}{str(bare).replace('(self', '($self')}\n--\n\n{inspect.cleandoc(twin.__doc__)}".encode()
+
+
 def _dress(function, twin):
     """Let those who ask what a function is see the twin's."""
     hot_give_code(function, twin.__code__)
@@ -1636,7 +1663,13 @@ _dress_coroutine(SendPath.send_and_wait, _plain_send_and_wait)
 _dress(SendPath.send_nowait, plain.SendPath.send_nowait)
 
 
-# What is public says what it does in the twin's words
+def _describe(name, twin):
+    """What is public says what it does in the twin's words."""
+    cdef bytes text = _described(name, twin)
+    _texts.append(text)
+    hot_describe(getattr(Delivery, name), text)
+
+
 for _name, _method in vars(plain.Delivery).items():
     if not _name.startswith("_") and _method.__doc__:
-        getattr(Delivery, _name).__doc__ = _method.__doc__
+        _describe(_name, _method)

@@ -312,7 +312,7 @@ class Delivery:
             result = self._follow()
         result.looked_at = True
         if context is None:
-            context = result.shared(copy_context())
+            context = result.home.shared(copy_context())
         if result.outcome is not _PENDING:
             result.add_callback(self, callback, context)
         elif result.callbacks is None:

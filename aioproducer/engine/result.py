@@ -65,19 +65,21 @@ class Home:
         wall_clock: seconds since the epoch.
 
     Attributes:
+        context: the last that a callback was given, until some are called: what the next ones share, if theirs is equal.
         watch: times the user's functions.
         call_back: `run_callbacks`, timed.
         wake: wakes tasks that await records, each by its future.
         shortcuts: of the compiled build: what leads straight to some of the open batches.
     """
 
-    __slots__ = ("_wall_clock", "call_back", "cancelled", "loop", "on_unseen", "shortcuts", "wake", "watch")
+    __slots__ = ("_wall_clock", "call_back", "cancelled", "context", "loop", "on_unseen", "shortcuts", "wake", "watch")
 
     def __init__(
         self, loop: AbstractEventLoop, on_unseen: Callable[[DeliveryError, int], None], wall_clock: Callable[[], float] = time.time
     ) -> None:
         self.loop = loop
         self.on_unseen = on_unseen
+        self.context: Context | None = None
         self._wall_clock = wall_clock
         self.watch = Watch(loop.time)
         self.call_back = self.watch.over("a delivery's done callback", partial(run_callbacks, loop))
@@ -85,6 +87,17 @@ class Home:
         self.shortcuts: object = None
         self.cancelled = BatchResult(self, "", -1, 0)
         self.cancelled.outcome = Outcome.CANCELLED
+
+    def shared(self, context: Context) -> Context:
+        """That context, or one equal to it that was kept before: the collector walks each that is kept."""
+        try:
+            is_equal = self.context == context
+        except Exception:  # noqa: BLE001  (values of the user's, say arrays, whose == is no truth value)
+            is_equal = False
+        if is_equal and self.context is not None:
+            return self.context
+        self.context = context
+        return context
 
     def now_ms(self) -> int:
         """The time for a record's timestamp."""
@@ -111,7 +124,6 @@ class BatchResult:
     """The shared outcome of a batch's records (the seeds' `ProduceRequestResult`)."""
 
     __slots__ = (
-        "_context",
         "_deltas",
         "_gone",
         "_key_sizes",
@@ -158,7 +170,6 @@ class BatchResult:
         self._moved: Sequence[tuple[BatchResult, int]] = ()  # where each record is since a split
         self._places: dict[Delivery, list[int]] | None = None  # of callbacks; made when the first is taken back
         self._placed = self._gone = 0
-        self._context: Context | None = None
 
     # What a delivery tells
 
@@ -312,17 +323,6 @@ class BatchResult:
 
     # Who waits
 
-    def shared(self, context: Context) -> Context:
-        """That context, or one equal to it that was kept before: the collector walks each that is kept."""
-        try:
-            is_equal = self._context == context
-        except Exception:  # noqa: BLE001  (values of the user's, say arrays, whose == is no truth value)
-            is_equal = False
-        if is_equal and self._context is not None:
-            return self._context
-        self._context = context
-        return context
-
     def add_callback(self, delivery: Delivery, callback: Callable[[Any], object], context: Context) -> None:
         """Call `callback(delivery)` soon: the batch ended before."""
         if self._unseen is not None:
@@ -361,7 +361,7 @@ class BatchResult:
         """
         futures, self.futures = self.futures, None
         callbacks, self.callbacks = self.callbacks, None
-        self._context = self._places = None
+        self._places = self.home.context = None
         if callbacks is not None:
             yield from self._calling_back(callbacks)
         futures = futures or []
@@ -388,7 +388,7 @@ class BatchResult:
         return self.futures is not None or self.callbacks is not None
 
     def _run_late(self) -> None:
-        late, self._late = self._late or [], None
+        late, self._late, self.home.context = self._late or [], None, None
         self.home.call_back(late[2::3], late[1::3], late[0::3])
 
 

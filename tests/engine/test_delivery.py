@@ -6,8 +6,10 @@ import asyncio
 import contextvars
 import functools
 import gc
+import inspect
 import logging
 import time
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -54,6 +56,9 @@ def on_every_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Any:
 
     del run.__wrapped__  # its signature has no `kind`
     return run
+
+
+PLAIN = BUILDS[0].values[0]
 
 
 class Batch:
@@ -432,6 +437,55 @@ async def test_callbacks_run_in_their_callers_context() -> None:
     batch.delivery().add_done_callback(lambda _delivery: seen.append(variable.get()))
     await asyncio.sleep(0.001)
     assert sorted(seen) == ["a", "b", "b", "c"]
+
+
+@on_every_loop
+async def test_a_context_is_let_go_once_its_callbacks_ran() -> None:
+    """What it holds may be large, and a producer lives long. Nor is one that changed since taken for the one that was kept."""
+
+    class Held:
+        pass
+
+    batch, other = Batch(), Batch()
+    other.result.home = batch.result.home
+    variable: contextvars.ContextVar[Held] = contextvars.ContextVar("held")
+    seen: list[int] = []
+    refs = []
+
+    def add(to: Batch) -> None:
+        held = Held()
+        refs.append(weakref.ref(held))
+        variable.set(held)
+        to.delivery().add_done_callback(lambda _delivery: seen.append(id(variable.get())))
+
+    def held_ids() -> list[int]:
+        return [id(ref()) for ref in refs]
+
+    for one in (batch, other, batch):
+        contextvars.copy_context().run(add, one)
+    alive = held_ids()
+    batch.end()
+    other.end()
+    await asyncio.sleep(0.001)
+    assert sorted(seen) == sorted(alive)
+    gc.collect()
+    assert [ref() for ref in refs] == [None] * 3
+    contextvars.copy_context().run(add, batch)
+    await asyncio.sleep(0.001)
+    gc.collect()
+    assert [ref() for ref in refs] == [None] * 4
+
+
+def test_its_methods_say_what_they_take_and_do() -> None:
+    """As the twin's, to `help`, editors and `inspect`."""
+    for name, twin in vars(PLAIN.Delivery).items():
+        if not name.startswith("_") and callable(twin):
+            method = getattr(Batch.build.Delivery, name)
+            assert inspect.getdoc(method) == inspect.getdoc(twin)
+            if twin.__doc__:
+                taken, wanted = (list(inspect.signature(one).parameters.values()) for one in (method, twin))
+                assert [(one.name, one.default) for one in taken] == [(one.name, one.default) for one in wanted]
+                assert [one.kind for one in taken[1:]] == [one.kind for one in wanted[1:]]
 
 
 @on_every_loop

@@ -64,6 +64,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/records",),
     ),
     Mutant(
+        "context-kept-by-who-called-back",
+        "engine/result.py",
+        "self._places = self.home.context = None",
+        "self._places = None",
+        ("tests/engine/test_delivery.py",),
+    ),
+    Mutant(
         "v1-appended-attribute-in-the-wrong-bit",
         "records/message_set.py",
         "int(TimestampType.LOG_APPEND_TIME) << 3",
