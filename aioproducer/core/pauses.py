@@ -63,7 +63,9 @@ class Pauses:
                 yield cell
 
     def next(self) -> float | None:
-        """When the next one's time is there."""
+        """When the next one's time is there; None: never."""
+        if not (self._aging or self._lingering or self._backing_off):  # mostly, when an answer came
+            return None
         moments = []
         for batches in (self._lingering, self._aging):
             while batches and batches[0][1].state is not State.OPEN:

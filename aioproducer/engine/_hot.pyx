@@ -36,7 +36,7 @@ from aioproducer.engine import plain
 from aioproducer.engine.plain import here
 from aioproducer.engine.result import BatchResult, Home, Outcome
 from aioproducer.model import RecordMetadata
-from aioproducer.records.record_batch import NULL as _NULL, TABLE, varint
+from aioproducer.records.record_batch import MOMENT, NULL as _NULL, TABLE, VARINT, varint
 
 __all__ = [
     "FULL", "RECORD_OVERHEAD", "TURN", "TURN_RECORDS", "Delivery", "OpenBatch", "SendPath", "Sending", "Way", "make_delivery",
@@ -587,13 +587,21 @@ cdef class Columns:
             place = end
 
     def __iter__(self):
-        yield encoded_size(self.key_size) if self.key_sizes is None else array("i", self.key_sizes)
-        yield encoded_size(self.value_size) if self.value_sizes is None else array("i", self.value_sizes)
-        yield b"\0" + varint(self.moment) if self.moments is None else array("q", self.moments)
+        return iter((
+            encoded_size(self.key_size) if self.key_sizes is None else array("i", self.key_sizes),
+            encoded_size(self.value_size) if self.value_sizes is None else array("i", self.value_sizes),
+            encoded_moment(self.moment) if self.moments is None else array("q", self.moments),
+        ))
 
 
 cdef object encoded_size(Py_ssize_t size):
-    return _NULL if size < 0 else varint(size)
+    if size < 0:
+        return _NULL
+    return (<list>VARINT)[size] if size < _TABLE else varint(size)
+
+
+cdef object encoded_moment(int64_t moment):
+    return MOMENT[0] if moment == 0 else b"\0" + varint(moment)
 
 
 cdef PyObject *new_bytes(Py_ssize_t size) except NULL:

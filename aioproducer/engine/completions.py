@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
+    from asyncio import AbstractEventLoop, Handle
     from collections.abc import Iterator
 
     from aioproducer.engine.guard import GuardedLoop
@@ -22,12 +22,12 @@ _STRIDE: Final = 128  # of the same between two looks at the clock
 class Completions:
     """Results whose waiters are still to be woken, in the order of their ends."""
 
-    __slots__ = ("_is_due", "_loop", "_queue")
+    __slots__ = ("_due", "_loop", "_queue")
 
     def __init__(self, loop: AbstractEventLoop | GuardedLoop) -> None:
         self._loop = loop
         self._queue: deque[Iterator[int]] = deque()
-        self._is_due = False
+        self._due: Handle | None = None  # a turn of its own
 
     def add(self, result: BatchResult) -> None:
         """A batch ended; its waiters' turn comes with `run`, or by itself in the next loop turn."""
@@ -36,12 +36,11 @@ class Completions:
             self._schedule()
 
     def _schedule(self) -> None:
-        if not self._is_due:
-            self._is_due = True
-            self._loop.call_soon(self._run_scheduled)
+        if self._due is None:
+            self._due = self._loop.call_soon(self._run_scheduled)
 
     def _run_scheduled(self) -> None:
-        self._is_due = False
+        self._due = None
         self.run()
 
     def run(self) -> None:
@@ -63,3 +62,6 @@ class Completions:
         finally:
             if queue:
                 self._schedule()
+            elif self._due is not None:  # one callback less for each answer
+                self._due.cancel()
+                self._due = None

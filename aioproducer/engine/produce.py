@@ -6,13 +6,16 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from aioproducer.errors import BrokerError, ProtocolError, TransportError, broker_error
-from aioproducer.wire.schema import message_type
+from aioproducer.wire import lone
+from aioproducer.wire.schema import codec, message_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from aioproducer.core.batch import Batch
+    from aioproducer.interfaces import Buffer
     from aioproducer.model import Acks
+    from aioproducer.net.connection import Answer
 
 __all__ = [
     "FIRST_WITH_THROTTLE",
@@ -22,16 +25,17 @@ __all__ = [
     "LeaderHint",
     "Told",
     "asked",
+    "encode",
     "hints",
     "read",
-    "request",
+    "read_usual",
 ]
 
 _log = logging.getLogger(__name__)
 
 FIRST_WITH_THROTTLE: Final = 6  # that the client has to mind itself (KIP-219); before, the broker has waited already
 FIRST_WITH_ZSTD: Final = 7
-FIRST_WITH_TOPIC_IDS: Final = 13
+FIRST_WITH_TOPIC_IDS: Final = lone.FIRST_WITH_TOPIC_IDS
 
 Asked: TypeAlias = "dict[tuple[str | bytes, int], Batch]"  # by topic, as that version names it, and partition
 
@@ -66,12 +70,25 @@ class LeaderHint(NamedTuple):
 
 def asked(batches: Iterable[Batch], version: int) -> Asked:
     """The batches by what the request calls them: metadata may change while it is in flight (SEN-06)."""
-    by_id = version >= FIRST_WITH_TOPIC_IDS
-    return {(batch.cell.route.topic_id if by_id else batch.cell.topic, batch.cell.partition): batch for batch in batches}
+    return {_place(batch, version): batch for batch in batches}
 
 
-def request(batches: Iterable[Batch], acks: Acks, timeout_ms: int, transactional_id: str | None = None) -> Any:
+def _place(batch: Batch, version: int) -> tuple[str | bytes, int]:
+    cell = batch.cell
+    return (cell.route.topic_id if version >= FIRST_WITH_TOPIC_IDS else cell.topic, cell.partition)
+
+
+def encode(batches: Sequence[Batch], version: int, acks: Acks, timeout_ms: int, transactional_id: str | None = None) -> list[Buffer]:
     """One request, each batch the only one of its partition."""
+    if len(batches) == 1 and version >= lone.FIRST:
+        (batch,) = batches
+        assert batch.header is not None
+        assert batch.payload is not None
+        return lone.encode(version, acks, timeout_ms, transactional_id, *_place(batch, version), batch.header, batch.payload)
+    return codec("Produce.request", version).encode(_request(batches, acks, timeout_ms, transactional_id))
+
+
+def _request(batches: Iterable[Batch], acks: Acks, timeout_ms: int, transactional_id: str | None) -> Any:
     partition_of = message_type("Produce.request.topics.partitions")
     topics: dict[str, Any] = {}
     for batch in batches:
@@ -83,6 +100,15 @@ def request(batches: Iterable[Batch], acks: Acks, timeout_ms: int, transactional
         topic.partitions.append(partition_of(cell.partition, (batch.header, batch.payload)))
     make = message_type("Produce.request")
     return make(transactional_id=transactional_id, acks=int(acks), timeout_ms=timeout_ms, topics=list(topics.values()))
+
+
+def read_usual(batches: Asked, answer: Answer) -> dict[Batch, Told] | None:
+    """What an answer says that acknowledges the only batch, and says nothing else; None: `read` it."""
+    if len(batches) > 1 or answer.version < lone.FIRST:
+        return None
+    ((place, partition), batch) = next(iter(batches.items()))
+    told = lone.read(answer.version, place, partition, answer.frame, answer.offset)
+    return None if told is None else {batch: Told(None, *told)}
 
 
 def read(batches: Asked, answer: Any) -> dict[Batch, Told]:

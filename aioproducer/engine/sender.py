@@ -36,7 +36,6 @@ from aioproducer.errors import (
 from aioproducer.model import Acks, Compression
 from aioproducer.net.connection import Answer
 from aioproducer.wire.api import ApiKey
-from aioproducer.wire.schema import codec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -118,6 +117,7 @@ class Sender:
         self._codec = cast("Compression", config.compression_type)
         self._transactional_id = config.transactional_id
         self._attributes = attributes_of(self._codec, is_transactional=config.transactional_id is not None)
+        self._timeout_ms = int(config.request_timeout_ms)
         self._request_timeout = config.request_timeout_ms / 1000
         self._held = 0  # loop turns of the burst of sends at hand in which partial batches were held back
         self._held_until = 0.0
@@ -164,11 +164,13 @@ class Sender:
             self._loop.call_soon(self._on_turn)
             self._parking.go_on()
             return
+        since = self._turn_since
         self._is_turn_due = False
-        self._meter.turned(now, now - self._turn_since)
         self._way.turn_ms = 0
-        longest = max(_BURST_TURNS, self._accumulator.filling // _GO_IN_A_TURN)
-        self._held = (self._held + 1) % longest if self._parking.is_bursting and now < self._held_until else 0
+        if self._parking.is_bursting and now < self._held_until:
+            self._held = (self._held + 1) % max(_BURST_TURNS, self._accumulator.filling // _GO_IN_A_TURN)
+        else:
+            self._held = 0
         if not self._held:
             self._held_until = now + _HELD
         self._turn.new()
@@ -182,6 +184,7 @@ class Sender:
             self.turn()
         self._waking.check()
         self._expiry.check()
+        self._meter.turned(now, now - since)
 
     def _serve(self) -> None:
         self._is_serving_due = False
@@ -196,7 +199,8 @@ class Sender:
 
     def _least_of(self, node: Node) -> Fill:
         """Likewise, to that broker: while its requests stand in line there, one more would not be answered sooner than a larger one later."""
-        return Fill.FULL if node.queueing.waiting(node.slots.taken - 1) >= _IN_LINE else Fill.PARTIAL
+        before = node.slots.taken - 1
+        return Fill.FULL if before >= _IN_LINE and node.queueing.waiting(before) >= _IN_LINE else Fill.PARTIAL
 
     def _on_wake(self, now: float) -> None:
         if not self._held:  # else it rings again
@@ -287,19 +291,18 @@ class Sender:
             batch.attempts += 1
             batch.on_wire = True
             batch.history += (sent,)
-        self._meter.sent(now, live)
-        if self.breaking is not None:
-            self.breaking.sent(live)
-        if self._parking.has_line:  # what compression saved is free
-            self.turn()
-        body = codec("Produce.request", version).encode(
-            produce.request(live, self._acks, int(self._config.request_timeout_ms), self._transactional_id)
-        )
+        body = produce.encode(live, version, self._acks, self._timeout_ms, self._transactional_id)
         if self._is_answered:
             on_answer = self._loop.guarded(self._on_answer, node, lane, produce.asked(live, version), now)
             lane.send(_PRODUCE, version, body, on_answer, self._request_timeout)
         else:
             lane.send_unanswered(_PRODUCE, version, body, self._loop.guarded(self._on_written, node, live))
+        # what follows takes no time from who waits for the answer
+        self._meter.sent(now, live)
+        if self.breaking is not None:
+            self.breaking.sent(live)
+        if self._parking.has_line:  # what compression saved is free
+            self.turn()
 
     def _take_back(self, node: Node, batches: Iterable[Batch], end: Callable[[Batch], object]) -> None:
         """A request is not written after all."""
@@ -365,6 +368,9 @@ class Sender:
 
     def _read(self, node: Node, asked: Asked, answer: Answer) -> tuple[dict[Batch, Told], set[Batch]]:
         """What an answer says of each batch, and those whose new leader it told: nobody else needs to be asked for that (KIP-951)."""
+        usual = produce.read_usual(asked, answer)
+        if usual is not None:
+            return usual, set()
         decoded = answer.decode()
         if decoded.throttle_time_ms > 0 and answer.version >= produce.FIRST_WITH_THROTTLE:
             node.throttle(decoded.throttle_time_ms)
@@ -385,9 +391,9 @@ class Sender:
 
     def _go_on(self, node: Node, batches: Iterable[Batch]) -> None:
         by_load = self._accumulator.by_load
-        if not (self._is_turn_due and self._parking.is_bursting):  # else the turn drains, soon
-            self.drain(node, least=Fill.FULL if by_load else Fill.PARTIAL)
         node_id = node.broker.node_id
+        if self._accumulator.ready.get(node_id) and not (self._is_turn_due and self._parking.is_bursting):  # else the turn drains, soon
+            self.drain(node, least=Fill.FULL if by_load else Fill.PARTIAL)
         is_due = self._parking.has_line
         for batch in batches:
             is_due |= batch.cell.leader != node_id  # what waited for these may go elsewhere

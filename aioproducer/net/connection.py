@@ -20,7 +20,7 @@ from aioproducer.errors import ConnectionLost, ProtocolError, RequestTimedOut, T
 from aioproducer.net.observer import NO_TRAFFIC
 from aioproducer.net.transport import writer_of
 from aioproducer.wire.api import NAMES, ApiKey, negotiate
-from aioproducer.wire.frame import FrameReader, correlation_of, decode_response, encode_request
+from aioproducer.wire.frame import FrameReader, decode_response, encode_request
 from aioproducer.wire.schema import codec
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Answer(NamedTuple):
 
     key: ApiKey
     version: int
-    frame: Buffer
+    frame: bytes
     offset: int
     at: float
 
@@ -71,7 +71,6 @@ class Connection:
         traffic: watches its requests and answers.
 
     Attributes:
-        versions: the broker's (lowest, highest) by request number.
         features: its cluster's finalized features, each with its highest level (KIP-584).
         features_epoch: how old that view of them is, newer ones are higher; -1: the broker does not say.
     """
@@ -88,7 +87,7 @@ class Connection:
     ) -> None:
         self.where = where
         self._traffic = traffic
-        self.versions: Mapping[int, tuple[int, int]] = {}
+        self.versions = {}
         self.features: Mapping[str, int] = {}
         self.features_epoch = -1
         self.is_paused = False
@@ -164,6 +163,16 @@ class Connection:
     # Requests
 
     @property
+    def versions(self) -> Mapping[int, tuple[int, int]]:
+        """The broker's (lowest, highest) by request number."""
+        return self._versions
+
+    @versions.setter
+    def versions(self, offered: Mapping[int, tuple[int, int]]) -> None:
+        self._versions = offered
+        self._agreed: dict[int, int] = {}  # versions that both sides know
+
+    @property
     def in_flight(self) -> int:
         """Requests without an answer yet."""
         return len(self._pending)
@@ -184,10 +193,16 @@ class Connection:
         Raises:
             ProtocolError: there is none.
         """
-        version = negotiate(key, self.versions)
+        version = self._agreed.get(key)
+        if version is None:
+            version = self._agreed[key] = self._negotiate(key)
+        return version
+
+    def _negotiate(self, key: ApiKey) -> int:
+        version = negotiate(key, self._versions)
         if version is None:
             raise ProtocolError(
-                f"{self.where} speaks no version of {NAMES[key]} that this client does: it offers {self.versions.get(key, 'none')}"
+                f"{self.where} speaks no version of {NAMES[key]} that this client does: it offers {self._versions.get(key, 'none')}"
             )
         return version
 
@@ -271,18 +286,18 @@ class Connection:
         self._used_at = self._loop.time()
         self._correlation_id = (self._correlation_id + 1) % _CORRELATION_LIMIT
         request = encode_request(key, version, self._correlation_id, self._client_id, body)
-        self._traffic.sent(self._used_at, sum(map(len, request)))
         self._write(request)
+        self._traffic.sent(self._used_at, sum(map(len, request)))
 
-    def _on_frame(self, frame: Buffer) -> None:
+    def _on_frame(self, frame: bytes) -> None:
         if self._cause is not None:
             return
         if not self._pending:
             raise ProtocolError(f"{self.where} sent an answer that nobody asked for")
         pending = self._pending[0]
-        if (correlation_id := correlation_of(frame)) != pending.correlation_id:
+        correlation_id, offset = decode_response(pending.key, pending.version, frame)
+        if correlation_id != pending.correlation_id:
             raise ProtocolError(f"{self.where} answered request {correlation_id}, but {pending.correlation_id} is the oldest")
-        _, offset = decode_response(pending.key, pending.version, frame)
         self._pending.popleft()
         self._used_at = self._loop.time()
         self._traffic.answered(self._used_at, len(frame))

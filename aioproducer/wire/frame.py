@@ -8,6 +8,7 @@ always v0, because its reader does not know yet what the broker speaks (KIP-511)
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.errors import ProtocolError
@@ -62,11 +63,16 @@ class RequestHeader(NamedTuple):
 
 def encode_request(key: int, version: int, correlation_id: int, client_id: str | None, body: Sequence[Buffer]) -> list[Buffer]:
     """A request, ready to be written."""
+    length, rest = _behind_header(key, version, client_id)
+    header = _REQUEST.pack(10 + len(rest) + sum(map(len, body)), key, version, correlation_id, length)
+    return _behind(header + rest, body)
+
+
+@lru_cache(maxsize=64)
+def _behind_header(key: int, version: int, client_id: str | None) -> tuple[int, bytes]:
+    """Bytes of the client id, and what ends a request's header."""
     name = b"" if client_id is None else client_id.encode()
-    tags = _NO_TAGS if is_flexible(key, version) else b""
-    size = 10 + len(name) + len(tags) + sum(map(len, body))
-    header = _REQUEST.pack(size, key, version, correlation_id, -1 if client_id is None else len(name))
-    return _behind(header + name + tags, body)
+    return (-1 if client_id is None else len(name), name + (_NO_TAGS if is_flexible(key, version) else b""))
 
 
 def decode_request(frame: Buffer) -> RequestHeader:
@@ -99,7 +105,7 @@ def decode_response(key: int, version: int, frame: Buffer) -> tuple[int, int]:
     if not _is_tagged_response(key, version):
         return correlation_id, 4
     try:
-        return correlation_id, skip_tags(frame, 4)
+        return correlation_id, skip_tags(frame, 4) if frame[4] else 5
     except IndexError as error:
         raise ProtocolError(f"an answer ends in its header, after {len(frame)} bytes") from error
 
@@ -161,6 +167,9 @@ class FrameReader:
 
     def _cut(self, data: Buffer, frames: list[bytes]) -> None:
         at, end = 0, len(data)
+        if not self._begun and end >= 4 and self._size(data, 0) == end - 4:  # mostly
+            frames.append(bytes(data[4:]))
+            return
         if self._begun:
             at = self._go_on(memoryview(data), frames)
         while end - at >= 4:

@@ -353,8 +353,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-burst-to-hundreds-of-partitions-is-cut-into-small-batches",
         "engine/sender.py",
-        "longest = max(_BURST_TURNS, self._accumulator.filling // _GO_IN_A_TURN)",
-        "longest = _BURST_TURNS",
+        "max(_BURST_TURNS, self._accumulator.filling // _GO_IN_A_TURN)",
+        "_BURST_TURNS",
         ("tests/scenarios/test_backpressure.py",),
     ),
     Mutant(
@@ -492,8 +492,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what-a-burst-holds-back-stays-however-long-that-takes",
         "engine/sender.py",
-        "if self._parking.is_bursting and now < self._held_until else 0",
-        "if self._parking.is_bursting else 0",
+        "if self._parking.is_bursting and now < self._held_until:",
+        "if self._parking.is_bursting:",
         ("tests/scenarios/test_backpressure.py",),
     ),
     Mutant(
@@ -1080,5 +1080,26 @@ MUTANTS: tuple[Mutant, ...] = (
         "max(min(faded, seconds), _QUICK)",
         "min(faded, seconds)",
         ("tests/core/test_queueing.py",),
+    ),
+    Mutant(
+        "a-refusal-is-read-as-an-acknowledgement",
+        "wire/lone.py",
+        "return None if error or index",
+        "return None if index",
+        ("tests/wire/test_lone.py",),
+    ),
+    Mutant(
+        "another-partitions-answer-is-taken",
+        "wire/lone.py",
+        "if error or index != partition else",
+        "if error else",
+        ("tests/wire/test_lone.py",),
+    ),
+    Mutant(
+        "a-longer-answer-is-usual",
+        "wire/lone.py",
+        "len(frame) != at",
+        "len(frame) < at",
+        ("tests/wire/test_lone.py",),
     ),
 )
