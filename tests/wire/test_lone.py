@@ -100,7 +100,7 @@ def test_any_byte_may_be_another(version: int) -> None:
     place = named(version, "orders", topic_id)
     whole = answer(version, "orders", topic_id, index=3, base_offset=17, log_append_time_ms=18, log_start_offset=1)
     bent = [bytes((*whole[:at], whole[at] ^ 1 << bit, *whole[at + 1 :])) for at in range(len(whole)) for bit in range(8)]
-    bent += [whole[:end] for end in range(len(whole))] + [whole + b"\0", b""]
+    bent += [whole[:end] for end in range(len(whole))] + [whole + more for more in (b"\0", whole, whole[-9:])]
     numbers = 0
     for frame in bent:
         told = lone.read(version, place, 3, frame, 0)
