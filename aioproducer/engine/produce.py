@@ -1,4 +1,4 @@
-"""Produce: batches as a request, and what the answer says of each. Knows nothing of connections, or of what follows from it."""
+"""Produce: batches as a request, and what the answer says of each. Knows nothing of how they come and go, or of what follows from it."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def encode(
     head, middle, tail = _request(version, acks, timeout_ms, transactional_id)
     size = len(header) + len(payload)
     begin = head + _place(topic) + middle + _pack_index(partition) + uvarint(size + 1) + header
-    if size < JOINED:
+    if len(payload) < JOINED:
         return [b"".join((begin, payload, tail))]
     return [begin, payload, tail]
 
@@ -79,7 +79,7 @@ def _place(topic: str | bytes) -> bytes:
     return uvarint(len(name) + 1) + name
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)  # one for each producer: of those with transactions there may be many
 def _request(version: int, acks: int, timeout_ms: int, transactional_id: str | None) -> _Bytes:
     partition = message("Produce.request.topics.partitions", index=_MODEL[0], records=_RECORDS)
     topic = message("Produce.request.topics", name=_NAME, topic_id=_ID, partitions=[partition])

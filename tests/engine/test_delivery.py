@@ -596,6 +596,23 @@ async def test_waking_a_crowd_is_spread_over_turns() -> None:
     assert longest < 10_000
 
 
+@on_every_loop
+async def test_who_comes_after_those_who_were_woken_at_once() -> None:
+    """An answer wakes its own without another turn; a batch that ends after that has one."""
+    first, second = Batch(), Batch()
+    second.completions = first.completions
+    waiting = [asyncio.create_task(offset_of(batch.delivery())) for batch in (first, second)]
+
+    def end_both() -> None:
+        first.end()
+        first.completions.run()
+        second.end()
+
+    asyncio.get_running_loop().call_soon(end_both)
+    async with asyncio.timeout(10):
+        assert await asyncio.gather(*waiting) == [100, 100]
+
+
 def test_its_text_says_where_it_goes_and_how_it_stands() -> None:
     """Topic, partition, outcome."""
 

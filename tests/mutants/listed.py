@@ -1102,4 +1102,21 @@ MUTANTS: tuple[Mutant, ...] = (
         "len(frame) < at",
         ("tests/wire/test_lone.py",),
     ),
+    Mutant(
+        "who-comes-after-a-wake-at-once-is-not-woken",
+        "engine/completions.py",
+        """                self._due.cancel()
+                self._due = None
+""",
+        """                self._due.cancel()
+""",
+        ("tests/engine/test_delivery.py",),
+    ),
+    Mutant(
+        "what-was-agreed-stays-agreed",
+        "net/connection.py",
+        "        self._agreed: dict[int, int] = {}  #",
+        "        self._agreed: dict[int, int] = getattr(self, '_agreed', {})  #",
+        ("tests/net/test_connection.py",),
+    ),
 )

@@ -529,6 +529,8 @@ async def test_the_highest_version_that_both_know(table: Table) -> None:
         table.connection.version_of(ApiKey.PRODUCE)
     with pytest.raises(ProtocolError, match=r"no version of Fetch.*none"):
         table.connection.version_of(ApiKey.FETCH)
+    table.connection.versions = {ApiKey.METADATA: (0, 5)}
+    assert table.connection.version_of(ApiKey.METADATA) == 5
 
 
 @in_jumping_loop

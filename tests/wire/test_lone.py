@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from aioproducer.errors import ProtocolError
 from aioproducer.wire import lone
+from aioproducer.wire.primitives import JOINED
 from aioproducer.wire.schema import codec, message
 
 VERSIONS = range(lone.FIRST, 14)
@@ -56,11 +57,13 @@ def test_a_request_is_the_schemas(
     assert b"".join(chunks) == b"".join(codec("Produce.request", version).encode(whole))
 
 
-def test_a_large_payload_is_not_copied() -> None:
-    """It leaves as the object that came in."""
-    payload = bytes(5_000)
-    chunks = lone.encode(12, -1, 30_000, None, "orders", 3, HEADER, payload)
-    assert [chunk is payload for chunk in chunks] == [False, True, False]
+@pytest.mark.parametrize(("size", "chunks"), [(1, 1), (JOINED - 1, 1), (JOINED, 3), (16_384, 3)])
+def test_what_is_copied(size: int, chunks: int) -> None:
+    """A large payload leaves as the object that came in; a small one joins what is around it."""
+    payload = bytes(size)
+    request = lone.encode(12, -1, 30_000, None, "orders", 3, HEADER, payload)
+    assert len(request) == chunks
+    assert any(chunk is payload for chunk in request) == (chunks > 1)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
