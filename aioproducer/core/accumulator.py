@@ -229,11 +229,13 @@ class Accumulator:
             return False
         if cell.retry_at or cell.is_held or cell.is_muted or (cell.one_at_a_time and cell.in_flight):
             return False
-        if granted is None:
-            return True
+        return granted is None or self._is_admitted(cell, granted)
+
+    @staticmethod
+    def _is_admitted(cell: Cell, granted: Identity) -> bool:
         if cell.numbers is None:
             return granted != NO_IDENTITY
-        return cell.numbers.admits(granted, closed[0] if closed else None, cell.in_flight)
+        return cell.numbers.admits(granted, cell.closed[0] if cell.closed else None, cell.in_flight)
 
     def _waits(self, cell: Cell) -> bool:
         return not cell.is_ripe and bool(self._linger or (self.by_load and cell.in_flight))

@@ -104,7 +104,7 @@ class Numbering:
             if not self._is_lost(batch):
                 return True
             return not in_flight and batch is self.outstanding[0] and self._can_renew(granted)
-        if self.lost >= 0 or self.gap >= 0 or granted != self.granted:  # `_is_due`, which is asked here with every batch
+        if self._is_due(granted):
             return not in_flight and not self.outstanding and self._can_renew(granted)
         return len(self.outstanding) < WINDOW and granted != NO_IDENTITY
 

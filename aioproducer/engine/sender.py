@@ -167,12 +167,7 @@ class Sender:
         since = self._turn_since
         self._is_turn_due = False
         self._way.turn_ms = 0
-        if self._parking.is_bursting and now < self._held_until:
-            self._held = (self._held + 1) % max(_BURST_TURNS, self._accumulator.filling // _GO_IN_A_TURN)
-        else:
-            self._held = 0
-        if not self._held:
-            self._held_until = now + _HELD
+        self._hold(now)
         self._turn.new()
         if self._drain_all() and self._parking.has_line:  # a go in this round of the loop too would be long
             if not self._is_serving_due:
@@ -185,6 +180,15 @@ class Sender:
         self._waking.check()
         self._expiry.check()
         self._meter.turned(now, now - since)
+
+    def _hold(self, now: float) -> None:
+        """Count a turn of a burst, in which what is not full stays and fills; what is not one holds nothing back."""
+        if self._parking.is_bursting and now < self._held_until:
+            self._held = (self._held + 1) % max(_BURST_TURNS, self._accumulator.filling // _GO_IN_A_TURN)
+        else:
+            self._held = 0
+        if not self._held:
+            self._held_until = now + _HELD
 
     def _serve(self) -> None:
         self._is_serving_due = False
@@ -199,8 +203,7 @@ class Sender:
 
     def _least_of(self, node: Node) -> Fill:
         """Likewise, to that broker: while its requests stand in line there, one more would not be answered sooner than a larger one later."""
-        before = node.slots.taken - 1
-        return Fill.FULL if before >= _IN_LINE and node.queueing.waiting(before) >= _IN_LINE else Fill.PARTIAL
+        return Fill.FULL if node.queueing.waiting(node.slots.taken - 1) >= _IN_LINE else Fill.PARTIAL
 
     def _on_wake(self, now: float) -> None:
         if not self._held:  # else it rings again

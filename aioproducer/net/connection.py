@@ -71,6 +71,7 @@ class Connection:
         traffic: watches its requests and answers.
 
     Attributes:
+        versions: the broker's (lowest, highest) by request number.
         features: its cluster's finalized features, each with its highest level (KIP-584).
         features_epoch: how old that view of them is, newer ones are higher; -1: the broker does not say.
     """
@@ -87,7 +88,7 @@ class Connection:
     ) -> None:
         self.where = where
         self._traffic = traffic
-        self.versions = {}
+        self.versions: Mapping[int, tuple[int, int]] = {}
         self.features: Mapping[str, int] = {}
         self.features_epoch = -1
         self.is_paused = False
@@ -163,16 +164,6 @@ class Connection:
     # Requests
 
     @property
-    def versions(self) -> Mapping[int, tuple[int, int]]:
-        """The broker's (lowest, highest) by request number."""
-        return self._versions
-
-    @versions.setter
-    def versions(self, offered: Mapping[int, tuple[int, int]]) -> None:
-        self._versions = offered
-        self._agreed: dict[int, int] = {}  # versions that both sides know
-
-    @property
     def in_flight(self) -> int:
         """Requests without an answer yet."""
         return len(self._pending)
@@ -193,16 +184,10 @@ class Connection:
         Raises:
             ProtocolError: there is none.
         """
-        version = self._agreed.get(key)
-        if version is None:
-            version = self._agreed[key] = self._negotiate(key)
-        return version
-
-    def _negotiate(self, key: ApiKey) -> int:
-        version = negotiate(key, self._versions)
+        version = negotiate(key, self.versions)
         if version is None:
             raise ProtocolError(
-                f"{self.where} speaks no version of {NAMES[key]} that this client does: it offers {self._versions.get(key, 'none')}"
+                f"{self.where} speaks no version of {NAMES[key]} that this client does: it offers {self.versions.get(key, 'none')}"
             )
         return version
 

@@ -105,7 +105,7 @@ def decode_response(key: int, version: int, frame: Buffer) -> tuple[int, int]:
     if not _is_tagged_response(key, version):
         return correlation_id, 4
     try:
-        return correlation_id, skip_tags(frame, 4) if frame[4] else 5
+        return correlation_id, skip_tags(frame, 4)
     except IndexError as error:
         raise ProtocolError(f"an answer ends in its header, after {len(frame)} bytes") from error
 
@@ -167,9 +167,6 @@ class FrameReader:
 
     def _cut(self, data: Buffer, frames: list[bytes]) -> None:
         at, end = 0, len(data)
-        if not self._begun and end >= 4 and self._size(data, 0) == end - 4:  # mostly
-            frames.append(bytes(data[4:]))
-            return
         if self._begun:
             at = self._go_on(memoryview(data), frames)
         while end - at >= 4:

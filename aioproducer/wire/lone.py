@@ -3,7 +3,7 @@
 Those bytes are what the schema's own codecs write for a model, once for each version: nothing here says what a field means. An answer
 that is not the usual one (an error, a throttle, a new leader) is the schema's to read.
 
-Who sends one record at a time, and waits for it, spends a sixth of its time on these two messages otherwise. Knows nothing of batches.
+Who sends one record at a time, and waits for it, has a seventh of its bytecodes in these two messages otherwise. Knows nothing of batches.
 """
 
 from __future__ import annotations

@@ -59,6 +59,8 @@ def skip_tags(data: Buffer, at: int) -> int:
         IndexError: the data end first.
         ProtocolError: a varint is longer than five bytes.
     """
+    if not data[at]:  # mostly
+        return at + 1
     count, at = read_uvarint(data, at)
     for _ in range(count):
         _, at = read_uvarint(data, at)

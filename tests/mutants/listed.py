@@ -1112,11 +1112,4 @@ MUTANTS: tuple[Mutant, ...] = (
 """,
         ("tests/engine/test_delivery.py",),
     ),
-    Mutant(
-        "what-was-agreed-stays-agreed",
-        "net/connection.py",
-        "        self._agreed: dict[int, int] = {}  #",
-        "        self._agreed: dict[int, int] = getattr(self, '_agreed', {})  #",
-        ("tests/net/test_connection.py",),
-    ),
 )
