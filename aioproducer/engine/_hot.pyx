@@ -906,6 +906,7 @@ cdef class Wait:
 
 
 cdef int wait_step(Wait self, object arg, PyObject **given) except -1:
+    given[0] = NULL
     return self.step(arg, given)
 
 
@@ -1014,17 +1015,15 @@ cdef class Delivery:
 
 
 cdef object context_of(object result):
-    """The context of here and now as `Home.shared` gives it; where that is one it has, without a copy: `gather` asks by the hundred."""
+    """The context of here and now as `Home.shared` gives it; without a copy where nothing is in it: `gather` asks by the hundred.
+
+    What is in it is compared, which is anybody's code, and may change it: so a copy of it is.
+    """
     cdef object home = held(result, HOME)
     cdef PyObject *now = hot_context()
     cdef PyObject *kept = hot_held(home, _Home, _context_offset)
-    if now != NULL and kept != NULL and <object>kept is not None:
-        context = <object>kept  # held: to compare is to run anybody's code
-        try:
-            if <object>now == context:
-                return context
-        except Exception:
-            pass
+    if now != NULL and kept != NULL and <object>kept is not None and not len(<object>now) and not len(<object>kept):
+        return <object>kept
     return home.shared(PyContext_CopyCurrent())
 
 
@@ -1400,7 +1399,13 @@ cdef class Sending:
             self.waits = False
             queued = <object>result[0]
             Py_XDECREF(result[0])
-            self.inner = queued.__await__()
+            result[0] = NULL  # it goes: who sees an error would take it for the result
+            try:
+                self.inner = queued.__await__()
+            except BaseException:
+                self.is_running = False
+                self.end()
+                raise
             status = PyIter_Send(self.inner, None, result)
         self.is_running = False
         if status != PYGEN_NEXT:
@@ -1547,6 +1552,7 @@ cdef inline bint is_empty(object headers):
 
 
 cdef int sending_step(Sending self, object arg, PyObject **result) except -1:
+    result[0] = NULL
     return self.step(arg, result)
 
 

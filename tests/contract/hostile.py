@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import faulthandler
 import functools
 import gc
@@ -23,6 +24,7 @@ import builds
 
 from aioproducer.engine import plain
 from aioproducer.engine.result import BatchResult, Home
+from aioproducer.errors import DeliveryError, Persisted
 from aioproducer.records.reader import read_batches
 from aioproducer.records.record_batch import header
 from aioproducer.testing import FakeCluster
@@ -460,6 +462,57 @@ async def a_producer_given_anything() -> None:
             assert not summary.failed, summary
         values = cluster.values("orders")
         assert values.count(b"good") >= 2 * 6 * len(hostile)
+
+
+@case
+async def records_that_failed_before_their_task_was_woken() -> None:
+    """A task of `send_and_wait` alone, whose send waited: what it raises is that, and no delivery that is gone beside it."""
+    loop = asyncio.get_running_loop()
+    home = Home(loop, lambda *_: None)
+
+    async def slowly(*_: Any) -> Any:
+        await asyncio.sleep(0)
+        result = BatchResult(home, "orders", 0, NOW)
+        result.count = 1
+        result.fail(DeliveryError("it was stopped", "orders", 0, Persisted.NO, 1))
+        return build.make_delivery(result, 0)
+
+    path = build.SendPath()
+    path._way = build.Way(lambda: NOW, slowly)
+    for task in [loop.create_task(path.send_and_wait("orders", b"good")) for _ in range(200)]:
+        try:
+            await task
+        except DeliveryError:
+            continue
+        raise AssertionError(task)
+
+
+@case
+async def contexts_that_change_while_they_are_compared() -> None:
+    """A variable's `==` sets another one: what is compared is not the context that changes."""
+    known = [contextvars.ContextVar[Any](f"known {number}") for number in range(4)]
+    other = contextvars.ContextVar[Any]("other")
+    junk: list[bytes] = []
+
+    class Lazy:
+        def __eq__(self, _: object) -> bool:
+            other.set(object())
+            junk.extend(b"A" * size for size in range(8, 480, 8))
+            return True
+
+        __hash__ = None  # type: ignore[assignment]
+
+    other.set(0)
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        async with builds.producer_on(build)(**cluster.client_options) as producer:
+            for _ in range(50):
+                delivery = await producer.send("orders", b"good")
+                for _ in range(3):
+                    for one in known:
+                        one.set(Lazy())
+                    delivery.add_done_callback(lambda _: None)
+                await delivery
 
 
 def main() -> None:
