@@ -18,6 +18,7 @@ from aioproducer.engine import reasons
 from aioproducer.engine.hot import make_delivery
 from aioproducer.engine.pool import BATCH_OVERHEAD
 from aioproducer.engine.result import BatchResult
+from aioproducer.errors import UsageError
 from aioproducer.records.columns import BadRow, encode
 
 if TYPE_CHECKING:
@@ -117,6 +118,8 @@ class Window:
                     encoded = encode(piece.values, piece.keys, piece.moments, now_ms, order, at, end, room)
                     if not encoded.rows:  # a row that is larger than a batch has one of its own
                         encoded = encode(piece.values, piece.keys, piece.moments, now_ms, order, at, at + 1, min(self.size, _LARGEST))
+                    if not encoded.rows:  # it fitted when it was measured: else this would go on for ever
+                        raise UsageError(f"row {piece.first + at}: the columns were changed before send_columns returned")
                     batches.append((number, cell, encoded))
                     at += encoded.rows
         except BadRow as error:

@@ -10,6 +10,7 @@ pyarrow is imported when somebody sends columns. Knows nothing of what becomes o
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -138,18 +139,25 @@ class _Column:
         array = self._chunks.chunk(number)
         array = array.slice(len(array) - rows)
         if rows < _TINY and self._ends[number] < len(self):
-            several = self._chunks.slice(at, _TINY)
-            if several.nbytes <= _BYTES:
-                array = several.combine_chunks()
+            array = self._asked("join its chunks", partial(_joined, self._chunks.slice(at, _TINY), array))
         if self._turn is None:
             return array
         few = array.slice(0, max(min(_STEP, _BYTES // _bytes_of_one(array)), 1))
+        return self._asked(f"turn {array.type} into bytes", partial(self._turn, few))
+
+    def _asked(self, what: str, ask: Callable[[], Any]) -> Any:
+        """What pyarrow gives. UsageError: it raises, whatever that is; its text may show what is in the array."""
         try:
-            return self._turn(few)
-        except Exception as error:  # noqa: BLE001  (whatever pyarrow raises, its text may show what is in the array)
+            return ask()
+        except Exception as error:  # noqa: BLE001
             raise UsageError(
-                f"{self._name}: pyarrow cannot turn {array.type} into bytes ({type(error).__name__}): turn it yourself"
+                f"{self._name}: pyarrow cannot {what} ({type(error).__name__}): the array is damaged, or turn it yourself"
             ) from None
+
+
+def _joined(several: Any, first: Any) -> Any:
+    """Tiny chunks as one array, or the first of them if they are large."""
+    return several.combine_chunks() if several.nbytes <= _BYTES else first
 
 
 def _bytes_of_one(array: Any) -> int:
@@ -201,6 +209,8 @@ def _strings(pa: Any, name: str, given: Any) -> _Column:
 def _large(pa: Any, array: Any) -> Any:
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
+    if pa.types.is_binary_view(array.type) or pa.types.is_string_view(array.type):
+        array.validate(full=True)  # `cast` trusts what is in it, and would read beyond its buffers
     return array.cast(pa.binary()).cast(pa.large_binary()) if pa.types.is_fixed_size_binary(array.type) else array.cast(pa.large_binary())
 
 
@@ -225,7 +235,8 @@ def _times(pa: Any, given: Any) -> _Column:
     is_ready = kind == pa.int64() or (pa.types.is_timestamp(kind) and kind.unit == "ms")
     if not is_ready and not pa.types.is_timestamp(kind):
         raise UsageError(f"timestamps_ms are of type {kind}: they are int64 milliseconds since 1970, or a timestamp type")
-    turn = None if is_ready else lambda array: array.cast(pa.timestamp("ms", kind.tz), safe=False)
+    is_finer = not is_ready and kind.unit in {"us", "ns"}  # what is lost then is no error; a number that does not fit is
+    turn = None if is_ready else lambda array: array.cast(pa.timestamp("ms", kind.tz), safe=not is_finer)
     return _Column("timestamps_ms", chunks, turn, _moment_buffers)
 
 

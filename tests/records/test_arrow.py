@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pyarrow as pa
@@ -86,13 +87,13 @@ def test_times_of_other_types(kind: Any) -> None:
 
 
 def test_times_in_other_units() -> None:
-    """Of less than a millisecond the rest is cut off; of seconds that make too many, the rows are refused."""
+    """Of less than a millisecond the rest is cut off; of seconds that make too many, the rows are refused: also where 2**64 is left out."""
     column = pa.array([5_999, None], pa.int64()).cast(pa.timestamp("us"))
     assert [moment for _, _, moment in rows(Table(pa.array([b"v", b"w"]), None, column))] == [5, None]
-    seconds = pa.array([2**60], pa.int64()).cast(pa.timestamp("s"))
-    table = Table(pa.array([b"v"]), None, seconds)
-    with pytest.raises(UsageError, match=r"^(timestamps_ms: pyarrow cannot turn timestamp\[s\]|row 0: its timestamp is negative)"):
-        rows(table)
+    for many in (2**60, 18_446_744_073_709_553):
+        table = Table(pa.array([b"v"]), None, pa.array([many], pa.int64()).cast(pa.timestamp("s")))
+        with pytest.raises(UsageError, match=r"^timestamps_ms: pyarrow cannot turn timestamp\[s\]"):
+            rows(table)
 
 
 def test_columns_of_other_lengths() -> None:
@@ -151,6 +152,19 @@ def _no_pyarrow(name: str, *args: Any, **named: Any) -> Any:
     if name == "pyarrow":
         raise ImportError(name)
     return _import(name, *args, **named)
+
+
+def test_what_lies_about_its_buffers_is_refused() -> None:
+    """A view of bytes that are not there, a chunk whose last offset is: pyarrow makes columns of them, and reads or refuses them later."""
+    beyond = struct.pack("<i4sii", 1_000_000, b"abcd", 0, 900_000_000)
+    view = pa.Array.from_buffers(pa.binary_view(), 1, [None, pa.py_buffer(beyond), pa.py_buffer(b"a" * 26)])
+    with pytest.raises(UsageError, match=r"^values: pyarrow cannot turn binary_view into bytes"):
+        rows(Table(view, None, None))
+    offsets = bytearray(12)
+    chunk = pa.Array.from_buffers(pa.binary(), 2, [None, pa.py_buffer(offsets), pa.py_buffer(b"abcdef")])
+    offsets[:] = struct.pack("<3i", 0, 3, 4000)
+    with pytest.raises(UsageError, match=r"^values: pyarrow cannot join its chunks"):
+        rows(Table(pa.chunked_array([chunk, pa.array([b"xx", b"y"])]), None, None))
 
 
 def test_a_damaged_array_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import random
+import struct
 import tracemalloc
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -203,6 +204,22 @@ async def test_cancelled_while_the_topic_is_not_known_nothing_is_queued() -> Non
         hang.release()
         assert len(await (await producer.send_columns("orders", values=numbered(2)))) == 2
         assert len(cluster.values("orders")) == 2
+
+
+@jumping
+async def test_columns_that_are_changed_meanwhile_end_in_an_error() -> None:
+    """Against the rule; a row that grew while its topic was asked for is named, and holds the loop for no moment."""
+    async with running() as (cluster, producer):
+        hang = cluster.hang("Metadata")
+        offsets = bytearray(struct.pack("<2i", 0, 10))
+        values = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(bytes(200_000))])
+        sending = asyncio.create_task(producer.send_columns("orders", values=values))
+        await turns(20)
+        offsets[:] = struct.pack("<2i", 0, 200_000)
+        hang.release()
+        with pytest.raises(UsageError, match=r"^row 0: the columns were changed before send_columns returned"):
+            await sending
+        await producer.send_and_wait("orders", b"next")
 
 
 @pytest.mark.parametrize("at", [0, 1, 500, 2999])
