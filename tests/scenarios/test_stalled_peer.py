@@ -1,0 +1,205 @@
+"""What a transport still holds for a peer that does not read is not written to again, whatever became of its records.
+
+As uvloop and asyncio (from 3.12 on) do, the transport here keeps the buffers that it was given, and reads them when the peer does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from builds import on_both, producer_on
+from whole import assert_nothing_left, jumping
+
+from aioproducer.testing import FakeCluster
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable
+
+    from aioproducer import Delivery, Producer
+    from aioproducer.interfaces import Buffer, Dialer, Receiver, Stream
+    from aioproducer.testing.memory import MemoryStream
+
+COUNT = 40
+REUSE = 400
+PART = 3000
+"""Bytes of a value: a batch of them is written from where its records were put together, without another copy."""
+
+
+class Held:
+    """Buffers as they were given, and what was in them then."""
+
+    def __init__(self) -> None:
+        self.is_stalled = False
+        self.buffers: list[tuple[Buffer, bytes]] = []
+        self.streams: list[HoldingStream] = []
+
+    def changed(self) -> list[int]:
+        return [place for place, (buffer, was) in enumerate(self.buffers) if bytes(buffer) != was]
+
+    def release(self) -> None:
+        """The peer reads."""
+        self.is_stalled = False
+        self.read_once()
+
+    def read_once(self) -> None:
+        """It reads what is there, and then stalls again."""
+        for stream in self.streams:
+            stream.release()
+
+
+class HoldingStream:
+    """A stream that keeps what it is given while its peer is stalled."""
+
+    def __init__(self, stream: MemoryStream, held: Held) -> None:
+        self._stream = stream
+        self._held = held
+        self._waiting: list[Buffer] = []
+
+    def writelines(self, buffers: Iterable[Buffer]) -> None:
+        if not self._held.is_stalled:
+            self._stream.writelines(buffers)
+            return
+        some = list(buffers)
+        self._held.buffers += [(buffer, bytes(buffer)) for buffer in some]
+        self._waiting += some
+
+    def release(self) -> None:
+        self._stream.writelines(self._waiting)
+        self._waiting.clear()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class HoldingDialer:
+    def __init__(self, dialer: Dialer, held: Held) -> None:
+        self._dialer = dialer
+        self._held = held
+
+    async def dial(self, host: str, port: int, receiver: Callable[[], Receiver]) -> Stream:
+        """As the cluster's own, with a `HoldingStream` between."""
+        streams: list[HoldingStream] = []
+
+        def between() -> Receiver:
+            made = receiver()
+            told = made.connection_made
+
+            def connection_made(stream: Any) -> None:
+                streams.append(HoldingStream(stream, self._held))
+                told(streams[0])
+
+            made.connection_made = connection_made  # type: ignore[method-assign]
+            return made
+
+        await self._dialer.dial(host, port, between)
+        self._held.streams += streams
+        return streams[0]
+
+
+@asynccontextmanager
+async def stalled(build: Any, **options: Any) -> AsyncIterator[tuple[FakeCluster, Producer[Any, Any], Held]]:
+    """A producer whose broker has stopped reading, after a first record."""
+    held = Held()
+    async with FakeCluster(memory=True, verify_records=True) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        before = asyncio.all_tasks()
+        assert cluster.network is not None
+        reach = {**cluster.client_options, "dialer": HoldingDialer(cluster.network, held)}
+        async with producer_on(build)(**reach, buffer_memory=400_000, batch_size=16_384, **options) as producer:
+            await producer.send_and_wait("orders", b"first", partition=0)
+            await producer.send_and_wait("orders", b"first", partition=1)
+            held.is_stalled = True
+            yield cluster, producer, held
+        assert_nothing_left(producer, before)
+        assert cluster.violations == []
+
+
+def value(number: int) -> bytes:
+    return b"%06d" % number * (PART // 6)
+
+
+async def send(producer: Producer[Any, Any], count: int, first: int = 0) -> list[Delivery]:
+    """To one partition, each value another; the memory of theirs is made of what was free."""
+    return [await producer.send("orders", value(number), partition=0) for number in range(first, first + count)]
+
+
+async def reuse(producer: Producer[Any, Any]) -> None:
+    """Whatever memory is free by now is written to."""
+    for number in range(10_000, 10_000 + REUSE):
+        await producer.send("orders", value(number), partition=1)
+
+
+@on_both
+@jumping
+async def test_what_was_cancelled_arrives_as_it_was_sent(build: Any) -> None:
+    """A delivery that nobody wants any more takes nothing back: the bytes stay, and so does the memory that they take."""
+    async with stalled(build) as (cluster, producer, held):
+        deliveries = await send(producer, COUNT)
+        await asyncio.sleep(0.01)
+        assert held.buffers
+        for delivery in deliveries:
+            delivery.cancel()
+        taken = producer.config.buffer_memory - producer.buffer_available
+        assert taken >= COUNT * PART
+        del deliveries, delivery
+        sending = asyncio.create_task(reuse(producer))
+        await asyncio.sleep(0.01)
+        assert held.changed() == []
+        held.release()
+        await sending
+        await producer.flush()
+        assert cluster.values("orders", 0)[1:] == [value(number) for number in range(COUNT)]
+
+
+@on_both
+@jumping
+async def test_what_expired_on_its_way_is_not_written_over(build: Any) -> None:
+    """Its records have failed, and its bytes are counted until the connection is done with them: nobody else gets them before."""
+    async with stalled(build, delivery_timeout_ms=2_000, request_timeout_ms=1_500, max_in_flight_requests_per_connection=1) as (
+        cluster,
+        producer,
+        held,
+    ):
+        await send(producer, 1)  # in flight alone: what follows waits
+        deliveries = await send(producer, COUNT, first=1)
+        await asyncio.sleep(1)
+        held.read_once()  # a second behind their time, they are written
+        await asyncio.sleep(1.2)
+        expired = [delivery for delivery in deliveries if delivery.done() and delivery.exception() is not None]
+        assert expired
+        sending = asyncio.create_task(reuse(producer))
+        await asyncio.sleep(0.01)
+        assert held.changed() == []
+        held.release()
+        await sending
+        await producer.flush()
+        assert held.changed() == []
+        arrived = cluster.values("orders", 0)[1:]
+        assert arrived == [value(number) for number in range(len(arrived))]
+
+
+@on_both
+@pytest.mark.parametrize("acks", ["all", 0])
+@jumping
+async def test_what_a_lost_connection_held_is_not_written_over(build: Any, acks: Any) -> None:
+    """The request timed out, or the broker went away: what the old transport still has is the same bytes that are sent again."""
+    async with stalled(build, request_timeout_ms=1_000, retry_backoff_ms=10, acks=acks, enable_idempotence=acks == "all") as (
+        cluster,
+        producer,
+        held,
+    ):
+        await send(producer, COUNT)
+        await asyncio.sleep(0.5)
+        assert held.buffers
+        if acks == 0:  # which has no answer that could be late
+            cluster.disconnect_all()
+        await asyncio.sleep(0.6)
+        held.is_stalled = False
+        await reuse(producer)
+        await producer.flush()
+        assert held.changed() == []
+        if acks == "all":
+            assert cluster.values("orders", 0)[1:] == [value(number) for number in range(COUNT)]
