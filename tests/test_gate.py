@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -123,6 +124,24 @@ def test_main_is_compared_with_its_last_commit(repository: pathlib.Path) -> None
     assert trees.base_of(repository, "HEAD^") == git(repository, "rev-parse", "HEAD^")
     (repository / "aioproducer/__init__.py").write_text("STEPS = 7\n")
     assert trees.base_of(repository) == git(repository, "rev-parse", "HEAD")
+
+
+def test_main_itself_is_compared_with_the_commit_that_it_names(repository: pathlib.Path) -> None:
+    """In CI there is nothing else to compare a landing with. One that this clone does not have is said, and passes nothing."""
+    first = git(repository, "rev-parse", "HEAD^")
+    named = repository / trees.BASE
+    named.parent.mkdir(parents=True)
+    for name in (first, first[:8]):
+        named.write_text(f"{name}\n")
+        assert trees.base_of(repository) == first
+    named.write_text(f"{'0' * 40}\n")
+    with pytest.raises(trees.NoBase, match=r"git fetch --unshallow"):
+        trees.base_of(repository)
+
+
+def test_this_tree_names_one() -> None:
+    """Else `.ci/run` on main would compare nothing, for ever."""
+    assert re.fullmatch(r"[0-9a-f]{8,40}\n", (ROOT / trees.BASE).read_text())
 
 
 def test_a_branch_is_compared_with_where_it_left_main(repository: pathlib.Path) -> None:
