@@ -17,11 +17,13 @@ import dataclasses
 import gc
 import logging
 import sys
+import threading
 import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import psutil
+import pyarrow as pa
 
 from aioproducer import DeliveryError, Producer, Record
 from aioproducer.errors import KafkaError, WouldBlock
@@ -69,6 +71,53 @@ async def many(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) 
     deliveries = await producer.send_many(TOPIC, [VALUE] * (sends // 2))
     await producer.send_many(TOPIC, [Record(VALUE, b"key")] * (sends // 2))
     await deliveries
+
+
+async def columns(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
+    """Sliced, chunked, with nulls; and refused at a row in the middle, or before the first."""
+    rows = [None if number % 10 == 0 else VALUE for number in range(sends // 2)]
+    sliced = pa.array(rows)[1:-1]
+    chunked = pa.chunked_array([pa.array(rows[:7]), sliced])
+    for values in (sliced, chunked):
+        await (await producer.send_columns(TOPIC, values=values, keys=values, timestamps_ms=7))
+    for wrong in (pa.array([VALUE] * 5 + [bytes(10_000)]), pa.array([1, 2])):
+        with contextlib.suppress(KafkaError):
+            await producer.send_columns(TOPIC, values=wrong)
+
+
+async def batches(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
+    """Of the user's own: sent, or let go with what is in them."""
+    for number in range(sends // 20):
+        batch = producer.create_batch(TOPIC, 0)
+        while len(batch) < 20 and batch.append(VALUE):
+            pass
+        if number % 2:
+            await (await producer.send_batch(batch))
+
+
+async def from_a_thread(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
+    """Some are taken back before the loop saw them."""
+    futures: list[Any] = []
+
+    def work() -> None:
+        futures.extend(producer.from_thread.send(TOPIC, VALUE) for _ in range(sends // 2))
+        assert all(future.cancel() for future in futures[::2])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    await asyncio.gather(*map(asyncio.wrap_future, futures[1::2]))
+
+
+async def in_transactions(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
+    """Committed and aborted by turns."""
+    for number in range(sends // 50):
+        with contextlib.suppress(KeyError):
+            async with producer.transaction():
+                for _ in range(50):
+                    await producer.send(TOPIC, VALUE)
+                if number % 2:
+                    raise KeyError
 
 
 async def at_once(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
@@ -223,6 +272,10 @@ ENDS: Final[Mapping[Any, Mapping[str, Any]]] = {
     awaited_at_once: {},
     dropped: {},
     many: {},
+    columns: {"max_request_size": 5_000},
+    batches: {},
+    from_a_thread: {},
+    in_transactions: {"transactional_id": "hunter"},
     at_once: {},
     refused: {},
     retried: {},
