@@ -21,6 +21,7 @@ import pathlib
 import statistics
 import sys
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any, Literal
 
 import uvloop
@@ -174,10 +175,15 @@ async def runs(records: int, compression: str, count: int) -> AsyncGenerator[tup
             yield idle, busy, seconds
 
 
-async def send_all(client: Client, keys: Sequence[bytes]) -> Sequence[object]:
-    """The deliveries, as a user who will read them keeps them: to let a million of them go takes 10 ms at once, which are not the producer's."""
-    send = client.send
-    kept = [await send(TOPIC, VALUE, key) for key in keys]
+async def send_all(client: Client, keys: Sequence[bytes]) -> deque[object]:
+    """The deliveries, as a user who will read them keeps them: to let a million of them go takes 10 ms at once, which are not the producer's.
+
+    Nor is the growth of a list: the last time, its megabytes are copied into 1,600 fresh pages, 5 ms of the loop. A deque copies nothing.
+    """
+    send, kept = client.send, deque[object]()
+    keep = kept.append
+    for key in keys:
+        keep(await send(TOPIC, VALUE, key))
     await client.flush()
     return kept
 
