@@ -84,9 +84,10 @@ def plain(session: nox.Session) -> None:
 @nox.session(python=["3.12", "3.13"], reuse_venv=True, name="pythons")
 def pythons(session: nox.Session) -> None:
     """The unit tests on newer Pythons, each in an environment of its own and skipped where it is not installed; also with eager tasks."""
-    session.install("-e", ".[unit]")
-    session.run("python", "-m", "pytest", *WITHOUT_JAVA, *session.posargs)
-    session.run("python", "-m", "pytest", *WITHOUT_JAVA, *session.posargs, env=LOOPS["eager"])
+    session.install("-e", ".[unit]", env=COMPILED)  # else a build that failed would leave the twin to be tested twice
+    session.run("python", "-c", TELL, "compiled", env=COMPILED)
+    for env in ({}, LOOPS["eager"]):
+        session.run("python", "-m", "pytest", *WITHOUT_JAVA, *session.posargs, env=COMPILED | env)
 
 
 @nox.session(venv_backend="none")

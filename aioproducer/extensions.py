@@ -52,8 +52,8 @@ def _found(name: str) -> Extension:
         return Extension(None, "this Python has no global interpreter lock, which the compiled build needs")
     try:
         module = importlib.import_module(name)
-    except ImportError as error:
-        is_missing = error.name == name  # else it is there, and for another platform or the like
+    except (ImportError, AttributeError, SystemError) as error:  # the latter two: a Python whose insides are others than it was made for
+        is_missing = isinstance(error, ImportError) and error.name == name  # else it is there, and for another platform or the like
         return Extension(None, "the compiled build is not installed" if is_missing else f"the compiled build cannot be loaded ({error})")
     source = pathlib.Path(module.__file__ or "").with_name(f"{name.rpartition('.')[2]}.pyx")
     if _is_stale(getattr(module, "SOURCE", None), source):

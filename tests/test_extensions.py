@@ -60,6 +60,12 @@ def test_whoever_wants_plain_python_lacks_nothing(package: pathlib.Path, monkeyp
         (None, True, "the compiled build is not installed"),
         ("import nowhere", True, "the compiled build cannot be loaded (No module named 'nowhere')"),
         ("raise ImportError('not this machine')", True, "the compiled build cannot be loaded (not this machine)"),
+        ("raise SystemError('no slot')", True, "the compiled build cannot be loaded (no slot)"),
+        (
+            "import os; os.nothing_of_that_name",
+            True,
+            "the compiled build cannot be loaded (module 'os' has no attribute 'nothing_of_that_name')",
+        ),
         (f"SOURCE = {NEWEST}", False, "this Python has no global interpreter lock, which the compiled build needs"),
     ],
 )
