@@ -195,6 +195,13 @@ def test_the_status_says_whether_all_is_well(change: Ran | None, expected: int) 
     assert status(found) == expected
 
 
+@pytest.mark.parametrize(("part", "rounds"), [("best", 3), ("strict", 3), ("workloads", 1)])
+def test_bars_decide_after_several_rounds_with_the_same_settings_alone(part: str, rounds: int) -> None:
+    """Elsewhere they are shown for comparison, and one round, as `--quick` makes it, says whether it runs."""
+    runs = [ran(part, 1, measure(OURS, "stream", rate=2e6)), ran(part, 1, measure(JAVA, "stream", rate=1e7))]
+    assert status(dataclasses.replace(recorded(), rounds=rounds, runs=runs)) == 0
+
+
 def test_curves_have_a_column_for_each_point_that_was_run() -> None:
     rate, cpu = curve_sheets(recorded(), "rtt")
     assert list(rate.headings) == ["client; milliseconds of a round trip", "0", "100"]

@@ -165,8 +165,15 @@ def curve_sheets(found: Found, name: str) -> list[Sheet]:
 
 WORDS_OF_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
     # linger, batch size, and what else it is told
-    OURS: ("linger_ms", "batch_size", "acks=all, enable_idempotence=True; default metrics, and batch_max_size=262,144 by default"),
-    PURE: ("linger_ms", "batch_size", "as above, with AIOPRODUCER_PURE=1"),
+    OURS: (
+        "linger_ms",
+        "batch_size",
+        (
+            "acks=all, enable_idempotence=True; default metrics, and batch_max_size=262,144 by default; "
+            "`await send()` as it is public: a ready-made awaitable"
+        ),
+    ),
+    PURE: ("linger_ms", "batch_size", "as above, with AIOPRODUCER_PURE=1; `send` is a coroutine"),
     PEER: ("linger_ms", "max_batch_size", "acks=all, enable_idempotence=True"),
     AIO: ("linger.ms", "batch.size", "acks=all, enable.idempotence, murmur2_random, queue.buffering.max.messages=1,000,000"),
     CALLBACK: ("linger.ms", "batch.size", "acks=all, enable.idempotence, murmur2_random; `poll(0)` every 500 records"),
