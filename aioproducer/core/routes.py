@@ -27,6 +27,7 @@ __all__ = ["NOBODY", "Cell", "Placement", "Route"]
 _KEYS: Final = 32_768  # keys whose partition a topic remembers
 _STRANGERS: Final = 16 * _KEYS  # sends of other keys after which it learns anew
 _GLANCE: Final = 16  # queues looked at for each change of partition, on average
+_MANY: Final = 32  # batches of one queue that are looked at one by one
 _MOST_WEIGHED: Final = 4096  # partitions: of more, few queues have two batches, and a look at all of them would hold the loop
 _NO_UNIT: Final = 2**31  # whatever a batch has, it is one
 NOBODY: Final = -1  # the leader of a partition that has none
@@ -293,6 +294,11 @@ class Route:
 
 
 def _queued(cell: Cell, unit: int) -> int:
-    """Batches that wait to be sent."""
-    batches = cell.closed if cell.current is None else [*cell.closed, cell.current]
-    return len(batches) if cell.bytes < 2 * unit else sum(max(batch.credit // unit, 1) for batch in batches)
+    """Batches that wait to be sent; of many, what they are by their bytes, as nobody looks at thousands for each new one."""
+    closed, current = cell.closed, cell.current
+    count = len(closed) + (current is not None)
+    if cell.bytes < 2 * unit:
+        return count
+    if count > _MANY:
+        return max(count, cell.bytes // unit)
+    return sum(max(batch.credit // unit, 1) for batch in closed) + (max(current.credit // unit, 1) if current is not None else 0)

@@ -94,7 +94,7 @@ class Appender:
         self._policy = config.circuit_breaker_keyed_policy
         self.is_kafkas = self._partitioner is None and not self._ignores_keys
         is_told = self._has_breaker and self._policy == FAIL_FAST
-        self._windows = Windows(loop, accumulator, pool, shares, home, sticky=self._sticky_now, room=room.of, is_told=is_told)
+        self._windows = Windows(loop, accumulator, pool, shares, home, sticky=self._sticky_now, room=room.of_rows, is_told=is_told)
 
     def now_ms(self) -> int:
         """The time for a record's timestamp."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.accumulator import Accumulator, Cell
+    from aioproducer.core.accumulator import Accumulator, Cell, Route
     from aioproducer.core.batch import Batch
     from aioproducer.engine.pool import BufferPool
     from aioproducer.engine.shares import Shares
@@ -85,6 +85,12 @@ class Room:
     def of(self, topic: str) -> int:
         """Bytes of records that a batch takes before compression."""
         return self.limit if self._codec is Compression.NONE else min(self._ratios.room(topic, self._codec, self.limit), self._most)
+
+    def of_rows(self, route: Route, size: int) -> int:
+        """Likewise of a batch of rows that are there at once, `size` bytes in all: as much as a full batch that waits may take."""
+        room = self.of(route.topic)
+        is_plenty = 2 * (self._pool.available - size) >= self._pool.size and not route.is_narrow
+        return max(room, self._widest) if is_plenty else room
 
     def is_there(self, size: int, records: int, partitions: int) -> bool:
         """Whether there is memory for so many records, of so many bytes, in so many partitions, whatever batches are open."""

@@ -150,7 +150,7 @@ class Windows:
 
     Args:
         sticky: where so many bytes without a key go, on a route.
-        room: bytes of records in a batch of a topic.
+        room: bytes of records in a batch, of a route and of a window of so many.
         is_told: who sends to a partition that fails is told at once.
     """
 
@@ -163,7 +163,7 @@ class Windows:
         home: Home,
         *,
         sticky: Callable[[Route, int], Cell],
-        room: Callable[[str], int],
+        room: Callable[[Route, int], int],
         is_told: bool,
     ) -> None:
         self._loop = loop
@@ -187,7 +187,7 @@ class Windows:
             if cell.is_avoided and self._is_told:
                 raise reasons.unavailable(cell, "Its rows were not queued.")
         record.behind = next(filter(self._shares.is_over, cells), None)
-        room = self._room(route.topic)
+        room = self._room(route, window.size)
         if record.behind is not None or min(window.need(room), self._pool.size) > self._pool.available:
             return None
         return window.queue(window.encode(now_ms, room), partial(self._add, route))

@@ -169,6 +169,17 @@ def test_a_batch_that_took_more_as_it_could_not_be_sent_is_several() -> None:
     assert chosen == {0: 10, 1: 50}
 
 
+def test_nobody_looks_at_each_batch_of_a_long_queue() -> None:
+    """It was a thousand of them for each new batch. What their bytes are tells as much; fewer than there are batches they are not."""
+    route = made([1, 2, 3], None)
+    for cell, (count, held) in zip(route.cells, ((1000, 5_000_000), (99, 50_000), (0, 0)), strict=True):
+        cell.closed += [None] * count  # type: ignore[list-item]
+        cell.bytes = held
+    weights = [5001 - queued for queued in (5000, 99, 0)]
+    chosen = Counter(route.another((nth + 0.5) / sum(weights), is_adaptive=True, unit=1000).partition for nth in range(sum(weights)))
+    assert chosen == {0: weights[0], 1: weights[1], 2: weights[2]}
+
+
 @pytest.mark.parametrize(("is_adaptive", "depths"), [(True, (0, 0, 0)), (True, (4, 4, 4)), (False, (9, 0, 3))])
 def test_where_queues_say_nothing_all_others_are_as_likely(is_adaptive: bool, depths: tuple[int, ...]) -> None:
     """All as long, or not to be looked at (PAR-05)."""

@@ -206,16 +206,33 @@ async def test_cancelled_while_the_topic_is_not_known_nothing_is_queued() -> Non
         assert len(cluster.values("orders")) == 2
 
 
+@pytest.mark.parametrize(("options", "widest"), [({}, 262_144), ({"batch_max_size": 65_536}, 65_536), ({"batch_max_size": 1}, 16_384)])
+@jumping
+async def test_rows_that_are_there_at_once_travel_in_batches_as_wide_as_full_ones_may_become(options: dict[str, Any], widest: int) -> None:
+    """While half of the memory is free; what a batch costs is most of what rows cost."""
+    async with running(**options) as (cluster, producer):
+        await (await producer.send_columns("orders", values=numbered(20_000, size=95)))
+        sizes = [batch.size_in_bytes for at in range(2) for batch in cluster.log("orders", at).batches()]
+        assert widest * 3 // 4 < max(sizes) <= widest
+    async with running(**options, buffer_memory=700_000) as (cluster, producer):
+        await producer.partitions_for("orders")
+        cluster.brokers[1].pause()
+        asyncio.get_running_loop().call_later(1, cluster.brokers[1].resume)
+        await (await producer.send_columns("orders", values=numbered(5_000, size=95)))
+        sizes = [batch.size_in_bytes for at in range(2) for batch in cluster.log("orders", at).batches()]
+        assert min(sizes) <= 16_384
+
+
 @jumping
 async def test_columns_that_are_changed_meanwhile_end_in_an_error() -> None:
     """Against the rule; a row that grew while its topic was asked for is named, and holds the loop for no moment."""
     async with running() as (cluster, producer):
         hang = cluster.hang("Metadata")
         offsets = bytearray(struct.pack("<2i", 0, 10))
-        values = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(bytes(200_000))])
+        values = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(bytes(400_000))])
         sending = asyncio.create_task(producer.send_columns("orders", values=values))
         await turns(20)
-        offsets[:] = struct.pack("<2i", 0, 200_000)
+        offsets[:] = struct.pack("<2i", 0, 400_000)
         hang.release()
         with pytest.raises(UsageError, match=r"^row 0: the columns were changed before send_columns returned"):
             await sending
