@@ -19,7 +19,6 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 from marks import calibrate, counted, uncounted
 
 import aioproducer
@@ -105,12 +104,6 @@ async def many_keyed(producer: Producer[bytes, bytes], records: int) -> None:
         await (await producer.send_many(TOPIC, some))
 
 
-async def columns(producer: Producer[bytes, bytes], records: int) -> None:
-    some = pa.array([VALUE] * MANY)
-    for _ in range(records // MANY):
-        await (await producer.send_columns(TOPIC, values=some))
-
-
 WORKLOADS: Final[dict[str, Callable[[Producer[bytes, bytes], int], Coroutine[Any, Any, None]]]] = {
     "keyed": keyed,
     "keyless": keyless,
@@ -119,7 +112,6 @@ WORKLOADS: Final[dict[str, Callable[[Producer[bytes, bytes], int], Coroutine[Any
     "gather": gather,
     "many": many,
     "many, keyed": many_keyed,
-    "columns": columns,
 }
 COSTLY: Final = frozenset({"single"})
 """A request for each record: fewer records do."""
