@@ -164,7 +164,7 @@ def mutants(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def gate(session: nox.Session) -> None:
-    """Instructions of a record, of this tree over those of its merge base with main, by callgrind: at most 3 % more."""
+    """Instructions of a record, of this tree over those of its merge base with main (of main: of the commit in tests/gate/base), by callgrind: at most 3 % more."""
     run(session, "python", "-m", "tests.gate", *session.posargs)
 
 

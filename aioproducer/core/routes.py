@@ -295,10 +295,10 @@ class Route:
 
 def _queued(cell: Cell, unit: int) -> int:
     """Batches that wait to be sent; of many, what they are by their bytes, as nobody looks at thousands for each new one."""
-    closed, current = cell.closed, cell.current
-    count = len(closed) + (current is not None)
+    count = len(cell.closed) + (cell.current is not None)
     if cell.bytes < 2 * unit:
         return count
     if count > _MANY:
         return max(count, cell.bytes // unit)
-    return sum(max(batch.credit // unit, 1) for batch in closed) + (max(current.credit // unit, 1) if current is not None else 0)
+    batches = cell.closed if cell.current is None else [*cell.closed, cell.current]
+    return sum(max(batch.credit // unit, 1) for batch in batches)

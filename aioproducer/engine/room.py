@@ -89,8 +89,11 @@ class Room:
     def of_rows(self, route: Route, size: int) -> int:
         """Likewise of a batch of rows that are there at once, `size` bytes in all: as much as a full batch that waits may take."""
         room = self.of(route.topic)
-        is_plenty = 2 * (self._pool.available - size) >= self._pool.size and not route.is_narrow
-        return max(room, self._widest) if is_plenty else room
+        return max(room, self._widest) if self._may_widen(route, size) else room
+
+    def _may_widen(self, route: Route, size: int) -> bool:
+        """Whether batches of a topic may have more than `batch_size`, with so many bytes of the memory taken for it."""
+        return not route.is_narrow and 2 * (self._pool.available - size) >= self._pool.size
 
     def is_there(self, size: int, records: int, partitions: int) -> bool:
         """Whether there is memory for so many records, of so many bytes, in so many partitions, whatever batches are open."""
@@ -179,7 +182,7 @@ class Room:
             return 0
         granted, cell = batch.open.granted, batch.cell
         left = min(_TIMES * granted if most is None else most, self._widest - granted)
-        if left <= 0 or cell.route.is_narrow or 2 * (self._pool.available - left) < self._pool.size or self._shares.is_over(cell):
+        if left <= 0 or not self._may_widen(cell.route, left) or self._shares.is_over(cell):
             return 0
         return left if self._accumulator.closes_at(batch) > self._loop.time() else 0
 

@@ -196,8 +196,7 @@ def _strings(pa: Any, name: str, given: Any) -> _Column:
     content = kind.value_type if pa.types.is_dictionary(kind) else kind
     is_plain = pa.types.is_binary(content) or pa.types.is_string(content)
     is_large = pa.types.is_large_binary(content) or pa.types.is_large_string(content)
-    is_view = pa.types.is_binary_view(content) or pa.types.is_string_view(content)
-    if not (is_plain or is_large or is_view or pa.types.is_fixed_size_binary(content) or pa.types.is_null(content)):
+    if not (is_plain or is_large or _is_view(pa, content) or pa.types.is_fixed_size_binary(content) or pa.types.is_null(content)):
         raise UsageError(
             f"{name} are of type {kind}, and a record holds bytes: encode them, or `.cast(pyarrow.string())` if their text will do"
         )
@@ -206,10 +205,14 @@ def _strings(pa: Any, name: str, given: Any) -> _Column:
     return _Column(name, chunks, lambda array: _large(pa, array), _string_buffers(is_large=True))
 
 
+def _is_view(pa: Any, kind: Any) -> bool:
+    return bool(pa.types.is_binary_view(kind) or pa.types.is_string_view(kind))
+
+
 def _large(pa: Any, array: Any) -> Any:
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    if pa.types.is_binary_view(array.type) or pa.types.is_string_view(array.type):
+    if _is_view(pa, array.type):
         array.validate(full=True)  # `cast` trusts what is in it, and would read beyond its buffers
     return array.cast(pa.binary()).cast(pa.large_binary()) if pa.types.is_fixed_size_binary(array.type) else array.cast(pa.large_binary())
 
@@ -235,8 +238,8 @@ def _times(pa: Any, given: Any) -> _Column:
     is_ready = kind == pa.int64() or (pa.types.is_timestamp(kind) and kind.unit == "ms")
     if not is_ready and not pa.types.is_timestamp(kind):
         raise UsageError(f"timestamps_ms are of type {kind}: they are int64 milliseconds since 1970, or a timestamp type")
-    is_finer = not is_ready and kind.unit in {"us", "ns"}  # what is lost then is no error; a number that does not fit is
-    turn = None if is_ready else lambda array: array.cast(pa.timestamp("ms", kind.tz), safe=not is_finer)
+    # parts of a millisecond may be lost; of seconds nothing is, but that a number does not fit
+    turn = None if is_ready else lambda array: array.cast(pa.timestamp("ms", kind.tz), safe=kind.unit == "s")
     return _Column("timestamps_ms", chunks, turn, _moment_buffers)
 
 

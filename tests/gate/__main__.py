@@ -122,7 +122,9 @@ def not_checked(reasons: Sequence[str]) -> int:
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.gate", description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--base", metavar="COMMIT", help="compare with this one (default: the merge base with main)")
+    parser.add_argument(
+        "--base", metavar="COMMIT", help="compare with this one (default: the merge base with main; on main, what tests/gate/base names)"
+    )
     parser.add_argument("--records", type=int, default=5000, help="of each workload (default: %(default)s)")
     parser.add_argument("--singles", type=int, default=200, help="of those with a request for each record (default: %(default)s)")
     chosen = parser.parse_args(words)

@@ -262,8 +262,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "full-batches-take-all-the-memory",
         "engine/room.py",
-        "2 * (self._pool.available - left) < self._pool.size",
-        "self._pool.available < left",
+        "2 * (self._pool.available - size) >= self._pool.size",
+        "self._pool.available >= size",
         ("tests/scenarios/test_full_batches.py",),
     ),
     Mutant(

@@ -222,7 +222,7 @@ async def test_rows_that_are_there_at_once_travel_in_batches_as_wide_as_full_one
         await producer.partitions_for("orders")
         cluster.brokers[1].pause()
         asyncio.get_running_loop().call_later(1, cluster.brokers[1].resume)
-        await (await producer.send_columns("orders", values=numbered(5_000, size=95)))
+        await (await producer.send_columns("orders", values=numbered(5_000, size=ROW - 15)))
         sizes = [batch.size_in_bytes for at in range(2) for batch in cluster.log("orders", at).batches()]
         assert min(sizes) <= 16_384
 

@@ -45,7 +45,7 @@ class Held:
         self.read_once()
 
     def read_once(self) -> None:
-        """It reads what is there, and then stalls again."""
+        """It reads what is there by now, stalled or not."""
         for stream in self.streams:
             stream.release()
 
@@ -132,6 +132,17 @@ async def reuse(producer: Producer[Any, Any]) -> None:
         await producer.send("orders", value(number), partition=1)
 
 
+async def reuse_beside(producer: Producer[Any, Any], held: Held) -> None:
+    """Likewise while the transport holds what it has, and then until all is sent."""
+    sending = asyncio.create_task(reuse(producer))
+    await asyncio.sleep(0.01)
+    assert held.changed() == []
+    held.release()
+    await sending
+    await producer.flush()
+    assert held.changed() == []
+
+
 @on_both
 @jumping
 async def test_what_was_cancelled_arrives_as_it_was_sent(build: Any) -> None:
@@ -145,12 +156,7 @@ async def test_what_was_cancelled_arrives_as_it_was_sent(build: Any) -> None:
         taken = producer.config.buffer_memory - producer.buffer_available
         assert taken >= COUNT * PART
         del deliveries, delivery
-        sending = asyncio.create_task(reuse(producer))
-        await asyncio.sleep(0.01)
-        assert held.changed() == []
-        held.release()
-        await sending
-        await producer.flush()
+        await reuse_beside(producer, held)
         assert cluster.values("orders", 0)[1:] == [value(number) for number in range(COUNT)]
 
 
@@ -170,13 +176,7 @@ async def test_what_expired_on_its_way_is_not_written_over(build: Any) -> None:
         await asyncio.sleep(1.2)
         expired = [delivery for delivery in deliveries if delivery.done() and delivery.exception() is not None]
         assert expired
-        sending = asyncio.create_task(reuse(producer))
-        await asyncio.sleep(0.01)
-        assert held.changed() == []
-        held.release()
-        await sending
-        await producer.flush()
-        assert held.changed() == []
+        await reuse_beside(producer, held)
         arrived = cluster.values("orders", 0)[1:]
         assert arrived == [value(number) for number in range(len(arrived))]
 
