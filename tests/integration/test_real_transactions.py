@@ -10,14 +10,14 @@ import sys
 import time
 import uuid
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from settled import settled
 
 from aioproducer import (
     CommitFailed,
-    ConnectionLost,
     ConsumerGroupMetadata,
     DeliveryError,
     Producer,
@@ -25,12 +25,15 @@ from aioproducer import (
     TransactionAbortable,
     TransactionExpired,
 )
-from aioproducer.net.connection import Connection
+from aioproducer.net.transport import TcpDialer
 from aioproducer.testing import KafkaServer
 from aioproducer.wire.api import ApiKey
+from aioproducer.wire.frame import decode_request
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Iterable
+
+    from aioproducer.interfaces import Buffer, Receiver, Stream
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
 
@@ -248,27 +251,70 @@ async def a_killed_process(stage: Stage, name: str) -> None:
     assert await stage.visible(orders) == {0: [b"heir"], 1: [], 2: []}
 
 
+class Cutting(TcpDialer):
+    """Dials connections that end just after the first request of each kind was written, since `begin`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cut: set[ApiKey] = set()
+        self.begin(0.0)
+
+    def begin(self, after: float) -> None:
+        """Cut each kind once more, so many seconds after it was written."""
+        self._after = after
+        self._whole = set(CUT)
+
+    async def dial(self, host: str, port: int, receiver: Callable[[], Receiver]) -> Stream:
+        return await super().dial(host, port, lambda: cast("Receiver", Handing(receiver(), self)))
+
+    def write(self, stream: Stream, buffers: Iterable[Buffer]) -> None:
+        """Write a whole request."""
+        request = b"".join(buffers)
+        stream.write(request)
+        key = ApiKey(decode_request(request[4:]).key)
+        if key in self._whole:
+            self._whole.remove(key)
+            self.cut.add(key)
+            asyncio.get_running_loop().call_later(self._after, stream.abort)
+
+
+class Handing:
+    """A connection that is handed a stream which the dialer cuts."""
+
+    def __init__(self, real: Receiver, dialer: Cutting) -> None:
+        self._real = real
+        self._dialer = dialer
+
+    def connection_made(self, transport: Stream) -> None:
+        self._real.connection_made(cast("Stream", Cut(transport, self._dialer)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+class Cut:
+    """A stream of whole requests."""
+
+    def __init__(self, real: Stream, dialer: Cutting) -> None:
+        self._real = real
+        self.writelines = partial(dialer.write, real)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
 async def lost_answers(stage: Stage, name: str) -> None:
     """Rows 64 and 68: the connection ends just after each kind of request was written, so that nobody knows whether it arrived."""
     orders = await stage.topic()
-    asked: set[tuple[ApiKey, int]] = set()
-    send = Connection.send
-
-    def send_and_cut(self: Connection, key: ApiKey, *arguments: Any) -> None:
-        send(self, key, *arguments)
-        if key in CUT and (key, number) not in asked:
-            asked.add((key, number))
-            asyncio.get_running_loop().call_later(CUT_AFTER[number % len(CUT_AFTER)], self.abort, ConnectionLost("cut by the test"))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Connection, "send", send_and_cut)
-        async with stage.producer(name) as producer:
-            for number in range(12):
-                async with producer.transaction():
-                    await producer.send(orders, b"%d" % number, partition=number % PARTITIONS)
-                    await producer.send(orders, b"%d" % number, partition=(number + 1) % PARTITIONS)
-                    await producer.send_offsets_to_transaction({(orders, 0): number}, name)
-    assert {key for key, _ in asked} >= {ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.PRODUCE}
+    dialer = Cutting()
+    async with stage.producer(name, dialer=dialer) as producer:
+        for number in range(12):
+            dialer.begin(CUT_AFTER[number % len(CUT_AFTER)])
+            async with producer.transaction():
+                await producer.send(orders, b"%d" % number, partition=number % PARTITIONS)
+                await producer.send(orders, b"%d" % number, partition=(number + 1) % PARTITIONS)
+                await producer.send_offsets_to_transaction({(orders, 0): number}, name)
+    assert dialer.cut >= {ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.PRODUCE}
     everything = {
         partition: [b"%d" % number for number in range(12) if partition - number % PARTITIONS in {0, 1, -2}] for partition in range(3)
     }
