@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import compileall
+import os
+import pathlib
+import re
+import shutil
+import subprocess
 import sys
 import sysconfig
 import zlib
-from typing import TYPE_CHECKING
 
 import pytest
 
-from aioproducer.extensions import extension
-
-if TYPE_CHECKING:
-    import pathlib
+import aioproducer
+from aioproducer.extensions import BATCHES, extension
 
 NAME = "of_a_test._unit"
 SOURCE = b"# the newest"
@@ -100,3 +104,102 @@ def test_what_setup_py_did_not_make_knows_no_source(package: pathlib.Path) -> No
     """As by a build of somebody's own, who knows what he does."""
     (package / "_unit.py").write_text("SOURCE = 0")
     assert extension(NAME).build == "compiled"
+
+
+ROOT = pathlib.Path(__file__).parents[1]
+SENDS = """
+import asyncio, sys
+import aioproducer
+from aioproducer.testing import FakeCluster
+async def main():
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("t")
+        async with aioproducer.Producer(**cluster.client_options) as producer:
+            await producer.send_and_wait("t", b"v")
+    info = aioproducer.build_info()
+    print(info.reason or info.build, "|", info.batches_reason or "compiled", flush=True)
+asyncio.run(asyncio.wait_for(main(), 60))
+"""
+
+
+def said(source: str, folder: pathlib.Path, **environment: str) -> list[str]:
+    """What a program says that imports the package from there."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("AIOPRODUCER_")}
+    words = [sys.executable, "-c", source]
+    done = subprocess.run(
+        words, cwd=folder, env={**clean, "PYTHONPATH": str(folder), **environment}, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_sources_are_not_needed(tmp_path: pathlib.Path) -> None:
+    """Installed as .pyc files alone, the package is what it was, in the build that is asked for."""
+    package = tmp_path / "aioproducer"
+    shutil.copytree(ROOT / "aioproducer", package, ignore=shutil.ignore_patterns("__pycache__", "*.pyx"))
+    assert compileall.compile_dir(package, quiet=1, legacy=True)
+    for source in package.rglob("*.py"):
+        source.unlink()
+    info = aioproducer.build_info()
+    if not info.reason:
+        assert said(SENDS, tmp_path) == [f"compiled | {info.batches_reason or 'compiled'}"]
+    assert said(SENDS, tmp_path, AIOPRODUCER_PURE="1") == ["AIOPRODUCER_PURE is set | AIOPRODUCER_PURE is set"]
+    for library in package.glob("_batches_*"):
+        library.unlink()
+    assert said(SENDS, tmp_path, AIOPRODUCER_PURE="1") == ["AIOPRODUCER_PURE is set | AIOPRODUCER_PURE is set"]
+
+
+def test_subinterpreters_run_plain_python() -> None:
+    """Where a compiled module keeps what all of a process would share, say under mod_wsgi; and the first interpreter is left as it was."""
+    source = f"""
+import sys
+try:
+    import _interpreters as interpreters
+    how = {{"config": "legacy"}}
+except ImportError:
+    import _xxsubinterpreters as interpreters
+    how = {{"isolated": False}}  # as mod_wsgi makes them: modules of C may be shared
+SENDS = {SENDS!r}
+exec(SENDS)
+for _ in range(2):
+    failed = interpreters.run_string(interpreters.create(**how), f"import sys; sys.path[:] = {{sys.path!r}}; " + SENDS.strip())
+    assert failed is None, failed
+exec(SENDS)
+"""
+    main, *others, again = said(source, ROOT)
+    assert main == again
+    assert len(others) == 2
+    for other in others:
+        assert other.endswith("this is a subinterpreter, and mypyc's modules keep what all of a process would share")
+
+
+def test_no_compiled_module_raises_from() -> None:
+    """What mypyc makes of `raise error from cause` has no cause: `errors.caused` says it there."""
+    for name in BATCHES:
+        tree = ast.parse((ROOT / (name.replace(".", "/") + ".py")).read_text())
+        assert [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Raise) and node.cause is not None] == [], name
+
+
+OWN = ("connection.ask", "connection.gone", "parked.wait", "self.wait")  # compiled themselves
+
+
+def test_compiled_modules_await_steps() -> None:
+    """Of what is not compiled itself: else a cancellation is a DeprecationWarning from Python 3.12 on."""
+    seen = set()
+    for name in BATCHES:
+        tree = ast.parse((ROOT / (name.replace(".", "/") + ".py")).read_text())
+        awaited = [node.value for node in ast.walk(tree) if isinstance(node, ast.Await)]
+        assert all(isinstance(value, ast.Call) for value in awaited), name
+        seen |= {ast.unparse(value.func) for value in awaited if isinstance(value, ast.Call)}
+    assert seen == {"Steps", *OWN}
+
+
+def test_what_runs_interpreted_alone_runs_somewhere() -> None:
+    """Where batches are compiled it is left out, without a word; in CI `nox -s plain` runs it."""
+    found = re.search(r"^TWICE = (\(.*?\))", (ROOT / "noxfile.py").read_text(), re.MULTILINE | re.DOTALL)
+    assert found
+    twice = ast.literal_eval(found[1])
+    marked = [path for path in (ROOT / "tests").rglob("test_*.py") if "@pytest.mark.interpreted" in path.read_text().splitlines()]
+    assert len(marked) > 3
+    for path in marked:
+        assert path.relative_to(ROOT).as_posix().startswith(twice), path

@@ -23,7 +23,8 @@ import enum
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.availability import Availability
-from aioproducer.core.batch import NO_EPOCH, Batch, Event, State
+from aioproducer.core.batch import NO_EPOCH, Batch
+from aioproducer.core.batch_state import Event, State
 from aioproducer.core.incomplete import Incomplete
 from aioproducer.core.outcome import fate
 from aioproducer.core.pauses import Pauses

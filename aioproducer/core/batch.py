@@ -4,87 +4,27 @@
 2. Its bytes are fixed when it is encoded. A retry sends the same bytes; a new number changes the header alone (KIP-360).
 3. A batch that was on the wire may have been written, whatever the client saw: its failure says `persisted=maybe`.
 
-States are Kafka's (seeds/003). Knows nothing of clocks, loops, sockets, or who waits for it.
+Its states are in `batch_state`. Knows nothing of clocks, loops, sockets, or who waits for it.
 """
 
 from __future__ import annotations
 
-import enum
 from typing import TYPE_CHECKING, Any, Final
 
+from aioproducer.core.batch_state import NEXT, Event, State, next_state
 from aioproducer.core.sequence import NO_IDENTITY, UNNUMBERED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from aioproducer.core.routes import Cell
     from aioproducer.core.splitting import Piece
     from aioproducer.errors import KafkaError
     from aioproducer.interfaces import Buffer, OpenBatch
 
-__all__ = ["NO_EPOCH", "Batch", "Event", "InvalidTransition", "State", "next_state"]
+__all__ = ["NO_EPOCH", "Batch"]
 
 NO_EPOCH: Final = -1
-
-
-class State(enum.IntEnum):
-    """Where a batch is in its life. Numbers: an Enum's own hash is a Python function."""
-
-    OPEN = 0
-    READY = 1
-    ENCODING = 2
-    IN_FLIGHT = 3
-    DONE = 4
-    FAILED = 5
-    SPLIT = 6
-
-    def __str__(self) -> str:
-        return self.name.lower().replace("_", " ")
-
-
-class Event(enum.IntEnum):
-    """What happens to a batch."""
-
-    CLOSE = 0
-    DRAIN = 1
-    SEND = 2
-    RETRY = 3
-    ACKNOWLEDGE = 4
-    FAIL = 5
-    SPLIT = 6
-
-    def __str__(self) -> str:
-        return self.name.lower()
-
-
-_NEXT: Final[Mapping[tuple[State, Event], State]] = {
-    (State.OPEN, Event.CLOSE): State.READY,
-    (State.READY, Event.DRAIN): State.ENCODING,
-    (State.ENCODING, Event.SEND): State.IN_FLIGHT,
-    (State.ENCODING, Event.RETRY): State.READY,  # the connection went while it was compressed; it was not sent
-    (State.IN_FLIGHT, Event.RETRY): State.READY,  # keeps its place
-    (State.IN_FLIGHT, Event.ACKNOWLEDGE): State.DONE,
-    (State.IN_FLIGHT, Event.SPLIT): State.SPLIT,  # too large, or some of its records refused: smaller ones stand for it
-    (State.READY, Event.FAIL): State.FAILED,  # expired, or the producer stops
-    (State.ENCODING, Event.FAIL): State.FAILED,
-    (State.IN_FLIGHT, Event.FAIL): State.FAILED,  # its bytes stay reserved until the connection lets go (KAFKA-19012)
-}
-
-
 _OPEN: Final = State.OPEN  # Python 3.11 looks members up slowly, and these are asked for with every batch
 _ENDED: Final = State.DONE  # it, and all that follow it
-
-
-class InvalidTransition(AssertionError):
-    """A bug in the caller, never bad luck."""
-
-
-def next_state(state: State, event: Event) -> State:
-    """The state after `event`, or `InvalidTransition`."""
-    try:
-        return _NEXT[state, event]
-    except KeyError:
-        raise InvalidTransition(f"a batch that is {state} cannot {event}") from None
 
 
 class Batch:
@@ -194,7 +134,7 @@ class Batch:
 
     def move(self, event: Event) -> None:
         """Go to the state that `event` leads to."""
-        self.state = _NEXT.get((self.state, event)) or next_state(self.state, event)  # no state that one goes to is 0
+        self.state = NEXT.get((self.state, event)) or next_state(self.state, event)  # no state that one goes to is 0
 
     @property
     def ended(self) -> bool:

@@ -10,7 +10,7 @@ from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING
 
-from aioproducer.core.batch import State
+from aioproducer.core.batch_state import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,7 +26,7 @@ from libc.string cimport memcpy
 from array import array
 from asyncio import CancelledError, InvalidStateError, get_running_loop
 from collections.abc import Coroutine
-from types import CoroutineType
+from types import CoroutineType, SimpleNamespace
 import asyncio.coroutines
 import inspect
 import sys
@@ -618,15 +618,16 @@ FULL = OpenBatch(None, 0, -1)
 cdef extern from *:
     """
     #include <structmember.h>
-    static Py_ssize_t hot_slot(PyObject *type, const char *name) {
-        PyObject *found = PyObject_GetAttrString(type, name);
-        Py_ssize_t offset = 0;  /* no slot's: there is the object's head */
-        if (found != NULL && Py_IS_TYPE(found, &PyMemberDescr_Type)) {
-            offset = ((PyMemberDescrObject *)found)->d_member->offset;
+    /* Of a class that mypyc compiled nothing tells where its attributes are, so an object of it is looked through. */
+    static Py_ssize_t hot_where(PyObject *example, PyObject *value) {
+        Py_ssize_t found = -1, end = Py_TYPE(example)->tp_basicsize - (Py_ssize_t)sizeof(PyObject *);
+        for (Py_ssize_t at = sizeof(PyObject); at <= end; at += sizeof(PyObject *)) {
+            if (*(PyObject **)((char *)example + at) != value) { continue; }
+            if (found >= 0) { found = -1; break; }
+            found = at;
         }
-        Py_XDECREF(found);
-        if (offset <= 0 && !PyErr_Occurred()) { PyErr_Format(PyExc_SystemError, "%s is no slot", name); }
-        return PyErr_Occurred() ? -1 : offset;
+        if (found < 0) { PyErr_Format(PyExc_SystemError, "%s: not in one place", Py_TYPE(example)->tp_name); }
+        return found;
     }
     #define hot_held(object, type, offset) (Py_IS_TYPE(object, (PyTypeObject *)(type)) ? *(PyObject **)((char *)(object) + (offset)) : NULL)
     static PyObject *hot_metadata(PyObject *type, PyObject **items) {
@@ -637,12 +638,12 @@ cdef extern from *:
         return made;
     }
     """
-    Py_ssize_t hot_slot(object type, const char *name) except -1
+    Py_ssize_t hot_where(object example, object value) except -1
     PyObject *hot_held(object held, object type, Py_ssize_t offset) noexcept
     object hot_metadata(object type, PyObject **items)
 
 
-cdef enum:  # slots of BatchResult
+cdef enum:  # attributes of BatchResult
     OUTCOME
     TOPIC
     PARTITION
@@ -664,17 +665,24 @@ cdef tuple _slots = (
     "futures", "callbacks", "looked_at", "home", "_late",
 )
 cdef Py_ssize_t _offsets[SLOTS]
+cdef object _a_home = Home(SimpleNamespace(time=None), None)
+_a_home.context = PyContext_CopyCurrent()
+cdef object _a_result = BatchResult(_a_home, "an example's", TABLE + 1, TABLE + 2)
+_a_result.base_offset = TABLE + 3
+_a_result.looked_at = True
+for _name in ("_deltas", "_key_sizes", "_value_sizes", "futures", "callbacks", "_late"):
+    setattr(_a_result, _name, [])
 cdef int _at
 for _at in range(SLOTS):
-    _offsets[_at] = hot_slot(BatchResult, _slots[_at].encode())
-cdef Py_ssize_t _loop_offset = hot_slot(Home, b"loop")
-cdef Py_ssize_t _context_offset = hot_slot(Home, b"context")
+    _offsets[_at] = hot_where(_a_result, getattr(_a_result, _slots[_at]))
+cdef Py_ssize_t _loop_offset = hot_where(_a_home, _a_home.loop)
+cdef Py_ssize_t _context_offset = hot_where(_a_home, _a_home.context)
 cdef object _BatchResult = BatchResult
 cdef object _Home = Home
 
 
 cdef inline object held(object result, int slot):
-    """A slot of a `BatchResult`, read where it is: to look for it by name costs more than all else that is done to read a result."""
+    """An attribute of a `BatchResult`, read where it is: to look for it by name costs more than all else that is done to read a result."""
     cdef PyObject *found = hot_held(result, _BatchResult, _offsets[slot])
     return <object>found if found != NULL else looked_for(result, slot)
 
@@ -1222,10 +1230,14 @@ cdef Quietly go_quietly = <Quietly><void *>go  # NULL: it raised, which is looke
 
 cdef object _Route = Route
 cdef object _Cell = Cell
-cdef Py_ssize_t _sticky_offset = hot_slot(Route, b"sticky")
-cdef Py_ssize_t _cells_offset = hot_slot(Route, b"cells")
-cdef Py_ssize_t _open_offset = hot_slot(Cell, b"open")
-cdef Py_ssize_t _route_offset = hot_slot(Cell, b"route")
+cdef object _a_route = Route("", b"")
+cdef object _a_cell = Cell(_a_route, 0, -1, FULL)
+_a_route.sticky = _a_cell
+cdef Py_ssize_t _sticky_offset = hot_where(_a_route, _a_cell)
+cdef Py_ssize_t _cells_offset = hot_where(_a_route, _a_route.cells)
+cdef Py_ssize_t _open_offset = hot_where(_a_cell, FULL)
+cdef Py_ssize_t _route_offset = hot_where(_a_cell, _a_route)
+_a_route = _a_cell = None
 
 
 cdef inline object sticky_of(object route):

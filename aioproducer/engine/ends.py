@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 
 from aioproducer.core.attempt import AGAIN, failures, go_again, over
-from aioproducer.core.batch import Event
+from aioproducer.core.batch_state import Event
 from aioproducer.core.outcome import TOO_LARGE, Action, fate
 from aioproducer.core.splitting import in_halves, without
 from aioproducer.engine.explain import story, waits_for

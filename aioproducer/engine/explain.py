@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.core.batch import State
+from aioproducer.core.batch_state import State
 from aioproducer.core.sequence import NO_IDENTITY, WINDOW
 
 if TYPE_CHECKING:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioproducer.core.batch import Batch, State
+from aioproducer.core.batch_state import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from aioproducer.core.batch import Batch
 
 __all__ = ["Flush"]
 

@@ -6,8 +6,9 @@ says which one it is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from aioproducer.engine import plain
 from aioproducer.engine.plain import here
 from aioproducer.extensions import extension
 
@@ -34,22 +35,15 @@ BUILD: Final = _found.build
 REASON: str = _found.reason  # for plain Python; empty where the compiled build runs
 
 if REASON or TYPE_CHECKING:
-    from aioproducer.engine.plain import (
-        FULL,
-        RECORD_OVERHEAD,
-        TURN,
-        TURN_RECORDS,
-        Delivery,
-        OpenBatch,
-        SendPath,
-        Way,
-        make_delivery,
-        measured,
-        uncollected,
-        wake,
-    )
+    from aioproducer.engine.plain import Delivery, OpenBatch, SendPath, Way, make_delivery, measured, uncollected, wake
 else:
     _hot = _found.module
-    FULL, RECORD_OVERHEAD, TURN, TURN_RECORDS = _hot.FULL, _hot.RECORD_OVERHEAD, _hot.TURN, _hot.TURN_RECORDS
     make_delivery, measured, uncollected, wake = _hot.make_delivery, _hot.measured, _hot.uncollected, _hot.wake
     Delivery, OpenBatch, SendPath, Way = _hot.Delivery, _hot.OpenBatch, _hot.SendPath, _hot.Way
+
+# not known before it runs: a compiled module would have the constants of `plain` in it
+_unit: Any = plain if REASON else _found.module
+FULL: OpenBatch = _unit.FULL
+RECORD_OVERHEAD: int = _unit.RECORD_OVERHEAD
+TURN: int = _unit.TURN
+TURN_RECORDS: int = _unit.TURN_RECORDS

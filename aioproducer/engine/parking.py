@@ -129,12 +129,12 @@ class Parking:
         if obstacle in FOR_METADATA:
             assert record.topic is not None
             return self._stand(self.topics.lot(record.topic), record, obstacle)
-        if obstacle is FOR_TURN:
+        if obstacle == FOR_TURN:
             return self._rest(record)
-        if obstacle is FOR_MEMORY:
+        if obstacle == FOR_MEMORY:
             self._hurry()
         self._next_turn()
-        if obstacle is FOR_SHARE:
+        if obstacle == FOR_SHARE:
             assert record.behind is not None
             return self._stand(self._aside.line(record.behind), record, obstacle)
         return self._park(record, FOR_MEMORY)
@@ -142,7 +142,7 @@ class Parking:
     def take_now(self, record: Parked) -> Delivery:
         """Append what was checked, or raise WouldBlock; a topic that is not known is asked for. Who cannot rest has its goes at once."""
         obstacle = self._try(record)
-        if obstacle is FOR_TURN and self._turn.may_go_on():
+        if obstacle == FOR_TURN and self._turn.may_go_on():
             obstacle = self._try(record)
         if obstacle is None:
             assert record.delivery is not None
@@ -150,7 +150,7 @@ class Parking:
         assert record.topic is not None
         if obstacle in FOR_METADATA:
             self.topics.ask(record.topic)
-        elif obstacle is FOR_MEMORY:
+        elif obstacle == FOR_MEMORY:
             self._hurry()
         raise reasons.would_block(record.topic, obstacle)
 

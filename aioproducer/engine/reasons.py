@@ -106,7 +106,7 @@ def told(records: Iterable[Parked]) -> list[str]:
     """What they wait for, and how many for each, a line each; marks are no records."""
     reasons = Counter(
         f"{record.reason} {record.behind.topic}-{record.behind.partition}"
-        if record.behind is not None and record.reason is FOR_SHARE
+        if record.behind is not None and record.reason == FOR_SHARE
         else f"{record.reason} {record.topic!r}"
         if record.reason in FOR_METADATA
         else record.reason or FOR_TURN

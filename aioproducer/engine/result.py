@@ -18,6 +18,7 @@ from aioproducer.engine.waiter import run_callbacks, wake
 from aioproducer.engine.watch import Watch
 from aioproducer.model import RecordMetadata, TimestampType
 from aioproducer.records.record_batch import MOMENT, NULL, VARINT, unvarint, varint
+from aioproducer.steps import Steps
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
@@ -36,6 +37,7 @@ _EQUAL: Final = 1024  # records that share one tuple of equal sizes
 _STRIDE: Final = 16  # callbacks at a time
 _TASKS: Final = 8  # at a time
 _TASK: Final = 8  # what waking a task costs, in callbacks: it runs user code
+Boxed: TypeAlias = Any  # a number that stays an object when the module is compiled: the compiled way of a record reads it where it lies
 Column: TypeAlias = "list[bytes] | array[int] | bytes"  # of each record, encoded or as numbers; or what all have in common, encoded
 Kept: TypeAlias = "Iterable[Column]"  # three: lengths of keys, of values; moments
 _CREATE_TIME: Final = TimestampType.CREATE_TIME
@@ -151,14 +153,14 @@ class BatchResult:
     def __init__(self, home: Home, topic: str, partition: int, base_timestamp: int) -> None:
         self.home = home
         self.topic = topic
-        self.partition = partition
-        self.base_timestamp = base_timestamp
+        self.partition: Boxed = partition
+        self.base_timestamp: Boxed = base_timestamp
         self.timestamp_type = _CREATE_TIME
         self.outcome = PENDING
-        self.base_offset = -1
+        self.base_offset: Boxed = -1
         self.count = 0
         self.error: DeliveryError | None = None
-        self.looked_at = False
+        self.looked_at: Boxed = False
         self.futures: list[Future[None]] | None = None  # of tasks that await a record: a loop's own future is the cheapest
         self.callbacks: list[Any] | None = None  # delivery, callback, context, and so on: no object each
         self.kept: Kept | None = None
@@ -213,7 +215,7 @@ class BatchResult:
         while self.outcome is PENDING:
             future = self.home.loop.create_future()
             self.futures = [*(self.futures or ()), future]
-            await future
+            await Steps(future)
 
     def failure(self) -> DeliveryError | None:
         """An error of the looker's own, None once acknowledged; raises while neither is known."""

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from aioproducer.core.accumulator import Fill
-from aioproducer.core.batch import Event
+from aioproducer.core.batch_state import Event
 from aioproducer.core.metadata import NO_ID
 from aioproducer.engine import produce
 from aioproducer.engine.alarm import Alarm
@@ -87,7 +87,7 @@ class Sender:
 
     newest_produce: int | None = None
     breaking: Breaking | None = None
-    on_identity: Callable[[Identity | None], object] = staticmethod(lambda _identity: None)
+    on_identity: Callable[[Identity | None], object]
 
     def __init__(
         self,
@@ -119,6 +119,7 @@ class Sender:
         self._attributes = attributes_of(self._codec, is_transactional=config.transactional_id is not None)
         self._timeout_ms = int(config.request_timeout_ms)
         self._request_timeout = config.request_timeout_ms / 1000
+        self.on_identity = lambda _identity: None
         self._held = 0  # loop turns of the burst of sends at hand in which partial batches were held back
         self._held_until = 0.0
         self._is_turn_due = self._is_serving_due = False

@@ -13,18 +13,20 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
+from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioproducer.errors import ConnectionLost, ProtocolError, RequestTimedOut, TransportError
 from aioproducer.net.observer import NO_TRAFFIC
 from aioproducer.net.transport import writer_of
+from aioproducer.steps import Steps
 from aioproducer.wire.api import NAMES, ApiKey, negotiate
 from aioproducer.wire.frame import FrameReader, decode_response, encode_request
 from aioproducer.wire.schema import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from aioproducer.interfaces import Buffer, Stream
     from aioproducer.net.observer import Traffic
@@ -113,14 +115,14 @@ class Connection:
 
     def connection_made(self, transport: Stream) -> None:
         """Remember the stream."""
-        self._stream = transport
+        self._stream: Any = transport  # a dialer's own: what its methods give may be of other kinds, which a compiled module would refuse
         self._write = writer_of(transport)
         self._used_at = self._loop.time()
         if self._max_idle:
             self._idle_timer = self._loop.call_later(self._max_idle, self._on_idle)
 
-    def data_received(self, data: bytes) -> None:
-        """Give each whole frame to the oldest request."""
+    def data_received(self, data: Buffer) -> None:
+        """Give each whole frame to the oldest request. asyncio on Windows gives bytearrays before Python 3.12."""
         try:
             for frame in self._reader.feed(data):
                 self._on_frame(frame)
@@ -240,7 +242,7 @@ class Connection:
                 future.set_result(answer)
 
         self.send(key, version, codec(f"{NAMES[key]}.request", version).encode(message), on_answer, timeout)
-        return await future
+        return await Steps(future)
 
     def abort(self, cause: TransportError) -> None:
         """End the connection now; what is pending fails with `cause`."""
@@ -257,11 +259,11 @@ class Connection:
     @property
     def has_unsent(self) -> bool:
         """Whether it still writes."""
-        return not self.is_lost and self._stream.get_write_buffer_size() > 0
+        return not self.is_lost and bool(self._stream.get_write_buffer_size())
 
     async def gone(self) -> None:
         """Until it is lost: closed, and all that was written has left. Cancellation leaves nothing behind."""
-        await self._gone.wait()
+        await Steps(self._gone.wait())
 
     def extend(self, seconds: float) -> None:
         """The broker said that it will not read for so long: what is unanswered may take longer (NET-14)."""

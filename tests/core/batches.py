@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aioproducer.core.accumulator import Accumulator, Cell
-from aioproducer.core.batch import Batch, Event
+from aioproducer.core.batch_state import Event
 from aioproducer.core.installing import install
 from aioproducer.core.metadata import NO_ID, PartitionView, TopicView
 from aioproducer.core.splitting import Piece
+
+if TYPE_CHECKING:
+    from aioproducer.core.batch import Batch
 
 __all__ = ["FULL", "OpenBatch", "accumulator", "answered", "put", "sent", "split", "topic"]
 

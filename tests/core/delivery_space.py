@@ -19,7 +19,7 @@ from batches import FULL, RECORD_SIZE, put, topic
 
 from aioproducer.core.accumulator import Accumulator, Cell
 from aioproducer.core.attempt import AGAIN, go_again, over
-from aioproducer.core.batch import Batch, Event
+from aioproducer.core.batch_state import Event
 from aioproducer.core.installing import install
 from aioproducer.core.outcome import Action, fate
 from aioproducer.core.sequence import LAST_EPOCH, Identity
@@ -28,6 +28,8 @@ from aioproducer.errors import BrokerError, ConnectionLost, Persisted, Transport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from aioproducer.core.batch import Batch
 
 __all__ = ["Explored", "Violation", "World", "explore"]
 

@@ -9,11 +9,12 @@ from batches import FULL, accumulator, answered, put, sent, split, topic
 
 from aioproducer.core import routes as module
 from aioproducer.core.accumulator import NOBODY, Accumulator, Cell, Fill
-from aioproducer.core.batch import Batch, Event, State
+from aioproducer.core.batch_state import Event, State
 from aioproducer.core.installing import install
 from aioproducer.core.partitioner import murmur2
 
 if TYPE_CHECKING:
+    from aioproducer.core.batch import Batch
     from aioproducer.core.metadata import TopicView
 
 
@@ -629,6 +630,7 @@ def test_a_key_is_bytes(key: object) -> None:
         _ = rules.routes["t"].by_key[key]  # type: ignore[index]
 
 
+@pytest.mark.interpreted
 def test_remembered_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic with a key for each record does not fill memory; nor are keys of long ago kept for ever in the place of today's."""
     monkeypatch.setattr(module, "_KEYS", 10)

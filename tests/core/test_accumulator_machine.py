@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from batches import FULL, RECORD_SIZE, OpenBatch, answered, topic
 from hypothesis import HealthCheck, settings
@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from aioproducer.core.accumulator import NOBODY, Accumulator, Cell, Fill
-from aioproducer.core.batch import Batch, Event, State
+from aioproducer.core.batch_state import Event, State
 from aioproducer.core.installing import install
 from aioproducer.core.metadata import PartitionView, TopicView
 from aioproducer.core.splitting import Piece
+
+if TYPE_CHECKING:
+    from aioproducer.core.batch import Batch
 
 BROKERS = (1, 2)
 LIFETIME = 40.0

@@ -8,13 +8,14 @@ import pytest
 from batches import accumulator, put, sent
 
 from aioproducer.core.attempt import failures, go_again, over
-from aioproducer.core.batch import Batch, Event, State
+from aioproducer.core.batch_state import Event, State
 from aioproducer.core.outcome import Action
 from aioproducer.core.sequence import NO_IDENTITY, Identity
 from aioproducer.errors import ConnectionLost, broker_error
 
 if TYPE_CHECKING:
     from aioproducer.core.accumulator import Accumulator
+    from aioproducer.core.batch import Batch
 
 LIFETIME = 100.0
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 from batches import accumulator, put
 
-from aioproducer.core.batch import Event, InvalidTransition, State, next_state
+from aioproducer.core.batch_state import Event, InvalidTransition, State, next_state
 
 ROWS = [
     (State.OPEN, Event.CLOSE, State.READY),

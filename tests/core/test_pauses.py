@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from batches import OpenBatch
 
-from aioproducer.core.batch import Batch, Event
+from aioproducer.core.batch import Batch
+from aioproducer.core.batch_state import Event
 from aioproducer.core.metadata import NO_ID
 from aioproducer.core.pauses import Pauses
 from aioproducer.core.routes import Cell, Route

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer.core.availability import Availability
+from aioproducer.core.batch import Batch
 from aioproducer.core.installing import install
 from aioproducer.core.metadata import NO_ID
 from aioproducer.core.routes import NOBODY, Cell, Route
@@ -24,6 +24,11 @@ def made(leaders: list[int], sticky: int | None) -> Route:
     route.cells += [Cell(route, partition, leader, FULL) for partition, leader in enumerate(leaders)]
     route.sticky = None if sticky is None else route.cells[sticky]
     return route
+
+
+def held(cell: Cell, credit: int) -> Batch:
+    """A batch that holds so much memory."""
+    return Batch(cell, 1, None, None, credit=credit, expires_at=1.0)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +159,7 @@ def test_shorter_queues_are_likelier_exactly_as_in_java() -> None:
 def test_an_open_batch_is_one_of_the_queue() -> None:
     """As the last one in Java's queue is."""
     route = made([1, 2], None)
-    route.cells[0].current = object()  # type: ignore[assignment]
+    route.cells[0].current = held(route.cells[0], 1000)
     chosen = Counter(route.another((nth + 0.5) / 30, is_adaptive=True).partition for nth in range(30))
     assert chosen == {0: 10, 1: 20}
 
@@ -162,9 +167,9 @@ def test_an_open_batch_is_one_of_the_queue() -> None:
 def test_a_batch_that_took_more_as_it_could_not_be_sent_is_several() -> None:
     """KIP-782: else a late broker's queue would look as short as the others'."""
     route = made([1, 2], None)
-    for cell, held in zip(route.cells, ([1000, 900, 3999], [700]), strict=True):
-        cell.closed += [SimpleNamespace(credit=credit) for credit in held]  # type: ignore[misc]
-        cell.bytes = sum(held)
+    for cell, credits_ in zip(route.cells, ([1000, 900, 3999], [700]), strict=True):
+        cell.closed += [held(cell, credit) for credit in credits_]
+        cell.bytes = sum(credits_)
     chosen = Counter(route.another((nth + 0.5) / 60, is_adaptive=True, unit=1000).partition for nth in range(60))
     assert chosen == {0: 10, 1: 50}
 
@@ -223,6 +228,7 @@ class Looked(deque[Any]):
         return 0
 
 
+@pytest.mark.interpreted
 def test_queues_are_looked_at_as_seldom_as_they_are_many() -> None:
     """A few glances for each change of partition, whatever their number; of one, or of more than can be looked at, none."""
     for partitions, changes in ((1, 100), (12, 100), (160, 100), (4096, 1000), (4097, 1000)):

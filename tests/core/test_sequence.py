@@ -8,7 +8,7 @@ import pytest
 from batches import accumulator, put, sent, split, topic
 
 from aioproducer.core.attempt import AGAIN, go_again, over
-from aioproducer.core.batch import Event, State
+from aioproducer.core.batch_state import Event, State
 from aioproducer.core.installing import forgetting, install
 from aioproducer.core.outcome import Action, fate
 from aioproducer.core.sequence import LAST_EPOCH, NO_IDENTITY, WINDOW, Identity, Numbering, on_wire

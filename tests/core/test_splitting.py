@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from aioproducer.core.splitting import Piece, in_halves, without
 from aioproducer.engine.hot import OpenBatch
-from aioproducer.engine.result import BatchResult
+from aioproducer.engine.result import BatchResult, Home
 from aioproducer.records.reader import Record, read_batches
 from aioproducer.records.record_batch import encode_headers, header
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 BASE = 1_700_000_000_000
+HOME = Home(cast("Any", SimpleNamespace(time=time.monotonic)), lambda _error, _count: None)
 RECORDS = st.lists(
     st.tuples(
         st.integers(-(10**6), 10**12),
@@ -34,7 +37,7 @@ RECORDS = st.lists(
 def payload_of(records: Sequence[Any]) -> tuple[bytes, int]:
     """As the producer encodes it, and its base timestamp."""
     base = BASE + records[0][0]
-    batch = OpenBatch(BatchResult(cast("Any", None), "t", 0, base), base, 1 << 20)
+    batch = OpenBatch(BatchResult(HOME, "t", 0, base), base, 1 << 20)
     for delta, key, value, headers in records:
         assert batch.append_record(BASE + delta, key, value, encode_headers(headers)) is not None
     payload, base_timestamp, _ = batch.close()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from aioproducer.core.batch import Batch
+from aioproducer.core.batch_state import State
+from aioproducer.core.metadata import NO_ID
+from aioproducer.core.routes import Cell, Route
 from aioproducer.engine.encoder import Encoder
 from aioproducer.errors import BrokerError
 from aioproducer.model import Compression
@@ -29,23 +32,17 @@ QUICK = [
 HARD = [(Compression.GZIP, 9), (Compression.LZ4, 8), (Compression.LZ4, 17), (Compression.ZSTD, 4), (Compression.ZSTD, 22)]
 
 
-def batch(value: bytes = VALUE, headers: Any = ()) -> Any:
-    """What the encoder knows of a drained batch."""
+def batch(value: bytes = VALUE, headers: Any = ()) -> Batch:
+    """One that was drained, as the encoder gets it."""
     builder = MemoryRecordsBuilder()
     builder.append(NOW, b"k", value, headers)
-    payload = builder.build()[61:]
-    return SimpleNamespace(
-        payload=payload,
-        raw_size=len(payload),
-        header=b"old",
-        magic=2,
-        is_encoded=False,
-        ended=False,
-        count=1,
-        base_timestamp=NOW,
-        max_timestamp=NOW,
-        cell=SimpleNamespace(topic="orders"),
-    )
+    one = Batch(Cell(Route("orders", NO_ID), 0, 1, None), 1, None, None, credit=0, expires_at=1.0)
+    one.payload = builder.build()[61:]
+    one.raw_size = len(one.payload)
+    one.header = b"old"
+    one.count = 1
+    one.base_timestamp = one.max_timestamp = NOW
+    return one
 
 
 def made(codec: Compression, level: int | None, ratios: CompressionRatios | None = None) -> Encoder:
@@ -140,7 +137,7 @@ async def test_a_batch_that_ended_meanwhile_is_left_alone() -> None:
     encoder = made(Compression.NONE, None)
     worker = asyncio.ensure_future(encoder.run())
     encoder.encode([one], 0, "lane", done.set)
-    one.ended, one.payload = True, None
+    one.state, one.payload = State.FAILED, None
     await done.wait()
     assert (one.payload, one.magic) == (None, 2)
     worker.cancel()

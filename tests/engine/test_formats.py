@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -150,9 +151,12 @@ def test_the_level_is_that_of_the_codec_in_use(options: dict[str, Any], level: i
 
 def lane(highest: int | None, lowest: int = 0) -> Any:
     """A connection to a broker whose Produce goes so far; None: it has none."""
-    found = Connection.__new__(Connection)  # that has no loop
+
+    async def made() -> Connection:
+        return Connection("broker:9092", "test", print, print)
+
+    found = asyncio.run(made())
     found.versions = {} if highest is None else {ApiKey.PRODUCE: (lowest, highest)}
-    found.where = "broker:9092"
     return found
 
 

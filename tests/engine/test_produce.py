@@ -14,7 +14,7 @@ from aioproducer.wire.schema import message
 def asked(*partitions: int) -> produce.Asked:
     """A batch of two records for each partition of topic t."""
     route = Route("t", bytes(16))
-    batches = [Batch(Cell(route, partition, 1, None), (1,), None, None, credit=0, expires_at=1.0) for partition in partitions]
+    batches = [Batch(Cell(route, partition, 1, None), 1, None, None, credit=0, expires_at=1.0) for partition in partitions]
     for batch in batches:
         batch.count = 2
     return {("t", batch.cell.partition): batch for batch in batches}

@@ -48,7 +48,7 @@ async def is_killed(mutant: Mutant) -> tuple[bool, str]:
             sys.executable,
             *mutant.words(),
             cwd=folder,
-            env=os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
+            env=os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "AIOPRODUCER_REQUIRE_EXT": ""},
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )

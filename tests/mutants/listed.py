@@ -170,7 +170,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "batch-ends-twice",
-        "core/batch.py",
+        "core/batch_state.py",
         "    (State.IN_FLIGHT, Event.ACKNOWLEDGE): State.DONE,",
         "    (State.IN_FLIGHT, Event.ACKNOWLEDGE): State.DONE,\n    (State.FAILED, Event.ACKNOWLEDGE): State.DONE,",
         ("tests/core/test_batch.py",),
@@ -419,7 +419,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "who-cannot-rest-has-one-go",
         "engine/parking.py",
-        "if obstacle is FOR_TURN and self._turn.may_go_on():",
+        "if obstacle == FOR_TURN and self._turn.may_go_on():",
         "if False:",
         ("tests/scenarios/test_face.py",),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from jumping import run, settle
@@ -159,6 +159,46 @@ async def test_an_answer_may_come_byte_by_byte(table: Table) -> None:
     for byte in table.answer(asked[0]) + table.answer(asked[1]):
         table.stream.receive(bytes([byte]))
     assert table.events == [("a", "a"), ("b", "b")]
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_an_answer_may_come_as_any_bytes(kind: Callable[[bytes], Any]) -> None:
+    """asyncio's proactor, the loop of Windows, gives bytearrays before Python 3.12; a dialer of one's own may give views."""
+
+    @in_jumping_loop
+    async def test(table: Table) -> None:
+        frames = b"".join(table.answer(table.send(name)) for name in "abc")
+        for part in (frames[:2], frames[2:30], frames[30:]):
+            table.stream.receive(kind(part))
+        assert table.events == [("a", "a"), ("b", "b"), ("c", "c")]
+
+    test()
+
+
+class Sloppy:
+    """A stream of somebody's own, whose methods give what is as good as true or false."""
+
+    def __init__(self, real: ScriptedStream) -> None:
+        self._real = real
+
+    def is_closing(self) -> int:
+        return int(self._real.is_closing())
+
+    def get_write_buffer_size(self) -> float:
+        return 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+@in_jumping_loop
+async def test_a_streams_answers_may_be_of_any_kind(table: Table) -> None:
+    """Compiled or not."""
+    table.connection.connection_made(cast("Any", Sloppy(table.stream)))
+    assert table.connection.is_usable is True
+    assert table.connection.has_unsent is False
+    table.stream.close()
+    assert table.connection.is_usable is False
 
 
 @in_jumping_loop

@@ -218,18 +218,21 @@ class Dripping:
         self._network = network
 
     async def dial(self, host: str, port: int, receiver: Any) -> Any:
-        def make() -> Any:
-            real = receiver()
-            whole = real.data_received
+        return await self._network.dial(host, port, lambda: Drip(receiver()))
 
-            def drip(data: bytes) -> None:
-                for at in range(len(data)):
-                    whole(data[at : at + 1])
 
-            real.data_received = drip
-            return real
+class Drip:
+    """A connection that is told of each byte alone."""
 
-        return await self._network.dial(host, port, make)
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def data_received(self, data: bytes) -> None:
+        for at in range(len(data)):
+            self._real.data_received(data[at : at + 1])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
 
 
 @jumping

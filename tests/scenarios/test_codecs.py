@@ -7,9 +7,9 @@ import random
 from typing import Any
 
 import pytest
-from whole import running
+from whole import encode_at_once, running
 
-from aioproducer.engine import encoder
+from aioproducer.engine import formats
 from aioproducer.errors import BrokerError, DeliveryError, Persisted
 from aioproducer.model import Compression
 from aioproducer.testing import FakeCluster
@@ -38,10 +38,10 @@ async def test_every_codec_arrives_as_it_was_sent(codec: str) -> None:
 
 @pytest.mark.parametrize("codec", CODECS[1:])
 @pytest.mark.asyncio
-async def test_order_holds_when_batches_are_compressed_in_the_thread(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_order_holds_when_batches_are_compressed_in_the_thread(codec: str) -> None:
     """Small requests behind large ones do not overtake them; memory shrinks to what was compressed and all comes back."""
-    monkeypatch.setattr(encoder, "_AT_ONCE", dict.fromkeys(encoder._AT_ONCE, 2_000))
     async with running(compression_type=codec, batch_size=4_000, buffer_memory=60_000) as (cluster, producer):
+        encode_at_once(producer, 2_000)
         noise = random.Random(1).randbytes(3_000)
         deliveries = []
         for number in range(120):
@@ -57,12 +57,12 @@ async def test_order_holds_when_batches_are_compressed_in_the_thread(codec: str,
 
 @pytest.mark.parametrize("at_once", [0, 1_000_000], ids=["thread", "loop"])
 @pytest.mark.asyncio
-async def test_a_broker_too_old_for_zstd_fails_its_records_and_nobody_hangs(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broker_too_old_for_zstd_fails_its_records_and_nobody_hangs(at_once: int) -> None:
     """Kafka 2.0 takes no zstd: each record fails for certain, and who waits for memory gets it and fails too."""
-    monkeypatch.setattr(encoder, "_AT_ONCE", dict.fromkeys(encoder._AT_ONCE, at_once))
     async with FakeCluster(memory=True, versions={"Produce": (3, 6)}) as cluster:
         cluster.create_topic("orders", partitions=3)
         async with running(cluster, compression_type="zstd", buffer_memory=6_000, batch_size=2_000) as (_, producer):
+            encode_at_once(producer, at_once)
 
             async def fail(number: int) -> DeliveryError | None:
                 delivery = await producer.send("orders", bytes(1_000), partition=number % 3)
@@ -84,17 +84,17 @@ async def test_records_that_expire_while_they_are_compressed_give_their_memory_b
     began, go_on = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    pack_all = encoder._pack_all
+    compress = formats.compress
 
-    def slowly(*work: Any) -> list[bytes | BrokerError]:
+    def slowly(*work: Any) -> bytes:
         if not go_on.is_set():
             loop.call_soon_threadsafe(began.set)
             asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result(20)
-        return pack_all(*work)
+        return compress(*work)
 
-    monkeypatch.setattr(encoder, "_AT_ONCE", dict.fromkeys(encoder._AT_ONCE, 0))
-    monkeypatch.setattr(encoder, "_pack_all", slowly)
+    monkeypatch.setattr(formats, "compress", slowly)
     async with running(compression_type="gzip", delivery_timeout_ms=30, request_timeout_ms=30) as (cluster, producer):
+        encode_at_once(producer, 0)
         delivery = await producer.send("orders", b"v" * 3000, partition=0)
         await began.wait()
         await asyncio.wait([delivery])  # type: ignore[type-var]
@@ -111,10 +111,10 @@ async def test_records_that_expire_while_they_are_compressed_give_their_memory_b
 
 
 @pytest.mark.asyncio
-async def test_stop_while_the_thread_compresses_ends_cleanly(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stop_while_the_thread_compresses_ends_cleanly() -> None:
     """Bounded, and all memory free."""
-    monkeypatch.setattr(encoder, "_AT_ONCE", dict.fromkeys(encoder._AT_ONCE, 0))
     async with running(compression_type="gzip", close_timeout_ms=0) as (_, producer):
+        encode_at_once(producer, 0)
         noise = random.Random(2).randbytes(10_000)
         deliveries = [await producer.send("orders", noise, partition=number % 2) for number in range(20)]
         await asyncio.sleep(0)

@@ -6,10 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from whole import jumping, running
+from whole import encode_at_once, jumping, running
 
 from aioproducer import Producer
-from aioproducer.engine import encoder
 from aioproducer.errors import BrokerError, ConfigError, DeliveryError, Persisted, UsageError
 from aioproducer.model import Compression
 from aioproducer.testing import FakeCluster
@@ -47,12 +46,12 @@ async def test_records_arrive_in_the_format_that_the_broker_takes(codec: str, ve
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 @pytest.mark.asyncio
-async def test_large_batches_are_written_anew_in_the_thread(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_batches_are_written_anew_in_the_thread(codec: str) -> None:
     """And keep their order with those that are not."""
-    monkeypatch.setattr(encoder, "_AT_ONCE", dict.fromkeys(encoder._AT_ONCE, 2000))
     async with FakeCluster(memory=True, version="0.10") as cluster:
         cluster.create_topic("orders", partitions=1)
         async with running(cluster, compression_type=codec) as (_, producer):
+            encode_at_once(producer, 2_000)
             values = [b"%04d" % number * (1 + number % 7 * 40) for number in range(600)]
             deliveries = [await producer.send("orders", value) for value in values]
             assert [(await delivery).offset for delivery in deliveries] == list(range(600))

@@ -74,6 +74,22 @@ class HoldingStream:
         return getattr(self._stream, name)
 
 
+class Between:
+    """A connection that has a `HoldingStream`."""
+
+    def __init__(self, real: Receiver, streams: list[HoldingStream], held: Held) -> None:
+        self._real = real
+        self._streams = streams
+        self._held = held
+
+    def connection_made(self, stream: Any) -> None:
+        self._streams.append(HoldingStream(stream, self._held))
+        self._real.connection_made(self._streams[0])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
 class HoldingDialer:
     def __init__(self, dialer: Dialer, held: Held) -> None:
         self._dialer = dialer
@@ -83,18 +99,7 @@ class HoldingDialer:
         """As the cluster's own, with a `HoldingStream` between."""
         streams: list[HoldingStream] = []
 
-        def between() -> Receiver:
-            made = receiver()
-            told = made.connection_made
-
-            def connection_made(stream: Any) -> None:
-                streams.append(HoldingStream(stream, self._held))
-                told(streams[0])
-
-            made.connection_made = connection_made  # type: ignore[method-assign]
-            return made
-
-        await self._dialer.dial(host, port, between)
+        await self._dialer.dial(host, port, lambda: Between(receiver(), streams, self._held))
         self._held.streams += streams
         return streams[0]
 

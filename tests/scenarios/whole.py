@@ -17,7 +17,7 @@ from aioproducer.testing.jumping import JumpingLoop
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
-__all__ = ["JumpingLoop", "assert_nothing_left", "jumping", "running", "turns"]
+__all__ = ["JumpingLoop", "assert_nothing_left", "encode_at_once", "jumping", "running", "turns"]
 
 
 def jumping(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -42,6 +42,13 @@ def assert_nothing_left(producer: Producer[Any, Any], before: set[asyncio.Task[A
     assert asyncio.all_tasks() - before == set()
     assert producer.buffer_available == producer.config.buffer_memory
     assert producer._engine is None or producer._engine.waiting == 0
+
+
+def encode_at_once(producer: Producer[Any, Any], most: int) -> None:
+    """So many bytes are encoded on the loop in one of its rounds, and what is more in the worker's thread."""
+    engine = producer._engine
+    assert engine is not None
+    engine._encoder._at_once = most
 
 
 @asynccontextmanager
