@@ -793,6 +793,7 @@ cdef class Wait:
     cdef Py_ssize_t index
     cdef Waits state
     cdef public bint _asyncio_future_blocking
+    cdef void *sending  # where the task's `Sending` lies, if it is one's: to be fetched, never to be followed
 
     cdef int step(self, object arg, PyObject **given) except -1:
         result = self.batch
@@ -921,8 +922,40 @@ cdef int wait_step(Wait self, object arg, PyObject **given) except -1:
 hot_steps_by(Wait, <void *>wait_step)
 
 
+cdef extern from *:
+    """
+    #if defined(__GNUC__)
+    #define hot_fetch(at, lines) for (int line_ = 0; line_ < (lines); line_++) { __builtin_prefetch((void *)((size_t)(at) + 64 * line_)); }
+    #else
+    #define hot_fetch(at, lines)
+    #endif
+    """
+    void hot_fetch(void *at, int lines)  # into the processor's caches; whatever lies there
+    bint PyCFunction_CheckExact(object)
+    PyObject *PyCFunction_GET_SELF(object)
+
+
+cdef int fetch(list futures) except -1:
+    """What their tasks' steps begin with, for all at once: of thousands nothing is in the caches, and each would wait for its own."""
+    cdef Wait wait
+    for future in futures:
+        hot_fetch(<void *>future, 2)
+    for future in futures:
+        if type(future) is Wait:
+            wait = <Wait>future
+            hot_fetch(<void *>wait.callback, 1)
+            hot_fetch(<void *>wait.context, 1)
+            hot_fetch(wait.sending, 2)
+    for future in futures:
+        if type(future) is Wait and PyCFunction_CheckExact((<Wait>future).callback):
+            hot_fetch(PyCFunction_GET_SELF((<Wait>future).callback), 4)  # the task
+    return 0
+
+
 def wake(futures):
     """As `waiter.wake`."""
+    if PyList_CheckExact(futures) and len(futures) > 1:
+        fetch(futures)
     for future in futures:
         if type(future) is Wait:
             (<Wait>future).wake()
@@ -1384,6 +1417,7 @@ cdef class Sending:
 
     cdef int step(self, object arg, PyObject **result) except -1:
         cdef Delivery delivery
+        cdef Wait wait
         cdef PySendResult status
         if self.is_running:
             raise ValueError("coroutine already executing")
@@ -1399,7 +1433,9 @@ cdef class Sending:
                 self.is_running = False
                 if delivery is not None and self.waits:
                     self.waits = False
-                    self.inner = wait_for(delivery._result, delivery.index)
+                    wait = wait_for(delivery._result, delivery.index)
+                    wait.sending = <void *>self
+                    self.inner = wait
                 elif delivery is not None:
                     self.end()
                     Py_INCREF(delivery)
