@@ -107,6 +107,7 @@ def test_what_setup_py_did_not_make_knows_no_source(package: pathlib.Path) -> No
 
 
 ROOT = pathlib.Path(__file__).parents[1]
+PACKAGE = pathlib.Path(aioproducer.__file__).parent  # installed, it is not in the tree
 SENDS = """
 import asyncio, sys
 import aioproducer
@@ -136,7 +137,7 @@ def said(source: str, folder: pathlib.Path, **environment: str) -> list[str]:
 def test_sources_are_not_needed(tmp_path: pathlib.Path) -> None:
     """Installed as .pyc files alone, the package is what it was, in the build that is asked for."""
     package = tmp_path / "aioproducer"
-    shutil.copytree(ROOT / "aioproducer", package, ignore=shutil.ignore_patterns("__pycache__", "*.pyx"))
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__", "*.pyx"))
     assert compileall.compile_dir(package, quiet=1, legacy=True)
     for source in package.rglob("*.py"):
         source.unlink()
@@ -176,7 +177,7 @@ exec(SENDS)
 def test_no_compiled_module_raises_from() -> None:
     """What mypyc makes of `raise error from cause` has no cause: `errors.caused` says it there."""
     for name in BATCHES:
-        tree = ast.parse((ROOT / (name.replace(".", "/") + ".py")).read_text())
+        tree = ast.parse((PACKAGE.parent / (name.replace(".", "/") + ".py")).read_text())
         assert [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Raise) and node.cause is not None] == [], name
 
 
@@ -187,7 +188,7 @@ def test_compiled_modules_await_steps() -> None:
     """Of what is not compiled itself: else a cancellation is a DeprecationWarning from Python 3.12 on."""
     seen = set()
     for name in BATCHES:
-        tree = ast.parse((ROOT / (name.replace(".", "/") + ".py")).read_text())
+        tree = ast.parse((PACKAGE.parent / (name.replace(".", "/") + ".py")).read_text())
         awaited = [node.value for node in ast.walk(tree) if isinstance(node, ast.Await)]
         assert all(isinstance(value, ast.Call) for value in awaited), name
         seen |= {ast.unparse(value.func) for value in awaited if isinstance(value, ast.Call)}
