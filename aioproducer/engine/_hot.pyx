@@ -6,7 +6,8 @@
    never used twice, so nothing can overwrite what a transport still holds.
 2. A `Delivery` is not seen by the cyclic collector. It is in a cycle only while a callback of its own batch waits, and each batch ends.
 3. `send` gives a `Sending`, which takes its first step without a frame, and is a coroutine to whoever asks: where one is really needed,
-   to be looked into, it makes the twin's.
+   to be looked into, it makes the twin's. One that is over is the next, once nobody else has it.
+4. A `RecordMetadata` that is let go is made anew of the same memory, and the collector does not know of it.
 
 Whatever comes from users is looked at before a byte of it is copied. Knows nothing of batches' states, memory or the network.
 """
@@ -55,6 +56,24 @@ cdef extern from *:
     #define hot_give_code(function, code) \\
         do { PyObject *was_ = (PyObject *)((__pyx_CyFunctionObject *)(function))->func_code; Py_INCREF(code); \\
              ((__pyx_CyFunctionObject *)(function))->func_code = (void *)(code); Py_XDECREF(was_); } while (0)
+    /* `send(topic, value)` and `send(topic, value, key)`, as most are called: Cython reads arguments that may be named or left out. */
+    typedef PyObject *(*hot_sender)(PyObject *, PyObject *, PyObject *, PyObject *);
+    static hot_sender hot_sends;
+    static vectorcallfunc hot_called_rest;
+    static PyTypeObject *hot_path;
+    static PyObject *hot_called(PyObject *function, PyObject *const *args, size_t flags, PyObject *names) {
+        Py_ssize_t count = PyVectorcall_NARGS(flags);
+        if (names == NULL && (count == 3 || count == 4) && PyObject_TypeCheck(args[0], hot_path)) {
+            return hot_sends(args[0], args[1], args[2], count == 4 ? args[3] : Py_None);
+        }
+        return hot_called_rest(function, args, flags, names);
+    }
+    static void hot_called_by(PyObject *function, PyObject *path, void *sends) {
+        hot_called_rest = ((PyCFunctionObject *)function)->vectorcall;
+        hot_path = (PyTypeObject *)path;
+        hot_sends = (hot_sender)sends;
+        ((PyCFunctionObject *)function)->vectorcall = hot_called;
+    }
     static int hot_describe(PyObject *method, const char *text) {
         if (!Py_IS_TYPE(method, &PyMethodDescr_Type)) { PyErr_SetString(PyExc_SystemError, "no method of a type's"); return -1; }
         ((PyMethodDescrObject *)method)->d_method->ml_doc = text;
@@ -66,6 +85,17 @@ cdef extern from *:
         methods->am_send = step;
         PyType_Modified((PyTypeObject *)type);
         return 0;
+    }
+    static PyObject *hot_alloc(PyTypeObject *type, Py_ssize_t Py_UNUSED(items)) {
+        PyObject *made = (PyObject *)PyObject_Malloc(type->tp_basicsize);
+        if (made == NULL) { return PyErr_NoMemory(); }
+        memset(made + 1, 0, type->tp_basicsize - sizeof(PyObject));
+        return PyObject_Init(made, type);
+    }
+    static void hot_alloc_plainly(PyObject *type) { ((PyTypeObject *)type)->tp_alloc = hot_alloc; }
+    static void hot_iterates_by(PyObject *type, iternextfunc next) {
+        ((PyTypeObject *)type)->tp_iternext = next;
+        PyType_Modified((PyTypeObject *)type);
     }
     /* A __dealloc__ of Cython's saves and restores the error at hand each time, which costs more than all else that it would do here. */
     static destructor hot_dealloc_rest;
@@ -99,6 +129,7 @@ cdef extern from *:
     #else
     #define hot_context() NULL  /* as if none had been entered: each is copied */
     #endif
+    #define hot_has_weakrefs(object) (*(PyObject **)((char *)(object) + Py_TYPE((PyObject *)(object))->tp_weaklistoffset) != NULL)
     #define hot_tracks_origins() (PyThreadState_Get()->coroutine_origin_tracking_depth)
     static int hot_replace(PyObject *type, PyObject *name, PyObject *method) {
         if (PyDict_SetItem(((PyTypeObject *)type)->tp_dict, name, method) < 0) { return -1; }
@@ -118,10 +149,14 @@ cdef extern from *:
     int hot_replace(object type, object name, object method) except -1
     void hot_untrack(object held)
     PyObject *hot_context()
+    bint hot_has_weakrefs(object held)
     bint hot_tracks_origins()
     void hot_give_code(object function, object code)
+    void hot_called_by(object function, object path, void *sends)
     int hot_describe(object method, const char *text) except -1
     int hot_steps_by(object type, void *step) except -1
+    void hot_alloc_plainly(object type)  # what the collector does not know, without the general allocator's questions
+    void hot_iterates_by(object type, void *next)
     int hot_raise() except -1
     void hot_ends_by(object type, void *is_left, void *complain)
 
@@ -137,6 +172,7 @@ cdef extern from "Python.h":
     PySendResult PyIter_Send(object iterator, object arg, PyObject **result)
     int _PyBytes_Resize(PyObject **bytes_, Py_ssize_t size) except -1
     bint PyCoro_CheckExact(object)
+    Py_ssize_t Py_REFCNT(PyObject *)
     void Py_XDECREF(PyObject *)
     void Py_INCREF(object)
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
@@ -156,6 +192,7 @@ cdef object _plain_send = plain.SendPath.send
 cdef object _plain_send_and_wait = plain.SendPath.send_and_wait
 cdef object _running_loop = get_running_loop
 cdef object _nothing = ()
+cdef tuple _undressed = (None, None, _nothing)
 cdef object _ZERO = 0
 cdef bint _by_thread = sys.version_info < (3, 12)
 cdef Py_ssize_t _TABLE = TABLE
@@ -630,17 +667,68 @@ cdef extern from *:
         return found;
     }
     #define hot_held(object, type, offset) (Py_IS_TYPE(object, (PyTypeObject *)(type)) ? *(PyObject **)((char *)(object) + (offset)) : NULL)
-    static PyObject *hot_metadata(PyObject *type, PyObject **items) {
-        PyObject *made = ((PyTypeObject *)type)->tp_alloc((PyTypeObject *)type, 7);
-        if (made == NULL) { return NULL; }
-        for (Py_ssize_t at = 0; at < 7; at++) { Py_INCREF(items[at]); PyTuple_SET_ITEM(made, at, items[at]); }
-        PyObject_GC_UnTrack(made);  /* a string, numbers and a name: it is in no cycle, and the collector need not walk it */
-        return made;
+    /* One metadata is read and let go, then the next: so its memory is kept. What is made here has a string, numbers and a name in it,
+       is in no cycle, and the collector need not walk it. */
+    enum { HOT_FIELDS = 7, HOT_SPARES = 256 };
+    static PyTypeObject *hot_metadata_type;
+    static PyTupleObject *hot_spares[HOT_SPARES];  /* each counts for its type */
+    static int hot_spare_count;
+    static PyObject *hot_metadata(PyObject **items) {  /* takes over what counts of them; NULL among them: an error is at hand */
+        PyTupleObject *made = NULL;
+        int at;
+        for (at = 0; at < HOT_FIELDS && items[at] != NULL; at++) {}
+        if (at == HOT_FIELDS) {
+            if (hot_spare_count) { made = hot_spares[--hot_spare_count]; _Py_NewReference((PyObject *)made); }
+            else { made = PyObject_GC_NewVar(PyTupleObject, hot_metadata_type, HOT_FIELDS); }
+        }
+        if (made == NULL) {
+            for (at = 0; at < HOT_FIELDS; at++) { Py_XDECREF(items[at]); }
+            return NULL;
+        }
+    #if PY_VERSION_HEX >= 0x030E0000
+        made->ob_hash = -1;
+    #endif
+        for (at = 0; at < HOT_FIELDS; at++) { PyTuple_SET_ITEM(made, at, items[at]); }
+        return (PyObject *)made;
+    }
+    static void hot_let_metadata_go(PyObject *held) {
+        for (Py_ssize_t at = Py_SIZE(held); --at >= 0;) { Py_XDECREF(PyTuple_GET_ITEM(held, at)); }
+        if (Py_SIZE(held) == HOT_FIELDS && hot_spare_count < HOT_SPARES) { hot_spares[hot_spare_count++] = (PyTupleObject *)held; return; }
+        PyTypeObject *type = Py_TYPE(held);
+        PyObject_GC_Del(held);
+        Py_DECREF(type);
+    }
+    static void hot_metadata_dealloc(PyObject *held) {
+        if (!Py_IS_TYPE(held, hot_metadata_type)) {  /* a subclass's, whose own leaves the type to that of a class */
+            PyTypeObject *type = Py_TYPE(held);
+            PyTuple_Type.tp_dealloc(held);
+            Py_DECREF(type);
+            return;
+        }
+        if (!PyObject_GC_IsTracked(held)) { hot_let_metadata_go(held); return; }
+        PyObject_GC_UnTrack(held);  /* made elsewhere, of anything: of others like it, too */
+        Py_TRASHCAN_BEGIN(held, hot_metadata_dealloc)
+        hot_let_metadata_go(held);
+        Py_TRASHCAN_END
+    }
+    static void hot_makes(PyObject *type) {
+        while (hot_spare_count) { PyObject_GC_Del(hot_spares[--hot_spare_count]); Py_DECREF(hot_metadata_type); }  /* of an import before */
+        Py_INCREF(type);
+        hot_metadata_type = (PyTypeObject *)type;
+        hot_metadata_type->tp_dealloc = hot_metadata_dealloc;
+    }
+    static PyObject *hot_item(PyObject *column, Py_ssize_t at) {
+        if (!PyTuple_CheckExact(column) || at < 0 || at >= PyTuple_GET_SIZE(column)) { return PySequence_GetItem(column, at); }
+        Py_INCREF(PyTuple_GET_ITEM(column, at));
+        return PyTuple_GET_ITEM(column, at);
     }
     """
     Py_ssize_t hot_where(object example, object value) except -1
     PyObject *hot_held(object held, object type, Py_ssize_t offset) noexcept
-    object hot_metadata(object type, PyObject **items)
+    object hot_metadata(PyObject **items)
+    void hot_makes(object type)
+    PyObject *hot_item(PyObject *column, Py_ssize_t at) noexcept  # NULL: it raised
+    PyObject *PyLong_FromLongLong(long long value) noexcept  # the same
 
 
 cdef enum:  # attributes of BatchResult
@@ -714,32 +802,44 @@ cdef inline object timestamp_of(object first, object delta):
     return _last_timestamp
 
 
+cdef inline PyObject *counted(PyObject *held) noexcept:
+    Py_INCREF(<object>held)
+    return held
+
+
+cdef inline PyObject *there(object result, int slot) noexcept:
+    """An attribute of what is a `BatchResult` for sure, not counted."""
+    return (<PyObject **>(<char *><void *>result + _offsets[slot]))[0]
+
+
+hot_makes(RecordMetadata)
+
+
 cdef object metadata_of(object result, Py_ssize_t index):
     """As `BatchResult.metadata`."""
     cdef PyObject *items[7]
-    cdef object topic = held(result, TOPIC)
-    cdef object partition = held(result, PARTITION)
-    cdef int64_t base = held(result, BASE_OFFSET)
-    cdef object offset = base + index if base < _LAST_BASE else result.base_offset + index
-    cdef object deltas = held(result, DELTAS)
-    cdef object first = held(result, BASE_TIMESTAMP)
-    cdef object timestamp = first if deltas is None else timestamp_of(first, deltas[index])
-    cdef object kind = held(result, TIMESTAMP_TYPE)
-    cdef object key_size = held(result, KEY_SIZES)[index]
-    cdef object value_size = held(result, VALUE_SIZES)[index]
-    items[0] = <PyObject *>topic
-    items[1] = <PyObject *>partition
-    items[2] = <PyObject *>offset
-    items[3] = <PyObject *>timestamp
-    items[4] = <PyObject *>kind
-    items[5] = <PyObject *>key_size
-    items[6] = <PyObject *>value_size
-    return hot_metadata(RecordMetadata, items)
+    cdef object timestamp
+    cdef int64_t base
+    if type(result) is not _BatchResult:
+        return result.metadata(index)
+    base = <object>there(result, BASE_OFFSET)
+    if base >= _LAST_BASE:
+        return result.metadata(index)
+    timestamp = <object>there(result, BASE_TIMESTAMP)
+    if there(result, DELTAS) != <PyObject *>None:
+        timestamp = timestamp_of(timestamp, (<object>there(result, DELTAS))[index])
+    items[0] = counted(there(result, TOPIC))
+    items[1] = counted(there(result, PARTITION))
+    items[2] = PyLong_FromLongLong(base + index)
+    items[3] = counted(<PyObject *>timestamp)
+    items[4] = counted(there(result, TIMESTAMP_TYPE))
+    items[5] = hot_item(there(result, KEY_SIZES), index)
+    items[6] = hot_item(there(result, VALUE_SIZES), index)
+    return hot_metadata(items)
 
 
 # A delivery
 
-@cython.freelist(8)
 @cython.final
 cdef class Ready:
     """An awaitable that is over."""
@@ -763,15 +863,6 @@ cdef class Ready:
 
     def close(self):
         pass
-
-
-cdef int ready_step(Ready self, object arg, PyObject **result) except -1:
-    Py_INCREF(self.value)
-    result[0] = <PyObject *>self.value
-    return PYGEN_RETURN
-
-
-hot_steps_by(Ready, <void *>ready_step)
 
 
 cdef enum Waits:
@@ -982,13 +1073,17 @@ cdef class Delivery:
     _cancel_message = None
 
     def __await__(self):
+        """What an `await` steps: the delivery itself, where it is over."""
+        return self if held(self._result, OUTCOME) is _DONE else wait_for(self._result, self.index)
+
+    def _steps(self):
+        """What `__await__` gives to those who call it: to them a delivery is no iterator."""
         cdef Ready ready
-        result = self._result
-        if held(result, OUTCOME) is _DONE:
-            ready = Ready.__new__(Ready)
-            ready.value = metadata_of(result, self.index)
-            return ready
-        return wait_for(result, self.index)
+        if held(self._result, OUTCOME) is not _DONE:
+            return wait_for(self._result, self.index)
+        ready = Ready.__new__(Ready)
+        ready.value = metadata_of(self._result, self.index)
+        return ready
 
     def result(self):
         result = self._result
@@ -1053,6 +1148,26 @@ cdef class Delivery:
         result = self._follow()
         where = f"{result.topic}-{result.partition}" if result.topic else "handle"
         return f"<Delivery {where} {result.outcome.value}>"
+
+
+cdef int delivery_step(Delivery self, object arg, PyObject **given) except -1:
+    given[0] = NULL
+    metadata = metadata_of(self._result, self.index)
+    given[0] = counted(<PyObject *>metadata)
+    return PYGEN_RETURN
+
+
+cdef object delivery_next(Delivery self):
+    """What an `await` steps where it is looked on, and from Python 3.12 on; nobody else, as `iter` gives nothing of a delivery."""
+    if held(self._result, OUTCOME) is not _DONE:
+        raise TypeError("'Delivery' object is not an iterator")
+    raise StopIteration(metadata_of(self._result, self.index))
+
+
+hot_steps_by(Delivery, <void *>delivery_step)
+hot_iterates_by(Delivery, <void *>delivery_next)
+hot_alloc_plainly(Delivery)
+hot_replace(Delivery, "__await__", Delivery._steps)
 
 
 cdef object context_of(object result):
@@ -1202,36 +1317,47 @@ cdef class Way:
         return self._here is not None and _running_loop() is self._here
 
 
-cdef Delivery go(Way way, object topic, object value, object key, object partition, object timestamp_ms, object headers):
-    """The fast way; None: take the slow one. Beyond the twin's it takes a partition, a time and headers, where an open batch has room."""
+cdef Delivery go(Way way, object topic, object value, object key, tuple dress):
+    """The fast way; None: take the slow one. Beyond the twin's it takes a dressed record, where an open batch has room for it.
+
+    `dress`: partition, time and headers; None: a plain record, which has none of them.
+    """
     cdef PyObject *found
     cdef object cell, now_ms = None
     cdef Delivery delivery
     cdef OpenBatch straight = None
-    cdef bint takes_keys, is_bare = partition is None and timestamp_ms is None and (headers is _nothing or is_empty(headers))
-    if not PyUnicode_CheckExact(topic) or way.fast is None:
+    cdef bint takes_keys
+    if not PyUnicode_CheckExact(topic) or way.fast is None or not way.is_here():
         return None
-    if is_bare and way.shortcuts.routes is way.fast:
-        straight = way.shortcuts.find(topic)
-        if straight is not None and (key is None or straight.takes_keys) and way.is_here():
-            now_ms = now_for_one(way)
-            delivery = None if now_ms is None else put_in(straight, now_ms, key, value, _NO_HEADERS)
-            if delivery is not None or now_ms is None:
-                return delivery
-    if is_bare and straight is None and topic is way.last_topic and way.last_routes is way.fast and PyBytes_CheckExact(key):
+    if dress is not None and is_bare(dress):
+        dress = None
+    if dress is not None:
+        pass
+    elif topic is way.last_topic and way.last_routes is way.fast and PyBytes_CheckExact(key):
         cell = cell_of(way.last_route, <bytes>key)
         # else another route took that one's place; one that is gone has no batch open
-        if cell is not None and route_of(cell) is way.last_route and way.is_here():
+        if cell is not None and route_of(cell) is way.last_route:
             now_ms = now_for_one(way)
-            delivery = None if now_ms is None else put_in(open_of(cell), now_ms, key, value, _NO_HEADERS)
-            if delivery is not None or now_ms is None:
+            if now_ms is None:
+                return None
+            delivery = put_in(open_of(cell), now_ms, key, value, _NO_HEADERS)
+            if delivery is not None:
+                return delivery
+    elif way.shortcuts.routes is way.fast:
+        straight = way.shortcuts.find(topic)
+        if straight is not None and (key is None or straight.takes_keys):
+            now_ms = now_for_one(way)
+            if now_ms is None:
+                return None
+            delivery = put_in(straight, now_ms, key, value, _NO_HEADERS)
+            if delivery is not None:
                 return delivery
     found = PyDict_GetItemWithError(way.fast, topic)
-    if found == NULL or not way.is_here():
+    if found == NULL:
         return None
     route = <object>found
-    if partition is not None:
-        cell = numbered_cell(route, partition)
+    if dress is not None and dress[0] is not None:
+        cell = numbered_cell(route, dress[0])
     elif key is None:
         cell = sticky_of(route)
     elif PyBytes_CheckExact(key):
@@ -1240,8 +1366,8 @@ cdef Delivery go(Way way, object topic, object value, object key, object partiti
             way.last_topic, way.last_route, way.last_routes = topic, route, way.fast
     else:
         return None
-    if not is_bare:
-        return None if cell is None else put_dressed(way, cell, value, key, timestamp_ms, headers)
+    if dress is not None:
+        return None if cell is None else put_dressed(way, cell, value, key, dress[1], dress[2])
     if now_ms is None:  # else it was counted above: twice, it would be taken for two sends of one task
         now_ms = now_for_one(way)
     if now_ms is None:
@@ -1257,7 +1383,7 @@ cdef Delivery go(Way way, object topic, object value, object key, object partiti
     return None if cell is None else put_in(open_of(cell), now_ms, key, value, _NO_HEADERS)
 
 
-ctypedef PyObject *(*Quietly)(Way, object, object, object, object, object, object) noexcept
+ctypedef PyObject *(*Quietly)(Way, PyObject *, PyObject *, PyObject *, PyObject *) noexcept  # it counts none of them once more
 cdef Quietly go_quietly = <Quietly><void *>go  # NULL: it raised, which is looked at by hand, as `try` costs something each time
 
 
@@ -1372,7 +1498,8 @@ cdef class Sending:
     """
 
     cdef SendPath path
-    cdef object topic, value, key, partition, timestamp_ms, headers
+    cdef object topic, value, key
+    cdef tuple dress               # partition, time and headers
     cdef bint is_for_the_end       # made by `send_and_wait`
     cdef object inner              # the coroutine of the slow way, or the twin's
     cdef State state
@@ -1398,26 +1525,28 @@ cdef class Sending:
         return self.twin().__qualname__
 
     cdef inline int end(self) except -1:
+        cdef SendPath path = self.path
         self.state = OVER
         self.path = None
-        self.value = self.key = self.headers = None  # the rest is small
+        self.value = self.key = self.dress = None  # the rest is small
         if self.inner is not None:
             self.inner = None
+        if path is not None and path.spare is None and not hot_has_weakrefs(self):
+            path.spare = self
         return 0
 
     cdef object real(self):
         """The twin's coroutine; only before the first step."""
         if self.inner is None:
             self.waits = False
+            partition, timestamp_ms, headers = worn(self.dress)
             self.inner = self.twin()(
-                self.path, self.topic, self.value, self.key,
-                partition=self.partition, timestamp_ms=self.timestamp_ms, headers=self.headers,
+                self.path, self.topic, self.value, self.key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
             )
         return self.inner
 
     cdef int step(self, object arg, PyObject **result) except -1:
-        cdef Delivery delivery
-        cdef Wait wait
+        cdef PyObject *found
         cdef PySendResult status
         if self.is_running:
             raise ValueError("coroutine already executing")
@@ -1429,18 +1558,14 @@ cdef class Sending:
             self.state = WAITING
             if self.inner is None:
                 self.is_running = True
-                delivery = self.first_step()
+                found = self.first_step()
                 self.is_running = False
-                if delivery is not None and self.waits:
-                    self.waits = False
-                    wait = wait_for(delivery._result, delivery.index)
-                    wait.sending = <void *>self
-                    self.inner = wait
-                elif delivery is not None:
+                if found != NULL and not self.waits:
                     self.end()
-                    Py_INCREF(delivery)
-                    result[0] = <PyObject *>delivery
+                    result[0] = found
                     return PYGEN_RETURN
+                if found != NULL:
+                    self.wait_for_end(found)
         self.is_running = True
         status = PyIter_Send(self.inner, arg, result)
         if status == PYGEN_RETURN and self.waits:
@@ -1460,44 +1585,47 @@ cdef class Sending:
             self.end()
         return status
 
-    cdef Delivery first_step(self):
-        """Its delivery; None: `inner` is to be stepped. What it raises is this coroutine's end."""
-        cdef Way way = self.path._way if self.path is not None else None
-        cdef PyObject *found = NULL
+    cdef inline PyObject *first_step(self) except? NULL:
+        """Its delivery, counted; NULL: `inner` is to be stepped. What it raises is this coroutine's end."""
+        cdef Way way = None
+        cdef PyObject *found = <PyObject *>None
+        if self.path is not None:
+            way = self.path._way
         if way is not None:
-            found = go_quietly(way, self.topic, self.value, self.key, self.partition, self.timestamp_ms, self.headers)
-            if found == NULL:
-                self.give_up_go()
-        if found == NULL or found == <PyObject *>None:
-            Py_XDECREF(found)
-            self.take_slow_way(way)
-            return None
-        delivery = <Delivery>found
-        Py_XDECREF(found)
-        return delivery
+            # nobody takes them away while it runs
+            found = go_quietly(way, <PyObject *>self.topic, <PyObject *>self.value, <PyObject *>self.key, <PyObject *>self.dress)
+            if found != <PyObject *>None and found != NULL:
+                return found
+        self.take_slow_way(way, found == NULL)
+        return NULL
 
-    cdef int give_up_go(self) except -1:
-        """It raised: the slow way says what is wrong with a record, if that is it."""
+    cdef int take_slow_way(self, Way way, bint has_failed) except -1:
+        """`has_failed`: going fast raised; the slow way says what is wrong with a record, if that is it."""
         try:
-            hot_raise()
-        except (KeyError, TypeError, AttributeError):
-            pass
+            if has_failed:
+                try:
+                    hot_raise()
+                except (KeyError, TypeError, AttributeError):
+                    pass
+            if way is None:
+                raise AttributeError(f"'{type(self.path).__name__}' object has no attribute '_way'")
+            partition, timestamp_ms, headers = worn(self.dress)
+            slow = way.slowly(self.topic, self.value, self.key, partition, timestamp_ms, headers)
+            self.inner = slow if PyCoro_CheckExact(slow) else slow.__await__()
         except BaseException:
             self.is_running = False
             self.end()
             raise
         return 0
 
-    cdef int take_slow_way(self, Way way) except -1:
-        try:
-            if way is None:
-                raise AttributeError(f"'{type(self.path).__name__}' object has no attribute '_way'")
-            slow = way.slowly(self.topic, self.value, self.key, self.partition, self.timestamp_ms, self.headers)
-            self.inner = slow if PyCoro_CheckExact(slow) else slow.__await__()
-        except BaseException:
-            self.is_running = False
-            self.end()
-            raise
+    cdef int wait_for_end(self, PyObject *delivery) except -1:
+        cdef Delivery queued = <Delivery>delivery
+        cdef Wait wait
+        Py_XDECREF(delivery)
+        self.waits = False
+        wait = wait_for(queued._result, queued.index)
+        wait.sending = <void *>self
+        self.inner = wait
         return 0
 
     def __await__(self):
@@ -1641,10 +1769,31 @@ hot_replace(Sending, "__await__", Sending._steps)
 Coroutine.register(Sending)
 
 
+cdef inline tuple dress_of(object partition, object timestamp_ms, object headers):
+    """None: the record is plain."""
+    if partition is None and timestamp_ms is None and headers is _nothing:
+        return None
+    return (partition, timestamp_ms, headers)
+
+
+cdef inline bint is_bare(tuple dress):
+    """Whether nothing is in it after all, as of headers in an empty list: it is looked at when the record is sent."""
+    return dress[0] is None and dress[1] is None and is_empty(dress[2])
+
+
+cdef inline tuple worn(tuple dress):
+    return _undressed if dress is None else dress
+
+
 cdef inline Sending sending_of(
     SendPath path, bint waits, object topic, object value, object key, object partition, object timestamp_ms, object headers
 ):
-    cdef Sending sending = Sending.__new__(Sending)
+    cdef Sending sending
+    if path.spare is not None and Py_REFCNT(<PyObject *>path.spare) == 1:
+        sending, path.spare = path.spare, None
+        sending.state = NEW
+    else:
+        sending = Sending.__new__(Sending)
     if path._way is not None:
         path._way.shortcuts.call(topic)
     sending.path = path
@@ -1652,9 +1801,7 @@ cdef inline Sending sending_of(
     sending.topic = topic
     sending.value = value
     sending.key = key
-    sending.partition = partition
-    sending.timestamp_ms = timestamp_ms
-    sending.headers = headers
+    sending.dress = dress_of(partition, timestamp_ms, headers)
     if hot_tracks_origins():  # asyncio's debug mode
         sending.real()
     return sending
@@ -1665,6 +1812,7 @@ cdef class SendPath:
     """`send`, and what it touches when nothing is in its way."""
 
     cdef public Way _way
+    cdef Sending spare             # one that is over: the next, once nobody else has it, as making one costs a third of what it does
     cdef bint has_own_send         # a subclass gives another: `send_and_wait` is to go by that
 
     def __cinit__(self, *arguments, **options):
@@ -1687,7 +1835,7 @@ cdef class SendPath:
         if way is None:
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '_way'")
         try:
-            delivery = go(way, topic, value, key, partition, timestamp_ms, headers)
+            delivery = go(way, topic, value, key, dress_of(partition, timestamp_ms, headers))
         except (KeyError, TypeError, AttributeError):
             pass
         return delivery if delivery is not None else way.now(topic, value, key, partition, timestamp_ms, headers)
@@ -1720,6 +1868,11 @@ def _dress_coroutine(function, twin):
         inspect.markcoroutinefunction(function)
 
 
+cdef Sending plain_sending_of(SendPath path, object topic, object value, object key):
+    return sending_of(path, False, topic, value, key, None, None, _nothing)
+
+
+hot_called_by(SendPath.send, SendPath, <void *>plain_sending_of)
 _dress_coroutine(SendPath.send, _plain_send)
 _dress_coroutine(SendPath.send_and_wait, _plain_send_and_wait)
 _dress(SendPath.send_nowait, plain.SendPath.send_nowait)

@@ -276,6 +276,76 @@ def test_it_does_not_run_twice_at_once(face: Any, slow: Slow, verb: str) -> None
     call.close()
 
 
+def run_through(call: Any) -> Any:
+    call.send(None)
+    with pytest.raises(StopIteration):
+        call.send(None)
+    return call
+
+
+def test_one_that_is_over_stays_so_while_anybody_has_it(face: Any, slow: Slow, verb: str) -> None:
+    """The next ones take its place only once nobody has it."""
+    kept = []
+    for number in range(6):
+        call = run_through(getattr(face, verb)("orders", b"%d" % number))
+        if number % 2:
+            kept.append(call)
+        del call
+    assert [record[1] for record in slow.asked] == [b"%d" % number for number in range(6)]
+    assert len({id(call) for call in kept}) == 3
+    for call in kept:
+        assert states(call) == ("CORO_CLOSED", False, False)
+        with pytest.raises(RuntimeError, match="cannot reuse"):
+            call.send(None)
+
+
+def test_one_that_takes_the_place_of_another_is_as_new(face: Any, slow: Slow, verb: str) -> None:
+    """Whatever that one was: it is told when nobody awaits it, and takes what it is given."""
+    run_through(getattr(face, verb)("orders", b"v", b"k", partition=1, timestamp_ms=2, headers=[("a", b"1")]))
+    with pytest.warns(RuntimeWarning, match="was never awaited"):
+        getattr(face, verb)("orders")
+    call = getattr(face, verb)("others")
+    assert states(call) == ("CORO_CREATED", False, False)
+    run_through(call)
+    assert slow.asked[-1] == ("others", None, None, None, None, ())
+
+
+def test_one_that_is_watched_is_seen_to_go(face: Any, verb: str) -> None:
+    """At once, as any coroutine: it is kept for nobody."""
+    call = getattr(face, verb)("orders")
+    gone = weakref.ref(call)
+    run_through(call)
+    del call
+    assert gone() is None
+
+
+def test_what_is_over_keeps_no_producer(face: Any, slow: Slow, verb: str) -> None:
+    """Nor do they keep each other: it goes with its last reference, without the collector."""
+    other = type(face)()
+    other._way = face._way
+    for steps in (1, 2):
+        call = getattr(other, verb)("orders")
+        with contextlib.suppress(StopIteration):
+            for _ in range(steps):
+                call.send(None)
+        call.close()
+    gone = weakref.ref(other)
+    del other
+    assert gone() is None
+    del call
+    assert slow.ended == ["GeneratorExit"]
+
+
+def test_headers_are_read_at_the_first_step(face: Any, slow: Slow, verb: str) -> None:
+    """As a coroutine reads them, however they changed since the call."""
+    headers: list[Any] = []
+    call = getattr(face, verb)("orders", headers=headers)
+    headers.append(("a", b"1"))
+    call.send(None)
+    assert slow.asked == [("orders", None, None, None, None, [("a", b"1")])]
+    call.close()
+
+
 def test_it_says_what_it_is(face: Any, verb: str) -> None:
     """In each state, and without a trace of having been asked."""
     call = getattr(face, verb)("orders", b"v")

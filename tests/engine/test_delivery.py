@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import collections.abc
 import contextvars
 import functools
 import gc
 import inspect
 import logging
+import sys
 import time
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -21,7 +23,8 @@ from aioproducer.engine.result import BatchResult, Home
 from aioproducer.errors import BrokerError, DeliveryError, Persisted, broker_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
+    from types import FrameType
 
     from aioproducer.engine.hot import Delivery
 
@@ -124,6 +127,60 @@ async def test_asyncio_takes_it_for_a_future() -> None:
     assert delivery.done()
     assert delivery.exception() is None
     assert delivery.result() == await delivery == ("orders", 3, 100, 1000, 0, 3, 0)
+
+
+@on_every_loop
+async def test_it_is_no_iterator() -> None:
+    """Pending or over, to whoever asks; though an `await` may step it itself."""
+    batch = Batch()
+    delivery = batch.delivery(1)
+    for _ in range(2):
+        assert not isinstance(delivery, (collections.abc.Iterable, collections.abc.Iterator, collections.abc.Coroutine))
+        assert isinstance(delivery, collections.abc.Awaitable)
+        assert not hasattr(delivery, "__next__")
+        with pytest.raises(TypeError):
+            iter(delivery)  # type: ignore[call-overload]
+        batch.end_soon()
+        await delivery
+
+
+@on_every_loop
+async def test_who_is_not_over_is_not_stepped() -> None:
+    with pytest.raises(TypeError):
+        next(Batch().delivery())  # type: ignore[call-overload]
+
+
+@on_every_loop
+async def test_it_is_stepped_by_hand_as_any_awaitable() -> None:
+    """By what `__await__` gives, of one that is over and of one that is not; and where each line is looked on."""
+
+    class Outer:
+        def __await__(self) -> Iterator[Any]:
+            return (yield from delivery.__await__())
+
+    batch = Batch()
+    delivery = batch.delivery(2)
+    assert next(delivery.__await__()) is not None
+    batch.end_soon()
+    assert (await Outer()).offset == 102
+    for step in (next, lambda steps: steps.send(None)):
+        with pytest.raises(StopIteration) as ended:
+            step(delivery.__await__())
+        assert ended.value.value == delivery.result()
+    assert await Outer() == await delivery
+    lines: list[int] = []
+
+    def look(frame: FrameType, _event: str, _argument: Any) -> Any:
+        lines.append(frame.f_lineno)
+        return look
+
+    before = sys.gettrace()
+    sys.settrace(look)
+    try:
+        assert await offset_of(delivery) == 102
+    finally:
+        sys.settrace(before)
+    assert lines
 
 
 @on_every_loop
