@@ -172,6 +172,8 @@ cdef extern from "Python.h":
     PySendResult PyIter_Send(object iterator, object arg, PyObject **result)
     int _PyBytes_Resize(PyObject **bytes_, Py_ssize_t size) except -1
     bint PyCoro_CheckExact(object)
+    bint PyCFunction_CheckExact(object)
+    PyObject *PyCFunction_GET_SELF(object)
     Py_ssize_t Py_REFCNT(PyObject *)
     void Py_XDECREF(PyObject *)
     void Py_INCREF(object)
@@ -954,16 +956,17 @@ cdef class Wait:
         self.callback = self.context = None
         if callback is None:
             return 0
+        over = _over if wakes_a_task(callback) else self
         try:
             PyContext_Enter(context)
             try:
-                callback(self)
+                callback(over)
             finally:
                 PyContext_Exit(context)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
-            self.get_loop().call_exception_handler({"message": f"Exception in callback {callback!r}", "exception": error})
+            loop_of(self.batch).call_exception_handler({"message": f"Exception in callback {callback!r}", "exception": error})
         return 0
 
     def result(self):
@@ -985,15 +988,17 @@ cdef class Wait:
         callback, context = self.callback, self.context
         self.callback = self.context = None
         if callback is not None:
-            self.get_loop().call_soon(callback, self, context=context)
+            loop_of(self.batch).call_soon(callback, self, context=context)
         return True
 
-    def get_loop(self):
+    @property
+    def _loop(self):
+        """Where a task asks for it if there is no `get_loop`, which costs more."""
         return loop_of(self.batch)
 
     def add_done_callback(self, callback, *, context=None):
         if self.state >= WOKEN:
-            self.get_loop().call_soon(callback, self, context=context)
+            loop_of(self.batch).call_soon(callback, self, context=context)
             return
         self.callback = callback
         self.context = PyContext_CopyCurrent() if context is None else context
@@ -1003,6 +1008,18 @@ cdef class Wait:
             return 0
         self.callback = self.context = None
         return 1
+
+
+# What a task is woken with: it only asks whether that is over, and of a future of asyncio's own without looking for the method by name.
+cdef object _over = asyncio.Future(loop=SimpleNamespace(get_debug=bool))
+_over.set_result(None)
+cdef object _Task = asyncio.Task
+
+
+cdef inline bint wakes_a_task(object callback) noexcept:
+    """Whether it is the step of one of asyncio's tasks in C."""
+    cdef PyObject *task = PyCFunction_GET_SELF(callback) if PyCFunction_CheckExact(callback) else NULL
+    return task != NULL and type(<object>task) is _Task
 
 
 cdef int wait_step(Wait self, object arg, PyObject **given) except -1:
@@ -1022,8 +1039,6 @@ cdef extern from *:
     #endif
     """
     void hot_fetch(void *at, int lines)  # into the processor's caches; whatever lies there
-    bint PyCFunction_CheckExact(object)
-    PyObject *PyCFunction_GET_SELF(object)
 
 
 cdef int fetch(list futures) except -1:
