@@ -4,7 +4,8 @@
     python -m tests.benchmarks.peers --from PATH [--page]
 
 About 80 minutes on two cores with 7 rounds, 35 with 3, three with `--quick`, whose figures say only that everything runs.
-`--page` writes docs/topics/performance.md and its pictures; `--from` shows again, or writes, what `--json` has kept.
+`--page` writes docs/topics/performance.md and its pictures; parts that were not measured stay as they are there. `--from` shows again, or
+writes, what `--json` has kept.
 Exit status 1 when a client failed, a run lost or doubled a record, or of several rounds a bar of `workloads` is not met.
 """
 
@@ -161,7 +162,7 @@ def table(sheet: Sheet) -> Table:
 
 
 def write_page(found: Found) -> None:
-    """The page's part between its marks, and a picture for each part."""
+    """The page's sections of the parts that were measured, and a picture for each."""
     PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
     for name in found.parts:
         draw.draw(PAGE.parent / picture(name), found, name)

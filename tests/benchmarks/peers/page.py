@@ -14,9 +14,9 @@ from tests.benchmarks.peers.plan import PARTS
 from tests.benchmarks.peers.sheets import Sheet, bars, curve_sheets, settings, workload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from tests.benchmarks.peers.rounds import Found
+    from tests.benchmarks.peers.rounds import Found, Ran
 
 PAGE: Final = pathlib.Path(__file__).parents[3] / "docs/topics/performance.md"
 BEGIN: Final = "<!-- written by: nox -s peers -- --page -->"
@@ -29,62 +29,69 @@ def picture(name: str) -> str:
 
 
 def written(page: str, found: Found) -> str:
-    """The page with what was found between its marks. ValueError: it has none."""
+    """The page with what was found between its marks; of a part that was not measured what stands there. ValueError: it has no marks."""
     before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    old, end, after = rest.partition(END)
     if not (begin and end):
         raise ValueError(f"{PAGE.name} has no lines {BEGIN!r} and {END!r} for it")
-    return f"{before}{BEGIN}\n\n{markdown(found)}\n\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{markdown(found, kept=sections(old))}\n\n{END}{after}"
 
 
-def markdown(found: Found) -> str:
-    """All of it."""
-    return "\n\n".join(part for part in _parts(found) if part)
+def sections(text: str) -> dict[str, str]:
+    """What stands between the marks, by the title of its part."""
+    _, *rest = re.split(r"^### (.+)$", text, flags=re.MULTILINE)
+    return {title: f"### {title}\n\n" + body.strip("\n") for title, body in zip(rest[::2], rest[1::2], strict=True)}
 
 
-def _parts(found: Found) -> Iterator[str]:
-    yield _machine(found)
-    for name in found.parts:
-        yield from _curve(found, name) if PARTS[name].over else _workloads(found, name)
+def markdown(found: Found, kept: Mapping[str, str]) -> str:
+    """All of it, in the plan's order."""
+    of_parts = (_section(found, name) if name in found.parts else kept.get(part.title, "") for name, part in PARTS.items())
+    return "\n\n".join(filter(None, (HOW, *of_parts)))
 
 
-def _machine(found: Found) -> str:
+HOW: Final = (
+    "Each run is a fresh process; all clients take turns, forwards in one round and backwards in the next. A figure is the median of its "
+    "rounds (least-most). CPU is that of the client's whole process, all threads, user and system; memory its peak, and what it grew by while "
+    "it was measured. A run is sound where the log had grown by just what was sent, and its offsets were those that the client was told."
+)
+
+
+def _section(found: Found, name: str) -> str:
+    part = PARTS[name]
+    head = (f"### {part.title}", part.words, f"![{part.title}]({picture(name)})", _measured(found, name))
+    return "\n\n".join(filter(None, (*head, *(_curve(found, name) if part.over else _workloads(found, name)))))
+
+
+def _measured(found: Found, name: str) -> str:
+    """When, where, by which command, and whether each run was sound."""
     machine = found.machine
     left_out = "".join(f" {WORDS[client]} was left out: {why}." for client, why in found.left_out.items())
-    unsound, measured = found.unsound(), sum(one.measure is not None for one in found.runs)
+    unsound = [one for one in found.unsound() if one.part == name]
+    measured = sum(one.measure is not None for one in found.runs if one.part == name)
     sound = (
-        f"In **{len(unsound)} of {measured:,} runs** the log had not just what was acknowledged: {', '.join(_names(found))}."
+        f"**{len(unsound)} of {measured:,} runs are not sound**: {', '.join(_names(unsound))}."
         if unsound
-        else f"In each of the {measured:,} runs the log had grown by just what was sent, "
-        "and its offsets were those that the client was told."
+        else f"All {measured:,} runs are sound."
     )
     return (
         f"{found.date}: {machine['kafka']}, {machine['cpus']} cores for clients and broker together, {machine['platform']}, "
-        f"CPython {machine['python']} on uvloop; {found.minutes:.0f} minutes. Each run is a fresh process; all clients take turns, "
-        f"forwards in one round and backwards in the next: {found.rounds_run(is_promised=True)} rounds of workloads, "
-        f"{found.rounds_run(is_promised=False)} of curves. A figure "
-        f"is the median of its rounds (least-most). CPU is that of the client's whole process, all threads, user and system; memory its peak, "
-        f"and what it grew by while it was measured. {sound}{left_out}\n\n    {found.command}"
+        f"CPython {machine['python']} on uvloop; {found.rounds_run(name)} rounds. {sound}{left_out}\n\n    {found.command}"
     )
 
 
-def _names(found: Found) -> list[str]:
-    return sorted({f"{WORDS[one.client]} in `{one.case}` of {one.part}" for one in found.unsound()})
+def _names(runs: Sequence[Ran]) -> list[str]:
+    return sorted({f"{WORDS[one.client]} in `{one.case}`" for one in runs})
 
 
 def _workloads(found: Found, name: str) -> Iterator[str]:
-    part = PARTS[name]
-    yield f"### {part.title}\n\n    nox -s peers -- --only {name}\n\n![{part.title}]({picture(name)})"
     yield table(bars(found, name), level=4)
     yield table(settings(found, name), level=0)
-    for case in part.cases:
+    for case in PARTS[name].cases:
         if case.name in found.rounds_of(name):
             yield table(workload(found, name, case), level=4)
 
 
 def _curve(found: Found, name: str) -> Iterator[str]:
-    part = PARTS[name]
-    yield f"### {part.title}\n\n{part.words}\n\n    nox -s peers -- --only {name}\n\n![{part.title}]({picture(name)})"
     for sheet in curve_sheets(found, name):
         yield table(sheet, level=0)
 

@@ -61,7 +61,9 @@ class Found:
 
     @property
     def parts(self) -> list[str]:
-        return list(dict.fromkeys(one.part for one in self.runs))
+        """Those that were run, in the plan's order."""
+        run = {one.part for one in self.runs}
+        return [name for name in PARTS if name in run]
 
     def rounds_of(self, part: str) -> Rounds:
         """Case to client to its measures, in the order of the rounds."""
@@ -73,12 +75,12 @@ class Found:
                     measures.append(one.measure)
         return rounds
 
-    def rounds_run(self, *, is_promised: bool) -> str:
-        """How many of cases with bars, or of all else: "7", or "3 to 7" if cases differ."""
-        last: dict[tuple[str, str], int] = {}
+    def rounds_run(self, part: str) -> str:
+        """How many of this part: "7", or "3 to 7" if its cases differ."""
+        last: dict[str, int] = {}
         for one in self.runs:
-            if PARTS[one.part].is_promised is is_promised:
-                last[one.part, one.case] = max(one.round, last.get((one.part, one.case), 0))
+            if one.part == part:
+                last[one.case] = max(one.round, last.get(one.case, 0))
         least, most = min(last.values(), default=0), max(last.values(), default=0)
         return f"{most}" if least == most else f"{least} to {most}"
 
