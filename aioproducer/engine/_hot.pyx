@@ -1603,7 +1603,8 @@ cdef class Sending:
     cdef inline PyObject *first_step(self) except? NULL:
         """Its delivery, counted; NULL: `inner` is to be stepped. What it raises is this coroutine's end."""
         cdef Way way = None
-        cdef PyObject *found = <PyObject *>None
+        cdef PyObject *found
+        cdef bint has_failed = False
         if self.path is not None:
             way = self.path._way
         if way is not None:
@@ -1611,7 +1612,9 @@ cdef class Sending:
             found = go_quietly(way, <PyObject *>self.topic, <PyObject *>self.value, <PyObject *>self.key, <PyObject *>self.dress)
             if found != <PyObject *>None and found != NULL:
                 return found
-        self.take_slow_way(way, found == NULL)
+            has_failed = found == NULL
+            Py_XDECREF(found)
+        self.take_slow_way(way, has_failed)
         return NULL
 
     cdef int take_slow_way(self, Way way, bint has_failed) except -1:
