@@ -26,8 +26,8 @@ RECORDS = 2_000
 """More than are kept to be made again."""
 SPARES = 300
 """As many as that may be kept, each of which counts its kind."""
-STACK = 256 * 1024
-"""Bytes, of a thread."""
+STACK = 2**20
+"""Bytes, of a thread: Python 3.13 goes some thousand calls deep itself before it puts things off."""
 
 
 class Kept:
