@@ -7,8 +7,6 @@ project that has the package installed.
 import importlib as _importlib
 import typing as _typing
 
-from aioproducer import extensions as _extensions
-
 if _typing.TYPE_CHECKING:
     from aioproducer import errors as errors
     from aioproducer.config import ProducerConfig
@@ -182,8 +180,6 @@ _HOMES = {
     "string_serializer": "serializers",
 }
 
-
-_extensions.choose()
 
 if not _typing.TYPE_CHECKING:  # a type checker that saw it would take every name for there
 

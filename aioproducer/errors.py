@@ -35,9 +35,7 @@ Error codes: Kafka's `Errors` enum; which are retried and which refresh metadata
 from __future__ import annotations
 
 import enum
-from typing import Final, NamedTuple, TypeVar
-
-E = TypeVar("E", bound="KafkaError")
+from typing import Final, NamedTuple
 
 __all__ = [
     "BootstrapFailed",
@@ -70,7 +68,6 @@ __all__ = [
     "UsageError",
     "WouldBlock",
     "broker_error",
-    "caused",
 ]
 
 
@@ -399,12 +396,6 @@ _TABLE: Final = (
 )
 _BY_CODE: Final = {code: ErrorCode(code, name, *flags) for code, name, flags in _TABLE}
 _BY_NAME: Final = {error.name: error for error in _BY_CODE.values()}
-
-
-def caused(error: E, cause: BaseException) -> E:
-    """`error`, of which `cause` is the cause: what `raise error from cause` makes, which mypyc's modules raise without their cause."""
-    error.__cause__ = cause
-    return error
 
 
 def broker_error(code: int | str, message: str | None = None) -> BrokerError:

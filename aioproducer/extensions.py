@@ -1,9 +1,5 @@
 """Which build of a compiled module's work runs here: compiled, or plain Python and why. Knows nothing of what they do.
 
-1. An extension of its own source (`.pyx`) has a twin in plain Python: `extension`.
-2. A batch's way (`BATCHES`) is compiled from its very modules, by mypyc: all of them or none, as compiled classes know each other's insides.
-   The library is named for what it was made of, so that edited modules run as they stand, interpreted.
-
 The environment variable `AIOPRODUCER_PURE=1` chooses plain Python; else `AIOPRODUCER_REQUIRE_EXT=1` makes the lack of a compiled module an
 error. Both are read when the module that has the choice is imported.
 """
@@ -13,34 +9,11 @@ from __future__ import annotations
 import importlib
 import os
 import pathlib
-import sys
 import sysconfig
 import zlib
-from functools import cache
-from importlib.util import spec_from_file_location
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from importlib.machinery import ModuleSpec
-
-__all__ = ["BATCHES", "Extension", "batches", "choose", "extension", "library", "sources"]
-
-BATCHES: Final = tuple(
-    f"aioproducer.{package}.{name}"
-    for package, names in {
-        "core": "accumulator attempt availability batch incomplete outcome pauses queueing ready routes sequence",
-        "engine": "alarm appender completions encoder ends formats guard lots meter parking pool produce resting result room sender shares turn",
-        "metrics": "notes",
-        "net": "cluster connection node",
-        "records": "record_batch",
-        "wire": "api frame lone primitives",
-    }.items()
-    for name in names.split()
-)
-"""The modules that a batch goes through."""
-
-_HERE: Final = pathlib.Path(__file__).parent
-_WISHED: Final = "AIOPRODUCER_PURE is set"
+__all__ = ["Extension", "extension"]
 
 
 class Extension(NamedTuple):
@@ -67,79 +40,11 @@ def extension(name: str) -> Extension:
         ImportError: it was made of another source than lies beside it; or it is required and cannot be used.
     """
     if _is_set("AIOPRODUCER_PURE"):
-        return Extension(None, _WISHED)  # also where it is required: a wish is no lack
-    return _lacking(name, _found(name))
-
-
-def _lacking(name: str, found: Extension) -> Extension:
-    """What was found, if that will do."""
+        return Extension(None, "AIOPRODUCER_PURE is set")  # also where it is required: a wish is no lack
+    found = _found(name)
     if found.reason and _is_set("AIOPRODUCER_REQUIRE_EXT"):
         raise ImportError(f"AIOPRODUCER_REQUIRE_EXT is set, and {name} cannot be used: {found.reason}")
     return found
-
-
-def library(root: pathlib.Path) -> str:
-    """The module that has all of `BATCHES`, compiled of what lies in that folder (`aioproducer`'s)."""
-    made_of = 0
-    for source in sources(root):
-        made_of = zlib.crc32(source.read_bytes(), made_of)
-    return f"aioproducer._batches_{made_of:08x}__mypyc"
-
-
-def sources(root: pathlib.Path) -> list[pathlib.Path]:
-    """What `BATCHES` are compiled of: all of their packages and what these stand on, as constants of others are compiled in."""
-    packages = sorted({name.split(".")[1] for name in BATCHES})
-    return [source for folder in (root, *(root / package for package in packages)) for source in sorted(folder.glob("*.py"))]
-
-
-@cache
-def batches() -> Extension:
-    """The compiled way of a batch, if it is used in this process; what it was made of is looked at once.
-
-    Raises:
-        ImportError: it is required, and cannot be used.
-    """
-    if _is_set("AIOPRODUCER_PURE"):
-        return Extension(None, _WISHED)
-    return _lacking("a batch's way", _batches())
-
-
-def _batches() -> Extension:
-    if not _is_main_interpreter():
-        return Extension(None, "this is a subinterpreter, and mypyc's modules keep what all of a process would share")
-    there = {f"aioproducer.{path.name.partition('.')[0]}" for path in _HERE.glob("_batches_*")}
-    name = library(_HERE)
-    if not sources(_HERE) and len(there) == 1:  # installed without sources
-        (name,) = there
-    is_stale = bool(there) and name not in there
-    return Extension(None, "it was made of other sources than lie here") if is_stale else _found(name)
-
-
-def _is_main_interpreter() -> bool:
-    for name in ("_interpreters", "_xxsubinterpreters"):  # from Python 3.13 on, and before
-        try:
-            interpreters = importlib.import_module(name)
-        except ImportError:
-            continue
-        return bool(interpreters.get_current() == interpreters.get_main())
-    return True
-
-
-class _Interpreted:
-    """Finds the sources of what is there compiled, too, where that is not to run (an importer: `importlib.abc.MetaPathFinder`)."""
-
-    @staticmethod
-    def find_spec(name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
-        if name not in BATCHES or not (batches().reason or _is_set("AIOPRODUCER_PURE")):
-            return None
-        module = _HERE.joinpath(*name.split(".")[1:])
-        found = (path for path in (module.with_suffix(".py"), module.with_suffix(".pyc")) if path.exists())
-        return next((spec_from_file_location(name, path) for path in found), None)
-
-
-def choose() -> None:
-    """See to it that a batch's modules are imported in the build that is used, before the first of them is."""
-    sys.meta_path.insert(0, _Interpreted)
 
 
 def _found(name: str) -> Extension:

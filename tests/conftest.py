@@ -3,8 +3,7 @@
 Many tests call the collector, to see that nothing was left open: what was there before the first of them, mostly the tests themselves, is
 frozen, or each of its passes would go over all of that.
 
-A test that puts something of its own into a module of a batch's way is marked `interpreted`: where that is compiled nothing can be put into
-it, and `nox -s plain` runs the test. The variable `AIOPRODUCER_TEST_LOOP` gives every test another loop: see loops.py.
+The variable `AIOPRODUCER_TEST_LOOP` gives every test another loop: see loops.py.
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ from typing import TYPE_CHECKING
 
 import loops
 import pytest
-
-from aioproducer.extensions import batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,8 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    are_compiled = not batches().reason
-    left_out = [item for item in items if loops.why_left_out(item.nodeid) or (are_compiled and item.get_closest_marker("interpreted"))]
+    left_out = [item for item in items if loops.why_left_out(item.nodeid)]
     if left_out:
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)

@@ -81,8 +81,7 @@ def test_the_front_door_imports_nothing_before_it_is_asked() -> None:
     code = (
         "import sys, aioproducer; print([name for name in sys.modules if name.startswith(('aioproducer.', 'anyio', 'asyncio', 'crc32c'))])"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-    assert told == "['aioproducer.extensions']"  # which says how the others are found
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 
 def test_the_version_is_the_distributions() -> None:
@@ -101,8 +100,7 @@ def test_public_names_are_documented(module: str) -> None:
 def test_modules_say_what_they_hold(module: str) -> None:
     """Each module has a docstring; each that is not a mere folder lists its names, and has them."""
     one = importlib.import_module(module)
-    source = pathlib.Path(aioproducer.__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
-    assert (one.__doc__ or ast.get_docstring(ast.parse(source.read_text())) or "").strip()  # a compiled one does not have it
+    assert (one.__doc__ or "").strip()
     names = getattr(one, "__all__", None)
     defines = [name for name, thing in vars(one).items() if getattr(thing, "__module__", None) == module and not name.startswith("_")]
     assert names is not None or not defines

@@ -64,20 +64,12 @@ def test_the_pythons_are_the_same_everywhere() -> None:
     assert f"@nox.session(python={list(PYTHONS[1:])}".replace("'", '"') in noxfile
 
 
-STAND_IN = """
-BATCHES = ("aioproducer.batch",)
-def library(root):
-    return "aioproducer._batches_1__mypyc"
-"""
-
-
 def test_who_asks_for_a_name_builds_nothing(tmp_path: pathlib.Path) -> None:
     """And deletes nothing: pip asks for names and versions of a tree in which somebody works."""
     shutil.copy(ROOT / "setup.py", tmp_path)
     (tmp_path / "aioproducer/engine").mkdir(parents=True)
     (tmp_path / "aioproducer/engine/_hot.pyx").write_text("one = 1")
-    (tmp_path / "aioproducer/extensions.py").write_text(STAND_IN)
-    compiled = tmp_path / f"aioproducer/_batches_0__mypyc{sysconfig.get_config_var('EXT_SUFFIX')}"
+    compiled = tmp_path / f"aioproducer/engine/_hot{sysconfig.get_config_var('EXT_SUFFIX')}"
     compiled.write_bytes(b"")
     assert run("setup.py", "--name", cwd=tmp_path)[0]
     assert run("setup.py", "egg_info", cwd=tmp_path)[0]
@@ -91,13 +83,11 @@ def test_what_is_generated_stands_aside(tmp_path: pathlib.Path, kind: str) -> No
     shutil.copy(ROOT / "setup.py", tmp_path)
     (tmp_path / "aioproducer/engine").mkdir(parents=True)
     (tmp_path / "aioproducer/engine/_hot.pyx").write_text("one = 1")
-    (tmp_path / "aioproducer/extensions.py").write_text(STAND_IN)
-    (tmp_path / "aioproducer/batch.py").write_text("one = 1")
     has_worked, output = run("-c", f"import setuptools.build_meta as b; b.build_{kind}('out')", cwd=tmp_path, **NO_COMPILER)
     assert has_worked, output
     assert "Cythonizing aioproducer/engine/_hot.pyx" in output
     there = {path.name for path in (tmp_path / "aioproducer").rglob("*") if path.is_file()}
-    assert there == {"_hot.pyx", "batch.py", "extensions.py"}
+    assert there == {"_hot.pyx"}
 
 
 @pytest.mark.parametrize(
@@ -116,10 +106,8 @@ def test_where_nothing_can_be_compiled(tmp_path: pathlib.Path, environment: dict
     shutil.copy(ROOT / "setup.py", tmp_path)
     (tmp_path / "aioproducer/engine").mkdir(parents=True)
     (tmp_path / "aioproducer/engine/_hot.pyx").write_text(source)
-    (tmp_path / "aioproducer/extensions.py").write_text(STAND_IN)
-    (tmp_path / "aioproducer/batch.py").write_text("one = 1")
     has_worked, output = run("setup.py", "build_ext", "--inplace", cwd=tmp_path, **environment)
     assert has_worked == works, output
     assert says in output
     there = {path.name for path in (tmp_path / "aioproducer").rglob("*") if path.is_file()}
-    assert there == {"_hot.pyx", "batch.py", "extensions.py"}
+    assert there == {"_hot.pyx"}

@@ -234,7 +234,7 @@ class Appender:
         assert batch is not None
         assert batch.open is not None
         delivery: Delivery | None = None
-        if record.headers == NO_HEADERS:  # mostly a plain record, which is half the work
+        if record.headers is NO_HEADERS:  # mostly a plain record, which is half the work
             delivery = batch.open.append(now_ms, record.key, record.value)
         if delivery is None:
             delivery = batch.open.append_record(now_ms, record.key, record.value, record.headers)

@@ -1,4 +1,4 @@
-"""Which builds this process runs, of the way of a record, of a batch, and of what `send_columns` does: for people and for bug reports."""
+"""Which builds this process runs, of the way of a record and of what `send_columns` does, for people and for bug reports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import sys
 from typing import NamedTuple
 
 from aioproducer.engine.hot import BUILD, REASON
-from aioproducer.extensions import batches
 from aioproducer.records import columns
 
 __all__ = ["BuildInfo", "build_info"]
@@ -25,7 +24,6 @@ class BuildInfo(NamedTuple):
         extension: the compiled build's file name, with the Python and the platform that it is for; empty if it is plain Python.
         python: implementation and version.
         columns_reason: why `send_columns` encodes rows in plain Python, which is an extension of its own; empty if it is compiled.
-        batches_reason: likewise of what happens to batches, which is compiled from the very modules that run otherwise.
     """
 
     version: str
@@ -34,15 +32,12 @@ class BuildInfo(NamedTuple):
     extension: str
     python: str
     columns_reason: str = ""
-    batches_reason: str = ""
 
     def __str__(self) -> str:
         because = self.extension or self.reason
-        parts = {"batches": self.batches_reason, "send_columns": self.columns_reason}
-        also = (
-            f"; {part}: {f'plain Python ({reason})' if reason else 'compiled'}" for part, reason in parts.items() if reason != self.reason
-        )
-        return f"aioproducer {self.version} on {self.python}: {self.build} ({because}){''.join(also)}"
+        columns = f"plain Python ({self.columns_reason})" if self.columns_reason else "compiled"
+        also = "" if self.columns_reason == self.reason else f"; send_columns: {columns}"
+        return f"aioproducer {self.version} on {self.python}: {self.build} ({because}){also}"
 
 
 def build_info() -> BuildInfo:
@@ -53,14 +48,14 @@ def build_info() -> BuildInfo:
     ```
 
     It is chosen once, when the first producer's code is imported. The variable `AIOPRODUCER_PURE=1` chooses plain Python; else
-    `AIOPRODUCER_REQUIRE_EXT=1` makes the lack of the compiled build an ImportError, also of those of batches and of `send_columns`.
+    `AIOPRODUCER_REQUIRE_EXT=1` makes the lack of the compiled build an ImportError, also of the one that `send_columns` uses.
 
     Raises:
         ImportError: `AIOPRODUCER_REQUIRE_EXT` is set, and a compiled build cannot be used; or it was made of another source.
     """
     version = importlib.metadata.version("aioproducer")
     python = f"{platform.python_implementation()} {platform.python_version()}"
-    return BuildInfo(version, BUILD, REASON, "" if REASON else _extension(), python, columns.REASON, batches().reason)
+    return BuildInfo(version, BUILD, REASON, "" if REASON else _extension(), python, columns.REASON)
 
 
 def _extension() -> str:

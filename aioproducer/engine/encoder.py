@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import anyio
 
-from aioproducer.core.batch import Batch
 from aioproducer.engine.formats import NEWEST, Parcel, pack
 from aioproducer.errors import KafkaError
 from aioproducer.model import Compression
-from aioproducer.steps import Steps
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-    from collections.abc import Container, Mapping
+    from collections.abc import Callable, Container, Mapping, Sequence
 
+    from aioproducer.core.batch import Batch
     from aioproducer.engine.guard import GuardedLoop
     from aioproducer.records.ratios import CompressionRatios
 
@@ -48,7 +45,7 @@ class _Job(NamedTuple):
     parcels: Sequence[Parcel]
     magic: int
     batches: Sequence[Batch]
-    lane: Any
+    lane: object
     done: Callable[[], None]
 
 
@@ -113,12 +110,11 @@ class Encoder:
     async def run(self) -> None:
         """The worker's task."""
         while True:
-            await Steps(self._wake.wait())
+            await self._wake.wait()
             self._wake.clear()
             while self._jobs:
                 job = self._jobs[0]
-                work = partial(_pack_all, job.parcels, job.magic, self._codec, self._level)
-                packed = await Steps(anyio.to_thread.run_sync(work, limiter=self._limiter))
+                packed = await anyio.to_thread.run_sync(_pack_all, job.parcels, job.magic, self._codec, self._level, limiter=self._limiter)
                 self._jobs.popleft()
                 self._put(job.batches, job.magic, packed)
                 self._lanes[job.lane] -= 1

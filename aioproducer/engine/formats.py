@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
 from aioproducer.core.sequence import on_wire
-from aioproducer.errors import ConfigError, UsageError, broker_error, caused
+from aioproducer.errors import ConfigError, UsageError, broker_error
 from aioproducer.model import Compression
 from aioproducer.records.builder import NO_TIMESTAMP, MemoryRecordsBuilder
 from aioproducer.records.compression import compress, decompress
@@ -131,7 +131,7 @@ def pack(parcel: Parcel, magic: int, codec: Compression, level: int | None) -> b
             builder.append(record.timestamp_ms, record.key, record.value, record.headers)
         return builder.build()
     except UsageError as error:
-        raise caused(broker_error("UNSUPPORTED_FOR_MESSAGE_FORMAT", f"the broker takes no newer format: {error}"), error)
+        raise broker_error("UNSUPPORTED_FOR_MESSAGE_FORMAT", f"the broker takes no newer format: {error}") from error
 
 
 def unpack(parcel: Parcel, codec: Compression) -> bytes:

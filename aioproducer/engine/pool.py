@@ -16,7 +16,6 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.engine.waiter import Waiter
-from aioproducer.steps import Steps
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -161,7 +160,7 @@ class Parked:
         """Wait in the line that it was put into; raises the error it was given. Cancelled: it is out of the line at once."""
         try:
             if self.waiter is not None:  # else it was served before anybody waited: a flush awaits the lines one after another
-                await Steps(self.waiter)
+                await self.waiter
         except BaseException as error:
             self._tell(None, error)
             raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from aioproducer.errors import BrokerError, ProtocolError, TransportError, broker_error
@@ -11,7 +10,7 @@ from aioproducer.wire import lone
 from aioproducer.wire.schema import codec, message_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from aioproducer.core.batch import Batch
     from aioproducer.interfaces import Buffer

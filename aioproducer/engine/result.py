@@ -18,7 +18,6 @@ from aioproducer.engine.waiter import run_callbacks, wake
 from aioproducer.engine.watch import Watch
 from aioproducer.model import RecordMetadata, TimestampType
 from aioproducer.records.record_batch import MOMENT, NULL, VARINT, unvarint, varint
-from aioproducer.steps import Steps
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
@@ -215,7 +214,7 @@ class BatchResult:
         while self.outcome is PENDING:
             future = self.home.loop.create_future()
             self.futures = [*(self.futures or ()), future]
-            await Steps(future)
+            await future
 
     def failure(self) -> DeliveryError | None:
         """An error of the looker's own, None once acknowledged; raises while neither is known."""

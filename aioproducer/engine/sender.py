@@ -87,7 +87,7 @@ class Sender:
 
     newest_produce: int | None = None
     breaking: Breaking | None = None
-    on_identity: Callable[[Identity | None], object]
+    on_identity: Callable[[Identity | None], object] = staticmethod(lambda _identity: None)
 
     def __init__(
         self,
@@ -119,7 +119,6 @@ class Sender:
         self._attributes = attributes_of(self._codec, is_transactional=config.transactional_id is not None)
         self._timeout_ms = int(config.request_timeout_ms)
         self._request_timeout = config.request_timeout_ms / 1000
-        self.on_identity = lambda _identity: None
         self._held = 0  # loop turns of the burst of sends at hand in which partial batches were held back
         self._held_until = 0.0
         self._is_turn_due = self._is_serving_due = False

@@ -13,20 +13,18 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioproducer.errors import ConnectionLost, ProtocolError, RequestTimedOut, TransportError
 from aioproducer.net.observer import NO_TRAFFIC
 from aioproducer.net.transport import writer_of
-from aioproducer.steps import Steps
 from aioproducer.wire.api import NAMES, ApiKey, negotiate
 from aioproducer.wire.frame import FrameReader, decode_response, encode_request
 from aioproducer.wire.schema import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from aioproducer.interfaces import Buffer, Stream
     from aioproducer.net.observer import Traffic
@@ -115,7 +113,7 @@ class Connection:
 
     def connection_made(self, transport: Stream) -> None:
         """Remember the stream."""
-        self._stream: Any = transport  # a dialer's own: what its methods give may be of other kinds, which a compiled module would refuse
+        self._stream = transport
         self._write = writer_of(transport)
         self._used_at = self._loop.time()
         if self._max_idle:
@@ -242,7 +240,7 @@ class Connection:
                 future.set_result(answer)
 
         self.send(key, version, codec(f"{NAMES[key]}.request", version).encode(message), on_answer, timeout)
-        return await Steps(future)
+        return await future
 
     def abort(self, cause: TransportError) -> None:
         """End the connection now; what is pending fails with `cause`."""
@@ -259,11 +257,11 @@ class Connection:
     @property
     def has_unsent(self) -> bool:
         """Whether it still writes."""
-        return not self.is_lost and bool(self._stream.get_write_buffer_size())
+        return not self.is_lost and self._stream.get_write_buffer_size() > 0
 
     async def gone(self) -> None:
         """Until it is lost: closed, and all that was written has left. Cancellation leaves nothing behind."""
-        await Steps(self._gone.wait())
+        await self._gone.wait()
 
     def extend(self, seconds: float) -> None:
         """The broker said that it will not read for so long: what is unanswered may take longer (NET-14)."""

@@ -14,10 +14,9 @@ import enum
 from typing import TYPE_CHECKING, Any
 
 from aioproducer.core.queueing import Queueing
-from aioproducer.errors import RequestTimedOut, TransportError, caused
+from aioproducer.errors import RequestTimedOut, TransportError
 from aioproducer.net.addresses import Addresses
 from aioproducer.net.lane import Lane
-from aioproducer.steps import Steps
 from aioproducer.wire.api import NAMES
 
 if TYPE_CHECKING:
@@ -179,15 +178,15 @@ class Node:
         """
         try:
             async with asyncio.timeout(timeout):
-                await Steps(self._calm.wait())
-                connection = await Steps(self.control.connected(timeout if patience is None else patience))
+                await self._calm.wait()
+                connection = await self.control.connected(timeout if patience is None else patience)
                 version = connection.version_of(key)
                 version = version if newest is None else min(version, newest)
                 return await connection.ask(key, version, message(version), timeout)
         except TimeoutError as error:
             if isinstance(error, TransportError):
                 raise
-            raise caused(RequestTimedOut(f"{self.where} did not answer {NAMES[key]} within {timeout:g} s"), error)
+            raise RequestTimedOut(f"{self.where} did not answer {NAMES[key]} within {timeout:g} s") from error
 
     def throttle(self, milliseconds: int) -> None:
         """The broker wants to be left alone for so long, from now on; a shorter time shortens no longer one."""

@@ -10,15 +10,13 @@ A batch is 61 bytes of header and the joined parts, compressed or not (Kafka's D
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from crc32c import crc32c
 
-from aioproducer.errors import SerializationError, caused
+from aioproducer.errors import SerializationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from aioproducer.interfaces import Buffer
     from aioproducer.model import Headers
 
@@ -97,16 +95,15 @@ def encode_headers(headers: Headers) -> bytes:
     try:
         parts = [varint(len(headers))]  # those that there are, below
     except TypeError as error:
-        raise caused(SerializationError(f"headers are a sequence of pairs, not {type(headers).__name__}"), error)
+        raise SerializationError(f"headers are a sequence of pairs, not {type(headers).__name__}") from error
     if isinstance(headers, dict):
         raise SerializationError("headers are a sequence of pairs, not dict: give list(headers.items())")
     count = 0
-    given: Sequence[Any] = headers  # they are a user's: what their types promise is yet to be seen
-    for count, pair in enumerate(given, 1):  # noqa: B007  (a sequence of its own kind may give more or less than it said)
+    for count, header_ in enumerate(headers, 1):  # noqa: B007  (a sequence of its own kind may give more or less than it said)
         try:
-            key, value = pair
+            key, value = header_
         except (TypeError, ValueError) as error:
-            raise caused(SerializationError("a header is a pair of a string and bytes or None"), error)
+            raise SerializationError("a header is a pair of a string and bytes or None") from error
         if not isinstance(key, str):
             raise SerializationError(f"a header's key is a string, not {type(key).__name__}")
         name = str.encode(key, errors="surrogatepass")  # Java writes what it is given, too

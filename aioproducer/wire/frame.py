@@ -11,7 +11,7 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aioproducer.errors import ProtocolError, caused
+from aioproducer.errors import ProtocolError
 from aioproducer.wire.api import ApiKey, is_flexible
 from aioproducer.wire.primitives import JOINED, skip_tags
 
@@ -86,9 +86,9 @@ def decode_request(frame: Buffer) -> RequestHeader:
         if is_flexible(key, version):
             offset = skip_tags(frame, offset)
     except (IndexError, struct.error) as error:
-        raise caused(ProtocolError(f"a request ends in its header, after {len(frame)} bytes"), error)
+        raise ProtocolError(f"a request ends in its header, after {len(frame)} bytes") from error
     except UnicodeDecodeError as error:
-        raise caused(ProtocolError("a request's client id is not UTF-8"), error)
+        raise ProtocolError("a request's client id is not UTF-8") from error
     return RequestHeader(key, version, correlation_id, client_id, offset)
 
 
@@ -107,7 +107,7 @@ def decode_response(key: int, version: int, frame: Buffer) -> tuple[int, int]:
     try:
         return correlation_id, skip_tags(frame, 4)
     except IndexError as error:
-        raise caused(ProtocolError(f"an answer ends in its header, after {len(frame)} bytes"), error)
+        raise ProtocolError(f"an answer ends in its header, after {len(frame)} bytes") from error
 
 
 def correlation_of(frame: Buffer) -> int:

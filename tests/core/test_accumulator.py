@@ -630,7 +630,6 @@ def test_a_key_is_bytes(key: object) -> None:
         _ = rules.routes["t"].by_key[key]  # type: ignore[index]
 
 
-@pytest.mark.interpreted
 def test_remembered_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic with a key for each record does not fill memory; nor are keys of long ago kept for ever in the place of today's."""
     monkeypatch.setattr(module, "_KEYS", 10)

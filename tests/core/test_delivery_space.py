@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import pathlib
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from delivery_space import Explored, World
+from delivery_space import World, explore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-def explored(*world: object) -> Explored:
-    """All states, by another process in plain Python: what is compiled cannot be frozen and thawed."""
-    code = "import json, sys; from delivery_space import *; print(json.dumps(explore(World(*json.loads(sys.argv[1])))))"
-    environment = {**os.environ, "AIOPRODUCER_PURE": "1", "PYTHONPATH": os.pathsep.join([*map(str, FOLDERS)])}
-    done = subprocess.run(
-        [sys.executable, "-c", code, json.dumps(world)], env=environment, capture_output=True, text=True, check=False, timeout=500
-    )
-    assert not done.returncode, done.stderr[-5000:]
-    return Explored(*json.loads(done.stdout))
-
-
-FOLDERS = (pathlib.Path(__file__).parent, pathlib.Path(__file__).parents[2])
 
 
 @pytest.mark.parametrize(
@@ -42,7 +23,7 @@ FOLDERS = (pathlib.Path(__file__).parent, pathlib.Path(__file__).parents[2])
 )
 def test_every_way(sizes: tuple[int, ...], trouble: int, epoch: int, states: int, record_property: Callable[[str, object], None]) -> None:
     """No state breaks a promise, and from each the client comes to rest."""
-    seen = explored(sizes, trouble, epoch)
+    seen = explore(World(sizes, trouble, epoch))
     record_property("states", seen.states)
     assert seen.states >= states
     assert seen.rests > 0

@@ -228,7 +228,6 @@ class Looked(deque[Any]):
         return 0
 
 
-@pytest.mark.interpreted
 def test_queues_are_looked_at_as_seldom_as_they_are_many() -> None:
     """A few glances for each change of partition, whatever their number; of one, or of more than can be looked at, none."""
     for partitions, changes in ((1, 100), (12, 100), (160, 100), (4096, 1000), (4097, 1000)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import pathlib
 import shutil
@@ -18,11 +17,10 @@ import aioproducer
 from aioproducer import BuildInfo, Producer, build_info
 from aioproducer.core.spreading import assign
 from aioproducer.engine import hot
-from aioproducer.extensions import BATCHES, batches, library
 from aioproducer.records import columns
 
 PACKAGE = pathlib.Path(aioproducer.__file__).parent
-TELL = "import aioproducer; info = aioproducer.build_info(); print(info.build, *info[2:3], *info[5:], sep='; ')"
+TELL = "import aioproducer; info = aioproducer.build_info(); print(info.build, info.reason, info.columns_reason, sep='; ')"
 PURE = "AIOPRODUCER_PURE is set"
 NONE = "the compiled build is not installed"
 UNLOCKED = "import sysconfig; sysconfig.get_config_var = lambda name: name == 'Py_GIL_DISABLED'; "
@@ -34,7 +32,7 @@ STAND_INS = {
     "records/_columns": "from aioproducer.records.plain_columns import Moments, Strings, encode, measure; assign = None",
 }
 """Plain Python in the place of the extensions."""
-CANNOT = "ImportError: AIOPRODUCER_REQUIRE_EXT is set, and {} cannot be used: "
+CANNOT = "ImportError: AIOPRODUCER_REQUIRE_EXT is set, and aioproducer.{} cannot be used: "
 
 
 def told(code: str, **environment: str) -> str:
@@ -54,13 +52,7 @@ def copied(tmp_path: pathlib.Path) -> pathlib.Path:
         unit = tmp_path / "aioproducer" / name
         unit.with_suffix(".pyx").write_text("# the newest")
         unit.with_suffix(".py").write_text(f"{text}; SOURCE = {zlib.crc32(b'# the newest')}")
-    built(tmp_path).write_text("")
     return tmp_path
-
-
-def built(root: pathlib.Path) -> pathlib.Path:
-    """What stands in for a batch's way as it is made of what lies there."""
-    return root / f"{library(root / 'aioproducer').replace('.', '/')}.py"
 
 
 def test_it_says_what_runs() -> None:
@@ -70,10 +62,6 @@ def test_it_says_what_runs() -> None:
     assert bool(info.extension) == (info.build == "compiled") == (not info.reason)
     assert hot.Way.__module__ == ("aioproducer.engine._hot" if info.extension else "aioproducer.engine.plain")
     assert info.columns_reason == columns.REASON
-    assert info.batches_reason == batches().reason
-    for name in BATCHES:
-        file = importlib.import_module(name).__file__ or ""
-        assert file.endswith(".py") == bool(info.batches_reason), name
     assert ("plain" in columns.encode.__module__) == ("plain" in assign.__name__) == bool(columns.REASON)
     assert info.python in str(info)
     assert f"({info.build})" in repr(Producer(bootstrap_servers="localhost:9092"))
@@ -87,7 +75,7 @@ def test_it_says_what_runs() -> None:
             "aioproducer 1.2.3 on CPython 3.12.1: compiled (_hot.cp.so)",
         ),
         (
-            BuildInfo("1.2.3", "plain Python", "why not", "", "PyPy 3.11.0", "why not", "why not"),
+            BuildInfo("1.2.3", "plain Python", "why not", "", "PyPy 3.11.0", "why not"),
             "aioproducer 1.2.3 on PyPy 3.11.0: plain Python (why not)",
         ),
         (
@@ -96,11 +84,7 @@ def test_it_says_what_runs() -> None:
         ),
         (
             BuildInfo("1.2.3", "plain Python", "it is lost", "", "CPython 3.12.1"),
-            "aioproducer 1.2.3 on CPython 3.12.1: plain Python (it is lost); batches: compiled; send_columns: compiled",
-        ),
-        (
-            BuildInfo("1.2.3", "compiled", "", "_hot.so", "CPython 3.12.1", "", "edited"),
-            "aioproducer 1.2.3 on CPython 3.12.1: compiled (_hot.so); batches: plain Python (edited)",
+            "aioproducer 1.2.3 on CPython 3.12.1: plain Python (it is lost); send_columns: compiled",
         ),
     ],
 )
@@ -111,10 +95,10 @@ def test_its_text_is_one_line_for_people(info: BuildInfo, text: str) -> None:
 @pytest.mark.parametrize(
     ("environment", "before", "says"),
     [
-        ({"AIOPRODUCER_PURE": "1"}, "", f"plain Python; {PURE}; {PURE}; {PURE}"),
-        ({}, UNLOCKED, f"plain Python; {LOCKLESS}; {LOCKLESS}; {LOCKLESS}"),
-        ({"AIOPRODUCER_PURE": "1", **REQUIRED}, "", f"plain Python; {PURE}; {PURE}; {PURE}"),
-        (REQUIRED, UNLOCKED, CANNOT.format("a batch's way") + LOCKLESS),
+        ({"AIOPRODUCER_PURE": "1"}, "", f"plain Python; {PURE}; {PURE}"),
+        ({}, UNLOCKED, f"plain Python; {LOCKLESS}; {LOCKLESS}"),
+        ({"AIOPRODUCER_PURE": "1", **REQUIRED}, "", f"plain Python; {PURE}; {PURE}"),
+        (REQUIRED, UNLOCKED, CANNOT.format("engine._hot") + LOCKLESS),
     ],
 )
 def test_what_chooses_plain_python(environment: dict[str, str], before: str, says: str) -> None:
@@ -125,34 +109,17 @@ def test_what_chooses_plain_python(environment: dict[str, str], before: str, say
 @pytest.mark.parametrize("nothing", ["", "0"])
 def test_a_variable_that_says_no(copied: pathlib.Path, nothing: str) -> None:
     """Empty and 0 are as if it were not set."""
-    assert told(TELL, PYTHONPATH=str(copied), AIOPRODUCER_PURE=nothing, AIOPRODUCER_REQUIRE_EXT=nothing) == "compiled; ; ;"
+    assert told(TELL, PYTHONPATH=str(copied), AIOPRODUCER_PURE=nothing, AIOPRODUCER_REQUIRE_EXT=nothing) == "compiled; ;"
 
 
 @pytest.mark.parametrize(
-    ("lost", "says"), [("engine/_hot", f"plain Python; {NONE}; ;"), ("records/_columns", f"compiled; ; {NONE};")], ids=list(STAND_INS)
+    ("lost", "says"), [("engine/_hot", f"plain Python; {NONE};"), ("records/_columns", f"compiled; ; {NONE}")], ids=list(STAND_INS)
 )
 def test_without_an_extension_its_part_is_plain(copied: pathlib.Path, lost: str, says: str) -> None:
     """As after an installation without a compiler; each is told of alone, and each can be required."""
     (copied / f"aioproducer/{lost}.py").unlink()
-    built(copied).write_text("")
     assert told(TELL, PYTHONPATH=str(copied)) == says
-    assert told(TELL, PYTHONPATH=str(copied), **REQUIRED) == CANNOT.format(f"aioproducer.{lost.replace('/', '.')}") + NONE
-
-
-@pytest.mark.parametrize("edited", ["core/batch", "core/partitioner", "wire/frame", "options"])
-def test_batches_that_were_edited_run_as_they_stand(copied: pathlib.Path, edited: str) -> None:
-    """A module, or a neighbour whose constants are compiled in: what was compiled is yesterday's. It is told, and can be required."""
-    with (copied / f"aioproducer/{edited}.py").open("a") as file:
-        file.write("# newer")
-    reason = "it was made of other sources than lie here"
-    assert told(TELL, PYTHONPATH=str(copied)) == f"compiled; ; ; {reason}"
-    assert told(TELL, PYTHONPATH=str(copied), **REQUIRED) == CANNOT.format("a batch's way") + reason
-
-
-def test_without_compiled_batches_they_are_plain(copied: pathlib.Path) -> None:
-    """As where mypyc does not know the Python."""
-    built(copied).unlink()
-    assert told(TELL, PYTHONPATH=str(copied)) == f"compiled; ; ; {NONE}"
+    assert told(TELL, PYTHONPATH=str(copied), **REQUIRED) == CANNOT.format(lost.replace("/", ".")) + NONE
 
 
 @pytest.mark.parametrize("stale", STAND_INS)
@@ -164,7 +131,7 @@ def test_a_stale_extension_is_an_error(copied: pathlib.Path, stale: str) -> None
     assert told(TELL, PYTHONPATH=str(copied)).startswith(says)
     assert told(TELL, PYTHONPATH=str(copied), AIOPRODUCER_PURE="1").startswith("plain Python;")
     source.unlink()  # as in a wheel
-    assert told(TELL, PYTHONPATH=str(copied)) == "compiled; ; ;"
+    assert told(TELL, PYTHONPATH=str(copied)) == "compiled; ;"
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ class Sloppy:
 
 @in_jumping_loop
 async def test_a_streams_answers_may_be_of_any_kind(table: Table) -> None:
-    """Compiled or not."""
+    """As long as they are true or false, or numbers."""
     table.connection.connection_made(cast("Any", Sloppy(table.stream)))
     assert table.connection.is_usable is True
     assert table.connection.has_unsent is False

@@ -102,7 +102,6 @@ async def test_a_burst_to_many_partitions_fills_their_batches(build: Any, partit
         assert sum(len(log.batches()) for log in logs) < most
 
 
-@pytest.mark.interpreted
 @jumping
 async def test_what_a_burst_holds_back_goes_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many batches fill: the time is up here before the first of them is full, and the burst goes on."""
@@ -130,7 +129,6 @@ async def test_a_backlog_of_thousands_of_partitions_goes_in_several_requests() -
         assert 500 < max(sent) <= 1024
 
 
-@pytest.mark.interpreted
 @jumping
 async def test_who_waits_for_memory_does_not_keep_the_loop_busy() -> None:
     """While a broker stalls, a parked send is tried when memory comes back, not once in every turn of the loop."""

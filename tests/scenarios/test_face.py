@@ -275,7 +275,6 @@ async def test_the_hook_hears_of_failures_that_nobody_looked_at(looks: bool) -> 
         await producer.send_and_wait("orders", b"v", partition=0)
 
 
-@pytest.mark.interpreted
 @pytest.mark.parametrize("where", ["turn", "answer", "node", "deadline"])
 @jumping
 async def test_a_bug_in_a_callback_of_ours_fails_the_producer(where: str, caplog: pytest.LogCaptureFixture) -> None:

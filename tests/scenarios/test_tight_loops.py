@@ -212,7 +212,6 @@ async def test_a_turn_has_several_goes() -> None:
         assert len(cluster.requests("Produce")) < 1.2 * 20_000 * 112 / turn.TURN
 
 
-@pytest.mark.interpreted
 @pytest.mark.usefixtures("short_goes")
 @jumping
 async def test_who_rests_goes_ahead_of_who_comes_into_the_line_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:

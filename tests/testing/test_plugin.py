@@ -133,7 +133,7 @@ def test_no_java_is_a_skip_with_its_reason(
 
 def test_loading_it_imports_nothing(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """pytest loads it in every run of every project that has the package installed: beside itself and the two packages on its way,
-    which import nothing but the choice of a build, only the standard library and pytest's own are loaded then.
+    which import nothing, only the standard library and pytest's own are loaded then.
     """
     assert [point.value for point in entry_points(group="pytest11", name="aioproducer")] == ["aioproducer.testing.plugin"]
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # others' plugins load what they like
@@ -150,7 +150,7 @@ def test_loading_it_imports_nothing(pytester: pytest.Pytester, monkeypatch: pyte
     """)
     result = run(pytester, "-s", "-p", "aioproducer.testing.plugin")
     result.assert_outcomes(passed=1)
-    assert "LOADED ['aioproducer', 'aioproducer.extensions', 'aioproducer.testing', 'aioproducer.testing.plugin']" in result.stdout.str()
+    assert "LOADED ['aioproducer', 'aioproducer.testing', 'aioproducer.testing.plugin']" in result.stdout.str()
 
 
 def test_the_packages_give_their_names_when_asked() -> None:
@@ -162,7 +162,7 @@ def test_the_packages_give_their_names_when_asked() -> None:
         "import sys, aioproducer.testing.plugin as _; print([name for name in sys.modules if name.startswith(('aioproducer.', 'anyio'))])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['aioproducer.extensions', 'aioproducer.testing', 'aioproducer.testing.plugin']"
+    assert done.stdout.strip() == "['aioproducer.testing', 'aioproducer.testing.plugin']"
 
 
 @pytest.mark.integration

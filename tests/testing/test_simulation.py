@@ -179,7 +179,6 @@ def a_lost_reply_completes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt, "judge", wrong)
 
 
-@pytest.mark.interpreted
 @pytest.mark.usefixtures("a_lost_reply_completes")
 def test_a_seed_that_fails_is_told_with_its_command(capsys: pytest.CaptureFixture[str]) -> None:
     """Status 1, the seed, what is wrong, and the command, which shows the same again with its history."""
