@@ -130,6 +130,13 @@ def types_(session: nox.Session) -> None:
     run(session, "mypy")
 
 
+@nox.session(reuse_venv=True)
+def pyright(session: nox.Session) -> None:
+    """What pyright makes of the face. In an environment of its own: it brings Node with it, which nothing else needs."""
+    session.install("pyright[nodejs]==1.1.414")
+    session.run("pyright", "--pythonpath", str(shared(session) / "python"), "tests/test_types.py")
+
+
 @nox.session(venv_backend="none")
 def floors(session: nox.Session) -> None:
     """Which way imports go; and that each contract would be seen to break."""

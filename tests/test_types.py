@@ -1,7 +1,8 @@
-"""What type checkers see of the face: `assert_type` is checked by mypy, which reads this file; run, it is the first snippet of many users."""
+"""What type checkers see of the face: mypy and pyright check each `assert_type` (`nox -s types pyright`); run, it is many users' first snippet."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, assert_type
 
 import pytest
@@ -10,6 +11,7 @@ from aioproducer import (
     ConsumerGroupMetadata,
     Deliveries,
     Delivery,
+    DeliveryError,
     Distribution,
     FlushSummary,
     FromThread,
@@ -76,6 +78,42 @@ async def test_the_face_has_types() -> None:
             assert_type(producer.metrics().distribution("batch-fill-ratio"), Distribution)
             assert_type(producer.health(), Health)
         assert len(cluster.values("orders")) == 8
+
+
+@pytest.mark.asyncio
+async def test_asyncios_helpers_know_a_delivery() -> None:
+    """As docs/topics/delivery.md writes them: with a `Delivery` where they are declared to take a Future."""
+
+    def is_told(ended: Delivery) -> None:
+        assert ended.result().offset >= 0
+
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        async with Producer(**cluster.client_options) as producer:
+            delivery = await producer.send("orders", b"v")
+            future: asyncio.Future[RecordMetadata] = delivery
+            delivery.add_done_callback(is_told)
+            done, pending = await asyncio.wait({delivery}, timeout=30)
+            assert_type(done, set[Delivery])
+            assert_type(pending, set[Delivery])
+            assert (done, pending) == ({delivery}, set())
+            assert_type(await asyncio.wait([delivery, delivery], return_when=asyncio.FIRST_COMPLETED), tuple[set[Delivery], set[Delivery]])
+            assert_type(await asyncio.gather(delivery, delivery), tuple[RecordMetadata, RecordMetadata])
+            assert_type(await asyncio.gather(*[delivery, delivery]), list[RecordMetadata])
+            assert_type(await asyncio.gather(*[delivery], return_exceptions=True), list[RecordMetadata | BaseException])
+            assert_type(await asyncio.wait_for(delivery, 30), RecordMetadata)
+            assert_type(await asyncio.shield(delivery), RecordMetadata)
+            for ended in asyncio.as_completed([delivery, delivery], timeout=30):
+                assert_type(await ended, RecordMetadata)
+            assert_type(asyncio.ensure_future(delivery), Delivery)
+            async with asyncio.TaskGroup() as group:
+                assert_type(group.create_task(producer.send("orders", b"v")), asyncio.Task[Delivery])
+                assert_type(group.create_task(producer.send_and_wait("orders", b"v")), asyncio.Task[RecordMetadata])
+            async with asyncio.timeout(30):
+                assert_type(await delivery, RecordMetadata)
+            assert_type(delivery.exception(), DeliveryError | None)
+            assert_type(delivery.remove_done_callback(is_told), int)
+            assert future is delivery
 
 
 @pytest.mark.asyncio

@@ -20,7 +20,7 @@ from aioproducer.engine.waiter import wake
 from aioproducer.records.record_batch import FIELD, MOMENT, NULL, PARTS, TABLE, VARINT, field_size, varint
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
+    from asyncio import AbstractEventLoop, Future
     from collections.abc import Awaitable, Callable, Generator, Sequence
     from contextvars import Context
 
@@ -233,7 +233,14 @@ def _uneven_columns(fixed: int, key_sizes: Sequence[int] | None, value_sizes: Se
 FULL: Final = OpenBatch(cast("Any", None), 0, -1)  # what a partition without an open batch holds: append says no, so nobody asks for None
 
 
-class Delivery:
+if TYPE_CHECKING:
+    # asyncio.wait takes what is declared a Future; at run time a Delivery is one by its methods alone
+    FutureMetadata = Future[RecordMetadata]
+else:
+    FutureMetadata = object
+
+
+class Delivery(FutureMetadata):
     """What became of one record: awaitable, and a future for asyncio's helpers (the seeds' `FutureRecordMetadata`).
 
     `await delivery` gives its `RecordMetadata` or raises its `DeliveryError`. It satisfies asyncio's future protocol by duck typing:
