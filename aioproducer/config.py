@@ -6,15 +6,16 @@ The fields below are the one table of all options: `docs/reference/config.md` is
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from aioproducer.errors import ConfigError
 from aioproducer.interceptors import METHODS
 from aioproducer.model import Acks, Compression
-from aioproducer.option_names import options_of, say_unknown
+from aioproducer.option_names import asks_for_nothing, options_of, say_unknown
 from aioproducer.options import (
     ACKS,
     ADDRESSES,
@@ -23,6 +24,7 @@ from aioproducer.options import (
     MAYBE_FLAG,
     Yielding,
     breaker,
+    client_id,
     function,
     mapping,
     number,
@@ -52,7 +54,13 @@ _SERIALIZERS: Final = {
     "org.apache.kafka.common.serialization.BytesSerializer": None,
     "org.apache.kafka.common.serialization.ByteBufferSerializer": None,
 }
-_PARTITIONERS: Final = {"org.apache.kafka.clients.producer.RoundRobinPartitioner": RoundRobinPartitioner}
+# other clients' default hashes keys as Kafka's own partitioner does, which is None here
+_PARTITIONERS: Final = {
+    "org.apache.kafka.clients.producer.RoundRobinPartitioner": RoundRobinPartitioner,
+    "org.apache.kafka.clients.producer.internals.DefaultPartitioner": None,
+    "aiokafka.partitioner.DefaultPartitioner": None,
+    "kafka.partitioner.default.DefaultPartitioner": None,
+}
 _BY_DEFAULT: Final = True
 _WINDOW: Final = 5  # batches of a partition that brokers remember of a producer
 _WITH_NUMBERS: Final = 2  # the first record format that has sequence numbers
@@ -89,7 +97,12 @@ class ProducerConfig:
         words("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
         "whether every address of a name is dialled, or bootstrap addresses are first replaced by the host names behind them",
     )
-    client_id: str = option("aioproducer", text(_SHORT), "the name that brokers log and meter")
+    client_id: str = option(
+        "",
+        client_id(_SHORT),
+        "the name that brokers log, meter and set quotas for; empty: `aioproducer-1`, `aioproducer-2`, ... in each process, or "
+        "`aioproducer-` and the transactional_id; Java: `producer-1`, ...",
+    )
     acks: Acks | int | str = option(
         "all", ACKS, "replicas that must have a record before its broker answers", librdkafka=("request.required.acks",)
     )
@@ -358,6 +371,12 @@ class ProducerConfig:
         if self.partitioner is not None and self.partitioner_ignore_keys:
             raise ConfigError("partitioner_ignore_keys is for Kafka's partitioner: leave it out, or `partitioner`, which sees the keys")
 
+    def with_client_id(self, client_id: str) -> Self:
+        """A copy with another client id. Nothing is checked, and so logged, a second time."""
+        made = copy.copy(self)
+        object.__setattr__(made, "client_id", client_id)
+        return made
+
     @classmethod
     def of(cls, config: ProducerConfig | None, options: Mapping[str, Any]) -> ProducerConfig:
         """A config as it is, or one made of keyword options.
@@ -372,10 +391,11 @@ class ProducerConfig:
             if options:
                 raise ConfigError(f"give either a ProducerConfig or options, not both (got also {', '.join(sorted(options))})")
             return config
-        for name in options:
+        given = {name: value for name, value in options.items() if not asks_for_nothing(name, value)}
+        for name in given:
             if name not in OPTIONS:
                 raise ConfigError(say_unknown(name, OPTIONS, dotted=False))
-        return cls(**options)
+        return cls(**given)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> ProducerConfig:

@@ -11,13 +11,14 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.errors import ConfigError
+from aioproducer.options import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aioproducer.options import Option
 
-__all__ = ["NOT_HERE", "options_of", "say_unknown", "why_not"]
+__all__ = ["NOT_HERE", "asks_for_nothing", "options_of", "say_unknown", "why_not"]
 
 # librdkafka has one level for whatever codec is chosen
 _LEVEL: Final = "compression.level"
@@ -133,6 +134,27 @@ NOT_HERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
 )
 
 
+# what stands for "no TLS, no SASL" in other clients, by the dotted names: it asks for nothing, and is left out
+_NO_SECURITY: Final[Mapping[str, tuple[Any, ...]]] = {
+    "security.protocol": ("plaintext",),
+    "ssl.context": (None,),
+    "sasl.mechanism": ("plain",),
+    "sasl.plain.username": (None,),
+    "sasl.plain.password": (None,),
+    "sasl.kerberos.service.name": ("kafka",),
+    "sasl.kerberos.domain.name": (None,),
+    "sasl.oauth.token.provider": (None,),
+}
+
+
+def asks_for_nothing(name: Any, value: Any) -> bool:
+    """Whether an option of another client has the value, in any case, that it has there when no TLS and no SASL is wanted."""
+    if not isinstance(name, str):
+        return False
+    given = value.strip().lower() if isinstance(value, str) else value
+    return any(given is one or (isinstance(given, str) and given == one) for one in _NO_SECURITY.get(name.replace("_", "."), ()))
+
+
 class _Place(NamedTuple):
     """Where a name leads: to a field, and what one of its units is in the field's."""
 
@@ -165,6 +187,8 @@ def options_of(mapping: Mapping[str, Any], table: Mapping[str, Option]) -> dict[
     given: dict[str, str] = {}
     options: dict[str, Any] = {}
     for name, value in mapping.items():
+        if asks_for_nothing(name, value):
+            continue
         place = _place(name, names)
         if place is _OF_BREAKER:
             options[_BREAKERS_OPTIONS] = {**(options.get(_BREAKERS_OPTIONS) or {}), name.removeprefix(_BREAKER): value}
@@ -195,9 +219,9 @@ def _in_our_unit(name: str, value: Any, scale: int) -> Any:
     if scale == 1:
         return value
     try:
-        return int(value) * scale
-    except (TypeError, ValueError):
-        raise ConfigError(f"{name}={value!r}: it is a whole number, of {scale}") from None
+        return whole_number(name, value) * scale
+    except ConfigError as error:
+        raise ConfigError(f"{error}, of {scale}") from None
 
 
 def _place_level(options: dict[str, Any]) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from aioproducer.broker_addresses import read_addresses
 from aioproducer.errors import ConfigError
 from aioproducer.model import Acks, Compression
+from aioproducer.number_conversion import exact_int, is_number, is_numpy_bool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,10 +22,12 @@ __all__ = [
     "COMPRESSION",
     "FLAG",
     "MAYBE_FLAG",
+    "AssignedClientId",
     "Kind",
     "Option",
     "Yielding",
     "breaker",
+    "client_id",
     "function",
     "mapping",
     "number",
@@ -30,6 +35,7 @@ __all__ = [
     "or_word",
     "plugins",
     "text",
+    "whole_number",
     "words",
 ]
 
@@ -89,12 +95,28 @@ class Yielding(float):
     """A default that gives way: what the user wrote of another option may move it."""
 
 
+class AssignedClientId(str):
+    """A client id that a producer chose: another producer that is given the same config chooses its own."""
+
+    __slots__ = ()
+
+
+def client_id(longest: int) -> Kind:
+    """A string of at most `longest` bytes in UTF-8. None is the empty one: the producer chooses a name."""
+    kind = text(longest)
+
+    def read(name: str, value: Any) -> str:
+        return str(kind.read(name, "" if value is None else value)) if not isinstance(value, AssignedClientId) else value
+
+    return Kind(kind.values + "; None and empty: the producer chooses", read)
+
+
 def number(low: int, high: int | None = None, *, unit: str = "", none: tuple[int, ...] = ()) -> Kind:
     """A number of milliseconds ("ms"), or a whole one of any other unit.
 
     `none` are values outside the range that all mean none; a config holds the first of them.
     """
-    parse = _float if unit == "ms" else _int
+    parse = _float if unit == "ms" else whole_number
 
     def read(name: str, value: Any) -> Any:
         if isinstance(value, Yielding):
@@ -113,22 +135,35 @@ def number(low: int, high: int | None = None, *, unit: str = "", none: tuple[int
 
 
 def _float(name: str, value: Any) -> float:
-    return float(_parsed(float, name, value, "a number"))
-
-
-def _int(name: str, value: Any) -> int:
-    return int(_parsed(int, name, value, "a whole number"))
-
-
-def _parsed(kind: type[int | float], name: str, value: Any, what: str) -> float:
+    """A finite float of a number, or of its text."""
     try:
-        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        if not isinstance(value, str) and not is_number(value) and exact_int(value) is None:
             raise TypeError
-        parsed = kind(value)
-        if abs(float(parsed)) == float("inf") or parsed != float(value):  # NaN is not itself; a whole number has no fraction
+        parsed = float(value)
+        if not math.isfinite(parsed):
             raise ValueError
     except (TypeError, ValueError, OverflowError):
-        raise ConfigError(f"{name}={value!r}: it is {what}") from None
+        raise ConfigError(f"{name}={value!r}: it is a number") from None
+    return parsed
+
+
+def whole_number(name: str, value: Any) -> int:
+    """The int of an integer of any type, of a float or a Decimal without a fraction, or of an int's text.
+
+    Raises:
+        ConfigError: `value` is none of these.
+    """
+    number = exact_int(value)
+    if number is not None:
+        return number
+    try:
+        if not isinstance(value, str) and not is_number(value):
+            raise TypeError
+        parsed = int(value)
+        if not isinstance(value, str) and parsed != value:
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
+        raise ConfigError(f"{name}={value!r}: it is a whole number") from None
     return parsed
 
 
@@ -163,14 +198,14 @@ def function(classes: Mapping[str, Any] | None = None, shape: Callable[[Any], bo
     """Something to call, or None.
 
     Args:
-        classes: what stands here for classes of Java's, by their names.
+        classes: what stands here for classes of other clients, by their full names; a class or an object of it may be given, too.
         shape: whether a value will do.
     """
     known = classes or {}
 
     def read(name: str, value: Any) -> Any:
-        if isinstance(value, str) and value.strip() in known:
-            return known[value.strip()]
+        if (full := value.strip() if isinstance(value, str) else _class_name(value)) in known:
+            return known[full]
         if isinstance(value, (str, bytes, bytearray)) or not (value is None or shape(value)):
             given = repr(value) if isinstance(value, str) else type(value).__name__
             raise ConfigError(f"{name} must be callable, not {given}")
@@ -178,7 +213,13 @@ def function(classes: Mapping[str, Any] | None = None, shape: Callable[[Any], bo
             raise ConfigError(f"{name} must be a plain function, not a coroutine function: it is called between two steps of the loop")
         return value
 
-    return Kind("callable" + "".join(f", `{one.rpartition('.')[2]}`" for one in known), read)
+    names = dict.fromkeys(one.rpartition(".")[2] for one in known)
+    return Kind("callable" + "".join(f", `{one}`" for one in names), read)
+
+
+def _class_name(value: object) -> str:
+    kind = value if isinstance(value, type) else type(value)
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def breaker(word: str, name_of_class: str) -> Kind:
@@ -258,15 +299,19 @@ def text(longest: int, *, shortest: int = 0, none: bool = False) -> Kind:
 
 
 def _flag(name: str, value: Any) -> bool:
-    flag = _FLAGS.get(str(value).strip().lower()) if isinstance(value, (bool, str)) else None
+    flag = _FLAGS.get(str(value).strip().lower()) if isinstance(value, (bool, str)) or is_numpy_bool(value) else None
     if flag is None:
         raise ConfigError(f"{name}={value!r}: it is true or false")
     return flag
 
 
 def _acks(name: str, value: Any) -> Acks:
-    acks = _ACKS.get(str(int(value) if isinstance(value, int) else value).strip().lower())
-    if acks is None or isinstance(value, bool):
+    # the default of aiokafka's `acks` is a bare object() that stands for "not given"
+    if type(value) is object:
+        return Acks.ALL
+    number = exact_int(value)
+    acks = _ACKS.get(str(value if number is None else number).strip().lower())
+    if acks is None:
         raise ConfigError(f"{name}={value!r}: it is 'all', 1 or 0")
     return acks
 
@@ -281,24 +326,10 @@ def _compression(name: str, value: Any) -> Compression:
 
 
 def _addresses(name: str, value: Any) -> tuple[str, ...]:
-    parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, (list, tuple)) or not all(isinstance(part, str) for part in parts):
-        raise ConfigError(f"{name} must be 'host:port,...' or a sequence of 'host:port'")
-    named = [part.strip() for part in parts if part.strip()]
-    addresses = tuple(dict.fromkeys(named))
-    if len(addresses) < len(named):
+    addresses, is_repeated = read_addresses(name, value)
+    if is_repeated:
         _log.warning("%s has an address twice: it is used once", name)
-    for address in addresses:
-        if not _is_address(address):
-            raise ConfigError(f"{name}: {address!r} is not host:port")
-    if not addresses:
-        raise ConfigError(f"{name} is empty: name at least one broker as host:port")
-    return addresses
-
-
-def _is_address(text: str) -> bool:
-    host, _, port = text.rpartition(":")
-    return bool(host) and port.isascii() and port.isdigit() and 0 < int(port) < 65_536
+    return tuple(addresses)
 
 
 def _maybe_flag(name: str, value: Any) -> bool | None:
@@ -309,4 +340,4 @@ FLAG: Final = Kind("true or false", _flag)
 MAYBE_FLAG: Final = Kind("true, false or None", _maybe_flag)
 ACKS: Final = Kind("all, 1 or 0", _acks)
 COMPRESSION: Final = Kind(", ".join(codec.name.lower() for codec in Compression), _compression)
-ADDRESSES: Final = Kind("host:port, comma-separated or a sequence", _addresses)
+ADDRESSES: Final = Kind("host:port (9092 where no port is given), separated by commas, semicolons or blanks, or a sequence", _addresses)

@@ -9,6 +9,7 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
 
+from aioproducer.client_ids import with_client_id
 from aioproducer.config import ProducerConfig
 from aioproducer.engine.engine import Engine
 from aioproducer.engine.gauges import unready
@@ -18,6 +19,7 @@ from aioproducer.errors import ConfigError, ProducerClosed, UsageError
 from aioproducer.metrics.registry import Snapshot
 from aioproducer.net.addresses import DnsResolver, Verbatim
 from aioproducer.net.transport import TcpDialer
+from aioproducer.number_conversion import is_number
 from aioproducer.offsets import read_group, read_offsets
 from aioproducer.records.compression import check_available
 
@@ -84,7 +86,7 @@ class Producer(SendPath[K, V], Generic[K, V]):
         wall_clock: Callable[[], float] = time.time,
         **options: Any,
     ) -> None:
-        self.config = ProducerConfig.of(config, options)
+        self.config, self._client_id_number = with_client_id(ProducerConfig.of(config, options))
         _check_hook(self.config.on_delivery_error)
         check_available(cast("Compression", self.config.compression_type))
         self._dialer = dialer or TcpDialer(self.config.send_buffer_bytes, self.config.receive_buffer_bytes)
@@ -232,9 +234,9 @@ class Producer(SendPath[K, V], Generic[K, V]):
         """
         engine = self._running()
         engine.check()
-        if timeout is not None and not (isinstance(timeout, (int, float)) and timeout >= 0):
+        if timeout is not None and not (is_number(timeout) and timeout >= 0):
             raise UsageError(f"timeout={timeout!r}: it is seconds, from 0 on, or None")
-        return await engine.flush(timeout)
+        return await engine.flush(None if timeout is None else float(timeout))
 
     # Transactions: each call waits `max_block_ms` at most, then TransactionTimeout says for what; what it does goes on
 
@@ -313,12 +315,20 @@ class Producer(SendPath[K, V], Generic[K, V]):
         """
         engine = self._engine
         if engine is None:
+            self._release_client_id()
             return
         if self._is_stopped:
             await engine.ended()
             return
         self._is_stopped = True
-        await engine.stop(self.config.close_timeout_ms / 1000)
+        try:
+            await engine.stop(self.config.close_timeout_ms / 1000)
+        finally:
+            self._release_client_id()
+
+    def _release_client_id(self) -> None:
+        if self._client_id_number is not None:
+            self._client_id_number.release()
 
     _is_stopped = False
 

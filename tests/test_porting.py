@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import pathlib
 import re
+import ssl
 from typing import Any
 
 import aiokafka
+import aiokafka.partitioner
 import pytest
 
 import aioproducer
+from aioproducer import ProducerConfig
 from aioproducer.testing import FakeCluster
 
 PAGE = (pathlib.Path(__file__).parents[1] / "docs/topics/porting.md").read_text(encoding="utf-8")
@@ -70,6 +75,72 @@ def test_an_option_of_aiokafkas(option: str) -> None:
     assert option in aiokafka.AIOKafkaProducer.__init__.__code__.co_varnames
     with pytest.raises(aioproducer.ConfigError, match=r"did you mean 'batch_size'|has no place here: "):
         aioproducer.Producer(**{option: "x"})
+
+
+REFUSED = {"loop": "a producer belongs to the loop", "api_version": "asked of each broker", "max_batch_size": "did you mean 'batch_size'"}
+PARAMETERS = {
+    name: parameter for name, parameter in inspect.signature(aiokafka.AIOKafkaProducer.__init__).parameters.items() if name != "self"
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_an_argument_of_aiokafkas_at_its_own_default(name: str) -> None:
+    """It is taken, and asks for nothing that is not here; a name that is another one here is refused with that."""
+    default = PARAMETERS[name].default
+    if name in REFUSED:
+        with pytest.raises(aioproducer.ConfigError, match=REFUSED[name]):
+            aioproducer.Producer(**{name: default})
+        return
+    for make in (aioproducer.Producer, lambda **options: aioproducer.Producer(ProducerConfig.from_mapping(options))):
+        config = make(**{name: default}).config
+        plain = aioproducer.Producer().config.with_client_id(config.client_id)
+        # aiokafka's own choices, which are honoured
+        expected = {"request_timeout_ms": {name: 40_000}, "enable_idempotence": {name: False}}.get(name, {})
+        assert config == dataclasses.replace(plain, **expected)
+
+
+def test_all_arguments_of_aiokafkas_at_their_defaults() -> None:
+    """As programs pass them on that fill every argument from their own settings."""
+    options = {name: parameter.default for name, parameter in PARAMETERS.items() if name not in REFUSED}
+    config = aioproducer.Producer(**options).config
+    assert config.bootstrap_servers == ("localhost:9092",)
+    assert config.acks is aioproducer.Acks.ALL
+    assert config.partitioner is None
+    assert config.client_id.startswith("aioproducer-")
+
+
+@pytest.mark.parametrize("written", ["plaintext", "PLAINTEXT", " Plaintext "])
+def test_no_security_is_what_there_is(written: str) -> None:
+    """By the names of librdkafka and Java, and of aiokafka."""
+    assert ProducerConfig.from_mapping({"security.protocol": written}) == ProducerConfig()
+    assert aioproducer.Producer(security_protocol=written, client_id="mine").config == ProducerConfig(client_id="mine")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("security_protocol", "SSL"),
+        ("security_protocol", None),
+        ("sasl_mechanism", "SCRAM-SHA-256"),
+        ("sasl_mechanism", "GSSAPI"),
+        ("sasl_mechanism", None),
+        ("sasl_plain_username", "me"),
+        ("sasl_plain_password", ""),
+        ("sasl_kerberos_service_name", "mine"),
+        ("ssl_context", ssl.create_default_context()),
+    ],
+)
+def test_security_that_is_asked_for_is_refused(name: str, value: Any) -> None:
+    """A producer that went on without would send in the clear."""
+    for make in (lambda: aioproducer.Producer(**{name: value}), lambda: ProducerConfig.from_mapping({name.replace("_", "."): value})):
+        with pytest.raises(aioproducer.ConfigError, match=r"has no place here: security \(TLS, SASL\) is for a later version"):
+            make()
+
+
+@pytest.mark.parametrize("partitioner", [aiokafka.partitioner.DefaultPartitioner, aiokafka.partitioner.DefaultPartitioner()])
+def test_the_default_partitioner_of_another_client(partitioner: Any) -> None:
+    """It hashes keys as Kafka's own does."""
+    assert ProducerConfig(partitioner=partitioner).partitioner is None
 
 
 TRANSFER = """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from builds import on_both, producer_on
 
-from aioproducer import Producer
+from aioproducer import Producer, ProducerConfig
 from aioproducer.engine import hot, plain
 from aioproducer.errors import ConfigError, ProducerClosed, SerializationError, UsageError
 from aioproducer.serializers import json_serializer, string_serializer
@@ -213,7 +213,8 @@ def test_the_constructor_touches_no_loop_and_checks_its_options() -> None:
         Producer(linger=5)
     with pytest.raises(ConfigError, match="not both"):
         Producer(producer.config, acks=1)
-    assert Producer(producer.config).config is producer.config
+    mine = ProducerConfig(client_id="mine")
+    assert Producer(mine).config is mine
 
 
 @pytest.mark.asyncio

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, Protocol
 
+from aioproducer.errors import UsageError
 from aioproducer.metrics.sensors import Distribution
 from aioproducer.metrics.table import TABLE, TAGS, Group, Kind, Row
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from aioproducer.metrics.registry import Snapshot
 
-__all__ = ["ROWS", "Metered", "labels_of", "prometheus_name", "read_all"]
+__all__ = ["ROWS", "Metered", "check_client_ids", "client_id_of", "labels_of", "prometheus_name", "read_all"]
 
 _PREFIXES: Final = {Group.NODE: "node-", Group.TOPIC: "topic-", Group.PARTITION: "partition-"}
 ROWS: Final = tuple(TABLE.values())
@@ -24,6 +25,24 @@ class Metered(Protocol):
 
     def metrics(self) -> Snapshot:
         """All of them, as they stand; from any thread."""
+
+
+def client_id_of(producer: Metered) -> str | None:
+    """The client id of a `Producer`; None of what has metrics alone."""
+    client_id: str | None = getattr(getattr(producer, "config", None), "client_id", None)
+    return client_id
+
+
+def check_client_ids(producers: Iterable[Metered]) -> None:
+    """Raise UsageError if two producers have one client id: an exporter could not tell the metrics of one from those of the other."""
+    known: dict[str, Metered] = {}
+    for producer in producers:
+        client_id = client_id_of(producer)
+        if client_id is not None and (other := known.setdefault(client_id, producer)) is not producer:
+            raise UsageError(
+                f"two producers have the client_id {client_id!r}, by which their metrics are told apart: {other!r} and "
+                f"{producer!r}. Give each a client_id of its own, or none, and remove one that has stopped."
+            )
 
 
 def prometheus_name(row: Row) -> str:

@@ -38,7 +38,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from aioproducer.metrics.sensors import Distribution
 from aioproducer.metrics.table import Group, Kind
-from aioproducer.telemetry.naming import labels_of, prometheus_name, read_all
+from aioproducer.telemetry.naming import check_client_ids, labels_of, prometheus_name, read_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -123,7 +123,12 @@ def _data(kind: Kind, points: list[Any]) -> Any:
 
 
 def export(exporter: MetricExporter, *producers: Metered, resource: Resource | None = None) -> bool:
-    """Export once, here and now: exporters wait for their network, so call it in a thread. Whether the exporter says that it did."""
+    """Export once, here and now: exporters wait for their network, so call it in a thread. Whether the exporter says that it did.
+
+    Raises:
+        UsageError: two of the producers have one `client_id`.
+    """
+    check_client_ids(producers)
     data = metrics_data([producer.metrics() for producer in producers], resource)
     return exporter.export(data) is MetricExportResult.SUCCESS
 
@@ -137,8 +142,11 @@ async def push(exporter: MetricExporter, *producers: Metered, every: float = 60.
         every: seconds from one to the next.
         resource: as for `metrics_data`.
 
+    Raises:
+        UsageError: two of the producers have one `client_id`.
     Cancellation: an export under way is ended by its exporter's own time-out.
     """
+    check_client_ids(producers)
     is_well = True
     while True:
         await asyncio.sleep(every)

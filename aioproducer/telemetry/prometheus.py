@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 from aioproducer.metrics.registry import Snapshot
 from aioproducer.metrics.sensors import Distribution
 from aioproducer.metrics.table import Kind
-from aioproducer.telemetry.naming import ROWS, labels_of, prometheus_name, read_all
+from aioproducer.telemetry.naming import ROWS, check_client_ids, client_id_of, labels_of, prometheus_name, read_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ProducerCollector"]
 
+_STOPPED: Final = "the producer has stopped"
 _FAMILIES: Final[dict[Kind, Any]] = {
     Kind.COUNTER: CounterMetricFamily,
     Kind.GAUGE: GaugeMetricFamily,
@@ -40,9 +41,9 @@ _FAMILIES: Final[dict[Kind, Any]] = {
 
 
 class ProducerCollector(Collector):
-    """Shows the metrics of some producers; register it once, and `add` whoever comes later.
+    """Shows the metrics of some producers; register it once, and `add` producers that are made later.
 
-    Producers are told apart by their `client_id`: give each its own.
+    The metrics of producers are told apart by their `client_id`, which each must have for itself. A producer without one chooses its own.
     """
 
     def __init__(self, *producers: Metered) -> None:
@@ -51,7 +52,15 @@ class ProducerCollector(Collector):
             self.add(producer)
 
     def add(self, producer: Metered) -> None:
-        """Show its metrics, too."""
+        """Show the metrics of `producer`, too, and no more those of a producer of its client id that has stopped.
+
+        Raises:
+            UsageError: a producer of the same `client_id` that has not stopped is shown.
+        """
+        for other in tuple(self._last):
+            if other is not producer and client_id_of(other) == client_id_of(producer) and _has_stopped(other):
+                self.remove(other)
+        check_client_ids((*self._last, producer))
         self._last.setdefault(producer, Snapshot())
 
     def remove(self, producer: Metered) -> None:
@@ -82,6 +91,14 @@ class ProducerCollector(Collector):
                 else:
                     family.add_metric(labels, value)
             yield family
+
+
+def _has_stopped(producer: Any) -> bool:
+    health = getattr(producer, "health", None)
+    try:
+        return health is not None and _STOPPED in health().reasons
+    except TimeoutError:  # a producer whose loop is held runs
+        return False
 
 
 def _family(row: Row) -> Any:

@@ -21,6 +21,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
+from aioproducer.client_ids import with_client_id
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import (
     BrokerError,
@@ -94,7 +95,7 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         **options: Any,
     ) -> None:
         super().__init__()
-        self.config = ProducerConfig.of(config, options)
+        self.config, self._client_id_number = with_client_id(ProducerConfig.of(config, options))
         self.history: list[RecordedSend] = []
         self._arguments = SendArguments(self.config, partitions or {})
         self._auto_complete = auto_complete
@@ -319,6 +320,8 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
                 pass
             self._state = "stopped"
             await asyncio.sleep(0)
+        if self._client_id_number is not None:
+            self._client_id_number.release()
 
     async def __aenter__(self) -> Self:
         """`start`."""
@@ -342,7 +345,7 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
 
     def health(self, *, patience: float | None = None) -> Health:  # noqa: ARG002  (the face's)
         """It is ready while it runs."""
-        reasons = () if self._state == "running" else (f"the producer is {self._state}",)
+        reasons = () if self._state == "running" else (f"the producer {'has' if self._state == 'stopped' else 'is'} {self._state}",)
         return Health(not reasons, reasons, buffer_available=self.buffer_available)
 
     def explain(self) -> str:

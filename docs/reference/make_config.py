@@ -22,7 +22,8 @@ HEAD = """\
 <!-- Made by docs/reference/make_config.py of aioproducer/config.py: change it there. -->
 
 `Producer(linger_ms=5)`, or one `ProducerConfig(linger_ms=5)` for several producers. Both check everything at once, and do no I/O. Values
-may be text, as in environment files. `producer.config` shows what is in force.
+may be text, as in environment files; integers of numpy's and other types are integers, and `Decimal` and numpy's floats are taken for
+times. `producer.config` shows what is in force.
 
 `ProducerConfig.from_mapping({"linger.ms": "5"})` takes Java's names, which are ours with dots for underscores unless the table says
 otherwise, and librdkafka's, with their values and units; librdkafka's `compression.level` is that of the codec which is chosen.
@@ -43,7 +44,9 @@ What you wrote yourself and cannot be together raises `ConfigError`. A default g
 NOT_HERE_HEAD = """\
 ## Names that are known and no option here
 
-`from_mapping` and `Producer` say for each of these why; an unknown name raises too, with the nearest known one.
+`from_mapping` and `Producer` say for each of these why; an unknown name raises too, with the nearest known one. Names of TLS and SASL are
+left out where they ask for neither: `security.protocol=plaintext`, and the defaults of aiokafka's arguments (`sasl_mechanism="PLAIN"`,
+`ssl_context=None` and the like).
 """
 
 

@@ -133,7 +133,7 @@ async def test_a_circuit_breaker_is_told_of(told: Any, caplog: pytest.LogCapture
         assert [event for event in told() if event.startswith("breaker")] == [*["breaker-opened", "breaker-probing"] * 2, "breaker-closed"]
         assert taken.number("events-total", event="breaker-opened") == 2
         opened = next(record for record in caplog.records if getattr(record, "event", "") == "breaker-opened")
-        assert opened.facts == {"client_id": "aioproducer", "what": "orders-0", "seconds": 1.0}  # type: ignore[attr-defined]
+        assert opened.facts == {"client_id": producer.config.client_id, "what": "orders-0", "seconds": 1.0}  # type: ignore[attr-defined]
 
 
 def test_every_text_is_made_of_its_facts(caplog: pytest.LogCaptureFixture) -> None:

@@ -16,6 +16,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExporte
 from opentelemetry.sdk.resources import Resource
 
 from aioproducer import Producer
+from aioproducer.errors import UsageError
 from aioproducer.telemetry.otlp import export, metrics_data, push
 from aioproducer.testing import FakeCluster
 
@@ -137,3 +138,17 @@ async def test_the_words_are_the_sdks() -> None:
     assert theirs is not None
     async with FakeCluster(memory=True) as cluster, Producer(**cluster.client_options) as producer:
         assert shapes(metrics_data([producer.metrics()])) == shapes(theirs)
+
+
+@pytest.mark.asyncio
+async def test_two_producers_of_one_client_id_are_refused() -> None:
+    """A backend would take the points of one for those of the other; `push` says so at once, not in its log."""
+    async with (
+        FakeCluster(memory=True) as cluster,
+        Producer(**cluster.client_options, client_id="mine") as one,
+        Producer(**cluster.client_options, client_id="mine") as two,
+    ):
+        with pytest.raises(UsageError, match="two producers have the client_id 'mine'"):
+            export(Collector(), one, two)
+        with pytest.raises(UsageError, match="two producers have the client_id 'mine'"):
+            await push(Collector(), one, two)

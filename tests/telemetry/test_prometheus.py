@@ -12,6 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from aioproducer import Producer, Snapshot
+from aioproducer.errors import UsageError
 from aioproducer.metrics.table import TABLE
 from aioproducer.telemetry.naming import labels_of, prometheus_name
 from aioproducer.telemetry.prometheus import ProducerCollector
@@ -102,6 +103,51 @@ async def test_several_producers_share_a_collector() -> None:
 
 
 @pytest.mark.asyncio
+async def test_two_producers_of_one_client_id_are_refused() -> None:
+    """Each series would be there twice, which a scrape refuses as a whole. Both are named, and the first is shown on."""
+    async with (
+        FakeCluster(memory=True) as cluster,
+        Producer(**cluster.client_options, client_id="mine") as one,
+        Producer(**cluster.client_options, client_id="mine") as two,
+    ):
+        collector = ProducerCollector(one)
+        with pytest.raises(UsageError, match="two producers have the client_id 'mine'") as caught:
+            collector.add(two)
+        assert str(caught.value).count("<Producer ") == 2
+        with pytest.raises(UsageError, match="'mine'"):
+            ProducerCollector(one, two)
+        collector.add(one)
+        registry = CollectorRegistry()
+        registry.register(collector)
+        assert len(series(registry)) == len(set(series(registry)))
+        collector.remove(one)
+        collector.add(two)
+
+
+@pytest.mark.asyncio
+async def test_a_producer_takes_the_place_of_one_that_has_stopped() -> None:
+    """A default client id is used again: the series go on, from 0 as after a restart."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        collector = ProducerCollector()
+        registry = CollectorRegistry()
+        registry.register(collector)
+        for _ in range(3):
+            async with Producer(**cluster.client_options) as producer, Producer(**cluster.client_options) as other:
+                await producer.send_and_wait("orders", b"v")
+                collector.add(producer)
+                collector.add(other)
+            assert len(series(registry)) == len(set(series(registry)))
+            sent = samples(scrape(registry)["kafka_producer_record_send"])
+            assert sorted(value for key, value in sent.items() if key[0].endswith("_total")) == [0, 1]
+
+
+def series(registry: CollectorRegistry) -> list[tuple[Any, ...]]:
+    """Every series that a scrape shows."""
+    return [(sample.name, *sorted(sample.labels.items())) for family in registry.collect() for sample in family.samples]
+
+
+@pytest.mark.asyncio
 async def test_a_thread_scrapes_while_the_loop_runs() -> None:
     """As `start_http_server` does."""
     async with FakeCluster(memory=True) as cluster:
@@ -133,7 +179,7 @@ class Held:
 @pytest.mark.asyncio
 async def test_while_the_loop_is_held_the_last_numbers_are_shown() -> None:
     """And it is said that they are old."""
-    async with FakeCluster(memory=True) as cluster, Producer(**cluster.client_options) as producer:
+    async with FakeCluster(memory=True) as cluster, Producer(**cluster.client_options, client_id="aioproducer") as producer:
         registry = CollectorRegistry()
         registry.register(ProducerCollector(Held(producer.metrics())))
     assert samples(scrape(registry)["kafka_producer_up"]) == {("kafka_producer_up",): 1}

@@ -256,4 +256,4 @@ async def test_it_has_metrics_and_health() -> None:
         assert producer.health()
         assert producer.metrics().number("record-send-total") == 1
         assert producer.metrics().number("record-error-total") == 0
-    assert producer.health().reasons == ("the producer is stopped",)
+    assert producer.health().reasons == ("the producer has stopped",)

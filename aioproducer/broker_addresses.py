@@ -1,0 +1,105 @@
+"""The forms in which `bootstrap_servers` may be written, read into `host:port`.
+
+Java, librdkafka, aiokafka and the tools that fill environment files in (Terraform, docker-compose) each write a list of brokers in their
+own way: a listener's scheme before the host, blanks or semicolons between addresses, a JSON list, no port. A form that names brokers
+without doubt is read. What cannot be an address is refused here: a producer would look it up as a host name until `max_block_ms` is over.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from typing import Any, Final
+
+from aioproducer.errors import ConfigError
+
+__all__ = ["DEFAULT_PORT", "read_addresses"]
+
+# aiokafka's and librdkafka's, for an address without one
+DEFAULT_PORT: Final = 9092
+_MAX_PORT: Final = 65_535
+_BETWEEN: Final = re.compile(r"[\s,;]+")
+_SCHEME: Final = re.compile(r"([^:/]*)://")
+_HOST: Final = re.compile(r"[\w.-]+")
+_PLAINTEXT: Final = "plaintext"
+_FORMS: Final = "'host:port,...' or a sequence of 'host:port'"
+
+
+def read_addresses(option: str, given: Any) -> tuple[list[str], bool]:
+    """Read the value of `option` into distinct addresses, in the given order. Returns them, and whether one was named twice.
+
+    Raises:
+        ConfigError: no address, or a part that is none. Its text never has what stands before an `@`.
+    """
+    if isinstance(given, str):
+        given = _listed(option, given)
+    if not isinstance(given, (list, tuple)) or not all(isinstance(part, str) for part in given):
+        raise ConfigError(f"{option} must be {_FORMS}")
+    parts = [part for text in given for part in _BETWEEN.split(_without_user(option, text)) if part]
+    if not parts:
+        raise ConfigError(f"{option} is empty: name at least one broker as host:port")
+    named = [_address(option, part) for part in parts]
+    addresses = list(dict.fromkeys(named))
+    return addresses, len(addresses) < len(named)
+
+
+def _listed(option: str, text: str) -> Any:
+    """The parts of a list as JSON, Python or YAML write it on one line; any other text as it is, in a list."""
+    inner = text.strip()
+    if not (inner.startswith("[") and inner.endswith("]")) or _is_ipv6(inner[1:-1]):
+        return [inner]
+    try:
+        read = json.loads(inner)
+    except ValueError:
+        return [inner[1:-1].replace('"', " ").replace("'", " ")]
+    if not all(isinstance(part, str) for part in read):
+        raise ConfigError(f"{option} must be {_FORMS}")
+    return read
+
+
+def _without_user(option: str, text: str) -> str:
+    if "@" in text:
+        where = text.rpartition("@")[2].strip()
+        raise ConfigError(f"{option}: a user stands before '@{where}'. Give host:port alone: TLS and SASL are not here yet")
+    return text
+
+
+def _address(option: str, part: str) -> str:
+    """One address as `host:port`."""
+    scheme = _SCHEME.match(part)
+    text = part[scheme.end() :] if scheme is not None else part
+    if scheme is not None and scheme[1].lower() != _PLAINTEXT:
+        raise ConfigError(f"{option}: {part!r} has the scheme {scheme[1]!r}. Only PLAINTEXT may be given: TLS and SASL are not here yet")
+    if "/" in text:
+        raise ConfigError(f"{option}: {part!r} is not host:port: a broker's address has no path")
+    host, port = _host_and_port(text)
+    if not _is_host(host) or not (port.isascii() and port.isdigit() and 0 < int(port) <= _MAX_PORT):
+        raise ConfigError(f"{option}: {part!r} is not host:port")
+    return f"{host}:{int(port)}"
+
+
+def _host_and_port(text: str) -> tuple[str, str]:
+    """The port is Kafka's where none is given; an IPv6 address stands in brackets."""
+    if text.startswith("["):
+        host, _, rest = text[1:].partition("]")
+        is_address = _is_ipv6(host) and rest[:1] in {"", ":"}
+        return (f"[{host}]" if is_address else ""), rest[1:] if rest else str(DEFAULT_PORT)
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        return text, str(DEFAULT_PORT)
+    return (f"[{host}]" if _is_ipv6(host) else host), port
+
+
+def _is_host(host: str) -> bool:
+    if host.startswith("["):
+        return True
+    # no top-level domain is a number: what is all digits is a port without its host
+    return _HOST.fullmatch(host) is not None and not host.isdigit()
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).version == 6
+    except ValueError:
+        return False

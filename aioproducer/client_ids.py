@@ -1,0 +1,56 @@
+"""The client ids of producers that were given none: `aioproducer-1`, `aioproducer-2`, ... in each process.
+
+A producer with a `transactional_id` is `aioproducer-<transactional_id>`, as in Java (`ProducerConfig`, KAFKA-1228). Else it has the lowest
+number that no producer of the process has, from its construction until it has stopped or is gone. A forked child counts from 1: the
+parent's producers do not run in it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.options import AssignedClientId
+
+if TYPE_CHECKING:
+    from aioproducer.config import ProducerConfig
+
+__all__ = ["ClientIdNumber", "with_client_id"]
+
+_PREFIX: Final = "aioproducer-"
+# bytes of a client id that a request's header can hold
+_MAX_BYTES: Final = 2**15 - 1
+# setdefault and pop are atomic: producers may be made in several threads, and no lock can be held while the process forks
+_holders: Final[dict[int, object]] = {}
+
+
+class ClientIdNumber:
+    """The number of one producer's client id, until `release`, or until nothing refers to this object."""
+
+    def __init__(self) -> None:
+        self._token = object()
+        self.value = 1
+        while _holders.setdefault(self.value, self._token) is not self._token:
+            self.value += 1
+
+    def release(self) -> None:
+        """Let another producer have the number. May be called again."""
+        if _holders.get(self.value) is self._token:
+            del _holders[self.value]
+
+    __del__ = release
+
+
+def with_client_id(config: ProducerConfig) -> tuple[ProducerConfig, ClientIdNumber | None]:
+    """`config` itself if its user chose a client id, else a copy with one, and the number in it if it has one."""
+    if config.client_id and not isinstance(config.client_id, AssignedClientId):
+        return config, None
+    if config.transactional_id is not None:
+        cut = (_PREFIX + config.transactional_id).encode()[:_MAX_BYTES].decode(errors="ignore")
+        return config.with_client_id(AssignedClientId(cut)), None
+    number = ClientIdNumber()
+    return config.with_client_id(AssignedClientId(f"{_PREFIX}{number.value}")), number
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_holders.clear)

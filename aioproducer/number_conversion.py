@@ -1,0 +1,47 @@
+"""What callers may give for a number, made the number itself.
+
+Data frames hold numbers of their own types: numpy's integers have `__index__` and are no `int`. They are taken wherever an `int` is. A bool
+is no number here, nor is numpy's: `True` in the place of a number is a mistake. No function here imports numpy.
+"""
+
+from __future__ import annotations
+
+from numbers import Number
+from operator import index
+from typing import Any
+
+__all__ = ["exact_int", "is_number", "is_numpy_bool", "shown"]
+
+
+def exact_int(value: Any) -> int | None:
+    """The `int` of an integer of any type that has `__index__`; None if `value` is no integer, or a bool."""
+    if type(value) is int:
+        return value
+    # a subclass may compute differently, or have an __index__ of its own
+    if isinstance(value, int):
+        return None if isinstance(value, bool) else int.__int__(value)
+    if is_numpy_bool(value):
+        return None
+    try:
+        return int.__int__(index(value))
+    except Exception:  # noqa: BLE001  (TypeError, or what the __index__ of the caller's class raises)
+        return None
+
+
+def is_number(value: Any) -> bool:
+    """Whether `value` may stand where a float does: int, float, Decimal, Fraction, and numpy's integers and floats; no bool."""
+    return isinstance(value, Number) and not isinstance(value, (bool, complex))
+
+
+def is_numpy_bool(value: Any) -> bool:
+    """Whether `value` is numpy's True or False: `numpy.bool`, which was named `bool_` before numpy 2."""
+    kind = type(value)
+    return kind.__module__ == "numpy" and kind.__name__ in {"bool", "bool_"}
+
+
+def shown(value: Any) -> object:
+    """What an error's text may show of a value in the place of a number: a number, or a type, as it may be a key in the wrong place."""
+    number = exact_int(value)
+    if number is not None:
+        return number
+    return value if isinstance(value, bool) or is_number(value) else type(value).__name__

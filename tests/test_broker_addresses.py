@@ -1,0 +1,105 @@
+"""Tests of `aioproducer.broker_addresses`, by the option `bootstrap_servers`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aioproducer import ConfigError, Producer
+
+
+def read(given: Any) -> tuple[str, ...]:
+    """The addresses that a producer would dial."""
+    addresses = Producer(bootstrap_servers=given).config.bootstrap_servers
+    assert isinstance(addresses, tuple)
+    return addresses
+
+
+@pytest.mark.parametrize(
+    ("given", "addresses"),
+    [
+        ("PLAINTEXT://a:1", ("a:1",)),
+        ("plaintext://a:1,PLAINTEXT://b:2", ("a:1", "b:2")),
+        (["PLAINTEXT://a:1"], ("a:1",)),
+        ("PLAINTEXT://[::1]:9092", ("[::1]:9092",)),
+        ("a:1;b:2", ("a:1", "b:2")),
+        (" a:1 b:2\n c:3\t", ("a:1", "b:2", "c:3")),
+        ("a:1, b:2,", ("a:1", "b:2")),
+        ('["a:1", "b:2"]', ("a:1", "b:2")),
+        ("['a:1', 'b:2']", ("a:1", "b:2")),
+        ("[a:1, b:2]", ("a:1", "b:2")),
+        ("[[::1]:1, [fe80::1%eth0]:2]", ("[::1]:1", "[fe80::1%eth0]:2")),
+        (["a:1,b:2", "c:3"], ("a:1", "b:2", "c:3")),
+        ("localhost", ("localhost:9092",)),
+        ("[::1]", ("[::1]:9092",)),
+        ("::1:9092", ("[::1]:9092",)),
+        ("kafka_1.example-a:09092", ("kafka_1.example-a:9092",)),
+        ("bücher.example:1", ("bücher.example:1",)),
+        ("10.0.0.1:9092", ("10.0.0.1:9092",)),
+    ],
+    ids=repr,
+)
+def test_forms_that_are_read(given: Any, addresses: tuple[str, ...]) -> None:
+    """As environment files, Terraform, docker-compose and other clients write them."""
+    assert read(given) == addresses
+
+
+@pytest.mark.parametrize("scheme", ["SASL_SSL", "SSL", "SASL_PLAINTEXT", "kafka", "http", "EXTERNAL", ""])
+def test_another_scheme_is_refused_at_construction(scheme: str) -> None:
+    """A host named like it would be looked up until `max_block_ms` is over."""
+    with pytest.raises(ConfigError, match=f"has the scheme '{scheme}'.*TLS and SASL are not here yet"):
+        read(f"{scheme}://pkc-1.aws.confluent.cloud:9092")
+
+
+@pytest.mark.parametrize("given", ["a:1/kafka", "a:1/", "PLAINTEXT://a:1/", "//a:1", "http:/a:1", "a/b"])
+def test_a_path_is_refused(given: str) -> None:
+    with pytest.raises(ConfigError, match=r"is not host:port: a broker's address has no path"):
+        read(given)
+
+
+@pytest.mark.parametrize(
+    "given", ["user@a:1", "user:canary@a:1", "SASL_SSL://user:can,ary@a:1", ["user:canary@a:1"], '["canary@a:1"]'], ids=repr
+)
+def test_a_user_is_refused(given: Any) -> None:
+    """And its password is not in the error."""
+    with pytest.raises(ConfigError, match=r"a user stands before '@a:1.*TLS and SASL are not here yet") as caught:
+        read(given)
+    assert "canary" not in str(caught.value)
+    assert "can," not in str(caught.value)
+
+
+@pytest.mark.parametrize("given", ["", " ; , ", "[]", "[ ]", '[""]', [], [" "], ()], ids=repr)
+def test_an_empty_list_is_refused(given: Any) -> None:
+    with pytest.raises(ConfigError, match="is empty: name at least one broker as host:port"):
+        read(given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "PLAINTEXT:a:1",
+        "PLAINTEXT://",
+        "a:1;9093",
+        "a:1:2",
+        "::1",
+        "2001:db8::1",
+        "[a]:1",
+        "[::1]1",
+        "[::1]:",
+        "$HOST:1",
+        "<host>:1",
+        "a=b:1",
+        "{a:1}",
+    ],
+)
+def test_what_names_no_broker_is_refused(given: str) -> None:
+    """At once: a look-up of it would be tried for `max_block_ms`."""
+    with pytest.raises(ConfigError, match=r"bootstrap_servers: '.*' is not host:port"):
+        read(given)
+
+
+@pytest.mark.parametrize("given", ["[1]", '["a:1", 2]', [("a", 1)]], ids=repr)
+def test_a_list_of_something_else_is_refused(given: Any) -> None:
+    with pytest.raises(ConfigError, match=r"must be 'host:port,\.\.\.' or a sequence"):
+        read(given)
