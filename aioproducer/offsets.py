@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from aioproducer.errors import UsageError
 from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from aioproducer.number_conversion import exact_int
 
 __all__ = ["read_group", "read_offsets"]
 
@@ -29,16 +30,18 @@ def read_offsets(offsets: Any) -> dict[tuple[str, int], OffsetAndMetadata]:
 def _partition(partition: Any) -> TopicPartition:
     if isinstance(partition, tuple) and len(partition) == 2:
         topic, number = partition
-        if isinstance(topic, str) and topic and _is_number(number) and number >= 0:
+        number = exact_int(number)
+        if isinstance(topic, str) and topic and number is not None and number >= 0:
             return TopicPartition(topic, number)
     raise UsageError(f"{partition!r} names no partition: it is (topic, number from 0 on)")
 
 
 def _offset(partition: Any, given: Any) -> OffsetAndMetadata:
     offset, metadata, leader_epoch = _parts(given)
-    if not _is_number(offset) or not 0 <= offset <= _MAX_OFFSET:
+    offset, leader_epoch = exact_int(offset), exact_int(leader_epoch)
+    if offset is None or not 0 <= offset <= _MAX_OFFSET:
         raise UsageError(f"{given!r} for {partition!r} is no offset: it is a number from 0 on, the next record to read")
-    if not isinstance(metadata, str) or not _is_number(leader_epoch):
+    if not isinstance(metadata, str) or leader_epoch is None:
         raise UsageError(f"{given!r} for {partition!r}: beside the offset it has a text and, perhaps, the number of a leader's epoch")
     return OffsetAndMetadata(offset, metadata, leader_epoch)
 
@@ -48,10 +51,6 @@ def _parts(given: Any) -> tuple[Any, Any, Any]:
     parts = given if isinstance(given, tuple) and 0 < len(given) <= 3 else (given,)
     offset, metadata, leader_epoch = (*parts, None, None)[:3]
     return offset, metadata or "", -1 if leader_epoch is None else leader_epoch
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def read_group(group: Any) -> ConsumerGroupMetadata:
@@ -66,6 +65,9 @@ def read_group(group: Any) -> ConsumerGroupMetadata:
         raise UsageError(f"a group is its id, or ConsumerGroupMetadata, not {type(group).__name__}")
     if not isinstance(group.group_id, str) or not group.group_id:
         raise UsageError(f"group_id={group.group_id!r} names no consumer group")
-    if group.generation_id > 0 and not group.member_id:
-        raise UsageError(f"generation_id={group.generation_id} is one of a member's: give its member_id too, or neither")
-    return group
+    generation_id = exact_int(group.generation_id)
+    if generation_id is None:
+        raise UsageError(f"generation_id={group.generation_id!r} is no number of a generation")
+    if generation_id > 0 and not group.member_id:
+        raise UsageError(f"generation_id={generation_id} is one of a member's: give its member_id too, or neither")
+    return group if type(group.generation_id) is int else group._replace(generation_id=generation_id)

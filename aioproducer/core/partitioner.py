@@ -8,11 +8,11 @@ from __future__ import annotations
 import inspect
 from bisect import bisect_right
 from itertools import accumulate
-from operator import index
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import UsageError
+from aioproducer.number_conversion import exact_int
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -140,13 +140,10 @@ def choose(function: Choose, topic: str, key: bytes | None, value: bytes | None,
         chosen = function(topic, key, value, partitions, available)
     except Exception as error:
         raise UsageError(f"the partitioner raised {type(error).__name__} for {topic!r}") from error
-    try:
-        partition = index(chosen) if not isinstance(chosen, bool) else -1
-    except TypeError:
-        partition = -1
-    if not 0 <= partition < partitions:
+    partition = exact_int(chosen)
+    if partition is None or not 0 <= partition < partitions:
         if inspect.iscoroutine(chosen):
             chosen.close()
-        what = chosen if isinstance(chosen, int) else type(chosen).__name__
+        what = chosen if isinstance(chosen, bool) else type(chosen).__name__ if partition is None else partition
         raise UsageError(f"the partitioner chose {what} for {topic!r}, which has partitions 0 to {partitions - 1}")
     return partition

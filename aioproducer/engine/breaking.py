@@ -16,7 +16,7 @@ import inspect
 import logging
 from collections import OrderedDict
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from aioproducer.core.breaker import Circuit, FailureRateCircuitBreaker, counts
 from aioproducer.core.steps import STRIDE
@@ -24,6 +24,7 @@ from aioproducer.engine.alarm import Alarm
 from aioproducer.engine.status import Status, Views, name_of
 from aioproducer.errors import RequestTimedOut, UsageError
 from aioproducer.model import CircuitEvent, CircuitState, TopicPartition
+from aioproducer.number_conversion import exact_int
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -273,10 +274,11 @@ class Breaking:
         self._apply(place, lambda cell: self._close(cell) if cell.circuit is not None else None)
 
     def _apply(self, place: int | TopicPartition, change: Callable[[Cell], object]) -> None:
-        if isinstance(place, int):
-            self._go_on(self._sweep(place, change))
+        node_id = exact_int(place)
+        if node_id is not None:
+            self._go_on(self._sweep(node_id, change))
         else:
-            change(self._cell(place))
+            change(self._cell(cast("TopicPartition", place)))
 
     def _sweep(self, node_id: int, change: Callable[[Cell], object]) -> Steps[None]:
         """All partitions of a broker; a large number in steps."""

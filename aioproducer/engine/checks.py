@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.engine.pool import BATCH_OVERHEAD, NO_HEADERS, Parked
 from aioproducer.errors import RecordTooLarge, UsageError
+from aioproducer.number_conversion import exact_int, shown
 from aioproducer.records.record_batch import OVERHEAD, encode_headers, size_limit
 from aioproducer.serializers import adapt, serialize
+from aioproducer.timestamp_conversion import timestamp_of
 
 if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Checks", "check_partition", "check_topic"]
 
-_MAX_TIMESTAMP: Final = 2**63 - 1
 _MAX_NAME: Final = 2**15 - 1  # bytes of a topic's name that a request can carry
 
 
@@ -36,20 +37,19 @@ def check_topic(topic: object) -> str:
     return topic
 
 
-def check_partition(topic: str, partition: object) -> None:
-    """Raise UsageError unless it can number a partition, or is None."""
-    if partition is not None and (not isinstance(partition, int) or isinstance(partition, bool) or partition < 0):
-        raise UsageError(f"partition={_shown(partition)} for {topic!r}: it is a number from 0 on, or None")
+def check_partition(topic: str, partition: object) -> int | None:
+    """A partition's number as an int, or None. Raises UsageError if it is neither."""
+    if partition is None:
+        return None
+    number = exact_int(partition)
+    if number is None or number < 0:
+        raise UsageError(f"partition={shown(partition)} for {topic!r}: it is a number from 0 on, or None")
+    return number
 
 
-def _plain(number: int | None) -> int | None:
-    """A subclass might count in its own way, in the midst of an append."""
-    return number if number is None or type(number) is int else int.__int__(number)
-
-
-def _shown(number: object) -> object:
-    """What stands where a number belongs: not the thing itself, which may be a key or a value in the wrong place."""
-    return number if isinstance(number, (int, float)) else type(number).__name__
+def check_timestamp(topic: str, timestamp_ms: object) -> int | None:
+    """A record's time as an int, or None. Raises UsageError if it is neither."""
+    return None if timestamp_ms is None else timestamp_of("timestamp_ms", timestamp_ms, f" for {topic!r}")
 
 
 class Checks:
@@ -78,9 +78,9 @@ class Checks:
             RecordTooLarge: more than `max_request_size` or `buffer_memory`.
         """
         topic = check_topic(topic)
-        check_partition(topic, partition)
-        if timestamp_ms is not None and (not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms <= _MAX_TIMESTAMP):
-            raise UsageError(f"timestamp_ms={_shown(timestamp_ms)} for {topic!r}: it is whole milliseconds since 1970, or None")
+        partition = check_partition(topic, partition)
+        timestamp_ms = check_timestamp(topic, timestamp_ms)
+        headers = () if headers is None else headers
         key = serialize("key", self._serialize_key, topic, headers, key)
         value = serialize("value", self._serialize_value, topic, headers, value)
         if headers and self._config.message_format_max < 2:
@@ -90,7 +90,6 @@ class Checks:
         encoded = encode_headers(headers) if headers else NO_HEADERS
         size = size_limit(key, value, encoded)
         self.size(topic, size)
-        partition, timestamp_ms = _plain(partition), _plain(timestamp_ms)
         return Parked(topic, value=value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=encoded, size=size - OVERHEAD)
 
     def size(self, topic: str, size: int) -> None:

@@ -69,7 +69,7 @@ class Columns:
         deliveries = Deliveries()
         try:
             topic = check_topic(topic)
-            check_partition(topic, partition)
+            partition = check_partition(topic, partition)
             check_serializers(value=self._config.value_serializer, key=None if keys is None else self._config.key_serializer)
             table = Table(values, keys, timestamps_ms)
             keyed = table.has_keys and partition is None

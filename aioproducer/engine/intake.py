@@ -59,10 +59,10 @@ class Intake:
     def create_batch(self, topic: str, partition: int) -> ReadyBatch:
         """An empty batch for the user to fill."""
         topic = check_topic(topic)
-        check_partition(topic, partition)
-        if partition is None:
+        number = check_partition(topic, partition)
+        if number is None:
             raise UsageError(f"a batch for {topic!r} belongs to one partition: name it")
-        return ReadyBatch(topic, partition, self._home, self._limit, self._checked)
+        return ReadyBatch(topic, number, self._home, self._limit, self._checked)
 
     async def send_batch(self, batch: ReadyBatch) -> Deliveries:
         """Queue a batch that the user filled; waits as `wait` does."""

@@ -17,6 +17,7 @@ from aioproducer.engine.hot import Delivery, make_delivery
 from aioproducer.errors import UsageError
 from aioproducer.interceptors import METHODS
 from aioproducer.model import ProducerRecord
+from aioproducer.number_conversion import exact_int
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -60,7 +61,7 @@ class Interception:
         """The same door for records, intercepted: it gives a delivery or what is parked, or raises."""
 
         def intercepted(*given: Any) -> Delivery | Parked:
-            record = self._on_send(ProducerRecord(*given))
+            record = self._on_send(_with_headers(ProducerRecord(*given)))
             try:
                 taken: Delivery | Parked = accept(*record)
             except Exception as error:
@@ -79,7 +80,7 @@ class Interception:
         for name, method in self._methods["on_send"]:
             changed = self._call(name, method, record)
             if isinstance(changed, ProducerRecord):
-                record = changed
+                record = _with_headers(changed)
             elif changed is not None:
                 self._tell(name, UsageError(f"it gave a {type(changed).__name__}: it gives a ProducerRecord, or None"))
         return record
@@ -87,7 +88,8 @@ class Interception:
     def _on_left(self, record: ProducerRecord, delivery: Delivery | None, error: BaseException | None) -> None:
         """A record is queued, or will not be."""
         if delivery is None:
-            partition = record.partition if isinstance(record.partition, int) else _NO_PARTITION
+            partition = exact_int(record.partition)
+            partition = _NO_PARTITION if partition is None else partition
             self._each("on_error", error, record.topic, partition, record.headers)
             return
         self._open += 1
@@ -151,6 +153,11 @@ class Interception:
         if kind not in self._told:
             self._told.add(kind)
             _log.warning("Interceptor %s raised %s%s. That is told once; the records go on.", name, type(error).__name__, _place(error))
+
+
+def _with_headers(record: ProducerRecord) -> ProducerRecord:
+    """The record with `()` for `headers=None`, which `send` takes, so that every interceptor may go through the headers."""
+    return record if record.headers is not None else record._replace(headers=())
 
 
 def _place(error: Exception) -> str:

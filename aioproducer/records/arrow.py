@@ -10,12 +10,15 @@ pyarrow is imported when somebody sends columns. Knows nothing of what becomes o
 from __future__ import annotations
 
 from bisect import bisect_right
+from datetime import datetime
 from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.errors import UsageError
+from aioproducer.number_conversion import exact_int
 from aioproducer.records.columns import BadRow, Moments, Strings
+from aioproducer.timestamp_conversion import timestamp_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +29,6 @@ _STEP: Final = 16_384  # rows that are turned into another type at a time, if th
 _BYTES: Final = 4_194_304  # of them, about
 _TINY: Final = 4096  # rows of a chunk that is joined with the next ones
 _DOORS: Final = ("__arrow_c_array__", "__arrow_array__")
-_MAX_TIMESTAMP: Final = 2**63 - 1
 
 
 class Piece(NamedTuple):
@@ -55,7 +57,7 @@ class Table:
 
     Args:
         values, keys: arrays of bytes; None for the keys: there are none.
-        timestamps_ms: an array, a number for all rows, or None.
+        timestamps_ms: an array, a number or a datetime for all rows, or None.
 
     Attributes:
         has_keys: there is a column of keys.
@@ -250,8 +252,6 @@ def _moment_buffers(array: Any, at: int, rows: int) -> Any:
 
 def _moment(given: Any) -> int | None:
     """The one time of all rows, if there is one."""
-    if not isinstance(given, int):
+    if not isinstance(given, (int, datetime)) and exact_int(given) is None:
         return None
-    if isinstance(given, bool) or not 0 <= given <= _MAX_TIMESTAMP:
-        raise UsageError(f"timestamps_ms={given}: whole milliseconds since 1970, an array of these, or None")
-    return given
+    return timestamp_of("timestamps_ms", given)

@@ -10,6 +10,7 @@ Without a tracer provider that records, a record costs a few microseconds more a
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import propagate, trace
@@ -55,25 +56,41 @@ class TracingInterceptor(Interceptor):
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
         """Begin a span, and write its context into the headers, in the place of one that was there."""
-        if not isinstance(record.topic, str) or not isinstance(record.headers, (list, tuple)):
-            return None  # `send` refuses it
+        kept = self._kept(record.headers)
+        # what `send` refuses
+        if not isinstance(record.topic, str) or kept is None:
+            return None
         attributes = {**self._common, "messaging.destination.name": record.topic}
         if record.value is None:
             attributes["messaging.kafka.message.tombstone"] = True
         span = self._tracer.start_span(f"send {record.topic}", kind=SpanKind.PRODUCER, attributes=attributes)
         carrier: dict[str, str] = {}
         self._propagator.inject(carrier, trace.set_span_in_context(span))
-        fields = self._propagator.fields
-        kept = tuple(header for header in record.headers if header[0] not in fields)
         changed = record._replace(headers=(*kept, *((name, text.encode()) for name, text in carrier.items())))
         if span.is_recording():
             self._spans[self._written(changed.headers)] = span
         return changed
 
-    def _written(self, headers: Headers) -> Headers:
+    def _kept(self, headers: Any) -> Headers | None:
+        """The headers of a record that no propagator wrote, in any form that `send` takes; None: it takes none of this form."""
+        fields = self._propagator.fields
+        given = () if headers is None else headers
+        if isinstance(given, Mapping):
+            return None
+        try:
+            # `send` takes no iterator, which could be gone through once only
+            len(given)
+            return tuple((name, value) for name, value in given if name not in fields)
+        except (TypeError, ValueError):
+            return None
+
+    def _written(self, headers: Any) -> Headers:
         """What was written into them: no other record has the same."""
         fields = self._propagator.fields
-        return tuple(header for header in headers if header[0] in fields)
+        try:
+            return tuple((name, bytes(value)) for name, value in headers or () if name in fields)
+        except (TypeError, ValueError):
+            return ()
 
     def on_acknowledgement(self, metadata: RecordMetadata, headers: Headers) -> None:
         """End its span."""
@@ -89,7 +106,7 @@ class TracingInterceptor(Interceptor):
 
     def on_error(self, error: BaseException, topic: str, partition: int, headers: Headers) -> None:  # noqa: ARG002
         """End its span with the error."""
-        span = self._spans.pop(self._written(headers), None) if isinstance(headers, (list, tuple)) else None
+        span = self._spans.pop(self._written(headers), None)
         if span is None:
             return
         cause = error.__cause__ if isinstance(error.__cause__, BrokerError) else error

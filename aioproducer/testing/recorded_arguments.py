@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import inspect
 import time
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from aioproducer.errors import MetadataTimeout, RecordTooLarge, UsageError
+from aioproducer.number_conversion import exact_int, shown
 from aioproducer.records.record_batch import encode_headers, size_limit
 from aioproducer.serializers import adapt, serialize
 from aioproducer.testing.recorded import RecordedSend
+from aioproducer.timestamp_conversion import timestamp_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 __all__ = ["SendArguments"]
-
-_MAX_TIMESTAMP: Final = 2**63 - 1
 
 
 class SendArguments:
@@ -43,7 +43,11 @@ class SendArguments:
 
     def read(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> tuple[RecordedSend, int]:
         """What the producer checks, in its order, in its words; also the record's size, in bytes."""
-        _check(topic, partition, timestamp_ms)
+        _check(topic)
+        partition = _partition(topic, partition)
+        if timestamp_ms is not None:
+            timestamp_ms = timestamp_of("timestamp_ms", timestamp_ms, f" for {topic!r}")
+        headers = () if headers is None else headers
         key = serialize("key", self._serialize_key, topic, headers, key)
         value = serialize("value", self._serialize_value, topic, headers, value)
         size = size_limit(key, value, encode_headers(headers))
@@ -67,10 +71,11 @@ class SendArguments:
             chosen = self._partitioner(topic, key, value, known, range(known))
         except Exception as error:
             raise UsageError(f"the partitioner raised {type(error).__name__} for {topic!r}") from error
-        if isinstance(chosen, bool) or not isinstance(chosen, int) or not 0 <= chosen < known:
-            what = chosen if isinstance(chosen, int) else type(chosen).__name__
+        number = exact_int(chosen)
+        if number is None or not 0 <= number < known:
+            what = chosen if isinstance(chosen, bool) else type(chosen).__name__ if number is None else number
             raise UsageError(f"the partitioner chose {what} for {topic!r}, which has partitions 0 to {known - 1}")
-        return chosen
+        return number
 
 
 def _function_of(partitioner: Any) -> Callable[..., Any] | None:
@@ -89,15 +94,15 @@ def _function_of(partitioner: Any) -> Callable[..., Any] | None:
     return lambda _topic, key, _value, partitions, _available: function(key, partitions)
 
 
-def _check(topic: Any, partition: Any, timestamp_ms: Any) -> None:
+def _check(topic: Any) -> None:
     if not isinstance(topic, str) or not topic:
         raise UsageError(f"a topic is a non-empty string, not {type(topic).__name__ if not isinstance(topic, str) else repr(topic)}")
-    if partition is not None and (not isinstance(partition, int) or isinstance(partition, bool) or partition < 0):
-        raise UsageError(f"partition={_shown(partition)} for {topic!r}: it is a number from 0 on, or None")
-    if timestamp_ms is not None and (not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms <= _MAX_TIMESTAMP):
-        raise UsageError(f"timestamp_ms={_shown(timestamp_ms)} for {topic!r}: it is whole milliseconds since 1970, or None")
 
 
-def _shown(number: object) -> object:
-    """What stands where a number belongs: not the thing itself, which may be a key or a value in the wrong place."""
-    return number if isinstance(number, (int, float)) else type(number).__name__
+def _partition(topic: str, given: Any) -> int | None:
+    if given is None:
+        return None
+    partition = exact_int(given)
+    if partition is None or partition < 0:
+        raise UsageError(f"partition={shown(given)} for {topic!r}: it is a number from 0 on, or None")
+    return partition

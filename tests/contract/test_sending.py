@@ -152,6 +152,8 @@ async def test_a_partitioner_that_is_wrong(side: Side, chosen: object) -> None:
         ({"partition": CANARY}, UsageError, "partition=bytes for"),
         ({"timestamp_ms": -1}, UsageError, "timestamp_ms=-1 .* milliseconds since 1970"),
         ({"timestamp_ms": 1.5}, UsageError, r"timestamp_ms=1\.5"),
+        ({"timestamp_ms": True}, UsageError, "timestamp_ms=True .* milliseconds since 1970"),
+        ({"timestamp_ms": "canary"}, UsageError, "timestamp_ms=str .* milliseconds since 1970"),
         ({"timestamp_ms": 2**63}, UsageError, "timestamp_ms="),
         ({"headers": 5}, SerializationError, "headers are a sequence of pairs, not int"),
         ({"headers": [("a",)]}, SerializationError, "a header is a pair"),

@@ -83,6 +83,37 @@ async def test_each_record_is_seen_and_told_of_once() -> None:
     assert len(heard.closed_after) == 1
 
 
+@jumping
+async def test_no_headers_are_an_empty_sequence() -> None:
+    """`headers=None` is as good as none for `send`: an interceptor and a serializer may go through what they are given."""
+
+    class Bare:
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            given.append(record.headers)
+            return record._replace(headers=None)  # type: ignore[arg-type]
+
+    given: list[Headers] = []
+    seen: list[Headers] = []
+
+    def serialized(_topic: str, headers: Headers, value: bytes) -> bytes:
+        seen.append(headers)
+        return value
+
+    last = Heard("last")
+    async with running(interceptors=[Bare(), last], value_serializer=serialized) as (cluster, producer):
+        await producer.send_and_wait("orders", b"0", partition=0, headers=None)
+        producer.send_nowait("orders", b"1", partition=0, headers=None)
+        await producer.send_many("orders", [Record(b"2", partition=0, headers=None)])  # type: ignore[arg-type]
+        await producer.flush()
+        assert given == [()] * 3
+        assert [record.headers for record in cluster.records("orders", 0)] == [(("last", b"%d" % number),) for number in (1, 2, 3)]
+        assert last.ends == [(number, b"%d" % (number + 1)) for number in range(3)]
+        assert not [value for metric, value in producer.metrics().items() if metric.name == "interceptor-errors-total"]
+    async with running(value_serializer=serialized) as (cluster, producer):
+        await producer.send_and_wait("orders", b"0", headers=None)
+    assert seen[3:] == [()]
+
+
 @pytest.mark.asyncio
 async def test_records_of_other_threads_too() -> None:
     """By `from_thread`, also those that wait for their topic."""

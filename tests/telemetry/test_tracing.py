@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 
-from aioproducer import Producer
+from aioproducer import Producer, Record
 from aioproducer.errors import DeliveryError, SerializationError
 from aioproducer.telemetry.tracing import TracingInterceptor
 from aioproducer.testing import FakeCluster
@@ -134,3 +134,38 @@ async def test_what_is_not_sampled_is_passed_on_and_not_kept() -> None:
         assert context_of(record.headers).is_valid
         assert not context_of(record.headers).trace_flags.sampled
     assert traced.sends() == []
+
+
+@pytest.mark.parametrize(
+    "headers", [None, (), [], [["a", b"b"]], [("a", None)], [("a", bytearray(b"b"))], (["traceparent", bytearray(b"old")],)], ids=repr
+)
+@pytest.mark.asyncio
+async def test_headers_in_every_form_that_send_takes(headers: Any) -> None:
+    """The record has its span, and the interceptor raised nothing."""
+    traced = Traced()
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        async with Producer(**cluster.client_options, interceptors=[traced.interceptor]) as producer:
+            await producer.send_and_wait("orders", b"x", headers=headers)
+            (await producer.send_nowait("orders", b"x", headers=headers))
+            await (await producer.send_many("orders", [Record(b"x", headers=headers)]))
+            assert "interceptor-errors-total" not in {metric.name for metric, value in producer.metrics().items() if value}
+        records = cluster.records("orders", 0)
+    kept = tuple((name, value and bytes(value)) for name, value in headers or () if name != "traceparent")
+    assert [record.headers[:-1] for record in records] == [kept] * 3
+    assert [context_of(record.headers[-1:]).span_id for record in records] == [span.context.span_id for span in traced.sends()]
+    assert traced.interceptor.pending == 0
+
+
+@pytest.mark.parametrize("headers", [5, {"ab": b"c"}, [1], [("a",)], ["a"], iter([("a", b"b")]), [({}, b"b")], "ab"], ids=repr)
+@pytest.mark.asyncio
+async def test_headers_that_send_refuses(headers: Any) -> None:
+    """With the words of `send`; the mistake is not the interceptor's."""
+    traced = Traced()
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        async with Producer(**cluster.client_options, interceptors=[traced.interceptor]) as producer:
+            with pytest.raises(SerializationError, match="header"):
+                await producer.send("orders", b"x", headers=headers)
+            assert not [value for metric, value in producer.metrics().items() if metric.name == "interceptor-errors-total"]
+    assert traced.interceptor.pending == 0
