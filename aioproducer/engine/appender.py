@@ -178,10 +178,27 @@ class Appender:
         cell = route.sticky
         if cell is not None and (cell.current is not None or route.stays(size, self.room.of(route.topic))):
             return cell
-        return self._switch(route)
+        before, cell = route.sticky, self._switch(route)
+        if not self._is_adaptive:
+            # adaptive choice may pass by a batch that is full: the partition's queue is long
+            self._resume(route, cell, before)
+        return cell
 
     def _switch(self, route: Route) -> Cell:
         return route.switch(self._chance(), is_adaptive=self._is_adaptive, unit=self.room.limit + BATCH_OVERHEAD)
+
+    def _resume(self, route: Route, cell: Cell, before: Cell | None, *, at_once: bool = False) -> None:
+        """Let the batch of the new sticky partition take one share more, if it waits to be sent; close it if it cannot.
+
+        `before`: the last sticky partition; if it is the same one, its batch takes three times what it has more.
+        """
+        batch = cell.current
+        if batch is not None and cell.is_ripe:
+            assert batch.open is not None
+            # the share counts from now: what the batch has is of shares before
+            route.share = -batch.open.used
+            if not self.room.widen(batch, 0, self.room.limit if cell is not before else None, at_once=at_once):
+                self._accumulator.close(cell)
 
     def _leave(self, route: Route, full: Batch, *, at_once: bool = False) -> None:
         """The sticky partition has had its share. Its batch takes more when it is its turn again, if it has not been sent by then."""
@@ -190,13 +207,7 @@ class Appender:
             self._accumulator.close(cell)
             return
         self._accumulator.ripen(cell)
-        other = self._switch(route)
-        batch = other.current
-        if batch is not None and other.is_ripe:
-            assert batch.open is not None
-            route.share = -batch.open.used  # what it has is of turns before
-            if not self.room.widen(batch, 0, self.room.limit if other is not cell else None, at_once=at_once):
-                self._accumulator.close(other)
+        self._resume(route, self._switch(route), cell, at_once=at_once)
 
     def _append_to(self, cell: Cell, record: Parked) -> Delivery | None:
         """To its key's partition, or the named one; what becomes of it while that is muted is the user's choice."""

@@ -283,9 +283,16 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-share-begins-with-what-was-there",
         "engine/appender.py",
-        "            route.share = -batch.open.used  # what it has is of turns before\n",
+        "            route.share = -batch.open.used\n",
         "",
         ("tests/scenarios/test_full_batches.py",),
+    ),
+    Mutant(
+        "a-partition-whose-full-batch-waits-gets-no-share",
+        "engine/appender.py",
+        "        if not self._is_adaptive:\n",
+        "        if False:\n",
+        ("tests/scenarios/test_partitioning.py",),
     ),
     Mutant(
         "each-record-its-own-batch-but-for-those-that-wait",

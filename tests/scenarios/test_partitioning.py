@@ -69,6 +69,32 @@ async def test_uniform_is_uniform_in_bytes_however_slow_a_broker_is(linger_ms: A
         assert chi_square(shares) < AT_ODDS_1000[7]
 
 
+@pytest.mark.parametrize("together", [1, 3], ids=["send", "send_many"])
+@pytest.mark.parametrize("linger_ms", [0, 5, "auto"])
+@jumping
+async def test_uniform_is_uniform_in_bytes_while_a_partition_fails(linger_ms: Any, together: int) -> None:
+    """A full batch that is sent again and again takes its partition's next share, too: the choice falls on it as often as on the others."""
+    chances = random.Random(782)
+    async with FakeCluster(3, memory=True) as cluster:
+        cluster.create_topic("orders", partitions=8)
+        cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", topic="orders", partition=7, times=None)
+        of_batches = {"batch_size": 1024, "batch_max_size": 262_144}
+        options: dict[str, Any] = {**of_batches, "linger_ms": linger_ms, "chance": chances.random, **UNIFORM}
+        async with running(cluster, **options) as (_, producer):
+            for _ in range(3000 // together):
+                values = [bytes(chances.randint(100, 300)) for _ in range(together)]
+                if together == 1:
+                    await producer.send("orders", values[0])
+                else:
+                    await producer.send_many("orders", values)
+                await asyncio.sleep(0.01 * together)
+            cluster.faults.clear()
+            await producer.flush()
+        shares = [size / 1024 for size in sizes(cluster)]
+        assert sum(shares) > 500
+        assert chi_square(shares) < AT_ODDS_1000[7]
+
+
 @jumping
 async def test_single_records_fill_a_share_before_the_next_partition() -> None:
     """Each its own batch, as nothing lingers: 16 of 1,000 bytes in a row all the same (PAR-02)."""
