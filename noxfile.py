@@ -195,6 +195,13 @@ def chaos(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def soak(session: nox.Session) -> None:
+    """50,000 records a second to a real Kafka for 30 minutes, with cut connections: memory, tasks and sockets stay flat. `--minutes`, `--rate`."""
+    need_java(session)
+    run(session, "python", "-m", "tests.soak", *session.posargs)
+
+
+@nox.session(venv_backend="none")
 def sim(session: nox.Session) -> None:
     """200,000 simulated runs in two processes. Behind `--`: the simulation's arguments, or `bugs`: those that it must find."""
     words = session.posargs or ["--seeds", "1-200000", "--jobs", "2"]
