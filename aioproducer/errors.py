@@ -35,7 +35,7 @@ Error codes: Kafka's `Errors` enum; which are retried and which refresh metadata
 from __future__ import annotations
 
 import enum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 __all__ = [
     "BootstrapFailed",
@@ -73,6 +73,13 @@ __all__ = [
 
 class KafkaError(Exception):
     """The root of every error that this package raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As of any exception, and with its cause where that is one of ours: `DeliveryError` says by it what happened last."""
+        made, given, *state = cast("tuple[Any, ...]", super().__reduce__())
+        if isinstance(self.__cause__, KafkaError):
+            state = [{**(state[0] if state else {}), "__cause__": self.__cause__}]
+        return (made, given, *state)
 
 
 class UsageError(KafkaError):

@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, overload
 
 from aioproducer.errors import DeliveryError, ProducerClosed, UsageError
 from aioproducer.model import FlushSummary, RecordMetadata
@@ -85,6 +85,11 @@ class RecordedDelivery(asyncio.Future[RecordMetadata]):
         self._is_looked_at = True
         return self._outcome.again() if isinstance(self._outcome, DeliveryError) else None
 
+    @property
+    def outcome(self) -> RecordMetadata | DeliveryError | None:
+        """How the record ended, whoever looked at it; None: it has not."""
+        return self._outcome
+
     def settle(self, outcome: RecordMetadata | DeliveryError) -> None:
         """The record ended so: whoever waits goes on, callbacks run in the next turn."""
         self._outcome = outcome
@@ -116,6 +121,20 @@ class RecordedDeliveries(Sequence[RecordedDelivery]):
 
     def __init__(self, deliveries: Iterable[RecordedDelivery] = ()) -> None:
         self._deliveries = list(deliveries)
+
+    def attach(self, error: BaseException) -> None:
+        """Let an error tell what was taken before it, as `queued`."""
+        vars(error)["queued"] = self  # not by assignment: an error of the caller's may refuse that
+
+    def __copy__(self) -> RecordedDeliveries:
+        return self
+
+    def __deepcopy__(self, memo: object) -> RecordedDeliveries:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What is known of the records now, for another process."""
+        return _restored, ([(delivery.sent, delivery.outcome) for delivery in self._deliveries],)
 
     def add(self, delivery: RecordedDelivery) -> None:
         """One more."""
@@ -165,9 +184,44 @@ class RecordedDeliveries(Sequence[RecordedDelivery]):
             if delivery.done() and (error := delivery.exception()) is not None:
                 yield index, error
 
+    def first_failure(self) -> tuple[int, DeliveryError] | None:
+        """Index and error of the first record that has failed by now; None: none has."""
+        return next(self.failures(), None)
+
+    def offsets(self) -> dict[int, tuple[int, int]]:
+        """First and last offset of the records acknowledged by now, by partition; none with acks=0."""
+        found: dict[int, list[int]] = {}
+        for delivery in self._deliveries:
+            if delivery.done() and delivery.exception() is None and (metadata := delivery.result()).offset >= 0:
+                found.setdefault(metadata.partition, []).append(metadata.offset)
+        return {partition: (min(offsets), max(offsets)) for partition, offsets in found.items()}
+
     def __repr__(self) -> str:
         acknowledged, failed, pending = self.summary()
         return f"<RecordedDeliveries of {len(self)} records: {acknowledged} acknowledged, {failed} failed, {pending} pending>"
+
+
+class _Elsewhere:
+    """Stands for the loop of a producer that is in another process."""
+
+    def get_debug(self) -> bool:
+        return False
+
+    def create_future(self) -> Any:
+        raise ProducerClosed("these deliveries are a copy: only the process that sent the records learns how the pending ones end")
+
+    def call_soon(self, callback: Callable[..., object], *given: Any, context: Context | None = None) -> Any:
+        return asyncio.get_running_loop().call_soon(callback, *given, context=context)
+
+
+def _restored(ended: Iterable[tuple[RecordedSend, RecordMetadata | DeliveryError | None]]) -> RecordedDeliveries:
+    deliveries = RecordedDeliveries()
+    for sent, outcome in ended:
+        delivery = RecordedDelivery(cast("asyncio.AbstractEventLoop", _Elsewhere()), sent, lambda _error: None)
+        if outcome is not None:
+            delivery.settle(outcome)
+        deliveries.add(delivery)
+    return deliveries
 
 
 class RecordedBatch:

@@ -248,7 +248,7 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
             else:
                 raise UsageError(f"records are an iterable of values or of Record, not {type(records).__name__}")
         except BaseException as error:
-            error.queued = deliveries  # type: ignore[attr-defined]
+            deliveries.attach(error)
             raise
         return deliveries
 
@@ -266,7 +266,7 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
                     when = table.moment if moment is None else moment
                     deliveries.add(self._take_one(topic, Record(value, key, partition, when)))
         except BaseException as error:
-            error.queued = deliveries  # type: ignore[attr-defined]
+            deliveries.attach(error)
             raise
         return deliveries
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -11,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from aioproducer import (
+    Deliveries,
     KafkaError,
     MetadataTimeout,
     ProducerClosed,
@@ -252,7 +255,27 @@ async def test_send_many_that_stops_half_way_tells_what_is_queued(side: Side) ->
         with pytest.raises(SerializationError) as raised:
             await producer.send_many(topic, [Record(b"1", partition=0), Record(b"2", partition=0), Record(3, partition=0)])  # type: ignore[arg-type]
         queued = raised.value.queued  # type: ignore[attr-defined]
+        assert Deliveries.of(raised.value) is queued
         assert [one.offset for one in await queued] == [0, 1]
+        assert queued.offsets() == {0: (0, 1)}
+        assert queued.first_failure() is None
+        for again in (pickle.loads(pickle.dumps(raised.value)), copy.copy(raised.value), copy.deepcopy(raised.value)):
+            assert await Deliveries.of(again) == await queued
+            assert str(again) == str(raised.value)
+
+
+async def test_what_is_pending_in_an_error_does_not_end_in_its_copy(side: Side) -> None:
+    """Waiting for it raises at once, in place of waiting for ever."""
+    topic = await side.topic()
+    async with side.producer() as producer:
+        with pytest.raises(SerializationError) as raised:
+            await producer.send_many(topic, [Record(b"1", partition=0), Record(3, partition=0)])  # type: ignore[arg-type]
+        again = Deliveries.of(pickle.loads(pickle.dumps(raised.value)))
+        assert len(again) == 1
+        if not again.done():
+            with pytest.raises(ProducerClosed, match="copy"):
+                await again
+        assert len(await Deliveries.of(raised.value)) == 1
 
 
 async def test_send_columns(side: Side) -> None:

@@ -337,6 +337,72 @@ async def test_failures_are_told_in_order_and_raised_by_the_first() -> None:
         assert [delivery.exception() is None for delivery in deliveries] == [True, False] * 5
 
 
+@jumping
+async def test_the_first_failure_and_the_offsets_are_asked_of_the_batches() -> None:
+    """By the index of the record, whichever partition it went to; offsets by partition, of what is acknowledged alone."""
+    async with running() as (cluster, producer):
+        await producer.send_and_wait("orders", b"before", partition=0)
+        records = [Record(b"%d" % number, partition=int(number % 5 == 4)) for number in range(100)]
+        deliveries = await producer.send_many("orders", records)
+        assert (deliveries.first_failure(), deliveries.offsets()) == (None, {})
+        await deliveries.wait()
+        assert deliveries.first_failure() is None
+        assert deliveries.offsets() == {0: (1, 80), 1: (0, 19)}
+        cluster.fail("Produce", "INVALID_RECORD", partition=1)
+        deliveries = await producer.send_many("orders", records)
+        await deliveries.wait()
+        found = deliveries.first_failure()
+        assert found is not None
+        index, error = found
+        assert (index, error.partition) == (4, 1)
+        assert [number for number, _ in deliveries.failures()] == list(range(4, 100, 5))
+        assert deliveries.offsets() == {0: (81, 160)}
+
+
+@jumping
+async def test_a_million_records_are_asked_for_by_their_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No delivery is made for what all records of a run have in common."""
+    async with running() as (_, producer):
+        deliveries = await producer.send_many("orders", [b"v"] * 1_000)
+        with monkeypatch.context() as patch:
+            patch.setattr("aioproducer.engine.deliveries.make_delivery", None)
+            assert await deliveries.wait() == (1_000, 0, 0)
+            assert deliveries.done()
+            assert deliveries.first_failure() is None
+            assert list(deliveries.failures()) == []
+            assert sum(last - first + 1 for first, last in deliveries.offsets().values()) == 1_000
+        assert [metadata.offset for metadata in await deliveries] == [delivery.result().offset for delivery in deliveries]
+
+
+@jumping
+async def test_a_walk_goes_on_while_batches_are_split() -> None:
+    """What a summary makes of a split batch's runs is no change to who is on his way through them."""
+    async with running() as (cluster, producer):
+        await producer.partitions_for("orders")
+        cluster.fail("Produce", "MESSAGE_TOO_LARGE", partition=0)
+        values = numbered(40, 50)
+        deliveries = await producer.send_many("orders", [Record(value, partition=0) for value in values])
+        walk = iter(deliveries)
+        offsets = []
+        for _ in range(3):
+            offsets.append((await next(walk)).offset)
+            assert deliveries.summary().failed == 0
+        offsets += [(await delivery).offset for delivery in walk]
+        assert offsets == list(range(40))
+        assert deliveries.offsets() == {0: (0, 39)}
+        assert deliveries.first_failure() is None
+
+
+@jumping
+async def test_offsets_are_not_known_without_acknowledgements() -> None:
+    """With acks=0."""
+    async with running(acks=0, enable_idempotence=False) as (_, producer):
+        deliveries = await producer.send_many("orders", [b"v"] * 10)
+        await deliveries.wait()
+        assert [metadata.offset for metadata in await deliveries] == [-1] * 10
+        assert deliveries.offsets() == {}
+
+
 @pytest.mark.parametrize("looks", [True, False])
 @jumping
 async def test_failures_that_nobody_looks_at_are_not_silent(looks: bool, caplog: pytest.LogCaptureFixture) -> None:
