@@ -8,9 +8,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from typing import TYPE_CHECKING
+
+from aioproducer.net.name_resolution import look_up, numeric_address
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -21,17 +22,19 @@ __all__ = ["Addresses", "DnsResolver", "Verbatim", "canonical"]
 
 
 class DnsResolver:
-    """Asks the system (`getaddrinfo`), in the loop's worker threads. Cancelled: the thread ends by itself, later."""
+    """Asks the system (`getaddrinfo`, `getnameinfo`), in threads of this library (`name_resolution`)."""
 
     async def resolve(self, host: str) -> Sequence[str]:
-        """The addresses of a name. OSError: there is none; the resolver's text says why."""
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        """The addresses of a name; a numeric host is its own. OSError: there is none; the resolver's text says why."""
+        if numeric_address(host, 0) is not None:
+            return (host,)
+        found = await look_up("addresses", host, lambda: socket.getaddrinfo(host, None, 0, socket.SOCK_STREAM))
         return tuple(dict.fromkeys(str(each[4][0]) for each in found))
 
     async def canonical_name(self, address: str) -> str:
         """The name of an address, or the address itself if it has none."""
-        name, _ = await asyncio.get_running_loop().getnameinfo((address, 0))
-        return name
+        name, _ = await look_up("name", address, lambda: socket.getnameinfo((address, 0), 0))
+        return str(name)
 
 
 class Verbatim:

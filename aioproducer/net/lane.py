@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from aioproducer.errors import ConnectionLost, KafkaError, TransportError
 from aioproducer.net.connection import Connection
 from aioproducer.net.handshake import negotiate_versions
+from aioproducer.net.name_resolution import describe_lookups
 from aioproducer.net.observer import UNSEEN
 
 if TYPE_CHECKING:
@@ -262,7 +263,8 @@ class Lane:
         except TimeoutError as error:
             if not timer.expired():
                 raise
-            raise ConnectionLost(f"{self._where}: the name was not resolved within {patience:g} s") from error
+            why = describe_lookups(self._broker.host)
+            raise ConnectionLost(f"{self._where}: the name was not resolved within {patience:g} s{why and ': '}{why}") from error
 
     async def _dial(self, address: str, where: str, patience: float) -> Connection:
         settings = self._settings

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 import sys
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
+
+from aioproducer.net.name_resolution import look_up, numeric_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,14 +35,77 @@ class TcpDialer:
 
     async def dial(self, host: str, port: int, receiver: Callable[[], Receiver]) -> Stream:
         """Connect, or raise OSError. Cancelled: nothing stays open."""
-        loop = asyncio.get_running_loop()
-        transport, _ = await loop.create_connection(cast("Callable[[], asyncio.Protocol]", receiver), host, port)
+        transport = await _connect(host, port, cast("Callable[[], asyncio.Protocol]", receiver))
         connected = transport.get_extra_info("socket")
         if connected is not None:
             for option, value in self._options:
                 with contextlib.suppress(OSError):  # macOS refuses it when the peer has reset the connection already
                     connected.setsockopt(socket.SOL_SOCKET, option, value)
         return transport
+
+
+async def _connect(host: str, port: int, receiver: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
+    """A connection to a numeric host, or to one of the addresses of a name, which a resolver other than DNS may have given."""
+    loop = asyncio.get_running_loop()
+    if (found := numeric_address(host, port)) is not None:
+        if "%" in host:
+            return await _connect_scoped(loop, *found, receiver)
+        # of these neither asyncio nor uvloop makes a look-up
+        transport, _ = await loop.create_connection(receiver, host, port)
+        return transport
+    failures: dict[str, OSError] = {}
+    for *_, sockaddr in await look_up("addresses", host, lambda: socket.getaddrinfo(host, None, 0, socket.SOCK_STREAM)):
+        address = str(sockaddr[0])
+        try:
+            return await _connect(address, port, receiver)
+        except OSError as error:
+            failures[address] = error
+    if len(failures) == 1:
+        raise failures.popitem()[1]
+    raise OSError("; ".join(f"{address}: {error}" for address, error in failures.items()))
+
+
+async def _connect_scoped(
+    loop: asyncio.AbstractEventLoop, family: int, address: tuple[Any, ...], receiver: Callable[[], asyncio.Protocol]
+) -> asyncio.Transport:
+    """A connection to an IPv6 address with a scope id, which asyncio's `create_connection` looks up in the default executor.
+
+    uvloop's `sock_connect` has a look-up in libuv's threads even of a socket address: the loop is only asked when the socket is writable.
+    """
+    # with its protocol, without which asyncio does not set TCP_NODELAY
+    connecting = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        connecting.setblocking(False)
+        status = connecting.connect_ex(address)
+        if status in {errno.EINPROGRESS, errno.EWOULDBLOCK}:
+            status = await _connected(loop, connecting, address)
+        if status:
+            raise OSError(status, f"Connect call failed {address}")
+        transport, _ = await loop.create_connection(receiver, sock=connecting)
+    except BaseException:
+        connecting.close()
+        raise
+    return transport
+
+
+async def _connected(loop: asyncio.AbstractEventLoop, connecting: socket.socket, address: tuple[Any, ...]) -> int:
+    """Wait for the connection; the system's error number, or 0."""
+    writable: asyncio.Future[None] = loop.create_future()
+
+    def on_writable() -> None:
+        if not writable.done():
+            writable.set_result(None)
+
+    try:
+        loop.add_writer(connecting, on_writable)
+    except NotImplementedError:  # Windows: its own `sock_connect` makes no look-up
+        await loop.sock_connect(connecting, address)
+        return 0
+    try:
+        await writable
+    finally:
+        loop.remove_writer(connecting)
+    return connecting.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
 
 
 def writer_of(stream: Stream) -> Callable[[Sequence[Buffer]], None]:

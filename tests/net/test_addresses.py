@@ -113,6 +113,8 @@ def test_dns_knows_the_name_of_an_address(monkeypatch: pytest.MonkeyPatch) -> No
     assert asyncio.run(DnsResolver().canonical_name("10.0.0.1")) == "kafka-1.example"
 
 
-def test_an_address_is_its_own_answer() -> None:
-    """No name server is asked."""
-    assert asyncio.run(DnsResolver().resolve("127.0.0.1")) == ("127.0.0.1",)
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "fe80::1%1"])
+def test_an_address_is_its_own_answer(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name server is asked, and no thread."""
+    monkeypatch.delattr("socket.getaddrinfo")
+    assert asyncio.run(DnsResolver().resolve(host)) == (host,)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
+import uvloop
 
 from aioproducer.net.transport import TcpDialer, writer_of
 from aioproducer.testing.memory import MemoryNetwork
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
 
 class Ear(asyncio.Protocol):
@@ -197,3 +200,89 @@ async def test_a_connection_that_was_reset_already(monkeypatch: pytest.MonkeyPat
             stream = await TcpDialer().dial("127.0.0.1", port, lambda: receiver)
         stream.abort()
         await receiver.lost.wait()
+
+
+SCOPED = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+
+
+def threads_of_system() -> int:
+    """Threads of the process, also those of libuv, which Python does not know."""
+    return psutil.Process().num_threads()
+
+
+@SCOPED
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "::1%1"])
+def test_a_numeric_host_needs_no_thread(new_loop: Callable[[], asyncio.AbstractEventLoop], host: str) -> None:
+    """Neither of the loop's executor nor of libuv's pool, which a look-up of the application's may hold; also with a scope id."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(Untouched())
+        ear = Ear()
+        server = await loop.create_server(lambda: ear, host.partition("%")[0], 0, family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        port = server.sockets[0].getsockname()[1]
+        before, receiver = threads_of_system(), Ear()
+        stream: Any = await TcpDialer().dial(host, port, lambda: receiver)
+        assert threads_of_system() <= before
+        assert stream.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        writer_of(stream)([b"one ", b"two"])
+        stream.close()
+        await receiver.lost.wait()
+        await ear.lost.wait()
+        assert ear.heard == b"one two"
+        server.close()
+        with pytest.raises(ConnectionRefusedError):
+            await TcpDialer().dial(host, port, Ear)
+        assert threads_of_system() <= before
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())
+
+
+class Untouched(ThreadPoolExecutor):
+    """An executor that takes nothing."""
+
+    def submit(self, *_given: Any, **_named: Any) -> Any:
+        raise AssertionError("the default executor is the application's")
+
+
+@pytest.mark.asyncio
+async def test_a_connection_that_is_given_up_with_a_scope_id_leaves_nothing() -> None:
+    """Cancelled while the system connects: the socket is closed, and the loop watches it no more."""
+    loop = asyncio.get_running_loop()
+    # the backlog of a socket that nobody accepts from: the system does not answer once it is full
+    with socket.create_server(("::1", 0), family=socket.AF_INET6, backlog=0) as full:
+        port = full.getsockname()[1]
+        dialled: list[asyncio.Task[Any]] = []
+        for _ in range(8):
+            dialled.append(loop.create_task(TcpDialer().dial("::1%1", port, Ear)))
+            await asyncio.sleep(0)
+        before = psutil.Process().num_fds()
+        for task in dialled:
+            task.cancel()
+        ended = await asyncio.gather(*dialled, return_exceptions=True)
+        assert any(isinstance(one, asyncio.CancelledError) for one in ended)
+        for one in ended:
+            if not isinstance(one, BaseException):
+                one.abort()
+        async with asyncio.timeout(10):
+            while psutil.Process().num_fds() > before - len(dialled):
+                await asyncio.sleep(0)
+
+
+@pytest.mark.asyncio
+async def test_a_name_that_a_resolver_gave_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of its addresses is dialled until one answers; where none does, each is named."""
+    async with listening() as (port, _):
+        told = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in ("127.0.0.2", "127.0.0.1")]
+        monkeypatch.setattr("socket.getaddrinfo", lambda *_args: told)
+        receiver = Ear()
+        stream: Any = await TcpDialer().dial("kafka.example", port, lambda: receiver)
+        assert stream.get_extra_info("peername") == ("127.0.0.1", port)
+        stream.abort()
+        await receiver.lost.wait()
+    with pytest.raises(OSError, match=r"^127\.0\.0\.2: .*; 127\.0\.0\.1: "):
+        await TcpDialer().dial("kafka.example", port, Ear)
+    told.pop()
+    with pytest.raises(ConnectionRefusedError):
+        await TcpDialer().dial("kafka.example", port, Ear)
