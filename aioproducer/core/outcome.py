@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from aioproducer.core.batch import Batch
 
-__all__ = ["NUMBERS", "TOO_LARGE", "Action", "Standing", "Verdict", "fate", "judge", "standing"]
+__all__ = ["NUMBERS", "TOO_LARGE", "Action", "Standing", "Verdict", "append_time", "fate", "judge", "standing"]
 
 
 class Action(enum.Enum):
@@ -125,6 +125,20 @@ def _action(error: BrokerError, records: int, named: int) -> Action:
     if 0 < named < records and error.name in _OF_RECORDS:
         return Action.EXCLUDE
     return Action.RETRY if error.retriable else Action.FAIL
+
+
+def append_time(batch: Batch, told_ms: int) -> int:
+    """The time that its broker gave the records of an acknowledged batch, in ms; -1: they keep their own.
+
+    Kafka answers a duplicate with the latest of the records' own times where it tells a log append time else (UnifiedLog.append), and
+    does not say that it is one. A batch that was sent once is none: its answer shows which kind of time the topic has.
+    """
+    route = batch.cell.route
+    if batch.attempts == 1:
+        route.stamps_time = told_ms >= 0
+    elif told_ms == batch.max_timestamp and not route.stamps_time:
+        return -1
+    return told_ms
 
 
 def standing(batch: Batch) -> Standing:

@@ -150,6 +150,7 @@ class Route:
         sticky: the cell that records without a key go to, until it has had its share.
         share: bytes that it has had since, in batches that have closed.
         used_at: when a batch was last opened for it, or it was asked about.
+        stamps_time: its brokers stamp records with the time of the append, as the latest answer that can be no duplicate's showed.
         is_narrow: a broker took a batch of it for too large: none takes more than `batch_size` any more.
     """
 
@@ -166,6 +167,7 @@ class Route:
         "gone",
         "is_narrow",
         "share",
+        "stamps_time",
         "sticky",
         "topic",
         "topic_id",
@@ -181,7 +183,7 @@ class Route:
         self.sticky: Cell | None = None
         self.share = 0
         self.used_at = 0.0
-        self.is_narrow = False
+        self.is_narrow = self.stamps_time = False
         self._availability = availability or Availability()
         self._version = self._availability.version
         self._led: tuple[int, ...] | None = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from aioproducer.core.attempt import AGAIN, failures, go_again, over
 from aioproducer.core.batch_state import Event
-from aioproducer.core.outcome import TOO_LARGE, Action, fate
+from aioproducer.core.outcome import TOO_LARGE, Action, append_time, fate
 from aioproducer.core.splitting import in_halves, without
 from aioproducer.engine.explain import story, waits_for
 from aioproducer.engine.formats import Parcel, unpack
@@ -125,7 +125,10 @@ class Ends:
 
     def _complete(self, batch: Batch, told: Told, now: float) -> None:
         """It is in the log."""
-        batch.result.complete(told.base_offset, told.log_append_time_ms)
+        stamped = told.log_append_time_ms
+        if stamped >= 0 or batch.cell.route.stamps_time:
+            stamped = append_time(batch, stamped)
+        batch.result.complete(told.base_offset, stamped)
         uncollected(batch.result)
         self._accumulator.end(batch, _ACKNOWLEDGE)
         if batch.is_alone:
@@ -137,7 +140,7 @@ class Ends:
         if action is Action.COMPLETE:
             self._complete(batch, told, now)
         elif action is Action.FAIL:
-            self.fail(batch, self._too_large(batch, error) or error)
+            self._refuse(batch, error, told.refused)
         elif action in AGAIN:
             pause = self._pause(batch, action, error)
             self._meter.retried(now, batch)
@@ -176,12 +179,23 @@ class Ends:
             flush.split(batch, parts)
         return parts
 
-    def _exclude(self, batch: Batch, error: BrokerError | TransportError, refused: Mapping[int, str | None]) -> None:
-        """The records that the broker named fail, each with its words; the others are sent again without them."""
+    def _exclude(self, batch: Batch, error: BrokerError | TransportError, refused: Mapping[int, str | None]) -> list[Batch]:
+        """The records that the broker named fail, each with its words; what is left of the batch is sent again without them."""
         assert isinstance(error, BrokerError)
         parts = self._split(batch, without(self._raw(batch), batch.base_timestamp, refused))
         for part, index in zip(parts, sorted(refused), strict=False):
-            self.fail(part, BrokerError(error.error, refused[index] or error.message))
+            self.fail(part, _in_the_words_of(error, refused[index]))
+        return parts[len(refused) :]
+
+    def _refuse(self, batch: Batch, error: BrokerError | TransportError, refused: Mapping[int, str | None]) -> None:
+        """The batch fails; the records that the broker named, each with its words: what it says of the batch names no range of timestamps."""
+        if not refused or not isinstance(error, BrokerError):
+            self.fail(batch, self._too_large(batch, error) or error)
+        elif batch.count == 1:
+            self.fail(batch, _in_the_words_of(error, refused[0]))
+        else:
+            for part in self._exclude(batch, error, refused):
+                self.fail(part, error)
 
     def _too_large(self, batch: Batch, error: BrokerError | TransportError) -> RecordTooLarge | None:
         """What a single record has met that its broker finds too large."""
@@ -235,3 +249,8 @@ class Ends:
         for flush in tuple(self._flushes) if self._flushes else ():
             if flush.ended(batch):
                 self._flushes.remove(flush)
+
+
+def _in_the_words_of(error: BrokerError, words: str | None) -> BrokerError:
+    """The error of one record: what the broker says of that, else of its batch."""
+    return BrokerError(error.error, words or error.message)

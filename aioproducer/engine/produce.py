@@ -139,7 +139,8 @@ def _partitions(answer: Any) -> Iterator[tuple[tuple[str | bytes, int], Any]]:
 
 def _refusal(partition: Any, count: int) -> Told:
     named = {each.batch_index: each.batch_index_error_message for each in partition.record_errors if 0 <= each.batch_index < count}
-    return Told(broker_error(partition.error_code, partition.error_message), partition.base_offset, refused=named)
+    error = broker_error(partition.error_code, partition.error_message)
+    return Told(error, partition.base_offset, partition.log_append_time_ms, named)
 
 
 def hints(batches: Asked, answer: Any) -> dict[Batch, LeaderHint]:

@@ -22,7 +22,7 @@ WORDS: Final = {
     Action.RENUMBER: "is sent again, in a new epoch",
     Action.NEW_ID: "is sent again, under a new producer id",
     Action.SPLIT: "is cut, and its parts are sent; one record alone fails",
-    Action.EXCLUDE: "is sent again without the records that the broker named, which fail; if it named none, all fail",
+    Action.EXCLUDE: "is sent again without the records that the broker named, which fail, each with its words; if it named none, all fail",
     Action.FAIL: "fails",
 }
 CERTAIN, OFFSET_TELLS, UNCERTAIN = (

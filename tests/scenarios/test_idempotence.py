@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from whole import JumpingLoop, jumping, running
 
-from aioproducer import BootstrapFailed, BrokerError, DeliveryError, Persisted, Producer
+from aioproducer import BootstrapFailed, BrokerError, DeliveryError, Persisted, Producer, TimestampType
 from aioproducer.core.sequence import LAST_EPOCH
 from aioproducer.testing import FakeCluster
 
@@ -267,6 +267,43 @@ async def test_a_duplicate_whose_place_is_forgotten_is_written() -> None:
         metadata = await producer.send_and_wait("orders", numbered(0), partition=0)
         assert metadata.offset == -1
         assert cluster.values("orders", 0) == []
+
+
+@pytest.mark.parametrize("stamps", [False, True])
+@pytest.mark.parametrize("ended", ["lost answer", "DUPLICATE_SEQUENCE_NUMBER"])
+@jumping
+async def test_records_of_a_duplicate_have_their_own_times(stamps: bool, ended: str) -> None:
+    """Kafka answers the latest of them in the place of a log append time; on a LogAppendTime topic that is the time of the append."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("stamped", config={"message.timestamp.type": "LogAppendTime"} if stamps else {})
+        async with running(cluster, **ONE_EACH | {"batch_size": 16_384}) as (_, producer):
+            await producer.partitions_for("stamped")
+            cluster.fail("Produce", disconnect="after")
+            if ended != "lost answer":
+                cluster.fail("Produce", ended)
+            deliveries = [await producer.send("stamped", b"v", timestamp_ms=stamp) for stamp in (1_000, 3_000, 2_000)]
+            metadata = await asyncio.gather(*deliveries)
+            assert len({each.timestamp_type for each in metadata}) == 1
+            told = [each.timestamp_ms for each in metadata]
+            is_told = stamps and ended == "lost answer"  # the error comes without any time
+            assert metadata[0].timestamp_type == TimestampType(is_told)
+            assert told == ([record.timestamp_ms for record in cluster.records("stamped", 0)] if is_told else [1_000, 3_000, 2_000])
+
+
+@jumping
+async def test_a_duplicate_within_the_millisecond_of_its_append_goes_by_what_the_topic_showed() -> None:
+    """The latest of the records' own times is the time of the append, too: an answer that came before tells which one is meant."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("stamped", config={"message.timestamp.type": "LogAppendTime"})
+        async with running(cluster, **ONE_EACH | {"batch_size": 16_384}) as (_, producer):
+            before = await producer.send_and_wait("stamped", b"v")
+            assert before.timestamp_type is TimestampType.LOG_APPEND_TIME
+            cluster.fail("Produce", disconnect="after")
+            deliveries = [await producer.send("stamped", b"v", timestamp_ms=stamp) for stamp in (7, cluster.now_ms())]
+            metadata = await asyncio.gather(*deliveries)
+            assert [(each.timestamp_ms, each.timestamp_type) for each in metadata] == [
+                (record.timestamp_ms, TimestampType.LOG_APPEND_TIME) for record in cluster.records("stamped", 0)[1:]
+            ]
 
 
 @jumping

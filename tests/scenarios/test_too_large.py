@@ -273,3 +273,27 @@ async def test_a_refused_batch_of_which_the_broker_names_none_or_all_fails_whole
         assert all(isinstance(error, DeliveryError) and error.persisted is Persisted.NO for error in done)
         assert cluster.values("orders", 0) == []
         assert len(cluster.requests("Produce")) == 1
+
+
+RANGE = "Timestamp {} of message with offset {} is out of range. The timestamp should be within [1000, 2000]"
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@jumping
+async def test_a_record_that_is_refused_for_its_timestamp_says_the_range(count: int) -> None:
+    """Also where all of its batch are: what Kafka says of the whole batch names no range."""
+    async with running() as (cluster, producer):
+        cluster.fail(
+            "Produce",
+            "INVALID_TIMESTAMP",
+            message="One or more records have been rejected due to invalid timestamp",
+            record_errors={index: RANGE.format(index, index) for index in range(count)},
+        )
+        deliveries = [await producer.send("orders", b"v", partition=0, timestamp_ms=index) for index in range(count)]
+        done = await asyncio.gather(*deliveries, return_exceptions=True)
+        assert [str(error) for error in done] == [
+            f"orders-0: INVALID_TIMESTAMP (32): {RANGE.format(index, index)} (the record was not written; sent once)"
+            for index in range(count)
+        ]
+        assert len(cluster.requests("Produce")) == 1
+        assert (await producer.send_and_wait("orders", b"v", partition=0)).offset == 0
