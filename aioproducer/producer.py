@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         FlushSummary,
         Health,
         OffsetAndMetadata,
+        PartitionNumber,
         Record,
     )
 
@@ -148,7 +149,7 @@ class Producer(SendPath[K, V], Generic[K, V]):
         return await self._running().send_many(topic, records, self.send)
 
     async def send_columns(
-        self, topic: str, *, values: Any, keys: Any = None, partition: int | None = None, timestamps_ms: Any = None
+        self, topic: str, *, values: Any, keys: Any = None, partition: PartitionNumber | None = None, timestamps_ms: Any = None
     ) -> Deliveries:
         """Queue the rows of pyarrow columns, in order, from the buffers where they lie: no Python object for any row.
 
@@ -183,7 +184,7 @@ class Producer(SendPath[K, V], Generic[K, V]):
         """
         return await self._running().send_columns(topic, values, keys, partition, timestamps_ms, self.send)
 
-    def create_batch(self, topic: str, partition: int) -> ReadyBatch:
+    def create_batch(self, topic: str, partition: PartitionNumber) -> ReadyBatch:
         """An empty batch of one partition: `append` to it until it is full, then `await send_batch(batch)`.
 
         Its records travel in one batch, whatever else is sent meanwhile; nothing of it is counted in `buffer_memory` before it is sent.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.engine.result import Home
-    from aioproducer.model import Headers
+    from aioproducer.model import Headers, TimestampMs
 
 __all__ = ["ReadyBatch"]
 
@@ -42,7 +42,7 @@ class ReadyBatch:
         self._checked = checked
         self._records: OpenBatch | None = None
 
-    def append(self, value: Any = None, key: Any = None, *, timestamp_ms: int | None = None, headers: Headers = ()) -> bool:
+    def append(self, value: Any = None, key: Any = None, *, timestamp_ms: TimestampMs | None = None, headers: Headers = ()) -> bool:
         """Put a record behind the others. False: it does not fit into `batch_size` any more; the first one always does.
 
         Raises:
