@@ -28,6 +28,8 @@ class ClientIdNumber:
     """The number of one producer's client id, until `release`, or until nothing refers to this object."""
 
     def __init__(self) -> None:
+        # while the interpreter ends, the name in the module may be gone before the last producer is
+        self._holders = _holders
         self._token = object()
         self.value = 1
         while _holders.setdefault(self.value, self._token) is not self._token:
@@ -35,8 +37,8 @@ class ClientIdNumber:
 
     def release(self) -> None:
         """Let another producer have the number. May be called again."""
-        if _holders.get(self.value) is self._token:
-            del _holders[self.value]
+        if self._holders.get(self.value) is self._token:
+            del self._holders[self.value]
 
     __del__ = release
 

@@ -240,7 +240,9 @@ class _Run:
         options = self._plan.workload.options
         raging = asyncio.ensure_future(world.rage())
         chance = random.Random(f"producer {self._plan.seed}").random
-        everything = {**cluster.client_options, "dialer": world.network, **options, "chance": chance, "wall_clock": world.wall_clock}
+        # a chosen client id is a number of this process, and a connection may be cut at any byte: the run would not be the seed's alone
+        fixed = {"client_id": "aioproducer", "dialer": world.network, "chance": chance, "wall_clock": world.wall_clock}
+        everything = {**cluster.client_options, **options, **fixed}
         block = options["max_block_ms"] / 1000
         limits = {
             "send": block + _SLACK,
