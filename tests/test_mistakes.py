@@ -136,10 +136,13 @@ MISTAKES = [
     Mistake("time -1", lambda p: p.send("orders", b"v", timestamp_ms=-1), "UsageError", "timestamp_ms=-1 .*whole milliseconds since 1970"),
     Mistake("time float", lambda p: p.send("orders", b"v", timestamp_ms=1.5), "UsageError", "timestamp_ms=1.5 .*whole milliseconds"),
     Mistake(
-        "time datetime",
-        lambda p: p.send("orders", b"v", timestamp_ms=dt.datetime.now(dt.UTC)),
+        "time True", lambda p: p.send("orders", b"v", timestamp_ms=True), "UsageError", "timestamp_ms=True .*whole milliseconds since 1970"
+    ),
+    Mistake(
+        "time without a zone",
+        lambda p: p.send("orders", b"v", timestamp_ms=dt.datetime.now(dt.UTC).replace(tzinfo=None)),
         "UsageError",
-        "timestamp_ms=datetime",
+        r"timestamp_ms=20.*it has no time zone. Give a datetime with one, as datetime.now\(UTC\) is, whole milliseconds since 1970, or None",
     ),
     # keys, values, headers
     Mistake(
