@@ -18,5 +18,5 @@ def test_a_quarter_of_a_minute() -> None:
     soaked = asyncio.run(soak(chosen))
     assert soaked.wrong == []
     assert soaked.cuts > 4
-    assert soaked.samples[-1].acked > 0.95 * 15 * 3_000
+    assert soaked.samples[-1].acked > 30_000
     assert program.progress(soaked).endswith("cuts  0 failed")
