@@ -3,8 +3,8 @@
     python -m tests.leaks [--sends 1000000]
 
 Each round plays every end (ENDS) with a producer and a cluster of its own, in a loop whose time jumps, and closes both. After each round the
-collector runs, and it is looked at: objects by type, CPython's blocks of memory, references where a debug build counts them
-(`sys.gettotalrefcount`), and the memory of the process. The first rounds fill caches; from then on all must stay flat. Exit status 1: it
+collector runs, and it is looked at: objects by type, CPython's blocks of memory, references to what all records share (the package's classes,
+a topic, a value), all references where a debug build counts them (`sys.gettotalrefcount`), and the memory of the process. The first rounds fill caches; from then on all must stay flat. Exit status 1: it
 does not, and what grew is named.
 """
 
@@ -31,7 +31,7 @@ from aioproducer.testing import FakeCluster
 from aioproducer.testing.jumping import JumpingLoop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 
 TOPIC: Final = "orders"
 VALUE: Final = b"v" * 100
@@ -313,12 +313,18 @@ clear_caches: Callable[[], None] = getattr(sys, "_clear_internal_caches", None) 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sample:
-    """What is alive. References: None where this Python does not count them."""
+    """What is alive.
+
+    Attributes:
+        references: all that there are; None where this Python does not count them.
+        shared: references to each object that outlives all records: compiled code that counts one wrongly makes no object and no block.
+    """
 
     types: Mapping[str, int]
     blocks: int
     references: int | None
     rss: int
+    shared: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 def sample() -> Sample:
@@ -328,8 +334,18 @@ def sample() -> Sample:
     types = Counter[str]()
     for kind, count in Counter(map(type, gc.get_objects())).items():
         types[sys.intern(f"{kind.__module__}.{kind.__qualname__}")] += count
+    shared = {sys.intern(name): sys.getrefcount(one) for name, one in _shared()}
     rss = psutil.Process().memory_info().rss
-    return Sample(types, sys.getallocatedblocks(), getattr(sys, "gettotalrefcount", lambda: None)(), rss)
+    return Sample(types, sys.getallocatedblocks(), getattr(sys, "gettotalrefcount", lambda: None)(), rss, shared)
+
+
+def _shared() -> Iterator[tuple[str, Any]]:
+    """Yield what all records share: every class that the package has here by now, whichever build it is of, and what `ENDS` send."""
+    yield from {"a topic": TOPIC, "a value": VALUE, "an empty tuple": ()}.items()
+    for name in sorted(name for name in sys.modules if name.startswith("aioproducer.")):
+        for one in list(vars(sys.modules[name]).values()):
+            if isinstance(one, type) and one.__module__ == name:
+                yield f"{name}.{one.__qualname__}", one
 
 
 def grown(first: Sample, last: Sample, rounds: int, sends: int) -> list[str]:
@@ -341,6 +357,8 @@ def grown(first: Sample, last: Sample, rounds: int, sends: int) -> list[str]:
         found.append(f"blocks of memory: {last.blocks - first.blocks:+,}, at most {memory:+,.0f}")
     if first.references is not None and last.references is not None and last.references - first.references > memory:
         found.append(f"references: {last.references - first.references:+,}, at most {memory:+,.0f}")
+    more = {name: count - first.shared.get(name, count) for name, count in last.shared.items()}
+    found += [f"references to {name}: {count:+,}, at most {memory:+,.0f}" for name, count in more.items() if count > memory]
     if last.rss - first.rss > RSS:
         found.append(f"memory of the process: {last.rss - first.rss:+,} bytes, at most {RSS:+,}")
     return found
