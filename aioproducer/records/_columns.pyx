@@ -7,9 +7,9 @@
 """
 
 from cpython cimport array
-from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
-from cpython.ref cimport PyObject
+from cpython.pyport cimport PY_SSIZE_T_MAX
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
@@ -28,12 +28,6 @@ cdef extern from *:
     #endif
     """
     const uint32_t SOURCE_CRC
-
-cdef extern from "Python.h":
-    const Py_ssize_t PY_SSIZE_T_MAX
-    PyObject* _new_bytes "PyBytes_FromStringAndSize" (const char*, Py_ssize_t) except NULL
-    int _resize_bytes "_PyBytes_Resize" (PyObject**, Py_ssize_t) except -1
-    void _drop "Py_DECREF" (PyObject*)
 
 SOURCE = SOURCE_CRC  # CRC-32 of this file, as setup.py read it
 
@@ -373,7 +367,7 @@ def encode(
     cdef const int* rows = NULL
     cdef const Span* key_span = NULL
     cdef const Clock* clock = NULL
-    cdef PyObject* raw
+    cdef bytes payload
     if order is None:
         _check(values, keys, moments, at, end)
     else:
@@ -387,18 +381,16 @@ def encode(
         key_span = &keys.span
     if moments is not None:
         clock = &moments.clock
-    raw = _new_bytes(NULL, room)
+    # a bytes object that nobody else has may be written to; the records take less of it than their bound
+    payload = PyBytes_FromStringAndSize(NULL, room)
     _encode(
-        &values.span, key_span, clock, now_ms, rows, values.length, at, end, <unsigned char*> PyBytes_AS_STRING(<object> raw), room, &work
+        &values.span, key_span, clock, now_ms, rows, values.length, at, end, <unsigned char*> PyBytes_AS_STRING(payload), room, &work
     )
     if work.trouble != NONE:
-        _drop(raw)
         if work.trouble == ORDER:
             raise IndexError(work.row)
         raise BadRow(work.row, BAD_TIME if work.trouble == TIME else BAD_OFFSETS)
-    _resize_bytes(&raw, work.size)
-    payload = <object> raw
-    _drop(raw)
+    payload = PyBytes_FromStringAndSize(PyBytes_AS_STRING(payload), work.size)
     if work.count == 0:
         return Encoded(0, b"", now_ms, now_ms, b"", b"", _NO_DELTA)
     return Encoded(
