@@ -62,6 +62,12 @@ def test_one_task_or_socket_more_is_noticed(name: str) -> None:
         assert [one.partition(":")[0] for one in complaints(samples, RATE, written(samples))] == found
 
 
+def test_a_connection_that_is_not_wanted_yet_is_no_growth_later() -> None:
+    """Half of the first samples are from after a cut, with one of two sockets."""
+    samples = run(lambda sample: dataclasses.replace(sample, sockets=1 + (sample.at > 800 or sample.at % 10 == 0)))
+    assert complaints(samples, RATE, written(samples)) == []
+
+
 @pytest.mark.parametrize(
     ("changes", "more", "found"),
     [
