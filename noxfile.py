@@ -25,7 +25,7 @@ nox.options.sessions = ["lint", "types", "floors", "unit"]
 ROOT = pathlib.Path(__file__).parent
 SHARED = ROOT / ".nox" / "shared"
 OLDEST_PYTHON = (3, 11)
-WITHOUT_JAVA = ("-m", "not integration and not spark", "--ignore=tests/spark", "--ignore=tests/test_examples.py")
+WITHOUT_JAVA = ("-m", "not integration and not slow and not spark", "--ignore=tests/spark", "--ignore=tests/test_examples.py")
 COMPILED_FROM = ("setup.py", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "aioproducer").rglob("*.pyx")))
 PLAIN = {"AIOPRODUCER_PURE": "1", "AIOPRODUCER_REQUIRE_EXT": "0"}
 COMPILED = {"AIOPRODUCER_PURE": "0", "AIOPRODUCER_REQUIRE_EXT": "1"}
@@ -66,7 +66,7 @@ def tests(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def unit(session: nox.Session) -> None:
     """The tests that need neither Java nor a network, on plain Python, and which branches they take. With arguments: on what is there."""
-    chosen = ("-m", "pytest", "-m", "not integration and not spark", *session.posargs)
+    chosen = ("-m", "pytest", "-m", "not integration and not slow and not spark", *session.posargs)
     if session.posargs:
         run(session, "python", *chosen)
         return
@@ -78,7 +78,7 @@ def unit(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def plain(session: nox.Session) -> None:
     """The tests in which the way of a record is seen, on plain Python; what `tests` does on the compiled build."""
-    run(session, "python", "-m", "pytest", "-m", "not integration and not spark", *(session.posargs or TWICE), env=PLAIN)
+    run(session, "python", "-m", "pytest", "-m", "not integration and not slow and not spark", *(session.posargs or TWICE), env=PLAIN)
 
 
 @nox.session(python=["3.12", "3.13"], reuse_venv=True, name="pythons")

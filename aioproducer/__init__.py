@@ -185,7 +185,7 @@ if not _typing.TYPE_CHECKING:  # a type checker that saw it would take every nam
 
     def __getattr__(name: str) -> object:
         if name == "__version__":
-            value = _importlib.import_module("importlib.metadata").version(__name__)
+            value = _importlib.import_module("aioproducer.version").VERSION
         elif name == "errors":
             value = _importlib.import_module("aioproducer.errors")
         elif name in __all__:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import inspect
 import random
 import time
@@ -22,6 +21,7 @@ from aioproducer.net.transport import TcpDialer
 from aioproducer.number_conversion import is_number
 from aioproducer.offsets import read_group, read_offsets
 from aioproducer.records.compression import check_available
+from aioproducer.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable, Mapping
@@ -115,8 +115,7 @@ class Producer(SendPath[K, V], Generic[K, V]):
         if self._was_started:
             raise ProducerClosed("a producer starts once; make a new one")
         self._was_started = True
-        version = importlib.metadata.version("aioproducer")
-        engine = Engine(self.config, self._way, self._dialer, self._resolver, version, chance=self._chance, wall_clock=self._wall_clock)
+        engine = Engine(self.config, self._way, self._dialer, self._resolver, VERSION, chance=self._chance, wall_clock=self._wall_clock)
         await engine.start(wait=wait)
         self._engine = engine
         self._way.slowly, self._way.now = engine.send, engine.send_now

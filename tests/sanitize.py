@@ -28,7 +28,8 @@ LIBRARIES: Final = ("libasan.so", "libubsan.so")
 INSTALL: Final = "apt-get install gcc (it brings libasan and libubsan)"
 PASSED, FAILED, NOT_CHECKED = 0, 1, 3
 TESTS: Final = (
-    *("-m", "not integration and not spark", "-p", "no:cacheprovider", "--ignore=tests/spark", "--ignore=tests/test_examples.py"),
+    *("-m", "not integration and not slow and not spark", "-p", "no:cacheprovider"),
+    *("--ignore=tests/spark", "--ignore=tests/test_examples.py"),
     *("-o", "faulthandler_timeout=1800"),  # everything is several times slower
     "--deselect=tests/engine/test_refresher.py::test_a_large_answer_never_holds_the_loop",  # it allows 5 ms of CPU
     "--deselect=tests/faults/test_coded.py::test_row[50-",  # these, 10 ms

@@ -19,7 +19,7 @@ def test_the_map_names_every_file() -> None:
     package = ROOT / "aioproducer"
     files = {path.relative_to(package).as_posix() for path in package.rglob("*.py*") if path.suffix in {".py", ".pyx"}}
     files = {name for name in files if not name.endswith("__init__.py")}
-    assert set(re.findall(r"^\| `([\w/]+\.pyx?)` \|", text, re.MULTILINE)) == files
+    assert set(re.findall(r"^\| `([\w/-]+\.pyx?)` \|", text, re.MULTILINE)) == files
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

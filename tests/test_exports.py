@@ -19,6 +19,7 @@ PACKAGE = pathlib.Path(aioproducer.__file__).parent
 MODULES = [
     ".".join(("aioproducer", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
     for path in sorted(PACKAGE.rglob("*.py"))
+    if "-" not in path.name  # PyInstaller's hook, which PyInstaller alone runs
 ]
 PUBLIC = [
     "aioproducer",

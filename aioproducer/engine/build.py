@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import pathlib
 import platform
 import sys
@@ -10,6 +9,7 @@ from typing import NamedTuple
 
 from aioproducer.engine.hot import BUILD, REASON
 from aioproducer.records import columns
+from aioproducer.version import VERSION
 
 __all__ = ["BuildInfo", "build_info"]
 
@@ -53,9 +53,8 @@ def build_info() -> BuildInfo:
     Raises:
         ImportError: `AIOPRODUCER_REQUIRE_EXT` is set, and a compiled build cannot be used; or it was made of another source.
     """
-    version = importlib.metadata.version("aioproducer")
     python = f"{platform.python_implementation()} {platform.python_version()}"
-    return BuildInfo(version, BUILD, REASON, "" if REASON else _extension(), python, columns.REASON)
+    return BuildInfo(VERSION, BUILD, REASON, "" if REASON else _extension(), python, columns.REASON)
 
 
 def _extension() -> str:

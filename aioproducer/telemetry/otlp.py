@@ -15,7 +15,6 @@ SDK's words, for any of its metric exporters.
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
 import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -39,6 +38,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from aioproducer.metrics.sensors import Distribution
 from aioproducer.metrics.table import Group, Kind
 from aioproducer.telemetry.naming import check_client_ids, labels_of, prometheus_name, read_all
+from aioproducer.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,7 +74,7 @@ def metrics_data(snapshots: Iterable[Snapshot], resource: Resource | None = None
         names = labels_of(row)
         points = [_point(value, dict(zip(names, labels, strict=True)), began.get(labels[0], now), now) for labels, value in values]
         metrics.append(Metric(name=_name(row), description=row.doc, unit=_unit(row.unit), data=_data(row.kind, points)))
-    scope = InstrumentationScope("aioproducer", importlib.metadata.version("aioproducer"))
+    scope = InstrumentationScope("aioproducer", VERSION)
     scoped = ScopeMetrics(scope=scope, metrics=metrics, schema_url=_SCHEMA)
     return MetricsData([ResourceMetrics(resource=resource or Resource.create(), scope_metrics=[scoped], schema_url=_SCHEMA)])
 

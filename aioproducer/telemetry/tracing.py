@@ -9,7 +9,6 @@ Without a tracer provider that records, a record costs a few microseconds more a
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from aioproducer.errors import BrokerError
 from aioproducer.interceptors import Interceptor
+from aioproducer.version import VERSION
 
 if TYPE_CHECKING:
     from opentelemetry.propagators.textmap import TextMapPropagator
@@ -44,7 +44,7 @@ class TracingInterceptor(Interceptor):
         propagator: TextMapPropagator | None = None,
         client_id: str | None = None,
     ) -> None:
-        self._tracer = trace.get_tracer("aioproducer", importlib.metadata.version("aioproducer"), tracer_provider)
+        self._tracer = trace.get_tracer("aioproducer", VERSION, tracer_provider)
         self._propagator = propagator or propagate.get_global_textmap()
         self._common: dict[str, Any] = {
             "messaging.system": "kafka",

@@ -1,0 +1,111 @@
+"""Programs that take aioproducer along: frozen by PyInstaller, or with the package's folder beside them and no distribution installed."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pytest
+
+import aioproducer
+from aioproducer.testing import FakeCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+PACKAGE = pathlib.Path(aioproducer.__file__).parent  # installed, it is not in the tree
+PROJECT = tomllib.loads((pathlib.Path(__file__).parents[1] / "pyproject.toml").read_text())
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+PROGRAM = f"""
+import asyncio, sys
+import aioproducer
+
+async def main():
+    for codec in {CODECS}:
+        async with aioproducer.Producer(bootstrap_servers=sys.argv[1], compression_type=codec) as producer:
+            await producer.send_and_wait("orders", codec.encode() * 100)
+    print(aioproducer.__version__, aioproducer.build_info().reason)
+
+asyncio.run(asyncio.wait_for(main(), 60))
+"""
+DEPENDENCIES = ("anyio", "cramjam", "crc32c", "idna", "lz4", "typing_extensions", "zstandard")
+
+
+async def sent_by(words: Sequence[str], environment: Mapping[str, str]) -> tuple[list[bytes | None], str]:
+    """Run a program with the address of a FakeCluster. Return the values that it sent, and what it printed."""
+    async with FakeCluster() as cluster:
+        cluster.create_topic("orders")
+        process = await asyncio.create_subprocess_exec(
+            *words, cluster.bootstrap_servers, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=environment
+        )
+        output, errors = await asyncio.wait_for(process.communicate(), 90)
+        assert process.returncode == 0, errors.decode()
+        return [record.value for record in cluster.log("orders", 0).records()], output.decode().strip()
+
+
+def clean(**more: str) -> dict[str, str]:
+    """The environment of a program that knows neither this tree nor a choice of build."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIOPRODUCER_", "PYTHON"))}
+    return {**kept, **more}
+
+
+VALUES = [codec.encode() * 100 for codec in CODECS]
+
+
+def as_here(*, is_pure: bool = False) -> str:
+    """What the program prints: the version, and why it runs plain Python, if it does."""
+    reason = aioproducer.build_info().reason
+    return f"{aioproducer.__version__} {'AIOPRODUCER_PURE is set' if is_pure else '' if 'PURE' in reason else reason}".strip()
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+@pytest.mark.parametrize("kind", ["--onedir", "--onefile"])
+async def test_a_frozen_program_sends(tmp_path: pathlib.Path, kind: str) -> None:
+    """With PyInstaller's defaults: in the build that was compiled here, with every codec, and with the choice of plain Python."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    words = [sys.executable, "-m", "PyInstaller", "--log-level=WARN", kind, f"--paths={PACKAGE.parent}", "program.py"]
+    done = subprocess.run(words, cwd=tmp_path, env=clean(), capture_output=True, text=True, check=False, timeout=300)  # noqa: ASYNC221
+    assert done.returncode == 0, done.stderr
+    program = str(tmp_path / "dist/program" / ("program" if kind == "--onedir" else ""))
+    assert await sent_by([program], clean()) == (VALUES, as_here())
+    assert await sent_by([program], clean(AIOPRODUCER_PURE="1")) == (VALUES, as_here(is_pure=True))
+    taken = {path.name.partition("-")[0] for path in (tmp_path / "dist").rglob("*") if path.is_dir()}
+    assert not taken & {"pyarrow", "pyspark", "pandas", "matplotlib"}  # which the program does not use
+
+
+def test_pyinstaller_finds_the_hook() -> None:
+    """By its entry point, whose folder has the hook of the package's name."""
+    [point] = importlib.metadata.entry_points(group="pyinstaller40", module="aioproducer.__pyinstaller")
+    assert {point.name: point.value} == PROJECT["project"]["entry-points"]["pyinstaller40"]
+    [folder] = point.load()()
+    assert pathlib.Path(folder, "hook-aioproducer.py").is_file()
+
+
+@pytest.mark.asyncio
+async def test_a_vendored_copy_sends(tmp_path: pathlib.Path) -> None:
+    """The package's folder beside its dependencies, no site-packages: there is no distribution that could say its version."""
+    shutil.copytree(PACKAGE, tmp_path / "aioproducer", ignore=shutil.ignore_patterns("__pycache__", "*.pyx"))
+    for name in DEPENDENCIES:
+        spec = find_spec(name)
+        assert spec is not None
+        assert spec.origin is not None
+        origin = pathlib.Path(spec.origin)
+        source = origin.parent if origin.name.startswith("__init__.") else origin
+        (tmp_path / source.name).symlink_to(source)
+    read = importlib.metadata.distribution("crc32c").locate_file(f"crc32c-{importlib.metadata.version('crc32c')}.dist-info")
+    (tmp_path / pathlib.Path(str(read)).name).symlink_to(str(read))
+    assert await sent_by([sys.executable, "-S", "-P", "-c", PROGRAM], clean(PYTHONPATH=str(tmp_path))) == (VALUES, as_here())
+
+
+def test_no_module_asks_for_its_own_distribution() -> None:
+    """There may be none: what a module needs to know of the package stands in the package."""
+    assert [path for path in PACKAGE.rglob("*.py") if "importlib.metadata" in path.read_text()] == []
