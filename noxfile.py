@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pathlib
+import runpy
 import shutil
 import sys
 import tarfile
@@ -26,7 +27,14 @@ ROOT = pathlib.Path(__file__).parent
 SHARED = ROOT / ".nox" / "shared"
 OLDEST_PYTHON = (3, 11)
 WITHOUT_JAVA = ("-m", "not integration and not slow and not spark", "--ignore=tests/spark", "--ignore=tests/test_examples.py")
-COMPILED_FROM = ("setup.py", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "aioproducer").rglob("*.pyx")))
+PACKAGE = ROOT / "aioproducer"
+FOLDERS = sorted({path.parent for path in PACKAGE.rglob("*.pyx")})
+SOURCES = [
+    source
+    for folder in FOLDERS
+    for source in (*runpy.run_path(str(PACKAGE / "extensions.py"))["compiled_from"](folder).values(), *sorted(folder.glob("*.pxd")))
+]
+COMPILED_FROM = ("setup.py", *(path.relative_to(ROOT).as_posix() for path in SOURCES))
 PLAIN = {"AIOPRODUCER_PURE": "1", "AIOPRODUCER_REQUIRE_EXT": "0"}
 COMPILED = {"AIOPRODUCER_PURE": "0", "AIOPRODUCER_REQUIRE_EXT": "1"}
 TWICE = ("tests/contract", "tests/core", "tests/engine", "tests/records", "tests/scenarios")  # what the way of a record is seen in

@@ -1,4 +1,4 @@
-"""The compiled build: an extension of each `.pyx`. What else there is to say stands in pyproject.toml.
+"""Build the compiled modules: one of each `.pyx`, and one of each module whose attributes a `.pxd` alone types. The rest stands in pyproject.toml.
 
 Without a compiler the package installs and works, in plain Python; `AIOPRODUCER_REQUIRE_EXT=1` makes that an error instead.
 `AIOPRODUCER_PURE=1` builds none, which gives a wheel for any Python and machine.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import pathlib
+import runpy
 import sys
 import sysconfig
-import zlib
 
 from setuptools import Extension, setup
 
@@ -37,13 +37,23 @@ if reason and is_required:
     raise SystemExit(f"AIOPRODUCER_REQUIRE_EXT is set, and no extension is built: {reason}")
 
 
-def extension(source: pathlib.Path) -> Extension:
-    """It is told its source's CRC-32, so that what is stale is known by it (`aioproducer.extensions`)."""
-    macros = [("SOURCE_CRC", f"{zlib.crc32(source.read_bytes())}U")]
-    return Extension(".".join(source.with_suffix("").parts), [source.as_posix()], define_macros=macros, optional=not is_required)
+PACKAGE = pathlib.Path("aioproducer")
+modules = runpy.run_path(str(PACKAGE / "extensions.py"))
 
 
+def extension(name: str, source: pathlib.Path) -> Extension:
+    """Describe a compiled module. It is told the CRC-32 of its folder's sources, by which a stale one is known (`aioproducer.extensions`)."""
+    macros = [("SOURCE_CRC", f"{modules['crc_of_sources'](source.parent)}U")]
+    return Extension(name, [source.as_posix()], define_macros=macros, optional=not is_required)
+
+
+folders = () if reason else sorted({source.parent for source in PACKAGE.rglob("*.pyx")})
 setup(
-    ext_modules=[] if reason else [extension(source) for source in sorted(pathlib.Path("aioproducer").rglob("*.pyx"))],
-    options={"build_ext": {"cython_c_in_temp": True, "force": True}},  # forced: times of files do not tell what they hold
+    ext_modules=[
+        extension(".".join((*folder.parts, name)), source)
+        for folder in folders
+        for name, source in modules["compiled_from"](folder).items()
+    ],
+    # Forced: times of files do not tell what they hold.
+    options={"build_ext": {"cython_c_in_temp": True, "force": True}},
 )

@@ -13,7 +13,7 @@ import sysconfig
 import zlib
 from typing import Any, NamedTuple
 
-__all__ = ["Extension", "extension"]
+__all__ = ["Extension", "compiled_from", "crc_of_sources", "extension"]
 
 
 class Extension(NamedTuple):
@@ -56,14 +56,27 @@ def _found(name: str) -> Extension:
         is_missing = isinstance(error, ImportError) and error.name == name  # else it is there, and for another platform or the like
         return Extension(None, "the compiled build is not installed" if is_missing else f"the compiled build cannot be loaded ({error})")
     source = pathlib.Path(module.__file__ or "").with_name(f"{name.rpartition('.')[2]}.pyx")
-    if _is_stale(getattr(module, "SOURCE", None), source):
+    made_of = getattr(module, "SOURCE", None)
+    # A wheel has no .pyx. 0: the module was not made by setup.py.
+    if source.exists() and made_of not in {0, crc_of_sources(source.parent)}:
         raise ImportError(f"{name} is not made of the {source.name} beside it: `pip install -e .` again, or set AIOPRODUCER_PURE=1")
     return Extension(module, "")
 
 
-def _is_stale(made_of: int | None, source: pathlib.Path) -> bool:
-    """Whether it was made of another source: somebody edits that one. A wheel has none. 0: not made by setup.py."""
-    return source.exists() and made_of not in {0, zlib.crc32(source.read_bytes())}
+def compiled_from(folder: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Return the compiled modules of a folder and their sources: each `_x.pyx`; and `x.py`, where `_x.pxd` has no such source."""
+    found = {source.stem: source for source in folder.glob("*.pyx")}
+    for types in folder.glob("*.pxd"):
+        found.setdefault(types.stem, folder / f"{types.stem.removeprefix('_')}.py")
+    return dict(sorted(found.items()))
+
+
+def crc_of_sources(folder: pathlib.Path) -> int:
+    """Return the CRC-32 of what the compiled modules of a folder are made of. They know each other's insides, so it is one for all."""
+    crc = 0
+    for source in (*compiled_from(folder).values(), *sorted(folder.glob("*.pxd"))):
+        crc = zlib.crc32(source.read_bytes(), crc)
+    return crc
 
 
 def _is_set(name: str) -> bool:

@@ -204,7 +204,7 @@ class PartitionCircuitBreaker(Protocol):
 
 
 class OpenBatch(Protocol):
-    """A batch that takes records; plain Python or compiled (`engine.hot`), the rules do not see which."""
+    """A batch that takes records; plain Python or compiled (`engine.records_builder`), the rules do not see which."""
 
     count: int
     granted: int
@@ -224,9 +224,6 @@ class OpenBatch(Protocol):
 
     def grow(self, room: int, /) -> None:
         """Give it room for so many more encoded bytes."""
-
-    def detach(self) -> None:
-        """It may take more records, but nobody is led straight to it: its partition is no longer the sticky one, or the topic has others."""
 
     def close(self) -> tuple[bytes, int, int]:
         """Its payload, base and max timestamp; it takes no more."""

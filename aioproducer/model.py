@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, SupportsIndex, TypeAlias, TypeVar
-
-if TYPE_CHECKING:
-    from datetime import datetime
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 __all__ = [
     "Acks",
@@ -20,18 +17,13 @@ __all__ = [
     "Headers",
     "Health",
     "OffsetAndMetadata",
-    "PartitionNumber",
     "ProducerRecord",
     "Record",
     "RecordMetadata",
-    "TimestampMs",
     "TimestampType",
     "TopicPartition",
 ]
 
-# integers of any type, numpy's among them; a datetime needs a time zone
-PartitionNumber: TypeAlias = SupportsIndex
-TimestampMs: TypeAlias = "SupportsIndex | datetime"
 Header: TypeAlias = "tuple[str, bytes | None]"
 Headers: TypeAlias = Sequence[Header]
 K = TypeVar("K")
@@ -118,8 +110,8 @@ class Record(NamedTuple, Generic[K, V]):
 
     value: V | None = None
     key: K | None = None
-    partition: PartitionNumber | None = None
-    timestamp_ms: TimestampMs | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
     headers: Headers = ()
 
     def __repr__(self) -> str:
@@ -135,8 +127,8 @@ class ProducerRecord(NamedTuple):
     topic: str
     value: Any = None
     key: Any = None
-    partition: PartitionNumber | None = None
-    timestamp_ms: TimestampMs | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
     headers: Headers = ()
 
     def __repr__(self) -> str:

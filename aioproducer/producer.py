@@ -12,7 +12,7 @@ from aioproducer.client_ids import with_client_id
 from aioproducer.config import ProducerConfig
 from aioproducer.engine.engine import Engine
 from aioproducer.engine.gauges import unready
-from aioproducer.engine.hot import BUILD, SendPath, Way
+from aioproducer.engine.hot import BUILD, FastPath
 from aioproducer.engine.transaction_scope import TransactionScope
 from aioproducer.errors import ConfigError, ProducerClosed, UsageError
 from aioproducer.metrics.registry import Snapshot
@@ -36,10 +36,11 @@ if TYPE_CHECKING:
         Compression,
         ConsumerGroupMetadata,
         FlushSummary,
+        Headers,
         Health,
         OffsetAndMetadata,
-        PartitionNumber,
         Record,
+        RecordMetadata,
     )
 
 __all__ = ["Producer"]
@@ -56,7 +57,7 @@ else:
 P = TypeVar("P", bound="tuple[str, int]")
 
 
-class Producer(SendPath[K, V], Generic[K, V]):
+class Producer(Generic[K, V]):
     """Sends records to Kafka from one event loop.
 
     ```python
@@ -94,8 +95,9 @@ class Producer(SendPath[K, V], Generic[K, V]):
         self._resolver = resolver or (DnsResolver() if dialer is None else Verbatim())
         self._chance = chance or random.Random().random
         self._wall_clock = wall_clock
-        self._way = Way(lambda: 0, self._send_unstarted)
-        self._way.now = self._send_now_unstarted
+        self._fast_path = FastPath(lambda: 0, self._send_unstarted)
+        self._fast_path.now = self._send_now_unstarted
+        self._is_send_ours = type(self).send is Producer.send  # else `send_and_wait` goes by the subclass's
         self._engine: Engine | None = None
         self._was_started = False
 
@@ -115,16 +117,99 @@ class Producer(SendPath[K, V], Generic[K, V]):
         if self._was_started:
             raise ProducerClosed("a producer starts once; make a new one")
         self._was_started = True
-        engine = Engine(self.config, self._way, self._dialer, self._resolver, VERSION, chance=self._chance, wall_clock=self._wall_clock)
+        engine = Engine(self.config, self._fast_path, self._dialer, self._resolver, VERSION, chance=self._chance, wall_clock=self._wall_clock)
         await engine.start(wait=wait)
         self._engine = engine
-        self._way.slowly, self._way.now = engine.send, engine.send_now
+        self._fast_path.slowly, self._fast_path.now = engine.send, engine.send_now
 
     async def _send_unstarted(self, *_record: Any) -> Delivery:
         raise ProducerClosed(_UNSTARTED)
 
     def _send_now_unstarted(self, *_record: Any) -> Delivery:
         raise ProducerClosed(_UNSTARTED)
+
+    async def send(
+        self,
+        topic: str,
+        value: V | None = None,
+        key: K | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> Delivery:
+        """Queue one record; the delivery it gives back resolves to its `RecordMetadata`.
+
+        Returns once the record is queued, at once in the common case. Waits, in call order, while the topic is unknown, while
+        `buffer_memory` is used up, or for one loop turn after many sends in one; at most `max_block_ms`. Two sends to one
+        partition are logged in the order in which their calls first ran.
+
+        Args:
+            topic: where to.
+            value: bytes, or what `value_serializer` takes; None is a tombstone.
+            key: bytes, or what `key_serializer` takes; records of one key go to one partition (murmur2, as every Kafka client).
+            partition: an explicit partition, whatever the key.
+            timestamp_ms: the record's time, in ms since the epoch; None: now.
+            headers: pairs of a string and bytes or None; keys may repeat, order is kept.
+
+        Raises:
+            UsageError: not bytes and no serializer, a bad partition, timestamp or header, or a closed producer.
+            RecordTooLarge: key, value and headers exceed `max_request_size` bytes.
+            MetadataTimeout: the topic or its partition is not known after `max_block_ms`.
+            BufferExhausted: no memory after `max_block_ms`.
+            PartitionUnavailable: its partition is muted, with a circuit breaker: after `max_block_ms`, or at once, as its policy has it.
+            BrokerError: the cluster refuses the topic (its name, or who may write to it).
+            None of these records was queued.
+
+        Cancellation: while it waits, the record is not queued. Once it has returned, the record is sent whatever happens to the
+        delivery. Like `KafkaProducer.send`, except that only the awaiting task waits (KIP-286).
+        """
+        delivery = self._fast_path.append(topic, value, key, partition, timestamp_ms, headers)
+        if delivery is None:
+            delivery = await self._fast_path.slowly(topic, value, key, partition, timestamp_ms, headers)
+        return delivery
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: V | None = None,
+        key: K | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> RecordMetadata:
+        """`send`, then wait for the acknowledgement.
+
+        Raises:
+            DeliveryError: the record was queued and not acknowledged; `persisted` says whether it may be in the log.
+            What `send` raises: it was not queued.
+        Cancellation: while `send` waits, the record is not queued; after that it is sent all the same.
+        """
+        delivery = self._fast_path.append(topic, value, key, partition, timestamp_ms, headers) if self._is_send_ours else None
+        if delivery is None:
+            delivery = await self.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+        return await delivery
+
+    def send_nowait(
+        self,
+        topic: str,
+        value: V | None = None,
+        key: K | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> Delivery:
+        """`send` without waiting: for plain functions that run in the producer's loop.
+
+        Raises:
+            WouldBlock: the record would have to wait; why is in the text. A topic that is not known is asked for: try later, or
+                `await producer.partitions_for(topic)` once before.
+            What `send` raises else. The record was not queued.
+        """
+        delivery = self._fast_path.append(topic, value, key, partition, timestamp_ms, headers)
+        return delivery if delivery is not None else self._fast_path.now(topic, value, key, partition, timestamp_ms, headers)
 
     async def send_many(
         self, topic: str, records: Iterable[V | Record[K, V] | None] | AsyncIterable[V | Record[K, V] | None]
@@ -148,7 +233,7 @@ class Producer(SendPath[K, V], Generic[K, V]):
         return await self._running().send_many(topic, records, self.send)
 
     async def send_columns(
-        self, topic: str, *, values: Any, keys: Any = None, partition: PartitionNumber | None = None, timestamps_ms: Any = None
+        self, topic: str, *, values: Any, keys: Any = None, partition: int | None = None, timestamps_ms: Any = None
     ) -> Deliveries:
         """Queue the rows of pyarrow columns, in order, from the buffers where they lie: no Python object for any row.
 
@@ -183,7 +268,7 @@ class Producer(SendPath[K, V], Generic[K, V]):
         """
         return await self._running().send_columns(topic, values, keys, partition, timestamps_ms, self.send)
 
-    def create_batch(self, topic: str, partition: PartitionNumber) -> ReadyBatch:
+    def create_batch(self, topic: str, partition: int) -> ReadyBatch:
         """An empty batch of one partition: `append` to it until it is full, then `await send_batch(batch)`.
 
         Its records travel in one batch, whatever else is sent meanwhile; nothing of it is counted in `buffer_memory` before it is sent.

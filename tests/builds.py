@@ -1,6 +1,6 @@
-"""Both builds of the way of a record, and of columns, for the tests that hold them to one contract; the package has chosen one of them.
+"""Both builds of what a record passes, and of columns, for the tests that hold them to one contract; the package has chosen one of them.
 
-`on_both` runs a test on each of the two modules. Without the compiled one its cases are skipped, which CI does not let pass; where the
+`on_both` runs a test on each of the two: a namespace with what `engine.hot` chooses. Without the compiled one its cases are skipped, which CI does not let pass; where the
 variable `AIOPRODUCER_REQUIRE_EXT` is set, they cannot even be collected. Nor can they of one that is stale.
 """
 
@@ -10,19 +10,17 @@ import functools
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
 
 import aioproducer
-from aioproducer.engine import hot, plain
+from aioproducer.engine import hot
 from aioproducer.extensions import extension
 from aioproducer.records import plain_columns
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from aioproducer import Producer
 
 __all__ = [
@@ -34,12 +32,34 @@ __all__ = [
     "needs_compiled_columns",
     "on_both",
     "on_compiled",
+    "plain",
     "producer_on",
 ]
 
+_TWINS = ("result", "delivery", "records_builder", "fast_path")
+
 with mock.patch.dict(os.environ, {"AIOPRODUCER_PURE": ""}):  # which one is chosen does not matter here
-    compiled, REASON = extension("aioproducer.engine._hot")
+    _, REASON = extension("aioproducer.engine._fast_path")
     compiled_columns, NO_COLUMNS = extension("aioproducer.records._columns")
+
+
+class Build:
+    """What `engine.hot` chooses, of one of the builds."""
+
+    MemoryRecordsBuilder: Any
+    Delivery: Any
+    FastPath: Any
+    BatchResult: Any
+    Home: Any
+
+    def __init__(self, prefix: str) -> None:
+        self.is_compiled = bool(prefix)
+        for twin in _TWINS:
+            vars(self).update(vars(importlib.import_module(f"aioproducer.engine.{prefix}{twin}")))
+
+
+plain = Build("")
+compiled = Build("_") if not REASON else None
 
 _HELP = ". Make it: python setup.py build_ext --inplace"
 needs_compiled = pytest.mark.skipif(bool(REASON), reason=REASON + _HELP)
@@ -49,7 +69,8 @@ COLUMNS = [pytest.param(plain_columns, id="plain"), pytest.param(compiled_column
 on_both = pytest.mark.parametrize("build", BUILDS)
 on_compiled = pytest.mark.parametrize("build", BUILDS[1:])
 
-_SHARED = frozenset(f"aioproducer.engine.{name}" for name in ("_hot", "plain", "result", "waiter", "watch"))  # what both stand on
+# Modules that stand on neither build.
+_SHARED = frozenset(f"aioproducer.engine.{name}" for name in (*_TWINS, *(f"_{name}" for name in _TWINS), "waiter", "watch"))
 
 
 def _stands_on_a_build(name: str) -> bool:
@@ -57,13 +78,13 @@ def _stands_on_a_build(name: str) -> bool:
 
 
 @functools.cache
-def producer_on(build: ModuleType) -> type[Producer]:
+def producer_on(build: Any) -> type[Producer]:
     """`Producer` as it is where that build was chosen: if it was not here, the modules that stand on it are imported once more, aside."""
-    if hot.OpenBatch is build.OpenBatch:
+    if hot.Delivery is build.Delivery:
         return aioproducer.Producer
     here = {name: sys.modules.pop(name) for name in list(sys.modules) if _stands_on_a_build(name)}
     try:
-        with mock.patch.dict(os.environ, {"AIOPRODUCER_PURE": str(int(build is plain)), "AIOPRODUCER_REQUIRE_EXT": ""}):
+        with mock.patch.dict(os.environ, {"AIOPRODUCER_PURE": str(int(not build.is_compiled)), "AIOPRODUCER_REQUIRE_EXT": ""}):
             face: type[Producer] = importlib.import_module("aioproducer.producer").Producer
     finally:
         for name in list(filter(_stands_on_a_build, sys.modules)):
@@ -72,5 +93,4 @@ def producer_on(build: ModuleType) -> type[Producer]:
         for name in ("engine", "producer"):
             if f"aioproducer.{name}" in here:
                 setattr(aioproducer, name, here[f"aioproducer.{name}"])
-    assert issubclass(face, build.SendPath)
     return face

@@ -180,7 +180,7 @@ def test_copies_are_of_the_commit_and_of_the_files_as_they_are(repository: pathl
     """Changed and new files come along, deleted ones and what git ignores do not: nothing that was built before."""
     (repository / "aioproducer/__init__.py").write_text("STEPS = 7\n")
     (repository / "aioproducer/new.py").write_text("")
-    (repository / "aioproducer/_hot.so").write_text("")
+    (repository / "aioproducer/_fast_path.so").write_text("")
     trees.copy(repository, tmp_path / "after")
     trees.extract(repository, trees.base_of(repository), tmp_path / "before")
     after, before = ({path.name: path.read_text() for path in (tmp_path / tree / "aioproducer").iterdir()} for tree in ("after", "before"))

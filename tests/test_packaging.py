@@ -64,12 +64,18 @@ def test_the_pythons_are_the_same_everywhere() -> None:
     assert f"@nox.session(python={list(PYTHONS[1:])}".replace("'", '"') in noxfile
 
 
+def copy_setup(folder: pathlib.Path) -> None:
+    """setup.py, and what it asks which modules are compiled."""
+    (folder / "aioproducer/engine").mkdir(parents=True)
+    for name in ("setup.py", "aioproducer/extensions.py"):
+        shutil.copy(ROOT / name, folder / name)
+
+
 def test_who_asks_for_a_name_builds_nothing(tmp_path: pathlib.Path) -> None:
     """And deletes nothing: pip asks for names and versions of a tree in which somebody works."""
-    shutil.copy(ROOT / "setup.py", tmp_path)
-    (tmp_path / "aioproducer/engine").mkdir(parents=True)
-    (tmp_path / "aioproducer/engine/_hot.pyx").write_text("one = 1")
-    compiled = tmp_path / f"aioproducer/engine/_hot{sysconfig.get_config_var('EXT_SUFFIX')}"
+    copy_setup(tmp_path)
+    (tmp_path / "aioproducer/engine/_one.pyx").write_text("one = 1")
+    compiled = tmp_path / f"aioproducer/engine/_one{sysconfig.get_config_var('EXT_SUFFIX')}"
     compiled.write_bytes(b"")
     assert run("setup.py", "--name", cwd=tmp_path)[0]
     assert run("setup.py", "egg_info", cwd=tmp_path)[0]
@@ -80,14 +86,13 @@ def test_who_asks_for_a_name_builds_nothing(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize("kind", ["editable", "wheel"])
 def test_what_is_generated_stands_aside(tmp_path: pathlib.Path, kind: str) -> None:
     """An editable install prepares the command anew: even so the C files are in `build` or gone, not among the sources."""
-    shutil.copy(ROOT / "setup.py", tmp_path)
-    (tmp_path / "aioproducer/engine").mkdir(parents=True)
-    (tmp_path / "aioproducer/engine/_hot.pyx").write_text("one = 1")
+    copy_setup(tmp_path)
+    (tmp_path / "aioproducer/engine/_one.pyx").write_text("one = 1")
     has_worked, output = run("-c", f"import setuptools.build_meta as b; b.build_{kind}('out')", cwd=tmp_path, **NO_COMPILER)
     assert has_worked, output
-    assert "Cythonizing aioproducer/engine/_hot.pyx" in output
+    assert "Cythonizing aioproducer/engine/_one.pyx" in output
     there = {path.name for path in (tmp_path / "aioproducer").rglob("*") if path.is_file()}
-    assert there == {"_hot.pyx"}
+    assert there == {"_one.pyx", "extensions.py"}
 
 
 @pytest.mark.parametrize(
@@ -103,11 +108,10 @@ def test_what_is_generated_stands_aside(tmp_path: pathlib.Path, kind: str) -> No
 )
 def test_where_nothing_can_be_compiled(tmp_path: pathlib.Path, environment: dict[str, str], source: str, *, works: bool, says: str) -> None:
     """The lack of a compiler is no obstacle, unless it is one; a mistake in the source always is."""
-    shutil.copy(ROOT / "setup.py", tmp_path)
-    (tmp_path / "aioproducer/engine").mkdir(parents=True)
-    (tmp_path / "aioproducer/engine/_hot.pyx").write_text(source)
+    copy_setup(tmp_path)
+    (tmp_path / "aioproducer/engine/_one.pyx").write_text(source)
     has_worked, output = run("setup.py", "build_ext", "--inplace", cwd=tmp_path, **environment)
     assert has_worked == works, output
     assert says in output
     there = {path.name for path in (tmp_path / "aioproducer").rglob("*") if path.is_file()}
-    assert there == {"_hot.pyx"}
+    assert there == {"_one.pyx", "extensions.py"}

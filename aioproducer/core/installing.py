@@ -50,7 +50,7 @@ def installing(accumulator: Accumulator, topic: TopicView) -> Steps[Route]:
     route.elected(led)
     route.used_at = max(route.used_at, before.used_at)
     if route is not before:
-        before.give_way()
+        before.sticky = None
     accumulator.routes[topic.name] = route
     return route
 

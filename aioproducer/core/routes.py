@@ -238,24 +238,14 @@ class Route:
 
     def switch(self, chance: float, *, is_adaptive: bool, unit: int = _NO_UNIT) -> Cell:
         """It is another partition's turn; the new sticky one. Arguments as of `another`."""
-        before, self.sticky = self.sticky, self.another(chance, is_adaptive=is_adaptive, unit=unit)
+        self.sticky = self.another(chance, is_adaptive=is_adaptive, unit=unit)
         self.share = 0
-        if before is not None:
-            before.open.detach()
         return self.sticky
 
     def leave(self, cell: Cell) -> None:
         """It is another partition's turn now, if this is the sticky one, whatever room its open batch has."""
         if self.sticky is cell:
             self.sticky = None
-            cell.open.detach()
-
-    def give_way(self) -> None:
-        """Another route takes its place: nobody is led straight to its open batches, with a key neither, which is so where it has one cell."""
-        for cell in (self.sticky, *self.cells[:1]):
-            if cell is not None:
-                cell.open.detach()
-        self.sticky = None
 
     def another(self, chance: float, *, is_adaptive: bool = False, unit: int = _NO_UNIT) -> Cell:
         """A partition for records without a key.

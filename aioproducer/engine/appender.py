@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from aioproducer.core import partitioner
 from aioproducer.engine import reasons
-from aioproducer.engine.hot import Delivery, Way, make_delivery
+from aioproducer.engine.hot import Delivery, FastPath, make_delivery
 from aioproducer.engine.pool import BATCH_OVERHEAD, NO_HEADERS
 from aioproducer.engine.room import MOST_OVERHEAD
 from aioproducer.engine.windows import Windows
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from aioproducer.core.accumulator import Accumulator, Cell, Route
     from aioproducer.core.batch import Batch
     from aioproducer.engine.deliveries import Run
+    from aioproducer.engine.hot import Home
     from aioproducer.engine.pool import BufferPool, Parked
-    from aioproducer.engine.result import Home
     from aioproducer.engine.room import Room
     from aioproducer.engine.shares import Shares
     from aioproducer.engine.turn import Turn
@@ -65,7 +65,7 @@ class Appender:
         self,
         config: ProducerConfig,
         loop: AbstractEventLoop,
-        way: Way,
+        way: FastPath,
         turn: Turn,
         accumulator: Accumulator,
         pool: BufferPool,

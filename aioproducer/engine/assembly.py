@@ -21,6 +21,7 @@ from aioproducer.engine.encoder import Encoder
 from aioproducer.engine.formats import NEWEST, level_of
 from aioproducer.engine.gauges import Gauges
 from aioproducer.engine.guard import GuardedLoop
+from aioproducer.engine.hot import Home
 from aioproducer.engine.identity import ProducerIds
 from aioproducer.engine.idle import Idle
 from aioproducer.engine.intake import Intake, TransactionalIntake
@@ -29,7 +30,6 @@ from aioproducer.engine.network import net_settings
 from aioproducer.engine.parking import Parking
 from aioproducer.engine.pool import BufferPool
 from aioproducer.engine.refresher import Refresher
-from aioproducer.engine.result import Home
 from aioproducer.engine.room import Room
 from aioproducer.engine.sender import Sender
 from aioproducer.engine.shares import Shares
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.batch import Batch
-    from aioproducer.engine.hot import Way
+    from aioproducer.engine.hot import FastPath
     from aioproducer.interfaces import Dialer, Resolver
     from aioproducer.model import Compression, FlushSummary
     from aioproducer.net.lane import NetSettings
@@ -68,7 +68,7 @@ class Assembly:
         self,
         config: ProducerConfig,
         loop: AbstractEventLoop,
-        way: Way,
+        way: FastPath,
         dialer: Dialer,
         resolver: Resolver,
         version: str,
@@ -85,7 +85,6 @@ class Assembly:
         self._backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         unseen = UnseenFailures(loop, warns=config.transactional_id is None)  # a commit raises them
         self.home = Home(loop, unseen.on_failure, wall_clock)
-        self.home.wake = hot.wake
         if config.on_delivery_error is not None:
             unseen.hook = self.home.watch.over("on_delivery_error", config.on_delivery_error)
         self._guard = GuardedLoop(loop, on_bug)
@@ -97,7 +96,7 @@ class Assembly:
         settings = net_settings(config, version, dialer, resolver, chance)._replace(observer=self.telling.observer)
         self._make_askers(settings)
         self.breaking = self._make_breaking()
-        self.idle = self._make_idle(way)
+        self.idle = self._make_idle()
         self.sender.connect(self.appender, self.parking, self.cluster, self.refresher.urge, self.refresher.hint)
         self.ids = self._make_ids(settings)
         self.transactor = self._make_transactor(flush)
@@ -108,7 +107,7 @@ class Assembly:
         self.sender.on_identity = self.telling.identity
         self.accumulator.availability.on_late = self.telling.late
 
-    def _make_senders(self, way: Way) -> None:
+    def _make_senders(self, way: FastPath) -> None:
         """What holds batches, and sends them."""
         config = self._config
         self.pool = BufferPool(config.buffer_memory)
@@ -142,7 +141,7 @@ class Assembly:
             self.telling.meter,
         )
 
-    def _make_doors(self, way: Way) -> None:
+    def _make_doors(self, way: FastPath) -> None:
         """What takes records in."""
         config = self._config
         checks = Checks(config, self.home.watch)
@@ -228,7 +227,7 @@ class Assembly:
         sender.ends.on_freed = breaking.freed
         return breaking
 
-    def _make_idle(self, way: Way) -> Idle:
+    def _make_idle(self) -> Idle:
         self.idling = Idling(self.accumulator.routes, self._config.metadata_max_idle_ms / 1000)
         return Idle(
             self.idling,
@@ -236,7 +235,6 @@ class Assembly:
             slices=self.refresher.slices,
             is_in_use=lambda topic: self.refresher.is_asked(topic) or self.parking.topics.is_waited_for(topic),
             forget=[
-                way.forget,
                 self.refresher.forget,
                 self.ratios.forget,
                 self.appender.forget,

@@ -44,7 +44,7 @@ def build_info() -> BuildInfo:
     """Which build runs here: compiled, or plain Python and why.
 
     ```python
-    print(aioproducer.build_info())  # aioproducer 0.1.0 on CPython 3.13.0: compiled (_hot.cpython-313-x86_64-linux-gnu.so)
+    print(aioproducer.build_info())  # aioproducer 0.1.0 on CPython 3.13.0: compiled (_fast_path.cpython-313-x86_64-linux-gnu.so)
     ```
 
     It is chosen once, when the first producer's code is imported. The variable `AIOPRODUCER_PURE=1` chooses plain Python; else
@@ -58,4 +58,4 @@ def build_info() -> BuildInfo:
 
 
 def _extension() -> str:
-    return pathlib.Path(sys.modules["aioproducer.engine._hot"].__file__ or "").name
+    return pathlib.Path(sys.modules["aioproducer.engine._fast_path"].__file__ or "").name

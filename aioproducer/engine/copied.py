@@ -11,7 +11,7 @@ from asyncio import get_running_loop
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from aioproducer.engine.result import BatchResult, Home, Outcome
+from aioproducer.engine.hot import BatchResult, Home, Outcome
 from aioproducer.errors import ProducerClosed
 from aioproducer.model import TimestampType
 from aioproducer.records.record_batch import varint

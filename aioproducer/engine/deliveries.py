@@ -15,15 +15,14 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, overload
 
 from aioproducer.engine.copied import restored, state_of
-from aioproducer.engine.hot import REASON, Delivery, make_delivery
-from aioproducer.engine.result import Outcome
+from aioproducer.engine.hot import REASON, Delivery, Outcome, make_delivery
 from aioproducer.model import FlushSummary, RecordMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
 
     from aioproducer.engine.copied import RunState
-    from aioproducer.engine.result import BatchResult
+    from aioproducer.engine.hot import BatchResult
     from aioproducer.errors import DeliveryError
 
 __all__ = ["Deliveries", "Run"]

@@ -13,7 +13,7 @@ from aioproducer.engine.assembly import Assembly
 from aioproducer.engine.columns import Columns
 from aioproducer.engine.formats import check_brokers
 from aioproducer.engine.gauges import unready
-from aioproducer.engine.hot import Delivery, Way, here
+from aioproducer.engine.hot import Delivery, FastPath, here
 from aioproducer.engine.many import Many
 from aioproducer.engine.threads import FromThread
 from aioproducer.errors import KafkaError, ProducerClosed, UsageError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.transactor import Transactor
     from aioproducer.interfaces import Dialer, Resolver
     from aioproducer.metrics.registry import Snapshot
-    from aioproducer.model import Health, PartitionNumber
+    from aioproducer.model import Health
 
 __all__ = ["Engine"]
 
@@ -49,7 +49,7 @@ class Engine:
     def __init__(
         self,
         config: ProducerConfig,
-        way: Way,
+        way: FastPath,
         dialer: Dialer,
         resolver: Resolver,
         version: str,
@@ -167,13 +167,7 @@ class Engine:
         return await Many(self._config, self.loop, self._way, self._turn, self._appender, self._parking, send).send(topic, records)
 
     async def send_columns(
-        self,
-        topic: str,
-        values: Any,
-        keys: Any,
-        partition: PartitionNumber | None,
-        timestamps_ms: Any,
-        send: Callable[..., Awaitable[Delivery]],
+        self, topic: str, values: Any, keys: Any, partition: int | None, timestamps_ms: Any, send: Callable[..., Awaitable[Delivery]]
     ) -> Deliveries:
         """All rows of these columns; `send` is the producer's."""
         self.check()
@@ -189,7 +183,7 @@ class Engine:
         self.check()
         return await self._intake.partitions(topic)
 
-    def create_batch(self, topic: str, partition: PartitionNumber) -> ReadyBatch:
+    def create_batch(self, topic: str, partition: int) -> ReadyBatch:
         """An empty one, for the user to fill."""
         self.check()
         return self._intake.create_batch(topic, partition)

@@ -1,15 +1,15 @@
-"""The way of a record, in whichever of its two builds this installation has: compiled (`_hot.pyx`), or plain Python (`plain`).
+"""Choose the build of what every record passes: compiled (`_fast_path`, `_records_builder`, `_delivery`, `_result`), or their twins in plain Python.
 
-Both are one to everybody else: the same names, bytes and behaviour, which one contract suite holds (tests/contract). `aioproducer.extensions`
-says which one it is.
+Both have the same names and behaviour, which one contract suite holds (tests/contract). `aioproducer.extensions` says which one runs.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.engine import plain
-from aioproducer.engine.plain import here
+from aioproducer.engine import delivery, fast_path, records_builder, result
+from aioproducer.engine.fast_path import here
 from aioproducer.extensions import extension
 
 __all__ = [
@@ -19,10 +19,12 @@ __all__ = [
     "RECORD_OVERHEAD",
     "TURN",
     "TURN_RECORDS",
+    "BatchResult",
     "Delivery",
-    "OpenBatch",
-    "SendPath",
-    "Way",
+    "FastPath",
+    "Home",
+    "MemoryRecordsBuilder",
+    "Outcome",
     "here",
     "make_delivery",
     "measured",
@@ -30,20 +32,32 @@ __all__ = [
     "wake",
 ]
 
-_found: Final = extension("aioproducer.engine._hot")
+_found: Final = extension("aioproducer.engine._fast_path")
 BUILD: Final = _found.build
-REASON: str = _found.reason  # for plain Python; empty where the compiled build runs
+REASON: Final[str] = _found.reason  # for plain Python; empty where the compiled build runs
 
-if REASON or TYPE_CHECKING:
-    from aioproducer.engine.plain import Delivery, OpenBatch, SendPath, Way, make_delivery, measured, uncollected, wake
+_fast_path: Any = fast_path
+_builder: Any = records_builder
+_delivery: Any = delivery
+_result: Any = result
+if not REASON:
+    _fast_path = _found.module
+    _builder, _delivery, _result = (
+        importlib.import_module(f"aioproducer.engine.{name}") for name in ("_records_builder", "_delivery", "_result")
+    )
+
+if TYPE_CHECKING:
+    from aioproducer.engine.delivery import Delivery, make_delivery, uncollected, wake
+    from aioproducer.engine.fast_path import FastPath
+    from aioproducer.engine.records_builder import MemoryRecordsBuilder, measured
+    from aioproducer.engine.result import BatchResult, Home, Outcome
 else:
-    _hot = _found.module
-    make_delivery, measured, uncollected, wake = _hot.make_delivery, _hot.measured, _hot.uncollected, _hot.wake
-    Delivery, OpenBatch, SendPath, Way = _hot.Delivery, _hot.OpenBatch, _hot.SendPath, _hot.Way
+    BatchResult, Home, Outcome = _result.BatchResult, _result.Home, _result.Outcome
+    Delivery, make_delivery, uncollected, wake = _delivery.Delivery, _delivery.make_delivery, _delivery.uncollected, _delivery.wake
+    MemoryRecordsBuilder, measured = _builder.MemoryRecordsBuilder, _builder.measured
+    FastPath = _fast_path.FastPath
 
-# not known before it runs: a compiled module would have the constants of `plain` in it
-_unit: Any = plain if REASON else _found.module
-FULL: OpenBatch = _unit.FULL
-RECORD_OVERHEAD: int = _unit.RECORD_OVERHEAD
-TURN: int = _unit.TURN
-TURN_RECORDS: int = _unit.TURN_RECORDS
+FULL: Final[MemoryRecordsBuilder] = _builder.FULL
+RECORD_OVERHEAD: Final[int] = _builder.RECORD_OVERHEAD
+TURN: Final[int] = _fast_path.TURN
+TURN_RECORDS: Final[int] = _fast_path.TURN_RECORDS

@@ -17,12 +17,10 @@ from aioproducer.records.record_batch import OVERHEAD
 
 if TYPE_CHECKING:
     from aioproducer.engine.checks import Checks
-    from aioproducer.engine.hot import Delivery
+    from aioproducer.engine.hot import Delivery, Home
     from aioproducer.engine.parking import Parking
     from aioproducer.engine.pool import BufferPool
-    from aioproducer.engine.result import Home
     from aioproducer.engine.transactor import Transactor
-    from aioproducer.model import PartitionNumber
 
 __all__ = ["Intake", "TransactionalIntake"]
 
@@ -57,7 +55,7 @@ class Intake:
         assert delivery is not None
         return delivery
 
-    def create_batch(self, topic: str, partition: PartitionNumber) -> ReadyBatch:
+    def create_batch(self, topic: str, partition: int) -> ReadyBatch:
         """An empty batch for the user to fill."""
         topic = check_topic(topic)
         number = check_partition(topic, partition)

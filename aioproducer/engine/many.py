@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
     from aioproducer.core.accumulator import Cell, Route
     from aioproducer.engine.appender import Appender
-    from aioproducer.engine.hot import Delivery, Way
+    from aioproducer.engine.hot import Delivery, FastPath
     from aioproducer.engine.parking import Parking
     from aioproducer.engine.turn import Turn
 
@@ -79,7 +79,7 @@ class Many:
         self,
         config: ProducerConfig,
         loop: AbstractEventLoop,
-        way: Way,
+        way: FastPath,
         turn: Turn,
         appender: Appender,
         parking: Parking,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aioproducer.core.accumulator import Accumulator, Cell, Route
     from aioproducer.engine.alarm import Alarm
     from aioproducer.engine.appender import Appender
-    from aioproducer.engine.hot import Delivery, Way
+    from aioproducer.engine.hot import Delivery, FastPath
     from aioproducer.engine.meter import Meter
     from aioproducer.engine.pool import BufferPool
     from aioproducer.engine.shares import Shares
@@ -67,7 +67,7 @@ class Parking:
     def __init__(
         self,
         loop: AbstractEventLoop,
-        way: Way,
+        way: FastPath,
         turn: Turn,
         accumulator: Accumulator,
         pool: BufferPool,
@@ -263,7 +263,7 @@ class Parking:
         self._next_turn()
 
     def serve(self) -> None:
-        """Append for those in the line, in order, and wake them. Only from a callback of the loop.
+        """Append for those in the line, in order, and wake them.
 
         Who rests beside no line goes on in the next round of the loop: this one has drained.
         """
@@ -285,7 +285,7 @@ class Parking:
                 self._next_turn()
 
     def go_on(self) -> None:
-        """Wake who rests, within the turn. Only from a callback of the loop."""
+        """Wake who rests, within the turn."""
         self._appender.serving_ms = self._appender.now_ms()
         try:
             self._resting.go()
@@ -402,7 +402,7 @@ class Parking:
 
     def _give_up(self, record: Parked, error: Exception) -> None:
         self._tell_given_up(record, error)
-        self._loop.call_soon(record.leave(error=error if record.topic is not None else None).wake)
+        record.leave(error=error if record.topic is not None else None).wake()
 
     def _tell_given_up(self, record: Parked, error: Exception) -> None:
         if record.topic is not None and not record.asks:
@@ -443,7 +443,7 @@ class Parking:
         """Nobody stands before the marks at the head of a lot: who waits for them need not wait for its topic or partition."""
         for lot in (*self._aside.lines(), *self.topics.lots()):
             while (record := lot.head()) is not None and record.topic is None:
-                self._loop.call_soon(lot.pop().leave().wake)
+                lot.pop().leave().wake()
 
     @property
     def is_bursting(self) -> bool:

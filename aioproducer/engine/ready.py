@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.engine.hot import OpenBatch
-from aioproducer.engine.result import BatchResult
+from aioproducer.engine.hot import BatchResult, MemoryRecordsBuilder
 from aioproducer.errors import UsageError
 from aioproducer.records.record_batch import record_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproducer.engine.result import Home
-    from aioproducer.model import Headers, TimestampMs
+    from aioproducer.engine.hot import Home
+    from aioproducer.model import Headers
 
 __all__ = ["ReadyBatch"]
 
@@ -40,9 +39,9 @@ class ReadyBatch:
         self._home = home
         self._limit = max(limit, _LEAST_ROOM)
         self._checked = checked
-        self._records: OpenBatch | None = None
+        self._records: MemoryRecordsBuilder | None = None
 
-    def append(self, value: Any = None, key: Any = None, *, timestamp_ms: TimestampMs | None = None, headers: Headers = ()) -> bool:
+    def append(self, value: Any = None, key: Any = None, *, timestamp_ms: int | None = None, headers: Headers = ()) -> bool:
         """Put a record behind the others. False: it does not fit into `batch_size` any more; the first one always does.
 
         Raises:
@@ -54,7 +53,7 @@ class ReadyBatch:
         now_ms = self._home.now_ms() if record.timestamp_ms is None else record.timestamp_ms
         if self._records is None:
             room = max(self._limit, record_size(0, 0, record.key, record.value, record.headers))
-            self._records = OpenBatch(BatchResult(self._home, self.topic, self.partition, now_ms), now_ms, room)
+            self._records = MemoryRecordsBuilder(BatchResult(self._home, self.topic, self.partition, now_ms), now_ms, room)
         index, base = self._records.count, self._records.result.base_timestamp
         if self._records.append_record(now_ms, record.key, record.value, record.headers) is None:
             return False
@@ -62,7 +61,7 @@ class ReadyBatch:
         return True
 
     @property
-    def records(self) -> OpenBatch:
+    def records(self) -> MemoryRecordsBuilder:
         """What it holds; for those who send it."""
         assert self._records is not None
         return self._records

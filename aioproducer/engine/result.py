@@ -1,3 +1,4 @@
+# cython: language_level=3, annotation_typing=False, nonecheck=True, auto_pickle=False
 """What the deliveries of one batch share: its outcome, who waits for it, and what each record's metadata is made of.
 
 Never the payload: kept deliveries keep only this. Knows nothing of batches' states, memory or the network.
@@ -14,7 +15,7 @@ from itertools import repeat
 from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from aioproducer.engine.waiter import run_callbacks, wake
+from aioproducer.engine.waiter import run_callbacks
 from aioproducer.engine.watch import Watch
 from aioproducer.model import RecordMetadata, TimestampType
 from aioproducer.records.record_batch import MOMENT, NULL, VARINT, unvarint, varint
@@ -33,11 +34,9 @@ _UNVARINT: Final = {encoded: value for value, encoded in enumerate(VARINT)} | {N
 _new_tuple: Final = tuple.__new__
 _index: Final = attrgetter("index")
 _EQUAL: Final = 1024  # records that share one tuple of equal sizes
-_STRIDE: Final = 16  # callbacks at a time
-_TASKS: Final = 8  # at a time
-_TASK: Final = 8  # what waking a task costs, in callbacks: it runs user code
-Boxed: TypeAlias = Any  # a number that stays an object when the module is compiled: the compiled way of a record reads it where it lies
 Column: TypeAlias = "list[bytes] | array[int] | bytes"  # of each record, encoded or as numbers; or what all have in common, encoded
+Call: TypeAlias = "tuple[Context, Callable[[Any], object], Delivery]"
+Calls: TypeAlias = "tuple[list[Context], list[Callable[[Any], object]], list[Delivery]]"  # the same, by columns
 Kept: TypeAlias = "Iterable[Column]"  # three: lengths of keys, of values; moments
 _CREATE_TIME: Final = TimestampType.CREATE_TIME
 
@@ -68,12 +67,9 @@ class Home:
     Attributes:
         context: the last that a callback was given, until some are called: what the next ones share, if theirs is equal.
         watch: times the user's functions.
-        call_back: `run_callbacks`, timed.
-        wake: wakes tasks that await records, each by its future.
-        shortcuts: of the compiled build: what leads straight to some of the open batches.
     """
 
-    __slots__ = ("_wall_clock", "call_back", "cancelled", "context", "loop", "on_unseen", "shortcuts", "wake", "watch")
+    __slots__ = ("_call_back", "_is_calling_back", "_wall_clock", "cancelled", "context", "loop", "on_unseen", "watch")
 
     def __init__(
         self, loop: AbstractEventLoop, on_unseen: Callable[[DeliveryError, int], None], wall_clock: Callable[[], float] = time.time
@@ -83,9 +79,8 @@ class Home:
         self.context: Context | None = None
         self._wall_clock = wall_clock
         self.watch = Watch(loop.time)
-        self.call_back = self.watch.over("a delivery's done callback", partial(run_callbacks, loop))
-        self.wake: Callable[[Sequence[Future[None]]], None] = wake
-        self.shortcuts: object = None
+        self._call_back = self.watch.over("a delivery's done callback", partial(run_callbacks, loop))
+        self._is_calling_back = False
         self.cancelled = BatchResult(self, "", -1, 0)
         self.cancelled.outcome = Outcome.CANCELLED
 
@@ -99,6 +94,17 @@ class Home:
             return self.context
         self.context = context
         return context
+
+    def call_back(self, contexts: Sequence[Context], rest: Iterator[Call]) -> None:
+        """Call those callbacks of `contexts` that `rest` still gives, timed. What a BaseException leaves stays in `rest`."""
+        before, self._is_calling_back = self._is_calling_back, True
+        if before:
+            # A callback runs the loop itself (`nest_asyncio`), in a context that cannot be entered twice.
+            contexts, rest = (), ((context.copy(), callback, delivery) for context, callback, delivery in rest)
+        try:
+            self._call_back(contexts, rest)
+        finally:
+            self._is_calling_back = before
 
     def now_ms(self) -> int:
         """The time for a record's timestamp."""
@@ -152,14 +158,14 @@ class BatchResult:
     def __init__(self, home: Home, topic: str, partition: int, base_timestamp: int) -> None:
         self.home = home
         self.topic = topic
-        self.partition: Boxed = partition
-        self.base_timestamp: Boxed = base_timestamp
+        self.partition = partition
+        self.base_timestamp = base_timestamp
         self.timestamp_type = _CREATE_TIME
         self.outcome = PENDING
-        self.base_offset: Boxed = -1
+        self.base_offset = -1
         self.count = 0
         self.error: DeliveryError | None = None
-        self.looked_at: Boxed = False
+        self.looked_at = False
         self.futures: list[Future[None]] | None = None  # of tasks that await a record: a loop's own future is the cheapest
         self.callbacks: list[Any] | None = None  # delivery, callback, context, and so on: no object each
         self.kept: Kept | None = None
@@ -259,7 +265,7 @@ class BatchResult:
     # Its one end
 
     def complete(self, base_offset: int, log_append_time_ms: int) -> None:
-        """Acknowledged: who waits is woken by `waking`, once the caller's own state is consistent."""
+        """Acknowledge the records. `Completions` tells what waits for them, once the caller's own state is consistent."""
         self.outcome = ACKNOWLEDGED
         self.base_offset = base_offset
         if log_append_time_ms >= 0:
@@ -355,42 +361,38 @@ class BatchResult:
             self.callbacks, self._places = [part for triple in _triples(flat) for part in triple], None
         return taken
 
-    def waking(self) -> Iterator[int]:
-        """Call back in the order of the records, then wake who awaits one; after some it gives what that may cost, in callbacks.
-
-        Only from a callback of the loop.
-        """
+    def take_waiters(self) -> tuple[Calls | None, list[Future[None]]]:
+        """Take what waits for the records: their callbacks in the order of the records, None if there are none; the futures of tasks."""
         futures, self.futures = self.futures, None
-        callbacks, self.callbacks = self.callbacks, None
+        flat, self.callbacks = self.callbacks, None
+        gone, self._gone = self._gone, 0
         self._places = self.home.context = None
-        if callbacks is not None:
-            yield from self._calling_back(callbacks)
-        futures = futures or []
-        for first in range(0, len(futures), _TASKS):
-            self.home.wake(futures[first : first + _TASKS])
-            yield _TASKS * _TASK
-
-    def _calling_back(self, flat: list[Any]) -> Iterator[int]:
-        if self._gone:
+        if flat is None:
+            return None, futures or []
+        if gone:
             flat = [part for triple in _triples(flat) for part in triple]
         deliveries, callbacks, contexts = flat[0::3], flat[1::3], flat[2::3]
         order = list(map(_index, deliveries))
         if order != sorted(order):
             places = sorted(range(len(order)), key=order.__getitem__)
             deliveries, callbacks, contexts = ([kind[at] for at in places] for kind in (deliveries, callbacks, contexts))
-        for first in range(0, len(deliveries), _STRIDE):
-            some = slice(first, first + _STRIDE)
-            self.home.call_back(contexts[some], callbacks[some], deliveries[some])
-            yield _STRIDE
+        return (contexts, callbacks, deliveries), futures or []
 
     @property
     def is_awaited(self) -> bool:
-        """Whether `waking` has anything to do."""
+        """Whether a task or a callback waits for one of its records."""
         return self.futures is not None or self.callbacks is not None
 
     def _run_late(self) -> None:
         late, self._late, self.home.context = self._late or [], None, None
-        self.home.call_back(late[2::3], late[1::3], late[0::3])
+        contexts = late[2::3]
+        self._call_late(contexts, zip(contexts, late[1::3], late[0::3], strict=True))
+
+    def _call_late(self, contexts: Sequence[Context], rest: Iterator[Call]) -> None:
+        # Where a callback runs the loop itself, or ends it by a BaseException, the others are called in the next iteration.
+        again = self.home.loop.call_soon(self._call_late, contexts, rest)
+        self.home.call_back(contexts, rest)
+        again.cancel()
 
 
 def compact(lengths: list[bytes]) -> list[bytes] | bytes:

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from aioproducer.engine.hot import RECORD_OVERHEAD, OpenBatch
+from aioproducer.engine.hot import RECORD_OVERHEAD, BatchResult, Home, MemoryRecordsBuilder
 from aioproducer.engine.pool import BATCH_OVERHEAD
-from aioproducer.engine.result import BatchResult, Home
 from aioproducer.model import Compression
 from aioproducer.records.record_batch import OVERHEAD
 
@@ -135,7 +134,7 @@ class Room:
         credit = room + BATCH_OVERHEAD
         self._turn.spent += credit - ahead
         result = BatchResult(self._home, cell.topic, cell.partition, now_ms)
-        return self._accumulator.open(cell, OpenBatch(result, now_ms, room), result, credit=credit, now=self._loop.time())
+        return self._accumulator.open(cell, MemoryRecordsBuilder(result, now_ms, room), result, credit=credit, now=self._loop.time())
 
     def _take(self, credit: int) -> bool:
         """Memory, if there is so much; if not, batches take little for a while: with much room each, some of thousands would have it all."""

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.completions import Completions
     from aioproducer.engine.encoder import Encoder
     from aioproducer.engine.guard import GuardedLoop
-    from aioproducer.engine.hot import Way
+    from aioproducer.engine.hot import FastPath
     from aioproducer.engine.meter import Meter
     from aioproducer.engine.parking import Parking
     from aioproducer.engine.pool import BufferPool
@@ -93,7 +93,7 @@ class Sender:
         self,
         config: ProducerConfig,
         loop: GuardedLoop,
-        way: Way,
+        way: FastPath,
         turn: Turn,
         accumulator: Accumulator,
         pool: BufferPool,
@@ -161,8 +161,8 @@ class Sender:
         now = self._loop.time()
         if self._parking.is_bursting and not self._turn.is_over:
             self._turn_since = now
-            self._loop.call_soon(self._on_turn)
             self._parking.go_on()
+            self._loop.call_soon(self._on_turn)  # once those who were woken have sent
             return
         since = self._turn_since
         self._is_turn_due = False

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.engine.pool import Parked
-    from aioproducer.model import Headers, PartitionNumber, TimestampMs
+    from aioproducer.model import Headers
 
 __all__ = ["FromThread", "ThreadDelivery"]
 
@@ -127,8 +127,8 @@ class FromThread(Generic[K, V]):
         value: V | None = None,
         key: K | None = None,
         *,
-        partition: PartitionNumber | None = None,
-        timestamp_ms: TimestampMs | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
         headers: Headers = (),
     ) -> ThreadDelivery:
         """Hand one record over; the arguments are those of `Producer.send`. The records of one thread keep their order.

@@ -144,7 +144,7 @@ class Topics:
         known: list[Parked] = []
         for record in parked:
             if record.asks:
-                self._loop.call_soon(record.leave().wake)
+                record.leave().wake()
             elif self._is_still_early(record, route):
                 self._lots.setdefault(route.topic, Line()).push(record)
                 record.reason = FOR_PARTITION

@@ -11,7 +11,7 @@ from __future__ import annotations
 from asyncio import current_task
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.engine.hot import TURN, TURN_RECORDS, Way
+from aioproducer.engine.hot import TURN, TURN_RECORDS, FastPath
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
@@ -36,7 +36,7 @@ class Turn:
 
     __slots__ = ("_asked_at", "_is_enough", "_loop", "_pauses", "_taker", "_way", "goes", "spent")
 
-    def __init__(self, loop: AbstractEventLoop, way: Way) -> None:
+    def __init__(self, loop: AbstractEventLoop, way: FastPath) -> None:
         self._loop = loop
         self._way = way
         self.spent = 0

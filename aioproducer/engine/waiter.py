@@ -1,8 +1,8 @@
-"""One task's wait, ended in the step that ends it, or settled in that step and ended a little later.
+"""Let one task wait in asyncio's future protocol, such that what it waited for has happened before a cancellation can reach it.
 
-An `asyncio.Future` wakes its task one loop turn after its result is set. In that gap the task can be cancelled, although what it
-waited for has happened: a record would be queued and its `send` cancelled. A `Waiter` runs its task at once, or is told that it is settled,
-and then a cancellation comes after it. So there is no gap, and no Handle per waiting task either. Knows nothing of what is waited for.
+An `asyncio.Future` wakes its task one loop iteration after its result is set. In that gap the task can be cancelled, although what it
+waited for has happened: a record would be queued and its `send` cancelled. A `Waiter` is settled in the step in which that happens: a
+cancellation that comes later is told once its task runs again. The loop alone runs the task (`call_soon`), and never one task within another.
 """
 
 from __future__ import annotations
@@ -13,58 +13,49 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, Future, Task
-    from collections.abc import Callable, Generator, Iterable, Sequence
+    from asyncio import AbstractEventLoop, Task
+    from collections.abc import Callable, Generator, Iterator, Sequence
     from contextvars import Context
 
-__all__ = ["Waiter", "run_callback", "run_callbacks", "wake"]
+__all__ = ["Waiter", "run_callbacks"]
 
 _WAITING: Final = 0
-_WOKEN: Final = 1
-_CANCELLED: Final = 2
-_SETTLED: Final = 3  # what it waits for has happened, and its task is still to be woken
-_TO_WAKE: Final = (_WAITING, _SETTLED)
-
-
-def run_callback(loop: AbstractEventLoop, context: Context, callback: Callable[[Any], object], argument: Any) -> None:
-    """Call back as the loop would: what it raises is the loop's exception handler's business.
-
-    Only from a callback of the loop: a task cannot be entered from within another.
-    """
-    try:
-        context.run(callback, argument)
-    except (SystemExit, KeyboardInterrupt):
-        raise
-    except BaseException as error:  # noqa: BLE001  (asyncio's own Handle does the same)
-        loop.call_exception_handler({"message": f"Exception in callback {callback!r}", "exception": error})
+# What it waits for has happened, and its task has not run since.
+_SETTLED: Final = 1
+_WOKEN: Final = 2
+_CANCELLED: Final = 3
 
 
 def run_callbacks(
-    loop: AbstractEventLoop, contexts: Sequence[Context], callbacks: Sequence[Callable[[Any], object]], arguments: Sequence[Any]
+    loop: AbstractEventLoop, contexts: Sequence[Context], calls: Iterator[tuple[Context, Callable[[Any], object], Any]]
 ) -> None:
-    """`run_callback` for each; those of one context, as of one `gather`, enter it once."""
+    """Call back as the loop would: the loop's exception handler is told of what a callback raises; a BaseException that ends loops goes on.
+
+    Args:
+        loop: whose exception handler is told.
+        contexts: those of `calls`; where all are one, as of one `gather`, it is entered once.
+        calls: context, function and argument of each; only from a callback of the loop.
+    """
     if contexts and all(map(is_, contexts, repeat(contexts[0]))):
-        contexts[0].run(_run_all, loop, callbacks, arguments)
+        contexts[0].run(_run_all, loop, calls)
         return
-    for context, callback, argument in zip(contexts, callbacks, arguments, strict=True):
-        run_callback(loop, context, callback, argument)
+    for context, callback, argument in calls:
+        try:
+            context.run(callback, argument)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001  (asyncio's own Handle does the same)
+            loop.call_exception_handler({"message": f"Exception in callback {callback!r}", "exception": error})
 
 
-def _run_all(loop: AbstractEventLoop, callbacks: Sequence[Callable[[Any], object]], arguments: Sequence[Any]) -> None:
-    for callback, argument in zip(callbacks, arguments, strict=True):
+def _run_all(loop: AbstractEventLoop, calls: Iterator[tuple[Context, Callable[[Any], object], Any]]) -> None:
+    for _context, callback, argument in calls:
         try:
             callback(argument)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001  (as above)
             loop.call_exception_handler({"message": f"Exception in callback {callback!r}", "exception": error})
-
-
-def wake(futures: Iterable[Future[None]]) -> None:
-    """End the wait of each that still waits."""
-    for future in futures:
-        if not future.done():
-            future.set_result(None)
 
 
 class Waiter:
@@ -90,20 +81,21 @@ class Waiter:
             before = task.cancelling() if task is not None else 0
             self._asyncio_future_blocking = True
             yield self
+            if self._state == _SETTLED:
+                self._state = _WOKEN
             if self._late is not None and task is not None:
                 self._loop.call_soon(_cancel_again, task, before, *self._late)
         self.result()
 
     def wake(self) -> None:
-        """Run the waiting task now. Only from a callback of the loop."""
-        if self._state in _TO_WAKE:
-            self._state = _WOKEN
-            callback, self._callback = self._callback, None
-            if callback is not None and self._context is not None:
-                run_callback(self._loop, self._context, callback, self)
+        """Settle it, and have the loop run the waiting task."""
+        self.settle()
+        callback, self._callback = self._callback, None
+        if self._state == _SETTLED and callback is not None:
+            self._loop.call_soon(callback, self, context=self._context)
 
     def settle(self) -> None:
-        """What it waits for has happened; the task will be woken."""
+        """Note that what it waits for has happened; `wake` follows."""
         if self._state == _WAITING:
             self._state = _SETTLED
 
@@ -113,7 +105,7 @@ class Waiter:
         return self._state == _SETTLED
 
     def result(self) -> None:
-        """None once woken; raises if cancelled or still waiting."""
+        """Return None once settled; raise if cancelled or still waiting."""
         if self._state == _WAITING:
             raise InvalidStateError("Result is not set.")
         if self._state == _CANCELLED:

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core import spreading
 from aioproducer.engine import reasons
-from aioproducer.engine.hot import make_delivery
+from aioproducer.engine.hot import BatchResult, make_delivery
 from aioproducer.engine.pool import BATCH_OVERHEAD
-from aioproducer.engine.result import BatchResult
 from aioproducer.errors import UsageError
 from aioproducer.records.columns import BadRow, encode
 
@@ -28,9 +27,8 @@ if TYPE_CHECKING:
 
     from aioproducer.core.accumulator import Accumulator, Cell, Route
     from aioproducer.engine.deliveries import Deliveries, Run
-    from aioproducer.engine.hot import Delivery
+    from aioproducer.engine.hot import Delivery, Home
     from aioproducer.engine.pool import BufferPool, Parked
-    from aioproducer.engine.result import Home
     from aioproducer.engine.shares import Shares
     from aioproducer.records.arrow import Piece
     from aioproducer.records.columns import Encoded
@@ -41,7 +39,7 @@ _LARGEST: Final = 2**31 - 1  # bytes of records in a batch
 
 
 class _Sealed:
-    """A batch that is encoded before it is opened (an `interfaces.OpenBatch`)."""
+    """A batch that is encoded before it is opened (an `interfaces.MemoryRecordsBuilder`)."""
 
     __slots__ = ("_encoded", "_result", "count")
 
@@ -49,9 +47,6 @@ class _Sealed:
         self._encoded = encoded
         self._result = result
         self.count = encoded.rows
-
-    def detach(self) -> None:
-        pass
 
     def close(self) -> tuple[bytes, int, int]:
         encoded, result = self._encoded, self._result

@@ -22,9 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import builds
 
-from aioproducer.engine import plain
-from aioproducer.engine.result import BatchResult, Home
-from aioproducer.errors import DeliveryError, Persisted
+from aioproducer.engine.fast_path import here
 from aioproducer.records.reader import read_batches
 from aioproducer.records.record_batch import header
 from aioproducer.testing import FakeCluster
@@ -33,7 +31,7 @@ from aioproducer.testing.jumping import run_jumping
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-build: Any = plain
+build: Any = builds.plain
 CASES: dict[str, Callable[[], Any]] = {}
 NOW = 1_000
 
@@ -53,7 +51,7 @@ LOOP = asyncio.new_event_loop()  # never run: what is called back with rubbish w
 
 
 def batch_of(room: int = 200) -> Any:
-    return build.OpenBatch(BatchResult(Home(LOOP, lambda *_: None), "orders", 0, NOW), NOW, room)
+    return build.MemoryRecordsBuilder(build.BatchResult(build.Home(LOOP, lambda *_: None), "orders", 0, NOW), NOW, room)
 
 
 def check(batch: Any) -> None:
@@ -160,26 +158,26 @@ def what_meddles_with_its_batch() -> None:
             shrinking = Shrinking([b"a", b"bb", b"c"] * 4)
             shrinking.how = how
             attempts: list[Callable[[Any], Any]] = [
-                lambda batch: build is plain or batch.append(meddler, None, b"v"),
+                lambda batch: not build.is_compiled or batch.append(meddler, None, b"v"),
                 lambda batch: batch.append(number, None, b"v"),
                 lambda batch: batch.append(NOW, meddler, b"v"),
                 lambda batch: batch.append(NOW, None, meddler),
-                lambda batch: build is plain or batch.append_record(meddler, None, b"v", b"\0"),
+                lambda batch: not build.is_compiled or batch.append_record(meddler, None, b"v", b"\0"),
                 lambda batch: batch.append_record(number, b"k", b"v", b"\0"),
-                lambda batch: build is plain or batch.append_record(NOW, meddler, b"v", b"\0"),
-                lambda batch: build is plain or batch.append_record(NOW, b"k", meddler, b"\0"),
-                lambda batch: build is plain or batch.append_record(NOW, Liar(b"l"), Liar(b"l"), b"\0"),
-                lambda batch: build is plain or batch.append_record(NOW, b"k", b"v", meddler),
-                lambda batch: build is plain or batch.append_many(meddler, None, [b"v"], 0),
+                lambda batch: not build.is_compiled or batch.append_record(NOW, meddler, b"v", b"\0"),
+                lambda batch: not build.is_compiled or batch.append_record(NOW, b"k", meddler, b"\0"),
+                lambda batch: not build.is_compiled or batch.append_record(NOW, Liar(b"l"), Liar(b"l"), b"\0"),
+                lambda batch: not build.is_compiled or batch.append_record(NOW, b"k", b"v", meddler),
+                lambda batch: not build.is_compiled or batch.append_many(meddler, None, [b"v"], 0),
                 lambda batch: batch.append_many(number, None, [b"v"], 0),
-                lambda batch: build is plain or batch.append_many(NOW, meddler, [b"v"], 0),
-                lambda batch: build is plain or batch.append_many(NOW, None, meddler, 0),
-                lambda batch: build is plain or batch.append_many(NOW, shrinking, [b"v"] * 20, 0),
-                lambda batch: build is plain or batch.append_many(NOW, None, shrinking, 0),
-                lambda batch: build is plain or batch.append_many(NOW, [b"k"], [b"v"] * 20, 0),
+                lambda batch: not build.is_compiled or batch.append_many(NOW, meddler, [b"v"], 0),
+                lambda batch: not build.is_compiled or batch.append_many(NOW, None, meddler, 0),
+                lambda batch: not build.is_compiled or batch.append_many(NOW, shrinking, [b"v"] * 20, 0),
+                lambda batch: not build.is_compiled or batch.append_many(NOW, None, shrinking, 0),
+                lambda batch: not build.is_compiled or batch.append_many(NOW, [b"k"], [b"v"] * 20, 0),
                 lambda batch: batch.append_many(NOW, None, [b"v"], 7),
                 lambda batch: batch.append_many(NOW, None, [b"v"], meddler),
-                lambda batch: build is plain or batch.grow(meddler),
+                lambda batch: not build.is_compiled or batch.grow(meddler),
             ]
             for attempt in attempts:
                 batch = batch_of()
@@ -199,14 +197,18 @@ def what_does_not_fit() -> None:
     numbers = (-1, -(2**31), -(2**63), 2**31, 2**40, 2**62, 2**63 - 1, 2**63, 2**100, None, "1", 1.5)
     for room in (*numbers, 0, 1, 50):
         with survived():
-            check(build.OpenBatch(BatchResult(Home(asyncio.get_running_loop(), lambda *_: None), "t", 0, NOW), NOW, room))
+            check(
+                build.MemoryRecordsBuilder(
+                    build.BatchResult(build.Home(asyncio.get_running_loop(), lambda *_: None), "t", 0, NOW), NOW, room
+                )
+            )
         with survived():
-            build.OpenBatch(None, room, 100).append(1, b"k", b"v")
+            build.MemoryRecordsBuilder(None, room, 100).append(1, b"k", b"v")
     for number in numbers:
         batch = batch_of()
         batch.append(NOW, b"key", b"first")
         batch.append(NOW + 1, b"longer key", b"second")
-        if build is not plain or number != 2**62:  # to plain Python room is a number
+        if build.is_compiled or number != 2**62:  # to plain Python room is a number
             with survived():
                 batch.grow(number)
         for attempt in (
@@ -246,7 +248,7 @@ def results_that_meddle() -> None:
         for name in ("home", "count", "kept", "outcome", "place_of", "_key_sizes", "base_offset"):
 
             class Result:
-                home = Home(asyncio.get_running_loop(), lambda *_: None)
+                home = build.Home(asyncio.get_running_loop(), lambda *_: None)
 
                 def __getattribute__(self, asked: str) -> Any:
                     if asked == name:
@@ -260,7 +262,7 @@ def results_that_meddle() -> None:
 
             batch: Any = None
             with survived():
-                batch = build.OpenBatch(Result(), NOW, 300)
+                batch = build.MemoryRecordsBuilder(Result(), NOW, 300)
             if batch is None:  # its making was meddled with
                 continue
             for call in (
@@ -280,11 +282,9 @@ def results_that_meddle() -> None:
 @functools.cache
 def kinds() -> list[type]:
     """Every class that a user can lay hands on."""
-    path = build.SendPath()
-    path._way = build.Way(lambda: 1, lambda *_: None)
-    call = path.send("orders")
-    found = {build.OpenBatch, build.Delivery, build.Way, build.SendPath, type(call), type(call.__await__())}
-    for name in ("Wait", "Ready", "Steps", "Sending"):
+    delivery = batch_of().append(NOW, None, b"v")
+    found = {build.MemoryRecordsBuilder, build.Delivery, build.FastPath, build.BatchResult, build.Home, type(delivery.__await__())}
+    for name in ("DeliveryWaiter", "RecordSizes"):
         found |= {getattr(build, name)} if hasattr(build, name) else set()
     return sorted(found, key=lambda kind: kind.__name__)
 
@@ -336,16 +336,11 @@ def a_monkey() -> None:
         for kind in kinds():
             with survived():
                 subjects.append(kind.__new__(kind))
-        path = build.SendPath()
-        way = build.Way(lambda: NOW, lambda *_: Now())
-        path._way = way
+        path = build.FastPath(lambda: NOW, lambda *_: Now())
         batch = batch_of(5_000)
-        batch.append(NOW, b"k", b"v")
-        cell = Cell(batch)
-        way.fast, way.here, way.turn_ms = {"orders": Route(cell)}, build_here(), NOW
-        subjects += [path, way, batch, batch_of(0), batch.append(NOW, None, b"v"), path.send("orders", b"v"), path.send("others")]
-        if hasattr(path, "send_and_wait"):
-            subjects += [path.send_and_wait("orders", b"v"), path.send_and_wait("others", b"v")]
+        delivery = batch.append(NOW, b"k", b"v")
+        path.fast, path.here, path.turn_ms = {"orders": Route(Cell(batch))}, here(), NOW
+        subjects += [path, batch, batch_of(0), delivery, delivery.__await__(), batch.result, batch.result.home]
         pool = [*ARGUMENTS, *subjects]
         for _ in range(1_000):
             with survived(), contextlib.suppress(GeneratorExit, asyncio.CancelledError, StopIteration):
@@ -371,22 +366,18 @@ class Route:
         self.by_key = {b"k": cell}
 
 
-def build_here() -> Any:
-    return plain.here()
-
-
 @case
-def a_way_that_meddles() -> None:
-    """Its clock, its making of room, its routes and its slow way change what the send stands on."""
+def a_path_that_meddles() -> None:
+    """Its clock, its making of room and its routes change what the append stands on."""
     odd = [None, 3, "cell", [], object(), Cell(None), Cell(3), Cell(build.FULL)]
     for route in (*odd, *(Route(cell) for cell in odd)):  # type: ignore[arg-type]
         for meddle in MEDDLING.values():
-            path = build.SendPath()
+            path = build.FastPath(lambda: 0, lambda *_: None)
             batch = batch_of(30)
 
             def tick(meddle: Any = meddle, batch: Any = batch, path: Any = path, route: Any = route) -> Any:
                 meddle(batch)
-                path._way.fast = {}
+                path.fast = {}
                 route.cells = []
                 return NOW + 1
 
@@ -395,16 +386,14 @@ def a_way_that_meddles() -> None:
                 cell.open = None
                 return cell
 
-            for slowly in (lambda *_: Now(), lambda *_: None, lambda *_: iter(()), lambda *_: 1 / 0):
-                for good in (True, False):
-                    with survived():
-                        path._way = build.Way(tick, slowly)
-                        path._way.make_room = make_room
-                        path._way.here = build_here()
-                        path._way.fast = {"orders": Route(Cell(batch)) if good else route}
-                        for record in (("orders", b"v" * 40), ("orders", b"v", b"k"), ("orders", b"v", 3), ("others",)):
+            for good in (True, False):
+                with survived():
+                    path.tick, path.make_room, path.here, path.turn_ms = tick, make_room, here(), 0
+                    path.fast = {"orders": Route(Cell(batch)) if good else route}
+                    for record in (("orders", b"v" * 40, None), ("orders", b"v", b"k"), ("orders", b"v", 3), ("others", None, None)):
+                        for dress in ((None, None, ()), (0, None, ()), (None, NOW, [("a", b"1")]), (True, 2**70, {})):
                             with survived():
-                                path.send(*record).send(None)
+                                path.append(*record, *dress)
             check(batch)
 
 
@@ -462,29 +451,6 @@ async def a_producer_given_anything() -> None:
             assert not summary.failed, summary
         values = cluster.values("orders")
         assert values.count(b"good") >= 2 * 6 * len(hostile)
-
-
-@case
-async def records_that_failed_before_their_task_was_woken() -> None:
-    """A task of `send_and_wait` alone, whose send waited: what it raises is that, and no delivery that is gone beside it."""
-    loop = asyncio.get_running_loop()
-    home = Home(loop, lambda *_: None)
-
-    async def slowly(*_: Any) -> Any:
-        await asyncio.sleep(0)
-        result = BatchResult(home, "orders", 0, NOW)
-        result.count = 1
-        result.fail(DeliveryError("it was stopped", "orders", 0, Persisted.NO, 1))
-        return build.make_delivery(result, 0)
-
-    path = build.SendPath()
-    path._way = build.Way(lambda: NOW, slowly)
-    for task in [loop.create_task(path.send_and_wait("orders", b"good")) for _ in range(200)]:
-        try:
-            await task
-        except DeliveryError:
-            continue
-        raise AssertionError(task)
 
 
 @case

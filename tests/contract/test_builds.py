@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from aioproducer import Producer, UsageError
 from aioproducer.core import partitioner
-from aioproducer.engine.result import BatchResult, Home
 from aioproducer.errors import DeliveryError, Persisted
 from aioproducer.records.record_batch import TABLE, encode_headers
 from aioproducer.testing import FakeCluster
@@ -26,7 +25,7 @@ from aioproducer.testing.jumping import JumpingLoop
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator, Sequence
 
-    from aioproducer.engine.hot import OpenBatch
+    from aioproducer.engine.hot import MemoryRecordsBuilder
 
 BASE = 1_000_000
 ERROR = DeliveryError("it broke", topic="orders", partition=3, persisted=Persisted.NO, attempts=1)
@@ -69,9 +68,9 @@ class Subject:
     """A batch of one of the builds, and what is seen of it."""
 
     def __init__(self, build: Any, loop: asyncio.AbstractEventLoop, room: int) -> None:
-        self.home = Home(loop, lambda _error, _count: None)
-        self.result = BatchResult(self.home, "orders", 3, BASE)
-        self.open: OpenBatch = build.OpenBatch(self.result, BASE, room)
+        self.home = build.Home(loop, lambda _error, _count: None)
+        self.result = build.BatchResult(self.home, "orders", 3, BASE)
+        self.open: MemoryRecordsBuilder = build.MemoryRecordsBuilder(self.result, BASE, room)
         self.build = build
 
     def do(self, name: str, *arguments: Any) -> Any:
@@ -143,8 +142,8 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 @pytest.mark.parametrize("base_offset", [0, 2**30, 2**60 - 1, 2**60, 2**63 - 1])
 def test_any_offset_is_told(build: Any, loop: asyncio.AbstractEventLoop, base_offset: int) -> None:
     """Also one that C's numbers would not hold with the record's index; at the first look and at the next."""
-    result = BatchResult(Home(loop, lambda _error, _count: None), "orders", 3, BASE)
-    opened = build.OpenBatch(result, BASE, 1_000)
+    result = build.BatchResult(build.Home(loop, lambda _error, _count: None), "orders", 3, BASE)
+    opened = build.MemoryRecordsBuilder(result, BASE, 1_000)
     deliveries = [opened.append(BASE, None, b"v") for _ in range(3)]
     opened.close()
     result.complete(base_offset, -1)
@@ -421,7 +420,7 @@ async def test_a_partition_a_time_and_headers_go_the_fast_way(build: Any, dress:
         cluster.create_topic("orders", 1)
         async with producer_on(build)(**cluster.client_options, linger_ms=1_000) as producer:
             await producer.send("orders", b"opens a batch")
-            with mock.patch.object(producer._way, "slowly", side_effect=AssertionError("it went the slow way")):
+            with mock.patch.object(producer._fast_path, "slowly", side_effect=AssertionError("it went the slow way")):
                 delivery = await producer.send("orders", b"v", **dress)
             await producer.flush()
         assert (await delivery).offset == 1

@@ -16,7 +16,6 @@ import pytest
 from builds import on_both
 
 from aioproducer import RecordMetadata, TimestampType
-from aioproducer.engine.result import BatchResult, Home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,8 +40,8 @@ class Mine(RecordMetadata):
 @pytest.fixture
 def deliveries(build: Any) -> Iterator[list[Any]]:
     with contextlib.closing(asyncio.new_event_loop()) as loop:
-        result = BatchResult(Home(loop, lambda _error, _count: None), "orders", 3, NOW)
-        opened = build.OpenBatch(result, NOW, 1_000_000)
+        result = build.BatchResult(build.Home(loop, lambda _error, _count: None), "orders", 3, NOW)
+        opened = build.MemoryRecordsBuilder(result, NOW, 1_000_000)
         found = [opened.append(NOW + at % 7, b"k" * (at % 5), b"v" * (at % 11)) for at in range(RECORDS)]
         opened.close()
         result.complete(100, -1)

@@ -24,9 +24,6 @@ class Full:
     def append(self, *_record: Any) -> int:
         return -1
 
-    def detach(self) -> None:
-        pass
-
 
 FULL = Full()
 
@@ -37,7 +34,6 @@ class OpenBatch:
     def __init__(self) -> None:
         self.records: list[int] = []
         self.is_closed = False
-        self.is_detached = False
 
     @property
     def count(self) -> int:
@@ -46,9 +42,6 @@ class OpenBatch:
     def put(self, record: int) -> None:
         assert not self.is_closed, "a record was put into a closed batch"
         self.records.append(record)
-
-    def detach(self) -> None:
-        self.is_detached = True
 
     def close(self) -> tuple[bytes, int, int]:
         assert not self.is_closed, "a batch was closed twice"

@@ -6,13 +6,12 @@ from collections import Counter, deque
 from typing import Any
 
 import pytest
-from batches import FULL, accumulator, put, topic
+from batches import FULL
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer.core.availability import Availability
 from aioproducer.core.batch import Batch
-from aioproducer.core.installing import install
 from aioproducer.core.metadata import NO_ID
 from aioproducer.core.routes import NOBODY, Cell, Route
 
@@ -99,24 +98,6 @@ def test_a_new_turn_is_a_new_share() -> None:
     second = route.switch(0.0, is_adaptive=False)
     assert first is not second is route.sticky
     assert route.share == 0
-
-
-@pytest.mark.parametrize("how", ["left", "another's turn", "another route"])
-def test_nobody_is_led_straight_to_what_is_no_longer_the_sticky_one(how: str) -> None:
-    """Its open batch is told, and no other one."""
-    rules, cells = accumulator(1, 1, linger=1.0)
-    for cell in cells:
-        put(rules, cell)
-    route = cells[1].route
-    route.sticky = cells[1]
-    route.leave(cells[0])
-    if how == "left":
-        route.leave(cells[1])
-    elif how == "another's turn":
-        route.switch(0.0, is_adaptive=False)
-    else:
-        install(rules, topic(1, 1, 1))
-    assert [cell.open.is_detached for cell in cells] == [how == "another route", True]  # the first: it was perhaps the only one
 
 
 @pytest.mark.parametrize("trouble", ["no leader", "avoided", "late"])

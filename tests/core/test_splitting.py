@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer.core.splitting import Piece, in_halves, without
-from aioproducer.engine.hot import OpenBatch
-from aioproducer.engine.result import BatchResult, Home
+from aioproducer.engine.hot import BatchResult, Home, MemoryRecordsBuilder
 from aioproducer.records.reader import Record, read_batches
 from aioproducer.records.record_batch import encode_headers, header
 
@@ -37,7 +36,7 @@ RECORDS = st.lists(
 def payload_of(records: Sequence[Any]) -> tuple[bytes, int]:
     """As the producer encodes it, and its base timestamp."""
     base = BASE + records[0][0]
-    batch = OpenBatch(BatchResult(HOME, "t", 0, base), base, 1 << 20)
+    batch = MemoryRecordsBuilder(BatchResult(HOME, "t", 0, base), base, 1 << 20)
     for delta, key, value, headers in records:
         assert batch.append_record(BASE + delta, key, value, encode_headers(headers)) is not None
     payload, base_timestamp, _ = batch.close()

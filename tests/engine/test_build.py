@@ -7,7 +7,6 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import zlib
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ import aioproducer
 from aioproducer import BuildInfo, Producer, build_info
 from aioproducer.core.spreading import assign
 from aioproducer.engine import hot
+from aioproducer.extensions import crc_of_sources
 from aioproducer.records import columns
 
 PACKAGE = pathlib.Path(aioproducer.__file__).parent
@@ -26,12 +26,16 @@ NONE = "the compiled build is not installed"
 UNLOCKED = "import sysconfig; sysconfig.get_config_var = lambda name: name == 'Py_GIL_DISABLED'; "
 LOCKLESS = "this Python has no global interpreter lock, which the compiled build needs"
 REQUIRED = {"AIOPRODUCER_REQUIRE_EXT": "1"}
-HOT = "FULL, RECORD_OVERHEAD, TURN, TURN_RECORDS, Delivery, OpenBatch, SendPath, Way, make_delivery, measured, uncollected, wake"
 STAND_INS = {
-    "engine/_hot": f"from aioproducer.engine.plain import {HOT}",
+    "engine/_fast_path": "from aioproducer.engine.fast_path import *",
+    "engine/_records_builder": "from aioproducer.engine.records_builder import *",
+    "engine/_delivery": "from aioproducer.engine.delivery import *",
+    "engine/_result": "from aioproducer.engine.result import *",
     "records/_columns": "from aioproducer.records.plain_columns import Moments, Strings, encode, measure; assign = None",
 }
-"""Plain Python in the place of the extensions."""
+"""Plain Python in the place of the compiled modules."""
+CHOSEN = ("engine/_fast_path", "records/_columns")
+"""Those that are asked for; the others come with them."""
 CANNOT = "ImportError: AIOPRODUCER_REQUIRE_EXT is set, and aioproducer.{} cannot be used: "
 
 
@@ -49,9 +53,7 @@ def copied(tmp_path: pathlib.Path) -> pathlib.Path:
     """The package with stand-ins for what is compiled, which are not stale."""
     shutil.copytree(PACKAGE, tmp_path / "aioproducer", ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.pyd", "spark", "testing"))
     for name, text in STAND_INS.items():
-        unit = tmp_path / "aioproducer" / name
-        unit.with_suffix(".pyx").write_text("# the newest")
-        unit.with_suffix(".py").write_text(f"{text}; SOURCE = {zlib.crc32(b'# the newest')}")
+        (tmp_path / f"aioproducer/{name}.py").write_text(f"{text}; SOURCE = {crc_of_sources((tmp_path / 'aioproducer' / name).parent)}")
     return tmp_path
 
 
@@ -60,7 +62,7 @@ def test_it_says_what_runs() -> None:
     info = build_info()
     assert (info.version, info.build, info.reason) == (aioproducer.__version__, hot.BUILD, hot.REASON)
     assert bool(info.extension) == (info.build == "compiled") == (not info.reason)
-    assert hot.Way.__module__ == ("aioproducer.engine._hot" if info.extension else "aioproducer.engine.plain")
+    assert hot.FastPath.__module__ == f"aioproducer.engine.{'_' if info.extension else ''}fast_path"
     assert info.columns_reason == columns.REASON
     assert ("plain" in columns.encode.__module__) == ("plain" in assign.__name__) == bool(columns.REASON)
     assert info.python in str(info)
@@ -71,16 +73,16 @@ def test_it_says_what_runs() -> None:
     ("info", "text"),
     [
         (
-            BuildInfo("1.2.3", "compiled", "", "_hot.cp.so", "CPython 3.12.1"),
-            "aioproducer 1.2.3 on CPython 3.12.1: compiled (_hot.cp.so)",
+            BuildInfo("1.2.3", "compiled", "", "_fast_path.cp.so", "CPython 3.12.1"),
+            "aioproducer 1.2.3 on CPython 3.12.1: compiled (_fast_path.cp.so)",
         ),
         (
             BuildInfo("1.2.3", "plain Python", "why not", "", "PyPy 3.11.0", "why not"),
             "aioproducer 1.2.3 on PyPy 3.11.0: plain Python (why not)",
         ),
         (
-            BuildInfo("1.2.3", "compiled", "", "_hot.so", "CPython 3.12.1", "it is lost"),
-            "aioproducer 1.2.3 on CPython 3.12.1: compiled (_hot.so); send_columns: plain Python (it is lost)",
+            BuildInfo("1.2.3", "compiled", "", "_fast_path.so", "CPython 3.12.1", "it is lost"),
+            "aioproducer 1.2.3 on CPython 3.12.1: compiled (_fast_path.so); send_columns: plain Python (it is lost)",
         ),
         (
             BuildInfo("1.2.3", "plain Python", "it is lost", "", "CPython 3.12.1"),
@@ -98,7 +100,7 @@ def test_its_text_is_one_line_for_people(info: BuildInfo, text: str) -> None:
         ({"AIOPRODUCER_PURE": "1"}, "", f"plain Python; {PURE}; {PURE}"),
         ({}, UNLOCKED, f"plain Python; {LOCKLESS}; {LOCKLESS}"),
         ({"AIOPRODUCER_PURE": "1", **REQUIRED}, "", f"plain Python; {PURE}; {PURE}"),
-        (REQUIRED, UNLOCKED, CANNOT.format("engine._hot") + LOCKLESS),
+        (REQUIRED, UNLOCKED, CANNOT.format("engine._fast_path") + LOCKLESS),
     ],
 )
 def test_what_chooses_plain_python(environment: dict[str, str], before: str, says: str) -> None:
@@ -113,7 +115,7 @@ def test_a_variable_that_says_no(copied: pathlib.Path, nothing: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lost", "says"), [("engine/_hot", f"plain Python; {NONE};"), ("records/_columns", f"compiled; ; {NONE}")], ids=list(STAND_INS)
+    ("lost", "says"), [("engine/_fast_path", f"plain Python; {NONE};"), ("records/_columns", f"compiled; ; {NONE}")], ids=CHOSEN
 )
 def test_without_an_extension_its_part_is_plain(copied: pathlib.Path, lost: str, says: str) -> None:
     """As after an installation without a compiler; each is told of alone, and each can be required."""
@@ -122,27 +124,37 @@ def test_without_an_extension_its_part_is_plain(copied: pathlib.Path, lost: str,
     assert told(TELL, PYTHONPATH=str(copied), **REQUIRED) == CANNOT.format(lost.replace("/", ".")) + NONE
 
 
-@pytest.mark.parametrize("stale", STAND_INS)
+@pytest.mark.parametrize("stale", CHOSEN)
 def test_a_stale_extension_is_an_error(copied: pathlib.Path, stale: str) -> None:
     """Of either; plain Python is still to be had."""
     source = copied / f"aioproducer/{stale}.pyx"
+    before = source.read_bytes()
     source.write_text("# newer still")
     says = f"ImportError: aioproducer.{stale.replace('/', '.')} is not made of the {source.name} beside it"
     assert told(TELL, PYTHONPATH=str(copied)).startswith(says)
     assert told(TELL, PYTHONPATH=str(copied), AIOPRODUCER_PURE="1").startswith("plain Python;")
     source.unlink()  # as in a wheel
     assert told(TELL, PYTHONPATH=str(copied)) == "compiled; ;"
+    source.write_bytes(before)
+
+
+@pytest.mark.parametrize("changed", ["_result.pxd", "result.py", "_delivery.pyx"])
+def test_what_others_of_a_folder_are_made_of_counts_too(copied: pathlib.Path, changed: str) -> None:
+    """They know each other's insides."""
+    with (copied / "aioproducer/engine" / changed).open("a") as source:
+        source.write("# newer")
+    assert told(TELL, PYTHONPATH=str(copied)).startswith("ImportError: aioproducer.engine._fast_path is not made of")
 
 
 @pytest.mark.parametrize(
     ("name", "unit"),
     [
-        pytest.param("engine/_hot", compiled, marks=needs_compiled, id="hot"),
+        pytest.param("engine/_fast_path", compiled, marks=needs_compiled, id="fast path"),
         pytest.param("records/_columns", compiled_columns, marks=needs_compiled_columns, id="columns"),
     ],
 )
 def test_each_extension_knows_its_source(name: str, unit: Any) -> None:
     """What setup.py made here; else nobody would see it go stale."""
     source = (PACKAGE / name).with_suffix(".pyx")
-    made_of = zlib.crc32(source.read_bytes()) if source.exists() else unit.SOURCE  # a wheel has none
+    made_of = crc_of_sources(source.parent) if source.exists() else unit.SOURCE  # a wheel has none
     assert made_of == unit.SOURCE != 0

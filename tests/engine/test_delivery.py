@@ -19,7 +19,6 @@ import uvloop
 from builds import BUILDS
 
 from aioproducer.engine.completions import Completions
-from aioproducer.engine.result import BatchResult, Home
 from aioproducer.errors import BrokerError, DeliveryError, Persisted, broker_error
 
 if TYPE_CHECKING:
@@ -73,8 +72,8 @@ class Batch:
         loop = asyncio.get_running_loop()
         seen: list[tuple[DeliveryError, int]] = [] if unseen is None else unseen
         self.completions = Completions(loop)
-        self.result = BatchResult(Home(loop, lambda error, count: seen.append((error, count))), "orders", 3, 1000)
-        self.open = self.build.OpenBatch(self.result, 1000, 10_000)
+        self.result = self.build.BatchResult(self.build.Home(loop, lambda error, count: seen.append((error, count))), "orders", 3, 1000)
+        self.open = self.build.MemoryRecordsBuilder(self.result, 1000, 10_000)
         for value in (b"", b"x", b"xx"):
             self.open.append(1000, b"key", value)
 

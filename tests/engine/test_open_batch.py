@@ -9,7 +9,6 @@ from builds import on_both
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.engine.result import BatchResult, Home
 from aioproducer.records.reader import read_batches
 from aioproducer.records.record_batch import encode_headers, header, size_limit
 
@@ -32,8 +31,8 @@ def test_what_is_appended_is_what_a_reader_reads(build: Any, records: list[Any],
     """In both ways of appending; what does not fit is refused and changes nothing; the room is never overdrawn."""
     loop = asyncio.new_event_loop()
     try:
-        result = BatchResult(Home(loop, lambda _error, _count: None), "orders", 0, 1_000)
-        batch = build.OpenBatch(result, 1_000, room)
+        result = build.BatchResult(build.Home(loop, lambda _error, _count: None), "orders", 0, 1_000)
+        batch = build.MemoryRecordsBuilder(result, 1_000, room)
         wanted = []
         for timestamp_ms, key, value, headers, is_plain in records:
             key, value = (bytes(part) if isinstance(part, int) else part for part in (key, value))  # a number stands for so many zeros
@@ -93,8 +92,8 @@ def test_many_at_once_are_the_same_bytes_as_one_by_one(
     """As many as there is room for, however they are cut; what their deliveries are made of, too."""
     loop = asyncio.new_event_loop()
     try:
-        home = Home(loop, lambda _error, _count: None)
-        one, many = (build.OpenBatch(BatchResult(home, "orders", 0, 1_000), 1_000, room + 10 * before) for _ in range(2))
+        home = build.Home(loop, lambda _error, _count: None)
+        one, many = (build.MemoryRecordsBuilder(build.BatchResult(home, "orders", 0, 1_000), 1_000, room + 10 * before) for _ in range(2))
         for batch in (one, many):
             for _ in range(before):
                 assert batch.append(1_000, None, b"") is not None
@@ -124,7 +123,9 @@ def test_many_at_once_end_where_the_table_of_indices_does(build: Any) -> None:
     """A batch takes no more than its varints reach; a full one takes nothing."""
     loop = asyncio.new_event_loop()
     try:
-        batch = build.OpenBatch(BatchResult(Home(loop, lambda _error, _count: None), "orders", 0, 1_000), 1_000, 10_000_000)
+        batch = build.MemoryRecordsBuilder(
+            build.BatchResult(build.Home(loop, lambda _error, _count: None), "orders", 0, 1_000), 1_000, 10_000_000
+        )
         values = [b""] * 40_000
         at = 0
         while count := batch.append_many(1_000, None, values, at):

@@ -1,4 +1,4 @@
-"""One task's wait that ends in the step that ends it."""
+"""One task's wait: settled in the step in which what it waits for happens, and ended by the loop."""
 
 from __future__ import annotations
 
@@ -16,25 +16,40 @@ async def wait_for(waiter: Waiter, log: list[str]) -> None:
 
 
 @pytest.mark.asyncio
-async def test_waking_runs_the_task_in_that_same_step() -> None:
-    """No turn of the loop lies between, in which the task could be cancelled."""
+async def test_the_loop_runs_the_task() -> None:
+    """Never the step that wakes it, which may be one of another task."""
     loop = asyncio.get_running_loop()
     waiter, log = Waiter(loop), list[str]()
     task = asyncio.create_task(wait_for(waiter, log))
     await asyncio.sleep(0)
-
-    def wake() -> None:
-        log.append("wake")
-        waiter.wake()
-        log.append("woken")
-        waiter.wake()
-
-    loop.call_soon(wake)
+    log.append("wake")
+    waiter.wake()
+    log.append("woken")
+    waiter.wake()
     await task
-    assert log == ["wake", "ran", "woken"]
+    assert log == ["wake", "woken", "ran"]
     assert waiter.done()
     assert not waiter.cancelled()
     assert not waiter.cancel()
+
+
+@pytest.mark.asyncio
+async def test_a_cancellation_between_its_wake_and_its_step_comes_after_it() -> None:
+    """What it waited for has happened."""
+    waiter, log = Waiter(asyncio.get_running_loop()), list[str]()
+
+    async def work() -> None:
+        await wait_for(waiter, log)
+        await asyncio.sleep(60)
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    waiter.wake()
+    task.cancel()
+    assert waiter.is_settled
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert log == ["ran"]
 
 
 @pytest.mark.asyncio

@@ -419,7 +419,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the-first-to-rest-has-a-whole-go",
         "engine/resting.py",
-        "part = max(GO // count, min(_LEAST, GO))",
+        "part = max(GO // len(self.waiters), min(_LEAST, GO))",
         "part = GO",
         ("tests/scenarios/test_tight_loops.py",),
     ),
@@ -1112,11 +1112,36 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "who-comes-after-a-wake-at-once-is-not-woken",
         "engine/completions.py",
-        """                self._due.cancel()
-                self._due = None
+        """            self._due.cancel()
+            self._due = None
 """,
-        """                self._due.cancel()
+        """            self._due.cancel()
 """,
         ("tests/engine/test_delivery.py",),
+    ),
+    Mutant(
+        "what-a-base-exception-leaves-is-lost",
+        "engine/completions.py",
+        """        if self.rest is None:
+            if self.calls is None:""",
+        """        if True:
+            if self.calls is None:""",
+        ("tests/engine/test_completions.py",),
+    ),
+    Mutant(
+        "a-wake-leaves-a-gap-for-a-cancellation",
+        "engine/waiter.py",
+        """        self.settle()
+        callback, self._callback""",
+        """        self._state = _WOKEN
+        callback, self._callback""",
+        ("tests/engine/test_waiter.py",),
+    ),
+    Mutant(
+        "a-callback-that-runs-the-loop-enters-its-context-twice",
+        "engine/result.py",
+        "        if before:\n",
+        "        if False:\n",
+        ("tests/engine/test_completions.py",),
     ),
 )

@@ -75,14 +75,14 @@ async def test_a_tight_loop_of_send_nowait_is_asked_to_let_the_loop_go_on(build:
         cluster.create_topic("orders", partitions=2)
         async with producer_on(build)(**cluster.client_options) as producer:
             await producer.partitions_for("orders")
-            slow, now = 0, producer._way.now
+            slow, now = 0, producer._fast_path.now
 
             def noted(*record: Any) -> Any:
                 nonlocal slow
                 slow += 1
                 return now(*record)
 
-            producer._way.now = noted
+            producer._fast_path.now = noted
             sent = 0
             with pytest.raises(WouldBlock, match="the next turn of the loop"):
                 for _ in range(10_000):

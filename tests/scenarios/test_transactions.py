@@ -223,7 +223,7 @@ async def test_no_door_is_open_outside_a_transaction(version: int) -> None:
 async def test_the_fast_way_is_open_within(version: int) -> None:
     """And closed while nothing is: nothing is looked at per record."""
     async with transactional(version) as (_, producer):
-        way = producer._way
+        way = producer._fast_path
         assert not way.fast
         async with producer.transaction():
             await producer.send("orders", b"v")

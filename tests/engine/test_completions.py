@@ -1,0 +1,207 @@
+"""Tests of `completions`: callbacks in loop callbacks of their own, tasks woken by the loop, whatever user code does there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from builds import BUILDS
+
+from aioproducer.engine import completions
+from aioproducer.engine.completions import MAX_WAKEUPS_PER_ITERATION, Completions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RECORDS = 40
+
+
+@pytest.fixture(params=BUILDS)
+def build(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+class Ended:
+    """Batches whose records are waited for, and what was heard of their ends."""
+
+    def __init__(self, build: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self.build = build
+        self.home = build.Home(loop, lambda *_: None)
+        self.completions = Completions(loop)
+        self.heard: list[int] = []
+
+    def deliveries(self, count: int = RECORDS) -> list[Any]:
+        result = self.build.BatchResult(self.home, "orders", 0, 1_000)
+        opened = self.build.MemoryRecordsBuilder(result, 1_000, 100_000)
+        found = [opened.append(1_000, None, b"v") for _ in range(count)]
+        opened.close()
+        return found
+
+    def hear(self, delivery: Any) -> None:
+        self.heard.append(delivery.index)
+
+    def end(self, delivery: Any) -> None:
+        delivery._result.complete(0, -1)
+        self.completions.add(delivery._result)
+        self.completions.run()
+
+
+def run(build: Any, main: Callable[[Ended, asyncio.AbstractEventLoop], Any]) -> Any:
+    """In a loop that may be run again once a BaseException ended it."""
+    loop = asyncio.new_event_loop()
+    try:
+        return main(Ended(build, loop), loop)
+    finally:
+        loop.close()
+
+
+def test_no_callback_runs_where_a_batch_ends(build: Any) -> None:
+    """That may be a connection's `data_received`, in a task of a dialer's."""
+
+    def main(ended: Ended, loop: asyncio.AbstractEventLoop) -> None:
+        async def work() -> None:
+            deliveries = ended.deliveries()
+            for delivery in reversed(deliveries):
+                delivery.add_done_callback(ended.hear)
+            ended.end(deliveries[0])
+            assert ended.heard == []
+            await asyncio.sleep(0)
+            assert ended.heard == list(range(RECORDS))
+
+        loop.run_until_complete(work())
+
+    run(build, main)
+
+
+def test_a_task_is_woken_by_the_loop(build: Any) -> None:
+    """Within another task's step nothing of it runs; it is no step within a step."""
+
+    def main(ended: Ended, loop: asyncio.AbstractEventLoop) -> None:
+        async def wait(delivery: Any) -> None:
+            await delivery
+            ended.hear(delivery)
+
+        async def work() -> None:
+            deliveries = ended.deliveries()
+            async with asyncio.TaskGroup() as group:
+                for delivery in deliveries:
+                    group.create_task(wait(delivery))
+                await asyncio.sleep(0)
+                ended.end(deliveries[0])
+                assert ended.heard == []
+            assert ended.heard == list(range(RECORDS))
+
+        loop.run_until_complete(work())
+
+    run(build, main)
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["pending", "over"])
+@pytest.mark.parametrize("own_contexts", [False, True], ids=["one context", "contexts of their own"])
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_what_a_base_exception_leaves_goes_on(build: Any, error: type[BaseException], *, own_contexts: bool, is_late: bool) -> None:
+    """It ends the loop, as from any callback; the others are called, and tasks woken, once that runs again."""
+
+    def main(ended: Ended, loop: asyncio.AbstractEventLoop) -> None:
+        deliveries = ended.deliveries()
+        if is_late:
+            ended.end(deliveries[0])
+
+        def fail(delivery: Any) -> None:
+            ended.hear(delivery)
+            if delivery.index in {3, 20, RECORDS - 1}:
+                raise error
+
+        async def wait() -> None:
+            await deliveries[5]
+
+        task = loop.create_task(wait())
+        for delivery in deliveries:
+            delivery.add_done_callback(fail, context=contextvars.Context() if own_contexts else None)
+        if not is_late:
+            loop.call_soon(ended.end, deliveries[0])
+        for _ in range(3):
+            with pytest.raises(error):
+                loop.run_until_complete(asyncio.sleep(0.01))
+        loop.run_until_complete(task)
+        assert ended.heard == list(range(RECORDS))
+
+    run(build, main)
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["pending", "over"])
+def test_a_callback_may_run_the_loop_itself(build: Any, monkeypatch: pytest.MonkeyPatch, *, is_late: bool) -> None:
+    """As `nest_asyncio` lets it: the other callbacks are called meanwhile, each once, though they share a context."""
+
+    def main(ended: Ended, loop: asyncio.AbstractEventLoop) -> None:
+        deliveries = ended.deliveries()
+
+        def nest(delivery: Any) -> None:
+            ended.hear(delivery)
+            if delivery.index == 2:
+                while len(ended.heard) < RECORDS:
+                    loop._ready.popleft()._run()  # type: ignore[attr-defined]
+
+        if is_late:
+            ended.end(deliveries[0])
+        for delivery in deliveries:
+            delivery.add_done_callback(nest)
+        if not is_late:
+            ended.end(deliveries[0])
+        loop.run_until_complete(asyncio.sleep(0.01))
+        assert ended.heard == list(range(RECORDS))
+
+    run(build, main)
+
+
+def test_an_iteration_wakes_a_bounded_number_of_tasks(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop has other business."""
+
+    def main(ended: Ended, loop: asyncio.AbstractEventLoop) -> None:
+        count = 3 * MAX_WAKEUPS_PER_ITERATION + 7
+        deliveries = ended.deliveries(count)
+        seen: list[int] = []
+
+        async def wait(delivery: Any) -> None:
+            await delivery
+            ended.hear(delivery)
+
+        async def work() -> None:
+            tasks = [loop.create_task(wait(delivery)) for delivery in deliveries]
+            await asyncio.sleep(0)
+            ended.end(deliveries[0])
+            while len(ended.heard) < count:
+                before = len(ended.heard)
+                await asyncio.sleep(0)
+                seen.append(len(ended.heard) - before)
+            await asyncio.gather(*tasks)
+
+        loop.run_until_complete(work())
+        assert max(seen) <= MAX_WAKEUPS_PER_ITERATION
+        assert ended.heard == list(range(count))
+
+    run(build, main)
+
+
+def test_callbacks_are_called_for_a_bounded_time(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the loop has its turn; the rest follows in the next iteration."""
+    monkeypatch.setattr(completions, "_SECONDS_PER_ITERATION", -1.0)
+
+    def main(ended: Ended, loop: asyncio.AbstractEventLoop) -> None:
+        deliveries = ended.deliveries(1_000)
+        for delivery in deliveries:
+            delivery.add_done_callback(ended.hear)
+
+        async def work() -> list[int]:
+            ended.end(deliveries[0])
+            seen = []
+            while len(ended.heard) < len(deliveries):
+                await asyncio.sleep(0)
+                seen.append(len(ended.heard))
+            return seen
+
+        assert loop.run_until_complete(work())[:3] == [128, 256, 384]
+
+    run(build, main)
