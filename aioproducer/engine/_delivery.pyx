@@ -102,6 +102,8 @@ cdef class Delivery:
         if result.outcome is _SPLIT:
             result, index = result.place_of(index)
         while result.outcome is _PENDING:
+            if result.home.refusal is not None:
+                raise result.home.refusal()
             waiter = DeliveryWaiter.__new__(DeliveryWaiter)
             waiter.home = result.home
             waiter._asyncio_future_blocking = True

@@ -10,6 +10,7 @@ cdef class Home:
     cdef public object _call_back
     cdef public object _is_calling_back
     cdef public object _wall_clock
+    cdef public object refusal
 
 
 cdef class BatchResult:

@@ -100,13 +100,14 @@ class _Elsewhere:
     def time(self) -> float:
         return time.monotonic()
 
-    def create_future(self) -> Any:
-        raise ProducerClosed("these deliveries are a copy: only the process that sent the records learns how the pending ones end")
-
     def call_soon(self, callback: Callable[..., object], *given: Any, context: Context | None = None) -> Any:
         return get_running_loop().call_soon(callback, *given, context=context)
 
 
 @cache
 def _home() -> Home:
-    return Home(cast("AbstractEventLoop", _Elsewhere()), lambda _error, _count: None)
+    home = Home(cast("AbstractEventLoop", _Elsewhere()), lambda _error, _count: None)
+    home.refusal = lambda: ProducerClosed(
+        "these deliveries are a copy: only the process that sent the records learns how the pending ones end"
+    )
+    return home

@@ -59,6 +59,8 @@ class Delivery(FutureMetadata):
         if result.outcome is _SPLIT:
             result, index = result.place_of(index)
         while result.outcome is _PENDING:
+            if result.home.refusal is not None:
+                raise result.home.refusal()
             future = result.home.loop.create_future()  # each task its own: cancelling it touches no other
             if result.futures is None:
                 result.futures = [future]

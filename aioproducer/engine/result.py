@@ -67,9 +67,10 @@ class Home:
     Attributes:
         context: the last that a callback was given, until some are called: what the next ones share, if theirs is equal.
         watch: times the user's functions.
+        refusal: makes what an await of a pending record raises; None: it waits.
     """
 
-    __slots__ = ("_call_back", "_is_calling_back", "_wall_clock", "cancelled", "context", "loop", "on_unseen", "watch")
+    __slots__ = ("_call_back", "_is_calling_back", "_wall_clock", "cancelled", "context", "loop", "on_unseen", "refusal", "watch")
 
     def __init__(
         self, loop: AbstractEventLoop, on_unseen: Callable[[DeliveryError, int], None], wall_clock: Callable[[], float] = time.time
@@ -81,6 +82,7 @@ class Home:
         self.watch = Watch(loop.time)
         self._call_back = self.watch.over("a delivery's done callback", partial(run_callbacks, loop))
         self._is_calling_back = False
+        self.refusal: Callable[[], Exception] | None = None
         self.cancelled = BatchResult(self, "", -1, 0)
         self.cancelled.outcome = Outcome.CANCELLED
 
@@ -218,6 +220,8 @@ class BatchResult:
     async def wait(self) -> None:
         """Until it ended, or was split."""
         while self.outcome is PENDING:
+            if self.home.refusal is not None:
+                raise self.home.refusal()
             future = self.home.loop.create_future()
             self.futures = [*(self.futures or ()), future]
             await future
