@@ -117,7 +117,9 @@ class Producer(Generic[K, V]):
         if self._was_started:
             raise ProducerClosed("a producer starts once; make a new one")
         self._was_started = True
-        engine = Engine(self.config, self._fast_path, self._dialer, self._resolver, VERSION, chance=self._chance, wall_clock=self._wall_clock)
+        engine = Engine(
+            self.config, self._fast_path, self._dialer, self._resolver, VERSION, chance=self._chance, wall_clock=self._wall_clock
+        )
         await engine.start(wait=wait)
         self._engine = engine
         self._fast_path.slowly, self._fast_path.now = engine.send, engine.send_now
