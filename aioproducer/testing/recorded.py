@@ -238,19 +238,24 @@ class RecordedBatch:
         self.size = 0
         self.is_sent = False
         self.records: list[RecordedSend] = []
+        self._is_closed = False
         self._limit = limit
         self._check = check
 
     def append(self, value: Any = None, key: Any = None, *, timestamp_ms: int | None = None, headers: Headers = ()) -> bool:
-        """Put a record behind the others. False: it does not fit any more. UsageError: what `send` raises for it, or it was sent."""
+        """Put a record behind the others. False: closed, or it does not fit. UsageError: what `send` raises for it, or it was sent."""
         if self.is_sent:
             raise UsageError(f"{self!r} was sent; make a new one")
         record, size = self._check(self.topic, value, key, self.partition, timestamp_ms, headers)
-        if self.records and self.size + size > self._limit:
+        if self._is_closed or (self.records and self.size + size > self._limit):
             return False
         self.records.append(record)
         self.size += size
         return True
+
+    def close(self) -> None:
+        """Take no more records; safe twice."""
+        self._is_closed = True
 
     def __len__(self) -> int:
         return len(self.records)

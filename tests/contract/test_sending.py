@@ -303,6 +303,24 @@ async def test_send_columns(side: Side) -> None:
     ]
 
 
+async def test_a_batch_that_was_closed_is_sent(side: Side) -> None:
+    """It takes no more, as aiokafka's; closed twice, empty or not."""
+    topic = await side.topic()
+    async with side.producer() as producer:
+        batch = producer.create_batch(topic, 0)
+        assert batch.append(b"1")
+        batch.close()
+        batch.close()
+        assert batch.append(b"2") is False
+        assert [one.offset for one in await (await producer.send_batch(batch))] == [0]
+        empty = producer.create_batch(topic, 0)
+        empty.close()
+        assert empty.append(b"3") is False
+        with pytest.raises(UsageError, match="empty"):
+            await producer.send_batch(empty)
+        assert (await producer.send_and_wait(topic, b"4", partition=0)).offset == 1
+
+
 async def test_a_batch_of_ones_own(side: Side) -> None:
     """It takes records until it is full, is sent once, and its deliveries are its records'."""
     topic = await side.topic()

@@ -124,6 +124,70 @@ async def test_partitions_for_waits_for_metadata_once() -> None:
 
 
 @jumping
+async def test_a_batch_whose_records_were_closed_by_hand_is_sent() -> None:
+    """Before it is sent, while it waits for memory, and after; the producer goes on."""
+    async with running(buffer_memory=40_000, batch_size=16_384) as (cluster, producer):
+        await producer.partitions_for("orders")
+        batch = producer.create_batch("orders", 1)
+        with pytest.raises(UsageError, match="empty"):
+            _ = batch.records
+        assert batch.append(b"1", timestamp_ms=5)
+        batch.records.close()
+        assert batch.append(b"no more") is False
+        assert [metadata.timestamp_ms for metadata in await (await producer.send_batch(batch))] == [5]
+        batch.records.close()
+        hang = cluster.hang("Produce")
+        full = [await producer.send("orders", bytes(9_000), partition=0) for _ in range(3)]
+        waiting = producer.create_batch("orders", 1)
+        assert waiting.append(bytes(12_000))
+        sending = asyncio.create_task(producer.send_batch(waiting))
+        await turns(3)
+        assert not sending.done()
+        waiting.records.close()
+        hang.release()
+        assert (await (await sending).wait()).acknowledged == 1
+        await asyncio.gather(*full)
+        assert cluster.values("orders", 1) == [b"1", bytes(12_000)]
+
+
+@jumping
+async def test_a_batch_that_was_not_queued_is_sent_again() -> None:
+    """Closed or not: cancelled while it waited, it may be filled and sent."""
+    async with running(buffer_memory=40_000, batch_size=16_384) as (cluster, producer):
+        await producer.partitions_for("orders")
+        hang = cluster.hang("Produce")
+        full = [await producer.send("orders", bytes(9_000), partition=0) for _ in range(3)]
+        batch = producer.create_batch("orders", 1)
+        assert batch.append(bytes(12_000))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(producer.send_batch(batch), 1)
+        assert batch.append(b"one more")
+        batch.close()
+        hang.release()
+        await asyncio.gather(*full)
+        assert (await (await producer.send_batch(batch)).wait()).acknowledged == 2
+
+
+@jumping
+async def test_a_serializer_that_sends_the_batch_is_not_appended_to_it() -> None:
+    """What it returns belongs to a batch that is on its way."""
+    batches: list[Any] = []
+
+    def send_first(value: Any) -> bytes:
+        if batches:
+            batches.pop().is_sent = True
+        return bytes(value)
+
+    async with running(value_serializer=send_first) as (_, producer):
+        batch = producer.create_batch("orders", 1)
+        batch.append(b"1")
+        batches.append(batch)
+        with pytest.raises(UsageError, match="was sent"):
+            batch.append(b"2")
+        assert len(batch) == 1
+
+
+@jumping
 async def test_a_batch_of_the_users_travels_as_one() -> None:
     """Behind what its partition has, with every field of its records; until it is full."""
     async with running(batch_size=500, linger_ms=1000) as (cluster, producer):
