@@ -6,6 +6,7 @@ import inspect
 import random
 import time
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
 
 from aioproducer.client_ids import with_client_id
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Producer"]
 
+# Beside `send` and `send_and_wait`, which calls `send` where a subclass has its own.
+_OTHER_WAYS_IN: Final = ("send_nowait", "send_many", "send_columns", "from_thread")
 _UNSTARTED: Final = "the producer was not started: use `async with Producer(...)`, or `await producer.start()`"
 if TYPE_CHECKING:  # who names no types wants none checked (PEP 696): before Python 3.13 only type checkers know defaults
     from typing_extensions import TypeVar as DefaultingTypeVar
@@ -98,6 +101,8 @@ class Producer(Generic[K, V]):
         self._fast_path = FastPath(lambda: 0, self._send_unstarted)
         self._fast_path.now = self._send_now_unstarted
         self._is_send_ours = type(self).send is Producer.send  # else `send_and_wait` goes by the subclass's
+        if not self._is_send_ours:
+            _warn_of_other_ways_in(type(self))
         self._engine: Engine | None = None
         self._was_started = False
 
@@ -232,7 +237,7 @@ class Producer(Generic[K, V]):
             first so many records: these are sent. An iterator may have been taken a chunk further.
         Cancellation: the same, with CancelledError.
         """
-        return await self._running().send_many(topic, records, self.send)
+        return await self._running().send_many(topic, records, partial(Producer.send, self))
 
     async def send_columns(
         self, topic: str, *, values: Any, keys: Any = None, partition: int | None = None, timestamps_ms: Any = None
@@ -268,7 +273,7 @@ class Producer(Generic[K, V]):
         keys and more than 256 partitions, or a circuit breaker that sends keys elsewhere just now, each row is sent as a record of its
         own, as slowly as by `send`.
         """
-        return await self._running().send_columns(topic, values, keys, partition, timestamps_ms, self.send)
+        return await self._running().send_columns(topic, values, keys, partition, timestamps_ms, partial(Producer.send, self))
 
     def create_batch(self, topic: str, partition: int) -> ReadyBatch:
         """An empty batch of one partition: `append` to it until it is full, then `await send_batch(batch)`.
@@ -485,6 +490,18 @@ class Producer(Generic[K, V]):
             warnings.warn(
                 f"{self!r} was never stopped: use `async with`, or `await producer.stop()`", ResourceWarning, source=self, stacklevel=1
             )
+
+
+def _warn_of_other_ways_in(kind: type[Producer[Any, Any]]) -> None:
+    """Warn of a subclass with a `send` of its own, past which records go by the ways in that it leaves as they are."""
+    left = [name for name in _OTHER_WAYS_IN if getattr(kind, name) is getattr(Producer, name)]
+    if left:
+        warnings.warn(
+            f"{kind.__qualname__} overrides send: records of {', '.join(left)} do not go through that. Give interceptors=, value_serializer= or "
+            "key_serializer= instead, which see every record of every way in",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _check_hook(hook: Callable[..., object] | None) -> None:

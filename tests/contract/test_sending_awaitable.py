@@ -274,7 +274,9 @@ async def test_a_subclass_may_send_in_its_own_way(build: Any) -> None:
                 seen.append(topic)
                 return await super().send(topic, *record, **options)
 
-        async with Audited(**cluster.client_options) as producer:
+        with pytest.warns(UserWarning, match="overrides send"):
+            audited = Audited(**cluster.client_options)
+        async with audited as producer:
             assert inspect.iscoroutinefunction(producer.send)
             await (await producer.send("orders", b"1"))
             await producer.send_and_wait("orders", b"2", key=b"k")

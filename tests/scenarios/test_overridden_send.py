@@ -1,0 +1,83 @@
+"""A subclass with a `send` of its own changes that and `send_and_wait`: no record of another way in goes by it, and the constructor says so."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from builds import BUILDS, producer_on
+
+from aioproducer import Record
+from aioproducer.testing import FakeCluster
+
+
+@pytest.fixture(params=BUILDS)
+def face(request: pytest.FixtureRequest) -> Any:
+    return producer_on(request.param)
+
+
+async def of_send_many(producer: Any, values: list[bytes]) -> None:
+    await (await producer.send_many("orders", values))
+
+
+async def of_send_many_with_headers(producer: Any, values: list[bytes]) -> None:
+    await (await producer.send_many("orders", [Record(value, headers=[("h", b"x")]) for value in values]))
+
+
+async def of_send_columns(producer: Any, values: list[bytes]) -> None:
+    await (await producer.send_columns("orders", values=pa.array(values)))
+
+
+async def of_send_nowait(producer: Any, values: list[bytes]) -> None:
+    await producer.partitions_for("orders")
+    for value in values:
+        await producer.send_nowait("orders", value)
+
+
+async def of_from_thread(producer: Any, values: list[bytes]) -> None:
+    for value in values:
+        await asyncio.wrap_future(await asyncio.to_thread(producer.from_thread.send, "orders", value))
+
+
+WAYS = [of_send_many, of_send_many_with_headers, of_send_columns, of_send_nowait, of_from_thread]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=[way.__name__ for way in WAYS])
+@pytest.mark.parametrize("is_known", [False, True], ids=["new topic", "known topic"])
+@pytest.mark.asyncio
+async def test_other_ways_in_never_go_by_it(face: Any, way: Any, *, is_known: bool) -> None:
+    """Whatever is in a chunk, and whatever the producer knows already."""
+
+    class Encrypting(face):  # type: ignore[misc]
+        async def send(self, topic: str, value: Any = None, key: Any = None, **options: Any) -> Any:
+            return await super().send(topic, b"ENC(" + value + b")", key, **options)
+
+    values = [b"%d" % number for number in range(4)]
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", 1)
+        with pytest.warns(UserWarning, match="overrides send: records of send_nowait, send_many, send_columns, from_thread do not"):
+            encrypting = Encrypting(**cluster.client_options)
+        async with encrypting as producer:
+            if is_known:
+                await producer.partitions_for("orders")
+            await way(producer, values)
+            await producer.send_and_wait("orders", b"last")
+        assert cluster.values("orders") == [*values, b"ENC(last)"]
+
+
+def test_what_overrides_all_of_them_is_left_in_peace(face: Any) -> None:
+    """It knows what it does; so does what overrides `send` not at all."""
+
+    class Whole(face):  # type: ignore[misc]
+        send = send_nowait = send_many = send_columns = from_thread = None
+
+    class Named(face):  # type: ignore[misc]
+        pass
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for kind in (Whole, Named, face):
+            kind(bootstrap_servers="nowhere:1")
