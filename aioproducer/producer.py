@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
 from aioproducer.client_ids import with_client_id
 from aioproducer.config import ProducerConfig
 from aioproducer.engine.engine import Engine
+from aioproducer.engine.forks import FORKED
 from aioproducer.engine.gauges import unready
-from aioproducer.engine.hot import BUILD, FastPath
+from aioproducer.engine.hot import BUILD
+from aioproducer.engine.not_started import NOT_STARTED, closed_path
+from aioproducer.engine.threads import FromThread
 from aioproducer.engine.transaction_scope import TransactionScope
 from aioproducer.errors import ConfigError, ProducerClosed, UsageError
 from aioproducer.metrics.registry import Snapshot
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
     from aioproducer.engine.deliveries import Deliveries
     from aioproducer.engine.hot import Delivery
     from aioproducer.engine.ready import ReadyBatch
-    from aioproducer.engine.threads import FromThread
     from aioproducer.interfaces import Dialer, Resolver
     from aioproducer.model import (
         Compression,
@@ -48,7 +50,6 @@ __all__ = ["Producer"]
 
 # Beside `send` and `send_and_wait`, which calls `send` where a subclass has its own.
 _OTHER_WAYS_IN: Final = ("send_nowait", "send_many", "send_columns", "from_thread")
-_UNSTARTED: Final = "the producer was not started: use `async with Producer(...)`, or `await producer.start()`"
 if TYPE_CHECKING:  # who names no types wants none checked (PEP 696): before Python 3.13 only type checkers know defaults
     from typing_extensions import TypeVar as DefaultingTypeVar
 
@@ -98,13 +99,13 @@ class Producer(Generic[K, V]):
         self._resolver = resolver or (DnsResolver() if dialer is None else Verbatim())
         self._chance = chance or random.Random().random
         self._wall_clock = wall_clock
-        self._fast_path = FastPath(lambda: 0, self._send_unstarted)
-        self._fast_path.now = self._send_now_unstarted
+        self._fast_path = closed_path()
         self._is_send_ours = type(self).send is Producer.send  # else `send_and_wait` goes by the subclass's
         if not self._is_send_ours:
             _warn_of_other_ways_in(type(self))
         self._engine: Engine | None = None
-        self._was_started = False
+        self._starting: Engine | None = None
+        self._unstarted: Engine | None = None  # whose start failed
 
     async def start(self, *, wait: bool = True) -> None:
         """Start the tasks, and wait for the first metadata of any bootstrap broker, at most `max_block_ms`.
@@ -116,24 +117,29 @@ class Producer(Generic[K, V]):
         Raises:
             BootstrapFailed: no broker answered; each address and its reason is in the text.
             TransactionError: with a `transactional_id`: its coordinator gives no producer id, or not in time.
-            ProducerClosed: it was started before; make a new one.
-        Cancellation: nothing is left running.
+            ProducerClosed: it runs or was stopped: make a new one; or `stop` was called while it started.
+        Cancellation, or an error: nothing is left running, and it may be called again.
         """
-        if self._was_started:
-            raise ProducerClosed("a producer starts once; make a new one")
-        self._was_started = True
-        engine = Engine(
+        self._check_startable()
+        self._fast_path = closed_path()  # what a start that failed has left in the old one is of no meaning
+        self._starting = engine = Engine(
             self.config, self._fast_path, self._dialer, self._resolver, VERSION, chance=self._chance, wall_clock=self._wall_clock
         )
-        await engine.start(wait=wait)
+        try:
+            await engine.start(wait=wait)
+        except BaseException:
+            self._unstarted = engine
+            raise
+        finally:
+            self._starting = None
         self._engine = engine
-        self._fast_path.slowly, self._fast_path.now = engine.send, engine.send_now
 
-    async def _send_unstarted(self, *_record: Any) -> Delivery:
-        raise ProducerClosed(_UNSTARTED)
-
-    def _send_now_unstarted(self, *_record: Any) -> Delivery:
-        raise ProducerClosed(_UNSTARTED)
+    def _check_startable(self) -> None:
+        if self._is_stopped:
+            raise ProducerClosed("the producer was stopped, and a producer starts once; make a new one")
+        if (engine := self._engine or self._starting) is not None:
+            engine.check_place()
+            raise ProducerClosed("a producer starts once; make a new one" if engine is self._engine else "the producer starts already")
 
     async def send(
         self,
@@ -303,11 +309,13 @@ class Producer(Generic[K, V]):
     @property
     def from_thread(self) -> FromThread[K, V]:
         """The one door for other threads: `producer.from_thread.send(...)` gives a `concurrent.futures.Future`."""
-        return self._running().from_thread
+        return FromThread(self._running().from_thread, self)
 
     def _running(self) -> Engine:
         if self._engine is None:
-            raise ProducerClosed(_UNSTARTED)
+            if self._starting is not None:
+                self._starting.check_place()
+            raise ProducerClosed(NOT_STARTED)
         return self._engine
 
     async def flush(self, timeout: float | None = None) -> FlushSummary:
@@ -341,7 +349,7 @@ class Producer(Generic[K, V]):
         Raises:
             UsageError: the producer has no `transactional_id`. Else as `begin_transaction` and `commit_transaction`.
         """
-        return TransactionScope(self._running().transactor, self.config.max_block_ms / 1000)
+        return TransactionScope(lambda: self._running().transactor, self.config.max_block_ms / 1000)
 
     async def begin_transaction(self) -> None:
         """Open a transaction: what is sent from now on belongs to it. Waits while the producer has no id yet.
@@ -403,18 +411,37 @@ class Producer(Generic[K, V]):
     async def stop(self) -> None:
         """Abort an open transaction and flush, at most `close_timeout_ms`, then fail what is left and close every connection.
 
-        Safe twice, after a failure, and before `start`. Cancellation: what is left fails at once, and everything is closed.
+        Safe twice, after a failure, and before the first `start`. A `start` that runs is ended: it raises ProducerClosed. In a forked child
+        it does nothing. Cancellation: what is left fails at once, and everything is closed.
+
+        Raises:
+            ProducerClosed: called in another thread or event loop than the producer's, before it has ended.
         """
-        engine = self._engine
+        engine = self._engine or self._starting
         if engine is None:
+            if self._unstarted is not None:
+                self._is_stopped = True
+                self._unstarted.close_interceptors()
+                self._unstarted = None
             self._release_client_id()
-            return
-        if self._is_stopped:
-            await engine.ended()
-            return
-        self._is_stopped = True
+        elif not (engine.is_forked or (self._is_stopped and engine.has_ended)):
+            await self._stop(engine)
+
+    async def _stop(self, engine: Engine) -> None:
+        is_over = engine.loop.is_closed()
+        if not is_over:
+            engine.check_place()
+        is_first, self._is_stopped = not self._is_stopped, True
         try:
-            await engine.stop(self.config.close_timeout_ms / 1000)
+            if is_over:
+                if is_first:
+                    engine.drop(0.0)
+            elif engine is self._starting:
+                await engine.stop_start()
+            elif is_first:
+                await engine.stop(self.config.close_timeout_ms / 1000)
+            else:
+                await engine.ended()
         finally:
             self._release_client_id()
 
@@ -468,7 +495,8 @@ class Producer(Generic[K, V]):
         """
         engine = self._engine
         if engine is None:
-            return unready("the producer was not started")
+            is_forked = self._starting is not None and self._starting.is_forked
+            return unready(FORKED if is_forked else "the producer was not started")
         return engine.health(patience)
 
     def explain(self) -> str:
@@ -480,16 +508,22 @@ class Producer(Generic[K, V]):
         engine = self._engine
         if engine is None:
             return f"<{whose}: not started>"
+        if engine.is_forked:
+            return f"<{whose}: of the process that was forked from>"
         if engine.failure is not None:
             return f"<{whose}: failed>"
         return f"<{whose}: {'running' if engine.is_open else 'stopped'}, {engine.pool.available} bytes free, {engine.waiting} waiting>"
 
     def __del__(self) -> None:
         engine = getattr(self, "_engine", None)
-        if engine is not None and not self._is_stopped:
+        if engine is None or self._is_stopped or engine.is_forked:
+            return
+        try:
             warnings.warn(
                 f"{self!r} was never stopped: use `async with`, or `await producer.stop()`", ResourceWarning, source=self, stacklevel=1
             )
+        finally:  # a filter may make an error of it
+            engine.drop(self.config.close_timeout_ms / 1000)
 
 
 def _warn_of_other_ways_in(kind: type[Producer[Any, Any]]) -> None:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.engine import forks
 from aioproducer.engine.assembly import Assembly
 from aioproducer.engine.columns import Columns
+from aioproducer.engine.dropped_producer import DroppedProducer
 from aioproducer.engine.formats import check_brokers
 from aioproducer.engine.gauges import unready
 from aioproducer.engine.hot import Delivery, FastPath, here
 from aioproducer.engine.many import Many
-from aioproducer.engine.threads import FromThread
+from aioproducer.engine.threads import ThreadBridge, running_loop
+from aioproducer.engine.waiting_notice import waiting_notice
 from aioproducer.errors import KafkaError, ProducerClosed, UsageError
 from aioproducer.model import FlushSummary
+from aioproducer.net.transport import close_socket, disown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -34,6 +38,12 @@ if TYPE_CHECKING:
 __all__ = ["Engine"]
 
 _log = logging.getLogger(__name__)
+_ELSEWHERE: Final = "the producer belongs to another event loop; make one in this loop"
+_OTHER_THREAD: Final = (
+    f"{_ELSEWHERE}. As another thread runs that loop, send by `producer.from_thread`, "
+    "and have the loop run other calls with asyncio.run_coroutine_threadsafe"
+)
+_STOPPED_EARLY: Final = "stopped while it started"
 
 
 class Engine:
@@ -61,6 +71,11 @@ class Engine:
         self.failure: BaseException | None = None
         self.is_open = False
         self._is_flushed = False
+        self._is_start_stopped = False
+        self._start_ended = asyncio.Event()
+        self._start_scope = asyncio.timeout(None)
+        self._dropped: DroppedProducer | None = None
+        self._lost = 0  # records that had not ended when the producer failed or was dropped
         self._config = config
         self._way = way
         self._pid = os.getpid()
@@ -77,6 +92,7 @@ class Engine:
             on_bug=self._on_bug,
             flush=self.flush,
         )
+        self._home = parts.home
         self.pool = parts.pool
         self._supervisor = parts.supervisor
         self._telling = parts.telling
@@ -96,7 +112,7 @@ class Engine:
         self._ids = parts.ids
         self._transactor = parts.transactor
         self._breaking = parts.breaking
-        self.from_thread: FromThread[Any, Any] = FromThread(self.loop, self._accept, config.max_block_ms / 1000)
+        self.from_thread = ThreadBridge(self.loop, self._accept, config.max_block_ms / 1000)
         way.tick = self._tick
 
     async def start(self, *, wait: bool) -> None:
@@ -105,32 +121,68 @@ class Engine:
         Raises:
             BootstrapFailed: no broker answered within `max_block_ms`, or none gives this producer an id.
             ConfigError: `message_format_max` asks for a format that the broker no longer takes.
-        Cancellation, or an error: nothing is left.
+            ProducerClosed: `stop_start` was called meanwhile.
+        Cancellation, or an error: nothing is left. The user's interceptors are not closed, as another engine may be started with them.
         """
+        forks.watch(self)
+        until = self.loop.time() + self._config.max_block_ms / 1000
         try:
-            await self._supervisor.start()
-            until = self.loop.time() + self._config.max_block_ms / 1000
-            if wait:
-                await self._refresher.bootstrap(until - self.loop.time())
-                self._check_formats()
-            if self._ids is not None:
-                self._spawn(self._ids.run(), "producer id")
-                if wait:
-                    await self._ids.first(until - self.loop.time())
-            if self._transactor is not None and wait:
-                self._spawn(self._transactor.run(), "transactions")
-                with self._telling.meter.spent("txn-init-time"):
-                    await self._transactor.start(until - self.loop.time())
-        except BaseException:
+            async with self._start_scope:
+                with waiting_notice(self.loop, lambda: self._start_notice(until)):
+                    await self._start(until, wait=wait)
+            if self._is_start_stopped:
+                raise ProducerClosed(_STOPPED_EARLY)
+        except BaseException as error:
             await self._end(ProducerClosed("the producer did not start"))
+            if self._is_start_stopped and isinstance(error, TimeoutError):  # the scope's
+                raise ProducerClosed(_STOPPED_EARLY) from error
             raise
+        finally:
+            self._start_ended.set()
         self._spawn(self._run_metadata(is_known=wait), "metadata")
         self._spawn(self._encoder.run(), "compression")
         self._spawn(self._idle.run(), "idle topics")
         self._way.here = here()
+        self._way.slowly, self._way.now = self.send, self.send_now
         self.is_open = True
         self._telling.events.tell("producer-started")
-        forks.watch(self)
+
+    async def _start(self, until: float, *, wait: bool) -> None:
+        await self._supervisor.start()
+        if wait:
+            await self._refresher.bootstrap(until - self.loop.time())
+            self._check_formats()
+        if self._ids is not None:
+            self._spawn(self._ids.run(), "producer id")
+            if wait:
+                await self._ids.first(until - self.loop.time())
+        if self._transactor is not None and wait:
+            self._spawn(self._transactor.run(), "transactions")
+            with self._telling.meter.spent("txn-init-time"):
+                await self._transactor.start(until - self.loop.time())
+
+    async def stop_start(self) -> None:
+        """End the `start` that runs, which raises ProducerClosed; return once nothing of it is left."""
+        if not self._is_start_stopped:
+            self._is_start_stopped = True
+            with contextlib.suppress(RuntimeError):  # it has failed by itself, and is being ended
+                self._start_scope.reschedule(self.loop.time())
+        await self._start_ended.wait()
+
+    def _start_notice(self, until: float) -> str:
+        servers = ", ".join(node.where for node in self._cluster.bootstrap)
+        if not self._cluster.nodes:
+            told = f"a first answer of any broker of {servers}"
+        else:
+            told = "a producer id" if self._transactor is None else f"the coordinator of transactional_id={self._config.transactional_id!r}"
+        trouble = self._trouble()
+        reason = f": {trouble}" if trouble is not None else ""
+        return f"{self._config.client_id}: start() waits for {told}, at most {max(until - self.loop.time(), 0):.0f} s more{reason}"
+
+    def _trouble(self) -> object | None:
+        """Why brokers cannot be used now; None: they can, as far as is known."""
+        unreached = next((node.last_error for node in (*self._cluster.nodes, *self._cluster.bootstrap) if node.last_error), None)
+        return self._refresher.trouble or (self._ids.trouble if self._ids is not None else None) or unreached
 
     async def _run_metadata(self, *, is_known: bool) -> None:
         if not is_known:
@@ -213,6 +265,8 @@ class Engine:
 
     def health(self, patience: float | None) -> Health:
         """Whether it can do its work; `patience`: seconds that a record may be unacknowledged. From any thread."""
+        if self.is_forked:
+            return unready(forks.FORKED)
         return self.from_thread.ask(partial(self._health, patience))
 
     def _health(self, patience: float | None) -> Health:
@@ -225,7 +279,9 @@ class Engine:
     def explain(self) -> list[str]:
         """What waits, and for what, a line each."""
         lines = [f"buffer_memory: {self.pool.available} of {self.pool.size} bytes free", *self._parking.explain(), *self._sender.explain()]
-        if self.failure is not None:
+        if self.is_forked:
+            lines.insert(0, forks.FORKED)
+        elif self.failure is not None:
             lines.insert(0, f"failed: {self.failure!r}")
         elif self._refresher.trouble is not None:
             lines.insert(0, f"metadata: {self._refresher.trouble}")
@@ -237,14 +293,25 @@ class Engine:
 
     def check(self) -> None:
         """Raise unless records may be sent, here and now."""
+        if self.is_forked:
+            raise ProducerClosed(forks.FORKED)
         if self.failure is not None:
             raise ProducerClosed(f"the producer failed: {self.failure!r}. Make a new one.") from self.failure
         if not self.is_open:
             raise ProducerClosed("the producer has stopped")
-        if os.getpid() != self._pid:
-            raise ProducerClosed("the producer belongs to the process that was forked from; make one here")
-        if asyncio.get_running_loop() is not self.loop:
-            raise ProducerClosed("the producer belongs to another event loop; make one in this loop")
+        self.check_place()
+
+    def check_place(self) -> None:
+        """Raise unless this is the producer's process and loop."""
+        if self.is_forked:
+            raise ProducerClosed(forks.FORKED)
+        if running_loop() is not self.loop:
+            raise ProducerClosed(_OTHER_THREAD if self.from_thread.is_elsewhere() else _ELSEWHERE)
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is a child of the one that the producer belongs to."""
+        return os.getpid() != self._pid
 
     async def flush(self, timeout: float | None) -> FlushSummary:
         """Send everything now, and wait until what was queued or parked has ended, at most `timeout` seconds."""
@@ -275,27 +342,45 @@ class Engine:
 
     async def stop(self, timeout: float) -> FlushSummary | None:
         """Flush, bounded, then end. Cancellation: what is left fails at once; the tasks end all the same."""
+        until = self.loop.time() + timeout
+        summary = None
+        with waiting_notice(self.loop, lambda: self._stop_notice(until)):
+            try:
+                summary = await self._finish_records(until)
+            finally:
+                self._is_flushed = summary is not None and not summary.pending
+                self._telling.events.tell("producer-stopped", unfinished=len(self._accumulator.incomplete))
+                await self._end(ProducerClosed("the producer was stopped before the record was acknowledged"), until)
+                self.close_interceptors()
+        return summary
+
+    async def _finish_records(self, until: float) -> FlushSummary | None:
+        """Take nothing in any more, end an open transaction, and flush. None: the producer failed before."""
         self.from_thread.shut(lambda: ProducerClosed("the producer has stopped"))
         self.is_open = False
         self._parking.shut()
         if self._breaking is not None:
             self._breaking.close()
-        summary = None
-        until = self.loop.time() + timeout
-        try:
-            if self.failure is None:
-                if self._transactor is not None:
-                    await self._transactor.give_up(timeout)
-                summary = await self.flush(max(until - self.loop.time(), 0.0))
-        finally:
-            self._is_flushed = summary is not None and not summary.pending
-            self._telling.events.tell("producer-stopped", unfinished=len(self._accumulator.incomplete))
-            await self._end(ProducerClosed("the producer was stopped before the record was acknowledged"), until)
-        return summary
+        if self.failure is not None:
+            return None
+        if self._transactor is not None:
+            await self._transactor.give_up(max(until - self.loop.time(), 0.0))
+        return await self.flush(max(until - self.loop.time(), 0.0))
+
+    def _stop_notice(self, until: float) -> str:
+        records = self._unacknowledged() + self._parking.waiting
+        told = f"the acknowledgement of {records} records" if records else "the end of its requests and tasks"
+        trouble = self._trouble()
+        reason = f": {trouble}" if trouble is not None else ""
+        left = max(until - self.loop.time(), 0)
+        return f"{self._config.client_id}: stop() waits for {told}, at most {left:.0f} s more (close_timeout_ms){reason}"
+
+    def _unacknowledged(self) -> int:
+        """Records that are queued or on their way."""
+        return sum(batch.count if batch.open is None else batch.open.count for batch in self._accumulator.incomplete)
 
     async def _end(self, cause: KafkaError, until: float = 0.0) -> None:
         """`until`: how long a broker may take to read what was acknowledged when its transport took it (acks=0)."""
-        forks.forget(self)
         self._shut(cause)
         try:
             if self._is_flushed:
@@ -305,8 +390,17 @@ class Engine:
             try:
                 await self.ended()
             finally:
+                forks.forget(self)
                 self._encoder.close()
-                self._interception.close()
+
+    def close_interceptors(self) -> None:
+        """Once the last record's end was told, they are called no more."""
+        self._interception.close()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was started, and no task of it is left."""
+        return self._start_ended.is_set() and self._supervisor.has_ended
 
     async def ended(self) -> None:
         """Until the last task is gone."""
@@ -331,13 +425,67 @@ class Engine:
 
     def _on_crash(self, error: BaseException) -> None:
         """A task of ours ended by a bug, or was cancelled from outside: never a silent hang."""
+        if self.is_forked:  # whoever ends the child has cancelled all tasks, and the parent's connections are not to be touched
+            return
         self.failure = error
         self._telling.events.tell("producer-failed", cause=repr(error))
         if not isinstance(error, asyncio.CancelledError):  # `asyncio.run` ends so; who uses the producer after it is told
             _log.error("The producer failed: %r", error, exc_info=error)
         cause = ProducerClosed(f"the producer failed: {error!r}")
         cause.__cause__ = error
+        self._count_lost()
         self._shut(cause)
+
+    # Without stop()
+
+    def drop(self, timeout: float) -> None:
+        """Nobody references the producer any more: send what is queued, at most `timeout` seconds, then end. From any thread."""
+        servers = ",".join(node.where for node in self._cluster.bootstrap)
+        self._dropped = DroppedProducer(
+            self.loop,
+            f"{self._config.client_id} of {servers}",
+            spawn=self._supervisor.spawn,
+            flush=partial(self._flush_dropped, timeout),
+            end=self.end_now,
+        )
+        self._dropped.schedule()
+
+    async def _flush_dropped(self, timeout: float) -> None:
+        until = self.loop.time() + timeout
+        summary = await self._finish_records(until)
+        if summary is not None:
+            self._lost += summary.failed
+            self._is_flushed = not summary.pending
+        if self._is_flushed:
+            self._shut(ProducerClosed("the producer was dropped without stop()"))
+            await self._cluster.sent(until - self.loop.time())
+
+    def end_now(self) -> int:
+        """End without waiting, also if the loop is closed; gives the number of records that were lost."""
+        self._count_lost()
+        forks.forget(self)
+        if self.loop.is_closed():
+            self.is_open = False
+            self._parking.shut()
+            for stream in self._cluster.leave():
+                close_socket(stream)
+        else:
+            self._telling.events.tell("producer-stopped", unfinished=len(self._accumulator.incomplete))
+            self._shut(ProducerClosed("the producer was dropped without stop()"))
+            self._supervisor.stop()
+        self._supervisor.when_ended(self._end_workers)
+        return self._lost
+
+    def _count_lost(self) -> None:
+        """What is queued fails now."""
+        self._lost += self._unacknowledged() + self.from_thread.queued
+        if self._dropped is not None:  # which says how many they are
+            for batch in self._accumulator.incomplete:
+                batch.result.look()
+
+    def _end_workers(self) -> None:
+        self._encoder.close()
+        self._interception.close()
 
     def _on_bug(self, error: BaseException) -> None:
         """A callback of ours raised."""
@@ -351,8 +499,16 @@ class Engine:
         """In a forked child: the parent's connections and loop are not ours to use."""
         self._way.fast = {}
         self._way.here = None
+        self._way.slowly, self._way.now = self.send, self.send_now
+        self._home.on_unseen = _untold
+        self.from_thread.forget_fork()
+        disown(self._cluster.leave())
 
     @property
     def waiting(self) -> int:
         """Records that wait for memory or metadata."""
         return self._parking.waiting
+
+
+def _untold(_error: object, _count: int) -> None:
+    """In a forked child: the parent tells of its records."""

@@ -36,19 +36,20 @@ class Supervisor:
         _keep_quiet(self._task)
         await started.wait()
 
-    def spawn(self, coroutine: Coroutine[None, None, None], name: str) -> None:
-        """Start a task of the group, in an empty context: `start` and its metadata run in the caller's."""
+    def spawn(self, coroutine: Coroutine[None, None, None], name: str) -> asyncio.Task[None] | None:
+        """Start a task of the group, in an empty context: `start` and its metadata run in the caller's. None: the group has ended."""
         if self._group is None or self._is_stopping:
             coroutine.close()
-            return
+            return None
         try:
             task = self._group.create_task(coroutine, name=f"aioproducer {name}", context=Context())
         except RuntimeError:  # the group ends, as when all tasks are cancelled from outside
             coroutine.close()
-            return
+            return None
         _keep_quiet(task)
         self._children[task] = None
         task.add_done_callback(self._on_child_done)
+        return task
 
     def _on_child_done(self, task: asyncio.Task[None]) -> None:
         self._children.pop(task, None)
@@ -82,6 +83,18 @@ class Supervisor:
         """End every task; `ended` waits for it."""
         self._is_stopping = True
         self._stopping.set()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the last task is gone, of those that there were."""
+        return self._task is not None and self._task.done()
+
+    def when_ended(self, callback: Callable[[], object]) -> None:
+        """Call back once the last task is gone: now, if there is none."""
+        if self._task is None or self._task.done() or self._loop.is_closed():
+            callback()
+        else:
+            self._task.add_done_callback(lambda _task: callback())
 
     async def ended(self) -> None:
         """Until the last task is gone. Cancellation: they end all the same."""

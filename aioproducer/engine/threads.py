@@ -11,6 +11,8 @@ Knows nothing of batches or brokers.
 
 from __future__ import annotations
 
+import asyncio
+import os
 import threading
 from collections import deque
 from concurrent.futures import Future
@@ -18,6 +20,7 @@ from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
+from aioproducer.engine.forks import FORKED
 from aioproducer.engine.hot import Delivery
 from aioproducer.errors import BufferExhausted, ProducerClosed, UsageError
 from aioproducer.model import RecordMetadata
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.pool import Parked
     from aioproducer.model import Headers
 
-__all__ = ["FromThread", "ThreadDelivery"]
+__all__ = ["FromThread", "ThreadBridge", "ThreadDelivery", "running_loop"]
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -37,6 +40,7 @@ V = TypeVar("V")
 _LIMIT: Final = 1_048_576  # bytes of records that are handed over and not in a batch yet
 _OVERHEAD: Final = 1024  # bytes of one of them beside its key and value, at most
 _AT_ONCE: Final = 256  # records that are taken in one step of the loop
+_ENDED: Final = frozenset({"CANCELLED", "CANCELLED_AND_NOTIFIED", "FINISHED"})
 _ANSWER: Final = 5.0  # seconds that a thread waits for what the loop knows
 
 
@@ -50,6 +54,7 @@ class ThreadDelivery(Future[RecordMetadata]):
         super().__init__()
         self._is_looked_at = False
         self._delivery: Delivery | None = None
+        self._pid = os.getpid()
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Its metadata, waiting at most `timeout` seconds.
@@ -57,6 +62,7 @@ class ThreadDelivery(Future[RecordMetadata]):
         Raises:
             DeliveryError: the record was queued and not acknowledged.
             UsageError, SendTimeout: what `send` raises; the record was not queued.
+            ProducerClosed: it had not ended when the process forked, and this is the child.
             TimeoutError: it has not ended yet.
         """
         self._look()
@@ -73,6 +79,8 @@ class ThreadDelivery(Future[RecordMetadata]):
         super().add_done_callback(fn)
 
     def _look(self) -> None:
+        if self._state not in _ENDED and os.getpid() != self._pid:  # `done` would take a lock that a thread of the parent may have held
+            raise ProducerClosed(FORKED)
         self._is_looked_at = True
         if self._delivery is not None:
             self._delivery._result.look()  # noqa: SLF001
@@ -106,20 +114,13 @@ class FromThread(Generic[K, V]):
     """`producer.from_thread`: sends from any thread but the loop's.
 
     Args:
-        accept: on the loop: the arguments of `send`; a delivery, or the parked record.
-        max_block: seconds that a thread may wait.
+        bridge: the producer's.
+        owner: the producer, which is referenced as long as this object is: a producer that nobody references is stopped.
     """
 
-    def __init__(self, loop: AbstractEventLoop, accept: Callable[..., Delivery | Parked], max_block: float) -> None:
-        self._loop = loop
-        self._thread = threading.get_ident()
-        self._accept = accept
-        self._max_block = max_block
-        self._condition = threading.Condition()
-        self._queue: deque[_Handed] = deque()
-        self._held = 0
-        self._is_due = False
-        self._error: Callable[[], Exception] | None = None
+    def __init__(self, bridge: ThreadBridge, owner: object) -> None:
+        self._bridge = bridge
+        self._owner = owner
 
     def send(
         self,
@@ -138,15 +139,44 @@ class FromThread(Generic[K, V]):
         record, the future tells.
 
         Raises:
-            ProducerClosed: the producer has stopped or failed, or its loop is closed.
+            ProducerClosed: the producer has stopped or failed, its loop is closed, or it belongs to the process that was forked from.
             BufferExhausted: there was no room within `max_block_ms`.
             UsageError: it is called in the loop's own thread, which it could block for ever: await `producer.send` there.
             None of these records was queued.
         """
+        bridge = self._bridge
+        del self  # an error that the caller keeps would keep this frame, and with it the producer
+        return bridge.hand_over((topic, value, key, partition, timestamp_ms, headers))
+
+
+class ThreadBridge:
+    """Takes records and questions from other threads to the loop.
+
+    Args:
+        accept: on the loop: the arguments of `send`; a delivery, or the parked record.
+        max_block: seconds that a thread may wait.
+    """
+
+    def __init__(self, loop: AbstractEventLoop, accept: Callable[..., Delivery | Parked], max_block: float) -> None:
+        self._loop = loop
+        self._thread = threading.get_ident()
+        self._accept = accept
+        self._max_block = max_block
+        self._condition = threading.Condition()
+        self._queue: deque[_Handed] = deque()
+        self._held = 0
+        self._is_due = False
+        self._is_forked = False
+        self._error: Callable[[], Exception] | None = None
+
+    def hand_over(self, record: tuple[Any, ...]) -> ThreadDelivery:
+        """What `FromThread.send` does; `record` is all arguments of `Producer.send`, in order."""
+        if self._is_forked:
+            raise ProducerClosed(FORKED)
         if threading.get_ident() == self._thread:
             raise UsageError("from_thread is for other threads; this one runs the producer's loop: `await producer.send(...)`")
-        size = _OVERHEAD + sum(len(part) for part in (value, key) if isinstance(part, (bytes, bytearray, memoryview)))
-        handed = _Handed((topic, value, key, partition, timestamp_ms, headers), size, ThreadDelivery())
+        size = _OVERHEAD + sum(len(part) for part in record[1:3] if isinstance(part, (bytes, bytearray, memoryview)))
+        handed = _Handed(record, size, ThreadDelivery())
         with self._condition:
             if not self._condition.wait_for(self._has_room, self._max_block):
                 raise BufferExhausted(
@@ -173,12 +203,13 @@ class FromThread(Generic[K, V]):
         self._is_due = True
 
     def ask(self, question: Callable[[], T]) -> T:
-        """What the loop answers between two of its steps; in its own thread, or when it runs no more, at once.
+        """What the loop answers between two of its steps; in the loop itself, when it runs no more, or in a forked child, at once.
 
         Raises:
             TimeoutError: it did not come to it within some seconds: something holds it.
         """
-        if threading.get_ident() == self._thread or not self._loop.is_running():
+        is_here = threading.get_ident() == self._thread or running_loop() is self._loop
+        if self._is_forked or is_here or not self._loop.is_running():
             return question()
         answer: Future[T] = Future()
         try:
@@ -189,6 +220,19 @@ class FromThread(Generic[K, V]):
             return answer.result(_ANSWER)
         except TimeoutError:
             raise TimeoutError(f"the producer's loop did not come to answer within {_ANSWER:g} s: something holds it") from None
+
+    def is_elsewhere(self) -> bool:
+        """Whether the thread at hand is not the one that runs the loop, or ran it when the producer started."""
+        return self._loop.is_running() or threading.get_ident() != self._thread
+
+    def forget_fork(self) -> None:
+        """In a forked child: a thread of the parent may have held the lock, and the loop's wake-up pipe is the parent's, too."""
+        self._is_forked = True
+
+    @property
+    def queued(self) -> int:
+        """Records that were handed over and that the loop has not taken."""
+        return len(self._queue)
 
     # In the loop's thread
 
@@ -241,6 +285,14 @@ class FromThread(Generic[K, V]):
             self._error = self._error or error
             self._condition.notify_all()
         self._take_some(len(self._queue))
+
+
+def running_loop() -> AbstractEventLoop | None:
+    """The event loop that runs in this thread."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _answer(answer: Future[T], question: Callable[[], T]) -> None:

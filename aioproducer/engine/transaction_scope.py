@@ -11,6 +11,7 @@ from aioproducer.core.transaction_state import State
 from aioproducer.errors import TransactionAbortable, TransactionTimeout
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from aioproducer.engine.transactor import Transactor
@@ -24,15 +25,20 @@ class TransactionScope:
     """Begins a transaction; the end of the body commits it, whatever leaves the body aborts it.
 
     Args:
+        transactor: gives the running producer's, or raises.
         timeout: seconds for an abort.
     """
 
-    def __init__(self, transactor: Transactor, timeout: float) -> None:
-        self._transactor = transactor
+    _transactor: Transactor
+
+    def __init__(self, transactor: Callable[[], Transactor], timeout: float) -> None:
+        transactor()
+        self._running = transactor
         self._timeout = timeout
         self._number = 0
 
     async def __aenter__(self) -> None:
+        self._transactor = self._running()
         await self._transactor.begin()
         self._number = self._transactor.transaction.number
 

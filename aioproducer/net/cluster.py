@@ -13,6 +13,7 @@ from aioproducer.net.node import Node, Standing
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
+    from aioproducer.interfaces import Stream
     from aioproducer.net.lane import NetSettings
 
 __all__ = ["Cluster"]
@@ -149,3 +150,9 @@ class Cluster:
                 node.abort()
             else:
                 node.close()
+
+    def leave(self) -> list[Stream]:
+        """Make no connection from now on, and touch none: the loop belongs to a parent process, or is closed. Gives those that there are."""
+        self._is_closed = True
+        nodes = (*self._nodes.values(), *self._bootstrap)
+        return [stream for node in nodes for lane in (node.produce, node.control) for stream in lane.leave()]

@@ -255,6 +255,12 @@ class Connection:
             self._stream.close()
 
     @property
+    def stream(self) -> Stream:
+        """What it reads from and writes to."""
+        stream: Stream = self._stream
+        return stream
+
+    @property
     def has_unsent(self) -> bool:
         """Whether it still writes."""
         return not self.is_lost and self._stream.get_write_buffer_size() > 0

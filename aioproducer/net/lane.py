@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from aioproducer.core.backoff import Backoff
     from aioproducer.core.metadata import Broker
-    from aioproducer.interfaces import Dialer, Resolver
+    from aioproducer.interfaces import Dialer, Resolver, Stream
     from aioproducer.net.addresses import Addresses
     from aioproducer.net.observer import Observer
 
@@ -106,6 +106,7 @@ class Lane:
         self._waiting: list[asyncio.Future[Connection]] = []
         self._alive: dict[Connection, None] = {}
         self._is_dialling = False
+        self._is_left = False
         self._closing = asyncio.Event()
         self._timer: asyncio.Timeout | None = None  # of the step at hand
         self._stood_at = 0.0
@@ -124,7 +125,7 @@ class Lane:
 
     @property
     def _is_closed(self) -> bool:
-        return self._closing.is_set()
+        return self._is_left or self._closing.is_set()
 
     @property
     def is_dialling(self) -> bool:
@@ -175,6 +176,8 @@ class Lane:
         try:
             await self._pause()
             while not self._is_closed and (failure := await self._try()) is not None:
+                if self._loop.is_closed():  # the collector ends this coroutine, and the dialer took that for a failure
+                    return
                 self._fail(failure)
                 await self._pause()
                 if not self._waiting:
@@ -330,6 +333,11 @@ class Lane:
             future.set_exception(ConnectionLost(f"{self._where}: the node was closed"))
         for connection in tuple(self._alive):
             connection.close()
+
+    def leave(self) -> list[Stream]:
+        """Make no connection from now on, and touch none: the loop belongs to a parent process, or is closed. Gives those that there are."""
+        self._is_left = True
+        return [connection.stream for connection in self._alive]
 
     def abort(self) -> None:
         """Close it at once, whatever is still to be written."""

@@ -1,10 +1,11 @@
-"""The default dialer, TCP, and how a list of buffers is best written. Knows nothing of Kafka's protocol."""
+"""The default dialer, TCP; how a list of buffers is best written; sockets whose loop can do nothing more. Knows nothing of Kafka's protocol."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import errno
+import os
 import socket
 import sys
 from typing import TYPE_CHECKING, Any, cast
@@ -12,11 +13,11 @@ from typing import TYPE_CHECKING, Any, cast
 from aioproducer.net.name_resolution import look_up, numeric_address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from aioproducer.interfaces import Buffer, Receiver, Stream
 
-__all__ = ["TcpDialer", "writer_of"]
+__all__ = ["TcpDialer", "close_socket", "disown", "writer_of"]
 
 
 class TcpDialer:
@@ -117,3 +118,33 @@ def writer_of(stream: Stream) -> Callable[[Sequence[Buffer]], None]:
     if type(stream).__module__.startswith("asyncio") and sys.version_info >= (3, 12):
         return lambda buffers: stream.write(b"".join(buffers))
     return stream.writelines
+
+
+def disown(streams: Iterable[Stream]) -> None:
+    """In a forked child: put a socket of nobody's in the place of each stream's, in the child's table of files alone.
+
+    The parent's socket and its entry in the shared epoll stay as they are, whatever the child's transport does from now on: reads, writes,
+    or closes when it is collected. And when the parent closes its socket, the broker learns it at once, as no other process has it open.
+    """
+    with contextlib.suppress(OSError), socket.socket() as nobodys:
+        for stream in streams:
+            connected = _socket_of(stream)
+            number = connected.fileno() if connected is not None else -1
+            if number >= 0:
+                os.dup2(nobodys.fileno(), number, inheritable=False)
+
+
+def close_socket(stream: Stream) -> None:
+    """Close a stream's socket after its loop was closed, when the stream's own `close` and `abort` raise. uvloop has closed it with the loop."""
+    connected = _socket_of(stream)
+    connected = getattr(connected, "_sock", connected)  # asyncio shows a socket that cannot be closed around the one that can
+    if connected is not None and hasattr(connected, "close") and connected.fileno() >= 0:
+        with contextlib.suppress(OSError):
+            connected.close()
+
+
+def _socket_of(stream: Any) -> Any:
+    """None: the stream has none, as one in memory, or one of a dialer of the user's that does not show it."""
+    with contextlib.suppress(Exception):
+        return stream.get_extra_info("socket")
+    return None

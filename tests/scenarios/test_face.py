@@ -435,6 +435,12 @@ CALLS: dict[str, Callable[[Producer[Any, Any]], Any]] = {
     "send_batch": lambda producer: producer.send_batch(None),  # type: ignore[arg-type]
     "partitions_for": lambda producer: producer.partitions_for("orders"),
     "flush": lambda producer: producer.flush(),
+    "send_columns": lambda producer: producer.send_columns("orders", values=None),
+    "transaction": lambda producer: producer.transaction(),
+    "begin_transaction": lambda producer: producer.begin_transaction(),
+    "commit_transaction": lambda producer: producer.commit_transaction(),
+    "abort_transaction": lambda producer: producer.abort_transaction(),
+    "send_offsets_to_transaction": lambda producer: producer.send_offsets_to_transaction({("orders", 0): 1}, "group"),
 }
 
 
@@ -492,6 +498,54 @@ def test_a_producer_of_another_loop_says_so(name: str) -> None:
         assert len(cluster.values("orders")) == 1
     finally:
         first.close()
+
+
+@pytest.mark.parametrize("name", [*CALLS, "start", "stop"])
+@jumping
+async def test_a_call_in_another_thread_names_the_door_for_threads(name: str) -> None:
+    """With a loop of its own there and without one, while the producer's runs; nothing is queued, and the producer goes on."""
+    calls = {**CALLS, "start": lambda producer: producer.start(), "stop": lambda producer: producer.stop()}
+    raised: list[BaseException] = []
+
+    async def use() -> None:
+        called = calls[name](producer)
+        if asyncio.iscoroutine(called):
+            await called
+
+    def use_without_a_loop() -> None:
+        called = calls[name](producer)
+        if asyncio.iscoroutine(called):
+            called.send(None)
+
+    def work() -> None:
+        for way in (lambda: asyncio.run(use()), use_without_a_loop):
+            try:
+                way()
+            except KafkaError as error:
+                raised.append(error)
+
+    async with running() as (cluster, producer):
+        await producer.send_and_wait("orders", b"v", partition=0)
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        assert len(raised) == 2
+        assert all("from_thread" in str(error) for error in raised), raised
+        await producer.send_and_wait("orders", b"v", partition=0)
+        assert len(cluster.values("orders")) == 2
+
+
+@pytest.mark.asyncio
+async def test_what_only_looks_may_be_called_in_any_thread() -> None:
+    """While its loop runs."""
+
+    def look() -> list[object]:
+        return [producer.config, producer.buffer_available, producer.explain(), repr(producer)]
+
+    async with running() as (_, producer):
+        assert await asyncio.to_thread(look)
+        assert await asyncio.to_thread(producer.health)
+        assert await asyncio.to_thread(producer.metrics)
 
 
 def _raises(*_: object) -> Any:

@@ -1,0 +1,256 @@
+"""A producer that nobody references and that was never stopped: what is queued is sent, everything is closed, and one line says so."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import threading
+import time
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import uvloop
+from whole import jumping, turns
+
+from aioproducer import Producer
+from aioproducer.testing import FakeCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """All warnings of the library, each without the producer's name and what it advises."""
+    records = [record for record in caplog.records if record.name.startswith("aioproducer") and record.levelno >= logging.WARNING]
+    assert {record.name for record in records} <= {"aioproducer"}
+    return [record.getMessage().partition("without stop(): ")[2].partition(". Use")[0] for record in records]
+
+
+@contextmanager
+def one_resource_warning() -> Iterator[None]:
+    """Of the producer's, in default settings an ignored one; those of the test's own cluster do not count."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        yield
+    assert sum("was never stopped" in str(warning.message) for warning in caught) == 1
+    for warning in caught:
+        warning.source = None  # it would hold the producer
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """What the cluster's thread has still to see."""
+    until = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < until
+
+
+@pytest.fixture(autouse=True)
+def _nothing_of_others() -> None:
+    gc.collect()
+
+
+def open_streams(cluster: FakeCluster) -> int:
+    return sum(len(broker.connections) for broker in cluster.brokers.values())
+
+
+async def send(cluster: FakeCluster, count: int, **options: Any) -> None:
+    """As a handler does that makes a producer for each request."""
+    producer = Producer(**cluster.client_options, **options)
+    await producer.start()
+    for number in range(count):
+        await producer.send("orders", b"%d" % number)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("options", [{"linger_ms": 60_000}, {}, {"acks": 0, "enable_idempotence": False}])
+@jumping
+async def test_what_is_queued_is_sent_first(options: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    """Then its tasks end and its connections are closed."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        before = asyncio.all_tasks()
+        for nth in (1, 2):
+            await send(cluster, 5, **options)
+            await asyncio.sleep(1)
+            assert told(caplog) == ["all its records were sent"] * nth
+            assert len(cluster.values("orders")) == 5 * nth
+            assert asyncio.all_tasks() == before
+            assert open_streams(cluster) == 0
+
+
+@jumping
+async def test_it_is_a_resource_warning_too() -> None:
+    """One, which names the producer."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        with one_resource_warning():
+            await send(cluster, 1)
+        await asyncio.sleep(1)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@jumping
+async def test_what_could_not_be_sent_within_close_timeout_ms_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """Those that wait, and those that failed meanwhile; then everything is closed."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        before = asyncio.all_tasks()
+        cluster.hang("Produce", times=None)
+        await send(cluster, 5, close_timeout_ms=3000)
+        await asyncio.sleep(2.9)
+        assert told(caplog) == []
+        await asyncio.sleep(0.2)
+        assert told(caplog) == ["5 records could not be sent, or were not acknowledged"]
+        gc.collect()
+        assert len(told(caplog)) == 1
+        assert asyncio.all_tasks() == before
+        cluster.faults.clear()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@jumping
+async def test_an_open_transaction_is_aborted(caplog: pytest.LogCaptureFixture) -> None:
+    """As `stop` does; the next producer of that name need not wait for its time-out."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+
+        async def begin() -> None:
+            producer = Producer(**cluster.client_options, transactional_id="t")
+            await producer.start()
+            await producer.begin_transaction()
+            await producer.send_and_wait("orders", b"v")
+
+        await begin()
+        await asyncio.sleep(1)
+        assert told(caplog) == ["all its records were sent"]
+        assert [request.message.committed for request in cluster.requests("EndTxn")] == [False]
+
+
+@jumping
+async def test_what_is_held_of_a_producer_holds_it() -> None:
+    """Its door for threads, and a transaction to come: nothing is dropped under who uses them."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        producer = Producer(**cluster.client_options, transactional_id="t")
+        await producer.start()
+        scope = producer.transaction()
+        del producer
+        gc.collect()
+        async with scope:
+            pass
+        door = scope._running.__closure__[0].cell_contents.from_thread  # type: ignore[attr-defined]
+        del scope
+        gc.collect()
+        await turns(10)
+        producer = door._owner
+        assert "running" in repr(producer)
+        await producer.stop()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@jumping
+async def test_the_collector_may_find_it_in_another_thread(caplog: pytest.LogCaptureFixture) -> None:
+    """In a cycle, as web frameworks have them."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        before = asyncio.all_tasks()
+
+        async def forget() -> None:
+            state: dict[str, Any] = {"producer": Producer(**cluster.client_options)}
+            state["state"] = state
+            await state["producer"].start()
+            await state["producer"].send("orders", b"v")
+
+        await forget()
+        thread = threading.Thread(target=gc.collect)
+        thread.start()
+        thread.join()
+        await asyncio.sleep(1)
+        assert told(caplog) == ["all its records were sent"]
+        assert asyncio.all_tasks() == before
+        assert open_streams(cluster) == 0
+
+
+@jumping
+async def test_warnings_that_are_errors_do_not_keep_it_from_ending(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `__del__` raises Python only prints."""
+    monkeypatch.setattr("sys.unraisablehook", lambda _: None)
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            await send(cluster, 1)
+        await asyncio.sleep(1)
+        assert told(caplog) == ["all its records were sent"]
+        assert open_streams(cluster) == 0
+
+
+@contextmanager
+def served() -> Iterator[FakeCluster]:
+    """A cluster with real sockets in a thread of its own, which outlives the loops of the test."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    def run(coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(20)
+
+    cluster = FakeCluster()
+    run(cluster.__aenter__())
+    cluster.create_topic("orders")
+    try:
+        yield cluster
+    finally:
+        run(cluster.__aexit__())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("make_loop", LOOPS)
+def test_a_program_that_ends(make_loop: Callable[[], Any], caplog: pytest.LogCaptureFixture) -> None:
+    """`asyncio.run` cancels every task: what was not sent by then is lost, and that is said once."""
+
+    async def main() -> None:
+        cluster.hang("Produce", times=None)
+        await send(cluster, 3)
+
+    with served() as cluster:
+        with asyncio.Runner(loop_factory=make_loop) as runner:
+            runner.run(main())
+        gc.collect()
+        assert told(caplog) == ["3 records could not be sent, or were not acknowledged"]
+        cluster.faults.clear()
+
+
+@pytest.mark.parametrize("make_loop", LOOPS)
+def test_stop_in_another_loop_once_the_own_one_is_closed(make_loop: Callable[[], Any], caplog: pytest.LogCaptureFixture) -> None:
+    """It closes what is open and says what was lost; nothing is left to be warned of."""
+
+    async def main() -> Producer[Any, Any]:
+        producer = Producer(**cluster.client_options, linger_ms=60_000)
+        await producer.start()
+        await producer.send("orders", b"v")
+        return producer
+
+    with served() as cluster:
+        loop = make_loop()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # the loop's own, for its transports
+            producer = loop.run_until_complete(main())
+            loop.close()
+            asyncio.run(producer.stop())
+            gc.collect()
+            assert told(caplog) == ["1 records could not be sent, or were not acknowledged"]
+            asyncio.run(producer.stop())
+            del producer
+            gc.collect()
+        assert len(told(caplog)) == 1

@@ -1,0 +1,316 @@
+"""A process that forks with a producer: in the child every call raises or returns at once, and the parent notices nothing.
+
+Each test runs a program of its own, as the child inherits whatever the test process has. `child(work)` forks, runs `work` in the child and
+gives what it printed; a child that takes 20 s is ended.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from textwrap import indent
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform does not fork")
+
+SETUP = """
+import asyncio, gc, logging, os, signal, sys, threading, time, warnings
+import uvloop
+from aioproducer import Producer
+from aioproducer.errors import KafkaError, ProducerClosed
+from aioproducer.testing import FakeCluster
+
+warnings.simplefilter("always")
+logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="LOG %(name)s %(message)s")
+logging.getLogger("aioproducer").setLevel(logging.WARNING)
+FORKED = "the producer belongs to the process that was forked from; make one here"
+make_loop = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}[sys.argv[1]]
+
+def served():
+    "A cluster in a thread of its own; its loop is not the producer's."
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    async def begin():
+        cluster = await FakeCluster().__aenter__()
+        cluster.create_topic("orders")
+        return cluster
+    return asyncio.run_coroutine_threadsafe(begin(), loop).result(10)
+
+async def begin(cluster, **options):
+    producer = Producer(**cluster.client_options, **options)
+    await producer.start()
+    await producer.send_and_wait("orders", b"parent")
+    return producer
+
+def child(work, leave=os._exit):
+    reading, writing = os.pipe()
+    sys.stdout.flush()
+    if not os.fork():
+        signal.alarm(20)
+        os.dup2(writing, 1), os.dup2(writing, 2)
+        try:
+            work()
+        except BaseException as error:
+            print("UNEXPECTED", repr(error))
+        sys.stdout.flush()
+        leave(0)
+    os.close(writing)
+    with os.fdopen(reading) as told:
+        out = told.read()
+    os.wait()
+    return out
+
+def say(name, call):
+    "Prints what a call raises, run in a loop of the child's own if it is a coroutine."
+    async def run():
+        called = call()
+        return await called if hasattr(called, "__await__") else called
+    for way in (lambda: asyncio.run(run()), *([call] if "sync" in name else [])):
+        began = time.monotonic()
+        try:
+            told = way()
+        except ProducerClosed as error:
+            told = "closed" if str(error) == FORKED else error
+        except BaseException as error:
+            told = repr(error)
+        print(name, told, "LATE" if time.monotonic() - began > 1 else "")
+"""
+
+CALLS = """
+    say("send", lambda: producer.send("orders", b"v"))
+    say("send_and_wait", lambda: producer.send_and_wait("orders", b"v"))
+    say("sync send_nowait", lambda: producer.send_nowait("orders", b"v"))
+    say("send_many", lambda: producer.send_many("orders", [b"v"]))
+    say("send_columns", lambda: producer.send_columns("orders", values=None))
+    say("flush", lambda: producer.flush())
+    say("sync create_batch", lambda: producer.create_batch("orders", 0))
+    say("send_batch", lambda: producer.send_batch(None))
+    say("partitions_for", lambda: producer.partitions_for("orders"))
+    say("begin", lambda: producer.begin_transaction())
+    say("commit", lambda: producer.commit_transaction())
+    say("abort", lambda: producer.abort_transaction())
+    say("offsets", lambda: producer.send_offsets_to_transaction({("orders", 0): 1}, "group"))
+    say("sync transaction", lambda: producer.transaction())
+    say("sync from_thread", lambda: producer.from_thread.send("orders", b"v"))
+    say("sync door", lambda: door.send("orders", b"v"))
+    say("start", lambda: producer.start())
+"""
+
+LOOKS = """
+    say("stop", lambda: producer.stop())
+    say("aexit", lambda: producer.__aexit__(None, None, None))
+    health = producer.health()
+    print("health", bool(health), health.reasons == (FORKED,))
+    print("metrics", producer.metrics().number("record-send-total", topic="orders") >= 1)
+    print("explain", FORKED in producer.explain(), "forked" in repr(producer), producer.buffer_available > 0)
+"""
+
+
+def run(body: str, loop: str) -> list[str]:
+    """The lines that a program printed."""
+    program = f"{SETUP}{body}\nsys.stdout.flush()\nos._exit(0)\n"  # what the parent leaves open is of no interest
+    ended = subprocess.run([sys.executable, "-c", program, loop], capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stderr == ""
+    return ended.stdout.splitlines()
+
+
+LOOPS = pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+EXPECTED = [
+    *(
+        f"{name} closed "
+        for name in (
+            "send",
+            "send_and_wait",
+            *["sync send_nowait"] * 2,
+            "send_many",
+            "send_columns",
+            "flush",
+            *["sync create_batch"] * 2,
+            "send_batch",
+            "partitions_for",
+            "begin",
+            "commit",
+            "abort",
+            "offsets",
+            *["sync transaction"] * 2,
+            *["sync from_thread"] * 2,
+            *["sync door"] * 2,
+            "start",
+        )
+    ),
+    "stop None ",
+    "aexit None ",
+    "health False True",
+    "metrics True",
+    "explain True True True",
+]
+
+
+@LOOPS
+@pytest.mark.parametrize("held", ["nothing", "the door's lock"])
+def test_every_call_says_so_at_once(loop: str, held: str) -> None:
+    """With the producer's loop in a thread, which is not there in the child, whatever lock a thread of the parent held."""
+    body = f"""
+cluster, loop = served(), make_loop()
+threading.Thread(target=loop.run_forever, daemon=True).start()
+producer = asyncio.run_coroutine_threadsafe(begin(cluster), loop).result(10)
+door = producer.from_thread
+def hold():
+    with producer._engine.from_thread._condition:
+        held.set(), free.wait()
+held, free = threading.Event(), threading.Event()
+if {held != "nothing"}:
+    threading.Thread(target=hold, daemon=True).start()
+    held.wait()
+def use():
+{CALLS}{LOOKS}
+print(child(use), end="")
+free.set()
+began = time.monotonic()
+print("parent", producer.from_thread.send("orders", b"parent").result(10).offset, time.monotonic() - began < 1)
+print("log", cluster.values("orders"))
+"""
+    assert run(body, loop) == [*EXPECTED, "parent 1 True", "log [b'parent', b'parent']"]
+
+
+@LOOPS
+def test_a_fork_in_the_loop_itself(loop: str) -> None:
+    """From a coroutine, as `multiprocessing` there forks; a thread of the child uses the producer and stops it."""
+    body = f"""
+def use_in_thread(producer, door):
+    def use():
+{indent(CALLS + LOOKS, "    ")}
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+
+async def main():
+    producer = await begin(cluster, request_timeout_ms=5000)
+    out = child(lambda: use_in_thread(producer, producer.from_thread))
+    print(out, end="")
+    began = time.monotonic()
+    print("parent", (await producer.send_and_wait("orders", b"parent")).offset, time.monotonic() - began < 1)
+    await producer.stop()
+    until = time.monotonic() + 10
+    while connections() and time.monotonic() < until:
+        await asyncio.sleep(0)
+
+def connections():
+    return sum(len(broker.connections) for broker in cluster.brokers.values())
+
+cluster, loop = served(), make_loop()
+loop.run_until_complete(main())
+print("log", cluster.values("orders"), connections())
+"""
+    assert run(body, loop) == [*EXPECTED, "parent 1 True", "log [b'parent', b'parent'] 0"]
+
+
+@LOOPS
+@pytest.mark.parametrize("is_running", [True, False])
+@pytest.mark.parametrize("leave", ["os._exit", "sys.exit"])
+def test_what_the_child_collects_is_the_parents(loop: str, leave: str, is_running: bool) -> None:
+    """Producer, deliveries, transports, loop: at any time, and at the interpreter's end. Nothing is written, logged, or taken from the epoll."""
+    body = f"""
+async def more(producer):
+    return [await producer.send("orders", b"lingering", partition=0) for _ in range(3)]
+cluster, loop = served(), make_loop()
+if {is_running}:
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+call = (lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result(10)) if {is_running} else loop.run_until_complete
+kept = {{"producer": call(begin(cluster, linger_ms=300, request_timeout_ms=5000))}}
+kept["deliveries"] = call(more(kept["producer"]))
+def use():
+    global loop, call, more
+    producer = kept.pop("producer")
+    kept.clear()
+    del producer, loop, call
+    for _ in range(3):
+        gc.collect()
+print(child(use, {leave}), end="")
+async def go_on(producer):
+    began = time.monotonic()
+    print("parent", (await producer.send_and_wait("orders", b"parent")).offset, time.monotonic() - began < 2)
+    began = time.monotonic()
+    await loop.run_in_executor(None, time.sleep, 0.01)  # its end wakes the loop by its pipe
+    print("woken", time.monotonic() - began < 2)
+    await producer.stop()
+call(go_on(kept["producer"]))
+print("log", cluster.values("orders"))
+"""
+    assert run(body, loop) == ["parent 4 True", "woken True", "log [b'parent', b'lingering', b'lingering', b'lingering', b'parent']"]
+
+
+@LOOPS
+def test_a_child_that_leaves_through_the_parents_loop(loop: str) -> None:
+    """SystemExit in a coroutine: the child's `asyncio.run` cancels all tasks and runs the loop once more. The producer's part goes well."""
+    body = """
+async def main():
+    warnings.simplefilter("ignore")  # uvloop's own of each transport that its loop was closed with
+    producer = await begin(cluster, request_timeout_ms=5000)
+    sys.stdout.flush()
+    pid = os.fork()
+    if not pid:
+        signal.alarm(20)
+        sys.exit(0)
+    while not os.waitpid(pid, os.WNOHANG)[0]:  # no thread: the child closes the loop, and takes its wake-up pipe out of the shared epoll
+        await asyncio.sleep(0.01)
+    began = time.monotonic()
+    print("parent", (await producer.send_and_wait("orders", b"parent")).offset, time.monotonic() - began < 2)
+    await producer.stop()
+
+cluster = served()
+with asyncio.Runner(loop_factory=make_loop) as runner:
+    runner.run(main())
+print("log", cluster.values("orders"))
+"""
+    assert run(body, loop) == ["parent 1 True", "log [b'parent', b'parent']"]
+
+
+@LOOPS
+def test_a_fork_while_it_starts_and_before(loop: str) -> None:
+    """One that was never started is the child's to start: web servers make it before they fork."""
+    body = """
+cluster, loop = served(), make_loop()
+threading.Thread(target=loop.run_forever, daemon=True).start()
+unstarted = Producer(**cluster.client_options)
+cluster.hang("Metadata", times=1)
+starting = Producer(**cluster.client_options)
+future = asyncio.run_coroutine_threadsafe(starting.start(), loop)
+while not starting._starting or not starting._starting._cluster.bootstrap[0].control.in_flight:
+    pass
+def use():
+    say("send", lambda: starting.send("orders", b"v"))
+    say("flush", lambda: starting.flush())
+    say("start", lambda: starting.start())
+    say("stop", lambda: starting.stop())
+    print(starting.health().reasons == (FORKED,))
+    say("own", lambda: own())
+async def own():
+    await unstarted.start()
+    offset = (await unstarted.send_and_wait("orders", b"child")).offset
+    await unstarted.stop()
+    return offset
+cluster.faults.clear()
+print(child(use), end="")
+"""
+    assert run(body, loop) == ["send closed ", "flush closed ", "start closed ", "stop None ", "True", "own 0 "]
+
+
+def test_what_a_thread_waits_for_is_not_waited_for_in_the_child() -> None:
+    """A future of `from_thread` that had not ended when the process forked."""
+    body = """
+cluster, loop = served(), make_loop()
+threading.Thread(target=loop.run_forever, daemon=True).start()
+producer = asyncio.run_coroutine_threadsafe(begin(cluster, linger_ms=500), loop).result(10)
+future = producer.from_thread.send("orders", b"v")
+ended = producer.from_thread.send("orders", b"v", partition=0)
+def use():
+    say("sync result", lambda: future.result())
+    say("sync exception", lambda: future.exception())
+print(child(use), end="")
+print(future.result(10).offset)
+"""
+    assert run(body, "asyncio") == [*["sync result closed "] * 2, *["sync exception closed "] * 2, "1"]
