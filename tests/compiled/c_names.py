@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = pathlib.Path(__file__).parents[2]
 LIST: Final = pathlib.Path(__file__).with_name("c_api.txt")
-SUFFIXES: Final = (".pyx", ".pxd", ".pxi", ".h", ".c")
+SUFFIXES: Final = (".pyx", ".pxd", ".pxi", ".h")
 
 PYTHON: Final = "https://docs.python.org/3/c-api/"
 CYTHON: Final = "https://cython.readthedocs.io/en/latest/src/"
@@ -148,7 +148,7 @@ def names_of(paths: Iterable[pathlib.Path]) -> set[str]:
     found, own = set[str](), set[str]()
     for path in paths:
         text = path.read_text(encoding="utf-8")
-        used, defined = _c_names(text) if path.suffix in {".h", ".c"} else _cython_names(text)
+        used, defined = _c_names(text) if path.suffix == ".h" else _cython_names(text)
         found |= used
         own |= defined
     return found - own
