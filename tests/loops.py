@@ -169,6 +169,10 @@ _ON_UVLOOP = {
         "tests/scenarios/test_shutdown.py": """
             test_failures_nobody_looks_at_are_told_now_and_then
         """,
+        "tests/scenarios/test_starting.py": """
+            test_a_start_that_lasts_says_what_it_waits_for
+            test_a_stop_that_lasts_says_what_it_waits_for
+        """,
         "tests/scenarios/test_too_large.py": """
             test_who_awaits_a_record_of_a_split_batch_is_woken_by_its_own_piece
         """,
