@@ -89,7 +89,7 @@ def plain(session: nox.Session) -> None:
     run(session, "python", "-m", "pytest", "-m", "not integration and not slow and not spark", *(session.posargs or TWICE), env=PLAIN)
 
 
-@nox.session(python=["3.12", "3.13"], reuse_venv=True, name="pythons")
+@nox.session(python=["3.12", "3.13", "3.14", "3.15"], reuse_venv=True, name="pythons")
 def pythons(session: nox.Session) -> None:
     """The unit tests on newer Pythons, each in an environment of its own and skipped where it is not installed; also with eager tasks."""
     session.install("-e", ".[unit]", env=COMPILED)  # else a build that failed would leave the twin to be tested twice

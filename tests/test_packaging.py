@@ -14,7 +14,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PYTHONS = ("3.11", "3.12", "3.13")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
 NO_COMPILER = {"CC": shutil.which("false") or "/bin/false"}
 PURE = {"AIOPRODUCER_PURE": "1"}
 REQUIRED = {"AIOPRODUCER_REQUIRE_EXT": "1"}

@@ -9,7 +9,6 @@ import asyncio
 import itertools
 from typing import TYPE_CHECKING, Any
 
-import confluent_kafka
 import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -100,6 +99,8 @@ class RealSide(Side):
 
     async def committed(self, producer: Any, group: str, topic: str) -> dict[int, int]:
         """By librdkafka, which waits for what a transaction has pending."""
+        import confluent_kafka  # not there on every Python that the tests run on
+
         options = {"bootstrap.servers": self.server.bootstrap_servers, "group.id": group, "isolation.level": "read_committed"}
         consumer = confluent_kafka.Consumer(options)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections.abc
+import contextlib
 import contextvars
 import functools
 import gc
@@ -13,6 +14,7 @@ import sys
 import time
 import weakref
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 import uvloop
@@ -39,6 +41,21 @@ class PyTaskLoop(asyncio.SelectorEventLoop):
         self.set_task_factory(lambda loop, coroutine, **options: asyncio.tasks._PyTask(coroutine, loop=loop, **options))
 
 
+@contextlib.contextmanager
+def current_of_python() -> Iterator[None]:
+    """From Python 3.14 on asyncio's `current_task` of C does not know tasks of Python: one that knows both takes its place."""
+    if sys.version_info < (3, 14):
+        yield
+        return
+    of_c, of_python = asyncio.current_task, asyncio.tasks._py_current_task  # type: ignore[attr-defined]
+
+    def either(loop: asyncio.AbstractEventLoop | None = None) -> Any:
+        return of_python(loop) or of_c(loop)
+
+    with mock.patch.object(asyncio.tasks, "current_task", either), mock.patch.object(asyncio, "current_task", either):
+        yield
+
+
 LOOPS = {
     "asyncio": asyncio.SelectorEventLoop,
     "debug": asyncio.SelectorEventLoop,
@@ -53,7 +70,8 @@ def on_every_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Any:
     @pytest.mark.parametrize("kind", LOOPS)
     @functools.wraps(test)
     def run(kind: str) -> None:
-        with asyncio.Runner(loop_factory=LOOPS[kind], debug=kind == "debug") as runner:
+        of_python = current_of_python() if kind == "python tasks" else contextlib.nullcontext()
+        with of_python, asyncio.Runner(loop_factory=LOOPS[kind], debug=kind == "debug") as runner:
             runner.run(test())
 
     del run.__wrapped__  # its signature has no `kind`

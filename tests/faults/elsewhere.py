@@ -48,7 +48,7 @@ ELSEWHERE: Final = (
     ),
     Elsewhere(
         91,
-        "Python 3.11, 3.12, 3.13; asyncio's debug mode, eager tasks, uvloop",
+        "Python 3.11 to 3.15; asyncio's debug mode, eager tasks, uvloop",
         "the same suite is green",
         ("unit", "pythons", "loops"),
     ),
