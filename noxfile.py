@@ -18,6 +18,7 @@ import tarfile
 from types import ModuleType
 
 import nox
+from nox.command import CommandFailed
 
 nox.needs_version = ">=2024.10"
 nox.options.default_venv_backend = "uv|virtualenv"
@@ -308,12 +309,29 @@ def shared(session: nox.Session) -> pathlib.Path:
 
 
 def install(session: nox.Session, programs: pathlib.Path, *what: str) -> None:
-    """Into the shared environment."""
+    """Install into the shared environment: by uv, which downloads and builds several packages at once, or by pip where uv fails."""
     python = str(programs / "python")
-    if uv := shutil.which("uv"):
+    try:
+        uv = shutil.which("uv") or installed_uv(session, programs)
         session.run(uv, "pip", "install", "--python", python, *what, external=True)
-    else:
+    except CommandFailed:
+        session.log("uv could not: pip has the same to do")
         session.run(python, "-m", "pip", "install", "--progress-bar", "off", *what, external=True)
+
+
+def installed_uv(session: nox.Session, programs: pathlib.Path) -> str:
+    """Install uv into the shared environment if it is not there. Return its path.
+
+    Raises:
+        CommandFailed: pip has an index of its own, which uv would not ask; or uv cannot be had.
+    """
+    python = str(programs / "python")
+    settings = str(session.run(python, "-m", "pip", "config", "list", external=True, silent=True))
+    if "index-url" in settings:
+        raise CommandFailed("pip's settings name an index")
+    if not shutil.which("uv", path=str(programs)):
+        session.run(python, "-m", "pip", "install", "--quiet", "uv", external=True)
+    return str(shutil.which("uv", path=str(programs)))
 
 
 def digest(*names_or_words: str) -> str:
