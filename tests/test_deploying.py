@@ -60,10 +60,13 @@ def clean(**more: str) -> dict[str, str]:
 VALUES = [codec.encode() * 100 for codec in CODECS]
 
 
-def as_here(*, is_pure: bool = False) -> str:
-    """What the program prints: the version, and why it runs plain Python, if it does."""
-    reason = aioproducer.build_info().reason
-    return f"{aioproducer.__version__} {'AIOPRODUCER_PURE is set' if is_pure else '' if 'PURE' in reason else reason}".strip()
+TELL = "import aioproducer; print(aioproducer.__version__, aioproducer.build_info().reason)"
+
+
+def as_here(**environment: str) -> str:
+    """Return what the package prints here: its version, and why it runs plain Python, if it does."""
+    words = [sys.executable, "-P", "-c", TELL]
+    return subprocess.check_output(words, env=clean(PYTHONPATH=str(PACKAGE.parent), **environment), text=True).strip()
 
 
 @pytest.mark.slow
@@ -77,7 +80,7 @@ async def test_a_frozen_program_sends(tmp_path: pathlib.Path, kind: str) -> None
     assert done.returncode == 0, done.stderr
     program = str(tmp_path / "dist/program" / ("program" if kind == "--onedir" else ""))
     assert await sent_by([program], clean()) == (VALUES, as_here())
-    assert await sent_by([program], clean(AIOPRODUCER_PURE="1")) == (VALUES, as_here(is_pure=True))
+    assert await sent_by([program], clean(AIOPRODUCER_PURE="1")) == (VALUES, as_here(AIOPRODUCER_PURE="1"))
     taken = {path.name.partition("-")[0] for path in (tmp_path / "dist").rglob("*") if path.is_dir()}
     assert not taken & {"pyarrow", "pyspark", "pandas", "matplotlib"}  # which the program does not use
 
