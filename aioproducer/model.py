@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, SupportsIndex, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 __all__ = [
     "Acks",
@@ -17,13 +20,18 @@ __all__ = [
     "Headers",
     "Health",
     "OffsetAndMetadata",
+    "PartitionNumber",
     "ProducerRecord",
     "Record",
     "RecordMetadata",
+    "TimestampMs",
     "TimestampType",
     "TopicPartition",
 ]
 
+# integers of any type, numpy's among them; a datetime needs a time zone
+PartitionNumber: TypeAlias = SupportsIndex
+TimestampMs: TypeAlias = "SupportsIndex | datetime"
 Header: TypeAlias = "tuple[str, bytes | None]"
 Headers: TypeAlias = Sequence[Header]
 K = TypeVar("K")
@@ -110,8 +118,8 @@ class Record(NamedTuple, Generic[K, V]):
 
     value: V | None = None
     key: K | None = None
-    partition: int | None = None
-    timestamp_ms: int | None = None
+    partition: PartitionNumber | None = None
+    timestamp_ms: TimestampMs | None = None
     headers: Headers = ()
 
     def __repr__(self) -> str:
@@ -127,8 +135,8 @@ class ProducerRecord(NamedTuple):
     topic: str
     value: Any = None
     key: Any = None
-    partition: int | None = None
-    timestamp_ms: int | None = None
+    partition: PartitionNumber | None = None
+    timestamp_ms: TimestampMs | None = None
     headers: Headers = ()
 
     def __repr__(self) -> str:

@@ -42,8 +42,10 @@ if TYPE_CHECKING:
         Headers,
         Health,
         OffsetAndMetadata,
+        PartitionNumber,
         Record,
         RecordMetadata,
+        TimestampMs,
     )
 
 __all__ = ["Producer"]
@@ -147,8 +149,8 @@ class Producer(Generic[K, V]):
         value: V | None = None,
         key: K | None = None,
         *,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
+        partition: PartitionNumber | None = None,
+        timestamp_ms: TimestampMs | None = None,
         headers: Headers = (),
     ) -> Delivery:
         """Queue one record; the delivery it gives back resolves to its `RecordMetadata`.
@@ -188,8 +190,8 @@ class Producer(Generic[K, V]):
         value: V | None = None,
         key: K | None = None,
         *,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
+        partition: PartitionNumber | None = None,
+        timestamp_ms: TimestampMs | None = None,
         headers: Headers = (),
     ) -> RecordMetadata:
         """`send`, then wait for the acknowledgement.
@@ -210,8 +212,8 @@ class Producer(Generic[K, V]):
         value: V | None = None,
         key: K | None = None,
         *,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
+        partition: PartitionNumber | None = None,
+        timestamp_ms: TimestampMs | None = None,
         headers: Headers = (),
     ) -> Delivery:
         """`send` without waiting: for plain functions that run in the producer's loop.
@@ -246,7 +248,7 @@ class Producer(Generic[K, V]):
         return await self._running().send_many(topic, records, partial(Producer.send, self))
 
     async def send_columns(
-        self, topic: str, *, values: Any, keys: Any = None, partition: int | None = None, timestamps_ms: Any = None
+        self, topic: str, *, values: Any, keys: Any = None, partition: PartitionNumber | None = None, timestamps_ms: Any = None
     ) -> Deliveries:
         """Queue the rows of pyarrow columns, in order, from the buffers where they lie: no Python object for any row.
 
@@ -281,7 +283,7 @@ class Producer(Generic[K, V]):
         """
         return await self._running().send_columns(topic, values, keys, partition, timestamps_ms, partial(Producer.send, self))
 
-    def create_batch(self, topic: str, partition: int) -> ReadyBatch:
+    def create_batch(self, topic: str, partition: PartitionNumber) -> ReadyBatch:
         """An empty batch of one partition: `append` to it until it is full, then `await send_batch(batch)`.
 
         Its records travel in one batch, whatever else is sent meanwhile; nothing of it is counted in `buffer_memory` before it is sent.

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.appender import Appender
     from aioproducer.engine.hot import Delivery
     from aioproducer.engine.parking import Parking
+    from aioproducer.model import PartitionNumber
     from aioproducer.records.arrow import Piece
 
 __all__ = ["Columns"]
@@ -64,20 +65,20 @@ class Columns:
         self._longest = min(int(config.max_request_size) - OVERHEAD, config.buffer_memory - BATCH_OVERHEAD - OVERHEAD)
         self._most = min(_WINDOW, _BATCHES * max(int(config.batch_size), _LEAST), config.buffer_memory // _PART)
 
-    async def send(self, topic: str, values: Any, keys: Any, partition: int | None, timestamps_ms: Any) -> Deliveries:
+    async def send(self, topic: str, values: Any, keys: Any, partition: PartitionNumber | None, timestamps_ms: Any) -> Deliveries:
         """Queue all rows. What it raises carries what is queued."""
         deliveries = Deliveries()
         try:
             topic = check_topic(topic)
-            partition = check_partition(topic, partition)
+            number = check_partition(topic, partition)
             check_serializers(value=self._config.value_serializer, key=None if keys is None else self._config.key_serializer)
             table = Table(values, keys, timestamps_ms)
-            keyed = table.has_keys and partition is None
+            keyed = table.has_keys and number is None
             for piece in table.pieces():
                 if self._config.interceptors:
-                    await self._send_rows(topic, piece, partition, table.moment, range(piece.rows), deliveries)
+                    await self._send_rows(topic, piece, number, table.moment, range(piece.rows), deliveries)
                 else:
-                    await self._send_piece(topic, piece, partition, table.moment, deliveries, keyed=keyed)
+                    await self._send_piece(topic, piece, number, table.moment, deliveries, keyed=keyed)
         except BaseException as error:
             deliveries.attach(error, "send_columns")
             raise

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.transactor import Transactor
     from aioproducer.interfaces import Dialer, Resolver
     from aioproducer.metrics.registry import Snapshot
-    from aioproducer.model import Health
+    from aioproducer.model import Health, PartitionNumber
 
 __all__ = ["Engine"]
 
@@ -219,7 +219,13 @@ class Engine:
         return await Many(self._config, self.loop, self._way, self._turn, self._appender, self._parking, send).send(topic, records)
 
     async def send_columns(
-        self, topic: str, values: Any, keys: Any, partition: int | None, timestamps_ms: Any, send: Callable[..., Awaitable[Delivery]]
+        self,
+        topic: str,
+        values: Any,
+        keys: Any,
+        partition: PartitionNumber | None,
+        timestamps_ms: Any,
+        send: Callable[..., Awaitable[Delivery]],
     ) -> Deliveries:
         """All rows of these columns; `send` is the producer's."""
         self.check()
@@ -235,7 +241,7 @@ class Engine:
         self.check()
         return await self._intake.partitions(topic)
 
-    def create_batch(self, topic: str, partition: int) -> ReadyBatch:
+    def create_batch(self, topic: str, partition: PartitionNumber) -> ReadyBatch:
         """An empty one, for the user to fill."""
         self.check()
         return self._intake.create_batch(topic, partition)

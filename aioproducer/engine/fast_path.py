@@ -56,7 +56,7 @@ class FastPath:
         self.slowly = slowly
         self.now: Callable[..., Delivery]
 
-    def append(self, topic: str, value: Any, key: Any, partition: int | None, timestamp_ms: int | None, headers: Any) -> Delivery | None:
+    def append(self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | None:
         """Append a record to its partition's open batch. Returns its delivery, or None: the record takes the slow path.
 
         The slow path says what is wrong with a record, if that is why.

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.parking import Parking
     from aioproducer.engine.pool import BufferPool
     from aioproducer.engine.transactor import Transactor
+    from aioproducer.model import PartitionNumber
 
 __all__ = ["Intake", "TransactionalIntake"]
 
@@ -55,7 +56,7 @@ class Intake:
         assert delivery is not None
         return delivery
 
-    def create_batch(self, topic: str, partition: int) -> ReadyBatch:
+    def create_batch(self, topic: str, partition: PartitionNumber) -> ReadyBatch:
         """An empty batch for the user to fill."""
         topic = check_topic(topic)
         number = check_partition(topic, partition)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.engine.hot import Home
-    from aioproducer.model import Headers
+    from aioproducer.model import Headers, TimestampMs
 
 __all__ = ["Filled", "ReadyBatch"]
 
@@ -80,7 +80,7 @@ class ReadyBatch:
         self._records: Filled | None = None
         self._is_closed = False
 
-    def append(self, value: Any = None, key: Any = None, *, timestamp_ms: int | None = None, headers: Headers = ()) -> bool:
+    def append(self, value: Any = None, key: Any = None, *, timestamp_ms: TimestampMs | None = None, headers: Headers = ()) -> bool:
         """Put a record behind the others. False: closed, or it does not fit into `batch_size` any more; the first one always does.
 
         Raises:

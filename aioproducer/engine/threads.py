@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.engine.pool import Parked
-    from aioproducer.model import Headers
+    from aioproducer.model import Headers, PartitionNumber, TimestampMs
 
 __all__ = ["FromThread", "ThreadBridge", "ThreadDelivery", "running_loop"]
 
@@ -128,8 +128,8 @@ class FromThread(Generic[K, V]):
         value: V | None = None,
         key: K | None = None,
         *,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
+        partition: PartitionNumber | None = None,
+        timestamp_ms: TimestampMs | None = None,
         headers: Headers = (),
     ) -> ThreadDelivery:
         """Hand one record over; the arguments are those of `Producer.send`. The records of one thread keep their order.

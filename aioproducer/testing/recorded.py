@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
     from contextvars import Context
 
-    from aioproducer.model import Header, Headers
+    from aioproducer.model import Header, Headers, PartitionNumber, TimestampMs
 
 __all__ = ["RecordedBatch", "RecordedDeliveries", "RecordedDelivery", "RecordedFromThread", "RecordedSend"]
 
@@ -242,7 +242,7 @@ class RecordedBatch:
         self._limit = limit
         self._check = check
 
-    def append(self, value: Any = None, key: Any = None, *, timestamp_ms: int | None = None, headers: Headers = ()) -> bool:
+    def append(self, value: Any = None, key: Any = None, *, timestamp_ms: TimestampMs | None = None, headers: Headers = ()) -> bool:
         """Put a record behind the others. False: closed, or it does not fit. UsageError: what `send` raises for it, or it was sent."""
         if self.is_sent:
             raise UsageError(f"{self!r} was sent; make a new one")
@@ -287,8 +287,8 @@ class RecordedFromThread:
         value: Any = None,
         key: Any = None,
         *,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
+        partition: PartitionNumber | None = None,
+        timestamp_ms: TimestampMs | None = None,
         headers: Headers = (),
     ) -> Future[RecordMetadata]:
         """Hand one record over; whatever is wrong with it, the future tells. Each thread's records keep their order.

@@ -19,7 +19,7 @@ from aioproducer.timestamp_conversion import timestamp_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["SendArguments"]
+__all__ = ["SendArguments", "read_partition"]
 
 
 class SendArguments:
@@ -44,7 +44,7 @@ class SendArguments:
     def read(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> tuple[RecordedSend, int]:
         """What the producer checks, in its order, in its words; also the record's size, in bytes."""
         _check(topic)
-        partition = _partition(topic, partition)
+        partition = read_partition(topic, partition)
         if timestamp_ms is not None:
             timestamp_ms = timestamp_of("timestamp_ms", timestamp_ms, f" for {topic!r}")
         headers = () if headers is None else headers
@@ -99,7 +99,8 @@ def _check(topic: Any) -> None:
         raise UsageError(f"a topic is a non-empty string, not {type(topic).__name__ if not isinstance(topic, str) else repr(topic)}")
 
 
-def _partition(topic: str, given: Any) -> int | None:
+def read_partition(topic: str, given: Any) -> int | None:
+    """A partition's number as an int, or None. Raises UsageError if it is neither, in the producer's words."""
     if given is None:
         return None
     partition = exact_int(given)

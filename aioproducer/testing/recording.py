@@ -34,10 +34,10 @@ from aioproducer.errors import (
 )
 from aioproducer.metrics.registry import Metrics, Snapshot
 from aioproducer.metrics.sensors import Windows
-from aioproducer.model import Acks, FlushSummary, Headers, Health, Record, RecordMetadata, TimestampType
+from aioproducer.model import Acks, FlushSummary, Headers, Health, PartitionNumber, Record, RecordMetadata, TimestampMs, TimestampType
 from aioproducer.records.arrow import Table, check_serializers
 from aioproducer.testing.recorded import RecordedBatch, RecordedDeliveries, RecordedDelivery, RecordedFromThread, RecordedSend
-from aioproducer.testing.recorded_arguments import SendArguments
+from aioproducer.testing.recorded_arguments import SendArguments, read_partition
 from aioproducer.testing.recorded_transactions import TRANSACTION_METHODS, RecordedTransactions
 
 if TYPE_CHECKING:
@@ -199,8 +199,8 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         value: V | None = None,
         key: K | None = None,
         *,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
+        partition: PartitionNumber | None = None,
+        timestamp_ms: TimestampMs | None = None,
         headers: Headers = (),
     ) -> RecordedDelivery:
         """Record one record; the delivery resolves to its `RecordMetadata`. Raises for bad arguments as `Producer.send`."""
@@ -213,8 +213,8 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         value: V | None = None,
         key: K | None = None,
         *,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
+        partition: PartitionNumber | None = None,
+        timestamp_ms: TimestampMs | None = None,
         headers: Headers = (),
     ) -> RecordedDelivery:
         """`send` that never waits; here that is no difference."""
@@ -227,8 +227,8 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         value: V | None = None,
         key: K | None = None,
         *,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
+        partition: PartitionNumber | None = None,
+        timestamp_ms: TimestampMs | None = None,
         headers: Headers = (),
     ) -> RecordMetadata:
         """`send`, then wait for the acknowledgement. DeliveryError: it failed."""
@@ -253,7 +253,7 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         return deliveries
 
     async def send_columns(
-        self, topic: str, *, values: Any, keys: Any = None, partition: int | None = None, timestamps_ms: Any = None
+        self, topic: str, *, values: Any, keys: Any = None, partition: PartitionNumber | None = None, timestamps_ms: Any = None
     ) -> RecordedDeliveries:
         """Record the rows of pyarrow columns, one by one. What it raises carries, as `queued`, the deliveries of what was taken before."""
         self._raise("send_columns")
@@ -270,10 +270,13 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
             raise
         return deliveries
 
-    def create_batch(self, topic: str, partition: int) -> RecordedBatch:
+    def create_batch(self, topic: str, partition: PartitionNumber) -> RecordedBatch:
         """An empty batch of one partition: `append` to it until it is full, then `await send_batch(batch)`."""
         self._check()
-        return RecordedBatch(topic, partition, self.config.batch_size, self._arguments.read)
+        number = read_partition(topic, partition)
+        if number is None:
+            raise UsageError(f"a batch for {topic!r} belongs to one partition: name it")
+        return RecordedBatch(topic, number, self.config.batch_size, self._arguments.read)
 
     async def send_batch(self, batch: RecordedBatch) -> RecordedDeliveries:
         """Record what a batch holds. UsageError: it is empty or was sent before."""

@@ -7,8 +7,10 @@ import copy
 import pickle
 import threading
 import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -185,6 +187,27 @@ async def test_what_the_caller_gets_wrong(side: Side, method: str, arguments: di
         assert "canary" not in f"{raised.value} {raised.value!r}"
         await producer.send_and_wait(topic, b"fine", partition=0)
     assert [value for records in (await side.log(topic)).values() for _, value, _, _ in records] == [b"fine"]
+
+
+async def test_numbers_and_times_of_data_frames(side: Side) -> None:
+    """Integers of other types, and aware datetimes, are what they stand for, by every way in."""
+    topic = await side.topic()
+    given: dict[str, Any] = {"partition": np.int64(1), "timestamp_ms": datetime(2023, 11, 14, 22, 13, 20, 999, tzinfo=UTC)}
+    async with side.producer(partitioner=lambda _key, _count: np.int32(0)) as producer:
+        await producer.send(topic, b"0", **given)
+        await producer.send_many(topic, [Record(b"1", **given)])
+        batch = producer.create_batch(topic, np.int64(1))
+        assert type(batch.partition) is int
+        batch.append(b"2", timestamp_ms=given["timestamp_ms"])
+        await producer.send_batch(batch)
+        await producer.send_columns(topic, values=pa.array([b"3"]), partition=np.int64(1), timestamps_ms=given["timestamp_ms"])
+        await producer.send(topic, b"4", timestamp_ms=np.int64(1_700_000_000_000))
+        for number in (None, True, np.float64(1), -1):
+            with pytest.raises(UsageError, match="partition"):
+                producer.create_batch(topic, number)
+    log = await side.log(topic)
+    placed = [(index, value, stamp) for index in (1, 0) for _, value, stamp, _ in log[index]]
+    assert placed == [(int(number < 4), b"%d" % number, 1_700_000_000_000) for number in range(5)]
 
 
 async def test_a_partition_that_is_not_there(side: Side) -> None:
