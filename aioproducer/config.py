@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
     from aioproducer.options import Option
 
-__all__ = ["OPTIONS", "ProducerConfig"]
+__all__ = ["OPTIONS", "ProducerConfig", "check_hook"]
 
 _log = logging.getLogger(__name__)
 _RECORD_BATCH_OVERHEAD: Final = 61
@@ -409,3 +410,17 @@ class ProducerConfig:
 
 
 OPTIONS: Final[Mapping[str, Option]] = {field.name: field.metadata["option"] for field in dataclasses.fields(ProducerConfig)}
+
+
+def check_hook(hook: Callable[..., object] | None) -> None:
+    """Refuse what cannot be `on_delivery_error`. Raises ConfigError."""
+    if hook is None:
+        return
+    if inspect.iscoroutinefunction(hook):
+        raise ConfigError(f"on_delivery_error is a plain function; {hook!r} is a coroutine function")
+    try:
+        inspect.signature(hook).bind(None, 0)
+    except TypeError as error:
+        raise ConfigError(f"on_delivery_error is called with the error and the number of records; {hook!r} does not take these") from error
+    except ValueError:  # a builtin that shows no signature
+        pass

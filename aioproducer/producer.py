@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import random
 import time
 import warnings
@@ -10,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
 
 from aioproducer.client_ids import with_client_id
-from aioproducer.config import ProducerConfig
+from aioproducer.config import ProducerConfig, check_hook
 from aioproducer.engine.engine import Engine
 from aioproducer.engine.forks import FORKED
 from aioproducer.engine.gauges import unready
@@ -18,7 +17,7 @@ from aioproducer.engine.hot import BUILD
 from aioproducer.engine.not_started import NOT_STARTED, closed_path
 from aioproducer.engine.threads import FromThread
 from aioproducer.engine.transaction_scope import TransactionScope
-from aioproducer.errors import ConfigError, ProducerClosed, UsageError
+from aioproducer.errors import ProducerClosed, UsageError
 from aioproducer.metrics.registry import Snapshot
 from aioproducer.net.addresses import DnsResolver, Verbatim
 from aioproducer.net.transport import TcpDialer
@@ -95,7 +94,7 @@ class Producer(Generic[K, V]):
         **options: Any,
     ) -> None:
         self.config, self._client_id_number = with_client_id(ProducerConfig.of(config, options))
-        _check_hook(self.config.on_delivery_error)
+        check_hook(self.config.on_delivery_error)
         check_available(cast("Compression", self.config.compression_type))
         self._dialer = dialer or TcpDialer(self.config.send_buffer_bytes, self.config.receive_buffer_bytes)
         self._resolver = resolver or (DnsResolver() if dialer is None else Verbatim())
@@ -538,16 +537,3 @@ def _warn_of_other_ways_in(kind: type[Producer[Any, Any]]) -> None:
             UserWarning,
             stacklevel=3,
         )
-
-
-def _check_hook(hook: Callable[..., object] | None) -> None:
-    if hook is None:
-        return
-    if inspect.iscoroutinefunction(hook):
-        raise ConfigError(f"on_delivery_error is a plain function; {hook!r} is a coroutine function")
-    try:
-        inspect.signature(hook).bind(None, 0)
-    except TypeError as error:
-        raise ConfigError(f"on_delivery_error is called with the error and the number of records; {hook!r} does not take these") from error
-    except ValueError:  # a builtin that shows no signature
-        pass

@@ -157,7 +157,7 @@ cdef class FastPath:
             if partition is None and timestamp_ms is None and is_empty(headers):
                 return self.append_plain(route, value, key)
             return self.append_dressed(route, value, key, partition, timestamp_ms, headers)
-        except (KeyError, TypeError, AttributeError):
+        except (KeyError, TypeError, AttributeError, RuntimeError):  # the last: no loop runs in this thread (Python 3.12)
             return None
 
     cdef Delivery append_plain(self, object route, object value, object key):

@@ -73,6 +73,6 @@ class FastPath:
                 cell = self.make_room(route, cell, key, value)
                 if cell is not None:
                     delivery = cell.open.append(now_ms, key, value)
-        except (KeyError, TypeError, AttributeError):
+        except (KeyError, TypeError, AttributeError, RuntimeError):  # the last: no loop runs in this thread (Python 3.12)
             return None
         return delivery
