@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import pathlib
 import sys
 from typing import TYPE_CHECKING, cast
@@ -18,11 +19,11 @@ from rich.console import Console
 
 from tests.benchmarks import report
 from tests.benchmarks.broker import Broker, real_broker
-from tests.benchmarks.clients import CLIENTS, OURS, PEER
+from tests.benchmarks.clients import BASE_TREE, CLIENTS, OF_BASE, OURS, PEER
 from tests.benchmarks.processes import RunFailed
 from tests.benchmarks.runs import run
 from tests.benchmarks.task import WARM_UP, Measure, Task
-from tests.benchmarks.workloads import PARTITIONS, WORKLOADS
+from tests.benchmarks.workloads import WORKLOADS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,9 +37,15 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=7, help="each round runs every client on every workload (default: %(default)s)")
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS), metavar="NAME", help=", ".join(WORKLOADS))
     parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=[OURS, PEER], metavar="NAME", help=", ".join(CLIENTS))
+    parser.add_argument("--base", type=pathlib.Path, metavar="PATH", help=f"another tree, for the clients {' and '.join(OF_BASE)}")
     parser.add_argument("--records", type=int, help="of each run, instead of the workload's own number")
     parser.add_argument("--json", type=pathlib.Path, metavar="PATH", help="write everything measured there")
-    return parser.parse_args(words)
+    chosen = parser.parse_args(words)
+    if chosen.base is not None:
+        os.environ[BASE_TREE] = str(chosen.base.resolve())
+    elif OF_BASE & set(chosen.clients):
+        parser.error("--base says where that client's tree is")
+    return chosen
 
 
 def turns(rounds: int, workloads: Sequence[str], clients: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -48,8 +55,12 @@ def turns(rounds: int, workloads: Sequence[str], clients: Sequence[str]) -> Iter
         yield from ((workload, client) for workload in workloads for client in order)
 
 
-def topic_of(workload: str, client: str) -> str:
-    return f"bench-{workload}-{client}".replace("_", "-")
+def topics_of(workload: str, client: str) -> list[str]:
+    """All that a run sends to; many topics are the same for every client, as a broker takes long to make them."""
+    wanted = WORKLOADS[workload]
+    if wanted.topics > 1:
+        return [f"bench-{workload}-{number}" for number in range(wanted.topics)]
+    return [f"bench-{workload}-{client}".replace("_", "-")]
 
 
 async def run_client(client: str, workload: str, broker: Broker, records: int) -> Measure:
@@ -59,11 +70,14 @@ async def run_client(client: str, workload: str, broker: Broker, records: int) -
         client=client,
         way=wanted.way,
         bootstrap_servers=broker.bootstrap_servers_at(wanted.rtt_ms),
-        topics=[topic_of(workload, client)],
-        partitions=PARTITIONS,
+        topics=topics_of(workload, client),
+        partitions=wanted.partitions,
         records=records,
         warm_up=min(WARM_UP, records // 5),
         keys=wanted.keys,
+        value_bytes=wanted.value_bytes,
+        tasks=wanted.tasks,
+        load=wanted.load,
     )
     try:
         return await run(workload, task, broker, LIMIT)
@@ -77,13 +91,17 @@ async def measure(chosen: argparse.Namespace, console: Console) -> report.Rounds
     rtts_ms = sorted({WORKLOADS[workload].rtt_ms for workload in chosen.workloads} - {0})
     async with real_broker(rtts_ms=rtts_ms) as broker:
         for workload in chosen.workloads:
+            if WORKLOADS[workload].topics > 1:
+                await broker.create_topics(topics_of(workload, ""))
+                continue
             for client in chosen.clients:
-                await broker.create_topic(topic_of(workload, client), PARTITIONS)
+                await broker.create_topic(*topics_of(workload, client), WORKLOADS[workload].partitions)
         for workload, client in turns(chosen.rounds, chosen.workloads, chosen.clients):
             one = await run_client(client, workload, broker, chosen.records or WORKLOADS[workload].records)
             rounds[workload][client].append(one)
             number = len(rounds[workload][client])
-            console.print(f"round {number} {workload:13} {client:11} {one.cpu_us:8.2f} us/record {one.rate / 1e3:8.1f} k/s")
+            latency = f"   p50 {one.p50_ms:8.2f} ms   p99 {one.p99_ms:8.2f} ms" if one.p50_ms else ""
+            console.print(f"round {number} {workload:13} {client:16} {one.cpu_us:8.2f} us/record {one.rate / 1e3:8.1f} k/s{latency}")
     return rounds
 
 

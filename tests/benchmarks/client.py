@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import pathlib
 import resource
 import statistics
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import uvloop
 
+from tests.benchmarks.clients import BASE_TREE, OF_BASE
 from tests.benchmarks.peers.clients import CLIENTS
 from tests.benchmarks.task import Task, Told
 from tests.benchmarks.workloads import jobs
@@ -92,7 +94,10 @@ async def _measured(way: Callable[[Any, Job], Coroutine[Any, Any, Tally]], clien
 
 
 def main() -> None:
-    told = uvloop.run(run(Task.from_json(sys.stdin.read())))
+    task = Task.from_json(sys.stdin.read())
+    if task.client in OF_BASE:
+        sys.path.insert(0, os.environ[BASE_TREE])
+    told = uvloop.run(run(task))
     print(told.to_json())
 
 

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 OURS, PEER, PLAIN, SILENT, PURE = "aioproducer", "aiokafka", "plain", "without_metrics", "aioproducer_pure"
 """Ours, the one that it is held against, and ours without idempotence, without metrics, and in plain Python."""
+BASE, BASE_PURE = "base", "base_pure"
+"""Ours as it is in another tree, in both builds: for before and after side by side."""
+OF_BASE = {BASE, BASE_PURE}
+BASE_TREE = "AIOPRODUCER_BENCH_BASE"
+"""The variable that says where that tree is."""
 BASELINE = Settings()
 CHOOSES_PURE = "AIOPRODUCER_PURE"
 """The variable by which one of our two builds is chosen."""
@@ -101,6 +106,8 @@ def version_of(package: str) -> str:
 CLIENTS: dict[str, Kind] = {
     OURS: Kind(open=aioproducer, ways=WAYS, build=our_build),
     PURE: Kind(open=aioproducer, ways=WAYS, build=our_build, env={CHOOSES_PURE: "1"}),
+    BASE: Kind(open=aioproducer, ways=WAYS, build=our_build),
+    BASE_PURE: Kind(open=aioproducer, ways=WAYS, build=our_build, env={CHOOSES_PURE: "1"}),
     PEER: Kind(open=aiokafka, ways={name: way for name, way in WAYS.items() if name != "many"}, build=lambda: version_of("aiokafka")),
     PLAIN: Kind(open=aioproducer, ways=WAYS, build=our_build, own={"enable_idempotence": False}),
     SILENT: Kind(open=aioproducer, ways=WAYS, build=our_build, own={"metrics_recording_level": "none"}),

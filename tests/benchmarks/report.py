@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from tests.benchmarks.clients import OURS, PEER, PLAIN, SILENT
-from tests.benchmarks.workloads import WORKLOADS
+from tests.benchmarks.clients import BASE, BASE_PURE, OURS, PEER, PLAIN, PURE, SILENT
+from tests.benchmarks.workloads import LATENCY, WORKLOADS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -61,6 +61,30 @@ BARS: Mapping[str, Sequence[Bar]] = {
     "herd": (Bar("rate", 5.0, at_most=False),),
     "rtt20": (Bar("rate", 4.0, at_most=False),),
 }
+
+
+def _latency_bars(ours: str) -> dict[str, Sequence[Bar]]:
+    """Of the workloads of `latency`, for one of our builds."""
+    bars: dict[str, Sequence[Bar]] = {}
+    for name in LATENCY:
+        is_tight = name in {"busy_0", "busy_200"}
+        p50, p99, rate = (1.5, 2.0, 1.5) if is_tight else (1.0, 1.0, 0.95)
+        bars[name] = (Bar("p50_ms", p50, ours=ours), Bar("p99_ms", p99, ours=ours), Bar("rate", rate, at_most=False, ours=ours))
+    rates = {
+        "busy_0": {BASE: 0.7, BASE_PURE: 0.85},
+        "partitions500": {BASE: 0.9, BASE_PURE: 0.9},
+        "topics2000": {BASE: 0.9, BASE_PURE: 0.9},
+    }
+    base = BASE if ours == OURS else BASE_PURE
+    for name, least in rates.items():
+        bars[name] = (*bars.get(name, ()), Bar("rate", least[base], at_most=False, other=base, ours=ours))
+        if name not in LATENCY:
+            bars[name] = (*bars[name], Bar("p99_ms", 1.0, other=base, ours=ours))
+    return bars
+
+
+LATENCY_BARS: Mapping[str, Sequence[Bar]] = {name: (*bars, *_latency_bars(PURE)[name]) for name, bars in _latency_bars(OURS).items()}
+"""Beside aiokafka; and beside another tree, where that is measured."""
 FIGURES: Mapping[str, Callable[[Measure], float]] = {
     name: operator.attrgetter(name) for name in ("cpu_us", "rate", "seconds", "p50_ms", "p99_ms", "peak_mib", "growth_mib")
 }
@@ -92,7 +116,7 @@ class Verdict:
         return self.bar.is_met(self.median)
 
 
-def verdicts(rounds: Rounds, bars: Mapping[str, Sequence[Bar]] = BARS) -> list[Verdict]:
+def verdicts(rounds: Rounds, bars: Mapping[str, Sequence[Bar]] = {**BARS, **LATENCY_BARS}) -> list[Verdict]:
     """One for each bar of a workload that both its clients ran. Who failed in a round is in none after it."""
     found = []
     for workload, by_client in rounds.items():

@@ -38,6 +38,7 @@ class Task:
         keys: how many different ones; 0: none is there twice.
         text: whether values are lines of JSON, of 1,000 kinds, for codecs; else they are all the same.
         tasks: of a herd.
+        load: what a task counts to before each send, or records a second, as its way says (`latency`).
         settings: the client's.
     """
 
@@ -52,6 +53,7 @@ class Task:
     value_bytes: int = VALUE_BYTES
     text: bool = False
     tasks: int = HERD
+    load: int = 0
     settings: Settings = dataclasses.field(default_factory=Settings)
 
     def to_json(self) -> str:

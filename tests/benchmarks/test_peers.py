@@ -66,8 +66,8 @@ def recorded() -> Found:
     found.runs += [
         ran("workloads", 1, measure(OURS, "herd8000", rate=2e5, p50_ms=30.0)),
         Ran(part="workloads", case="herd8000", client=PEER, round=1, failure="not within 180 s"),
-        ran("rtt", 1, measure(OURS, "0", cpu_us=0.5, rate=1e6)),
-        ran("rtt", 1, measure(OURS, "100", cpu_us=1.5, rate=5e4)),
+        ran("rtt", 1, measure(OURS, "0", cpu_us=0.5, rate=1e6, p50_ms=2.5)),
+        ran("rtt", 1, measure(OURS, "100", cpu_us=1.5, rate=5e4, p50_ms=102.0)),
         ran("rtt", 1, measure(PEER, "0", cpu_us=9.0, rate=8e4)),
         Ran(part="rtt", case="100", client=PEER, round=1, failure="not within 60 s"),
     ]
@@ -218,9 +218,11 @@ def test_bars_decide_after_several_rounds_with_the_same_settings_alone(part: str
 
 
 def test_curves_have_a_column_for_each_point_that_was_run() -> None:
-    rate, cpu = curve_sheets(recorded(), "rtt")
+    rate, cpu, p50, p99 = curve_sheets(recorded(), "rtt")
     assert list(rate.headings) == ["client; milliseconds of a round trip", "0", "100"]
     assert rows_of(cpu) == {"aioproducer": ["0.5", "1.5"], "aiokafka": ["9", "not within 60 s"]}
+    assert rows_of(p50) == {"aioproducer": ["2.5", "102"], "aiokafka": ["", "not within 60 s"]}
+    assert rows_of(p99) == {"aioproducer": ["5", "204"], "aiokafka": ["", "not within 60 s"]}
 
 
 def test_the_settings_of_each_client_are_listed() -> None:
@@ -236,7 +238,7 @@ def test_every_sheet_is_shown() -> None:
     assert titles == [
         *("What was promised", "The same settings for everyone"),
         *("stream", "many", "herd8000"),
-        *("Round trip: Thousand records/s", "Round trip: CPU us a record"),
+        *("Round trip: Thousand records/s", "Round trip: CPU us a record", "Round trip: p50 ms", "Round trip: p99 ms"),
     ]
 
 

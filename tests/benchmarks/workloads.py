@@ -13,8 +13,10 @@ import itertools
 import json
 import random
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tests.benchmarks import latency
 from tests.benchmarks.task import FEW_KEYS, HERD, VALUE_BYTES
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 PARTITIONS = 6
 VALUE = b"v" * VALUE_BYTES
 GATHERED = 10_000
+SAMPLED = 256
+"""Of so many records of a burst the latency of one is noted: to note each would cost as much as to send it."""
 TEXTS = 1_000
 
 
@@ -63,6 +67,10 @@ class Tally:
         self.unread: AsyncIterable[Metadata] | None = None
         self.is_told = is_told
 
+    def note(self, began: float, _delivery: object) -> None:
+        """A sampled record was acknowledged, now."""
+        self.latencies.append(time.perf_counter() - began)
+
     async def read_rest(self) -> None:
         if self.unread is not None:
             async for metadata in self.unread:
@@ -79,6 +87,7 @@ class Job:
     values: Sequence[bytes] = (VALUE,)
     partitions: int = PARTITIONS
     tasks: int = HERD
+    load: int = 0
 
     @property
     def topic(self) -> str:
@@ -101,7 +110,8 @@ def jobs(task: Task) -> tuple[Job, Job]:
     keys = few_keys(0, task.warm_up + task.records, task.keys) if task.keys else unique_keys(0, task.warm_up + task.records)
     values = text_values(task.value_bytes) if task.text else [b"v" * task.value_bytes]
     first, rest = keys[: task.warm_up], keys[task.warm_up :]
-    return Job(task.topics, first, values, task.partitions, task.tasks), Job(task.topics, rest, values, task.partitions, task.tasks)
+    warm_up, measured = (Job(task.topics, part, values, task.partitions, task.tasks, task.load) for part in (first, rest))
+    return warm_up, measured
 
 
 def few_keys(first: int, records: int, different: int = FEW_KEYS) -> list[bytes]:
@@ -134,9 +144,12 @@ def text_values(size: int) -> list[bytes]:
 async def stream(client: Client, job: Job) -> Tally:
     """`await send()` for each record, flush, then read every result."""
     send, topic, value = client.send, job.topic, job.value
-    deliveries = [await send(topic, value, key) for key in job.keys]
+    tally, deliveries = job.tally(), []
+    for first in range(0, len(job.keys), SAMPLED):
+        began = time.perf_counter()
+        deliveries += [await send(topic, value, key) for key in job.keys[first : first + SAMPLED]]
+        deliveries[first].add_done_callback(partial(tally.note, began))
     await client.flush()
-    tally = job.tally()
     counts, offsets = tally.counts, 0
     for delivery in deliveries:
         metadata = await delivery
@@ -150,9 +163,12 @@ async def mixed(client: Client, job: Job) -> Tally:
     """A `stream` to many topics in turn, or of many values."""
     send = client.send
     each = zip(itertools.cycle(job.topics), itertools.cycle(job.values), job.keys, strict=False)
-    deliveries = [await send(topic, value, key) for topic, value, key in each]
+    tally, deliveries = job.tally(), []
+    for first in range(0, len(job.keys), SAMPLED):
+        began = time.perf_counter()
+        deliveries += [await send(topic, value, key) for topic, value, key in itertools.islice(each, SAMPLED)]
+        deliveries[first].add_done_callback(partial(tally.note, began))
     await client.flush()
-    tally = job.tally()
     for cell, delivery in zip(job.cells(), deliveries, strict=False):
         metadata = await delivery
         tally.offsets += metadata.offset
@@ -166,7 +182,11 @@ async def gather(client: Client, job: Job) -> Tally:
     tally = job.tally()
     counts, offsets = tally.counts, 0
     for first in range(0, len(job.keys), GATHERED):
-        deliveries = [await send(topic, value, key) for key in job.keys[first : first + GATHERED]]
+        deliveries = []
+        for at in range(first, min(first + GATHERED, len(job.keys)), SAMPLED):
+            began = time.perf_counter()
+            deliveries += [await send(topic, value, key) for key in job.keys[at : min(at + SAMPLED, first + GATHERED)]]
+            deliveries[at - first].add_done_callback(partial(tally.note, began))
         for metadata in await asyncio.gather(*deliveries):
             offsets += metadata.offset
             counts[metadata.partition] += 1
@@ -223,22 +243,41 @@ WAYS: Mapping[str, Callable[[Any, Job], Coroutine[Any, Any, Tally]]] = {
     "many": many,
     "single": single,
     "herd": herd,
+    "busy": latency.busy,
+    "busy_mixed": latency.busy_mixed,
+    "paced": latency.paced,
+    "tasks": latency.tasks,
 }
 """By name, for whoever has the face of `Client`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Workload:
-    """What is run, on how many records, with how many different keys; `rtt_ms`: through a proxy that delays by so much in all."""
+    """What is run, on how many records, with how many different keys.
+
+    Attributes:
+        rtt_ms: through a proxy that delays by so much in all.
+        load, tasks: as a task has them.
+    """
 
     way: str
     records: int
     keys: int = FEW_KEYS
     rtt_ms: int = 0
+    value_bytes: int = VALUE_BYTES
+    load: int = 0
+    tasks: int = HERD
+    partitions: int = PARTITIONS
+    topics: int = 1
 
     @property
     def keys_are(self) -> str:
         return f"{self.keys:,} of 10 B" if self.keys else "unique, 16 B"
+
+
+def _latency(way: str, load: int, records: int, **more: int) -> Workload:
+    """Values of 300 B, 16 keys."""
+    return Workload(way, records, keys=16, value_bytes=300, load=load, **more)
 
 
 WORKLOADS: Mapping[str, Workload] = {
@@ -248,4 +287,17 @@ WORKLOADS: Mapping[str, Workload] = {
     "single": Workload("single", 5_000),
     "herd": Workload("herd", 100_000),
     "rtt20": Workload("stream", 150_000, rtt_ms=20),
+    "busy_0": _latency("busy", 0, 200_000),
+    "busy_200": _latency("busy", 200, 150_000),
+    "busy_1000": _latency("busy", 1_000, 60_000),
+    "busy_1500": _latency("busy", 1_500, 50_000),
+    "busy_10000": _latency("busy", 10_000, 8_000),
+    "paced_1k": _latency("paced", 1_000, 2_000),
+    "paced_10k": _latency("paced", 10_000, 20_000),
+    "paced_50k": _latency("paced", 50_000, 100_000),
+    "tasks_10k": _latency("tasks", 10_000, 20_000, tasks=200),
+    "partitions500": Workload("busy", 150_000, value_bytes=300, keys=10_000, partitions=500),
+    "topics2000": Workload("busy_mixed", 150_000, value_bytes=300, partitions=1, topics=2_000),
 }
+LATENCY: Sequence[str] = [name for name, one in WORKLOADS.items() if one.way in {"busy", "paced", "tasks"} and one.partitions == PARTITIONS]
+"""Those whose latency is promised."""

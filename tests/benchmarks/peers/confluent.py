@@ -9,10 +9,11 @@ import asyncio
 import contextlib
 import itertools
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks.clients import version_of
-from tests.benchmarks.workloads import GATHERED
+from tests.benchmarks.workloads import GATHERED, SAMPLED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -71,15 +72,27 @@ async def stream(client: Producer, job: Job) -> Tally:
 
     produce, poll, topic, value = client.produce, client.poll, job.topic, job.value
     for number, key in enumerate(job.keys):
+        callback = delivered if number % SAMPLED else _noting(tally, delivered)
         try:
-            produce(topic, value, key, on_delivery=delivered)
+            produce(topic, value, key, on_delivery=callback)
         except BufferError:
-            _produce_late(client, topic, value, key, delivered)
+            _produce_late(client, topic, value, key, callback)
         if not number % SERVED:
             poll(0)
     client.flush()
     tally.offsets = offsets
     return tally
+
+
+def _noting(tally: Tally, callback: Callable[[object, Any], None]) -> Callable[[object, Any], None]:
+    """The same callback, which also notes how long its record took from now."""
+    began = time.perf_counter()
+
+    def noted(error: object, message: Any) -> None:
+        tally.note(began, message)
+        callback(error, message)
+
+    return noted
 
 
 def _produce_late(client: Producer, topic: str, value: bytes, key: bytes | None, callback: Callable[..., None] | None) -> None:
@@ -103,10 +116,11 @@ async def mixed(client: Producer, job: Job) -> Tally:
     produce, poll = client.produce, client.poll
     each = zip(itertools.cycle(job.topics), itertools.cycle(job.values), job.keys, strict=False)
     for number, (topic, value, key) in enumerate(each):
+        callback = delivered if number % SAMPLED else _noting(tally, delivered)
         try:
-            produce(topic, value, key, on_delivery=delivered)
+            produce(topic, value, key, on_delivery=callback)
         except BufferError:
-            _produce_late(client, topic, value, key, delivered)
+            _produce_late(client, topic, value, key, callback)
         if not number % SERVED:
             poll(0)
     client.flush()
@@ -187,9 +201,12 @@ async def aio_producer(bootstrap_servers: str, settings: Settings) -> AsyncGener
 async def aio_stream(client: AIOProducer, job: Job) -> Tally:
     """`await produce()` for each record, flush, then read every result."""
     produce, topic, value = client.produce, job.topic, job.value
-    futures = [await produce(topic, value, key) for key in job.keys]
+    tally, futures = job.tally(), []
+    for first in range(0, len(job.keys), SAMPLED):
+        began = time.perf_counter()
+        futures += [await produce(topic, value, key) for key in job.keys[first : first + SAMPLED]]
+        futures[first].add_done_callback(partial(tally.note, began))
     await client.flush()
-    tally = job.tally()
     counts, offsets = tally.counts, 0
     for future in futures:
         message = await future
@@ -203,9 +220,12 @@ async def aio_mixed(client: AIOProducer, job: Job) -> Tally:
     """The same to many topics in turn, or of many values."""
     produce = client.produce
     each = zip(itertools.cycle(job.topics), itertools.cycle(job.values), job.keys, strict=False)
-    futures = [await produce(topic, value, key) for topic, value, key in each]
+    tally, futures = job.tally(), []
+    for first in range(0, len(job.keys), SAMPLED):
+        began = time.perf_counter()
+        futures += [await produce(topic, value, key) for topic, value, key in itertools.islice(each, SAMPLED)]
+        futures[first].add_done_callback(partial(tally.note, began))
     await client.flush()
-    tally = job.tally()
     for cell, future in zip(job.cells(), futures, strict=False):
         message = await future
         tally.offsets += message.offset()
@@ -219,7 +239,11 @@ async def aio_gather(client: AIOProducer, job: Job) -> Tally:
     tally = job.tally()
     counts, offsets = tally.counts, 0
     for first in range(0, len(job.keys), GATHERED):
-        futures = [await produce(topic, value, key) for key in job.keys[first : first + GATHERED]]
+        futures = []
+        for at in range(first, min(first + GATHERED, len(job.keys)), SAMPLED):
+            began = time.perf_counter()
+            futures += [await produce(topic, value, key) for key in job.keys[at : min(at + SAMPLED, first + GATHERED)]]
+            futures[at - first].add_done_callback(partial(tally.note, began))
         await client.flush()
         for message in await asyncio.gather(*futures):
             offsets += message.offset()

@@ -17,7 +17,7 @@ from tests.benchmarks.processes import ROOT, RunFailed, output
 from tests.benchmarks.task import Task, Told
 from tests.benchmarks.workloads import text_values
 
-WAYS: Final = ("stream", "mixed", "single", "herd")
+WAYS: Final = ("stream", "mixed", "single", "herd", "paced", "tasks")
 SOURCE: Final = pathlib.Path(__file__).parent / "franz-go"
 BUILD_SECONDS: Final = 300
 _WORDS: Final = 400

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.benchmarks.clients import version_of
+from tests.benchmarks.workloads import SAMPLED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -47,9 +49,12 @@ async def producer(bootstrap_servers: str, settings: Settings) -> AsyncGenerator
 async def stream(client: KafkaProducer, job: Job) -> Tally:
     """`send()` for each record, flush, then read every result."""
     send, topic, value = client.send, job.topic, job.value
-    futures = [send(topic, value, key) for key in job.keys]
+    tally, futures = job.tally(), []
+    for first in range(0, len(job.keys), SAMPLED):
+        began = time.perf_counter()
+        futures += [send(topic, value, key) for key in job.keys[first : first + SAMPLED]]
+        futures[first].add_callback(partial(tally.note, began))
     client.flush()
-    tally = job.tally()
     counts, offsets = tally.counts, 0
     for future in futures:
         metadata = future.get()
@@ -63,9 +68,12 @@ async def mixed(client: KafkaProducer, job: Job) -> Tally:
     """The same to many topics in turn, or of many values."""
     send = client.send
     each = zip(itertools.cycle(job.topics), itertools.cycle(job.values), job.keys, strict=False)
-    futures = [send(topic, value, key) for topic, value, key in each]
+    tally, futures = job.tally(), []
+    for first in range(0, len(job.keys), SAMPLED):
+        began = time.perf_counter()
+        futures += [send(topic, value, key) for topic, value, key in itertools.islice(each, SAMPLED)]
+        futures[first].add_callback(partial(tally.note, began))
     client.flush()
-    tally = job.tally()
     for cell, future in zip(job.cells(), futures, strict=False):
         metadata = future.get()
         tally.offsets += metadata.offset

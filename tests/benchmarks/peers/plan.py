@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.benchmarks.clients import OURS, PEER, PURE
 from tests.benchmarks.peers.clients import AIO, BULK, CALLBACK, FRANZ, JAVA, KAFKA_PYTHON, SILENT, WORDS
-from tests.benchmarks.report import Bar
+from tests.benchmarks.report import LATENCY_BARS, Bar
 from tests.benchmarks.task import FEW_KEYS, HERD, VALUE_BYTES, WARM_UP, Settings, Task
-from tests.benchmarks.workloads import PARTITIONS
+from tests.benchmarks.workloads import LATENCY, PARTITIONS
+from tests.benchmarks.workloads import WORKLOADS as WORKLOADS_OF_BENCH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,6 +56,7 @@ class Case:
     value_bytes: int = VALUE_BYTES
     text: bool = False
     tasks: int = HERD
+    load: int = 0
     rtt_ms: float = 0.0
     settings: Settings = BURST
     own: Mapping[str, Settings] = dataclasses.field(default_factory=dict)
@@ -67,6 +69,8 @@ class Case:
     def records_of(self, client: str, scale: float = 1.0) -> int:
         """As many as its pace allows, but each task of a herd has one at least."""
         pace = PACE.get(client, 1.0) if self.way != "single" or client in {AIO, KAFKA_PYTHON} else 1.0
+        if self.load or self.way == "busy":  # they have a pace of their own
+            pace = 1.0
         records = self.fewer.get(client) or min(self.records * pace, max(self.records, MOST_BYTES / self.value_bytes))
         records *= scale
         if client == JAVA:
@@ -91,6 +95,7 @@ class Case:
             value_bytes=self.value_bytes,
             text=self.text,
             tasks=self.tasks,
+            load=self.load,
             settings=self.settings_of(client),
         )
 
@@ -231,6 +236,33 @@ def _curve(name: str, way: str, clients: Sequence[str], points: Mapping[float, i
     ]
 
 
+def _latency_cases() -> list[Case]:
+    """Those of the bench, for whoever has their ways."""
+    words = {
+        "busy": "one task that counts to {load:,} before each send, and waits for nothing else",
+        "paced": "one task in ticks of a millisecond, {load:,} records a second",
+        "tasks": "{tasks} tasks, {load:,} records a second in all",
+    }
+    cases = []
+    for name in LATENCY:
+        one = WORKLOADS_OF_BENCH[name]
+        cases.append(
+            Case(
+                name=name,
+                way=one.way,
+                clients=(OURS, PURE, PEER) if one.way == "busy" else (OURS, PURE, PEER, FRANZ),
+                records=one.records,
+                keys=one.keys,
+                value_bytes=one.value_bytes,
+                load=one.load,
+                tasks=one.tasks,
+                settings=AT_ONCE,
+                words=words[one.way].format(load=one.load, tasks=one.tasks),
+            )
+        )
+    return cases
+
+
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTS: Final[Mapping[str, Part]] = {
     "workloads": Part(title="The same settings for everyone", words="", cases=WORKLOADS, is_promised=True),
@@ -238,6 +270,12 @@ PARTS: Final[Mapping[str, Part]] = {
         title="Each with its own best settings",
         words="",
         cases=[_best(case) for case in WORKLOADS if case.name in {"stream", "gather", "many", "rtt20"}],
+        is_promised=True,
+    ),
+    "latency": Part(
+        title="Latency beside work",
+        words="Values of 300 B, 16 keys, no linger; from before `send` to the callback of the delivery.",
+        cases=_latency_cases(),
         is_promised=True,
     ),
     "strict": Part(
@@ -331,3 +369,8 @@ BARS: Final[Mapping[str, Sequence[Bar]]] = {
     "herd8000": (Bar("rate", 100.0, at_most=False),),
 }
 """By workload: what was promised."""
+PROMISED: Final[Mapping[str, Sequence[Bar]]] = {
+    **BARS,
+    **{name: [bar for bar in LATENCY_BARS[name] if bar.other in WORDS] for name in LATENCY},
+}
+"""With those on latency, which stand in the bench."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.benchmarks.clients import OURS, PEER, PURE
 from tests.benchmarks.peers.clients import AIO, BULK, CALLBACK, FRANZ, JAVA, KAFKA_PYTHON, SILENT, WORDS
-from tests.benchmarks.peers.plan import BARS, PARTS
+from tests.benchmarks.peers.plan import PARTS, PROMISED
 from tests.benchmarks.report import FIGURES, Verdict, said, verdicts
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.benchmarks.report import Bar
     from tests.benchmarks.task import Measure
 
-NAMES: Final = {"cpu_us": "CPU", "rate": "rate", "p50_ms": "p50"}
+NAMES: Final = {"cpu_us": "CPU", "rate": "rate", "p50_ms": "p50", "p99_ms": "p99"}
 NONE: Final = ""
 THOUSAND: Final = 1e3
 
@@ -56,7 +56,7 @@ def spread(values: Sequence[float], unit: float = 1.0) -> str:
 
 def found_verdicts(found: Found, part: str = "workloads") -> list[Verdict]:
     """Of the bars, as far as both sides ran."""
-    return verdicts(found.rounds_of(part), BARS)
+    return verdicts(found.rounds_of(part), PROMISED)
 
 
 def promise(workload: str, bar: Bar) -> str:
@@ -74,7 +74,7 @@ def bars(found: Found, part: str = "workloads") -> Sheet:
     verdict_of = {(verdict.workload, verdict.bar): verdict for verdict in found_verdicts(found, part)}
     rows = []
     for workload in [case.name for case in PARTS[part].cases]:
-        for bar in BARS[workload]:
+        for bar in PROMISED.get(workload, ()):
             verdict = verdict_of.get((workload, bar))
             rows.append((promise(workload, bar), *(_judged(verdict) if verdict else _unjudged(found, part, workload, bar))))
     builds = found.builds()
@@ -151,15 +151,18 @@ def _cell(
     figure: Callable[[Measure], float],
     unit: float,
 ) -> str:
-    shown = spread([figure(one) for one in measures[case].get(client, ())], unit)
+    found_values = [figure(one) for one in measures[case].get(client, ())]
+    shown = spread([value for value in found_values if value], unit)  # no figure is 0 but a latency that this way has not
     return shown or found.failure(part, case, client).partition("\n")[0][:60]
 
 
 def curve_sheets(found: Found, name: str) -> list[Sheet]:
-    """Of one curve: rate and CPU."""
+    """Of one curve: rate, CPU and latency."""
     return [
         curve(found, name, FIGURES["rate"], "Thousand records/s", THOUSAND),
         curve(found, name, FIGURES["cpu_us"], "CPU us a record"),
+        curve(found, name, FIGURES["p50_ms"], "p50 ms"),
+        curve(found, name, FIGURES["p99_ms"], "p99 ms"),
     ]
 
 

@@ -1,5 +1,5 @@
 // One run of franz-go, as tests/benchmarks/client.py is one of a Python client: a task as JSON from standard input, one line of JSON out.
-// It knows the ways stream, mixed, single and herd, and proves its records by the same sums.
+// It knows the ways stream, mixed, single, herd, paced and tasks, and proves its records by the same sums.
 package main
 
 import (
@@ -18,7 +18,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-const aroundValue = 512 // bytes of a batch with one record, more than its value
+const (
+	aroundValue = 512 // bytes of a batch with one record, more than its value
+	sampled     = 256 // of so many records of a burst the latency of one is noted, as in the other clients
+	tick        = time.Millisecond
+)
 
 type task struct {
 	Way              string   `json:"way"`
@@ -30,6 +34,7 @@ type task struct {
 	Keys             int      `json:"keys"`
 	ValueBytes       int32    `json:"value_bytes"`
 	Tasks            int      `json:"tasks"`
+	Load             int      `json:"load"`
 	Values           []string `json:"values"` // instead of equal ones
 	values           [][]byte
 	Settings         struct {
@@ -61,6 +66,14 @@ type tally struct {
 	failure   error
 }
 
+// note is told that a record was acknowledged, now.
+func (found *tally) note(began time.Time) {
+	took := time.Since(began).Seconds()
+	found.mutex.Lock()
+	found.latencies = append(found.latencies, took)
+	found.mutex.Unlock()
+}
+
 var codecs = map[string]kgo.CompressionCodec{
 	"none": kgo.NoCompression(), "gzip": kgo.GzipCompression(), "snappy": kgo.SnappyCompression(),
 	"lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression(),
@@ -83,7 +96,9 @@ func main() {
 	client, err := kgo.NewClient(options...)
 	must(err)
 	defer client.Close()
-	ways := map[string]func(*kgo.Client, *task, [][]byte, *tally){"stream": stream, "mixed": stream, "single": single, "herd": herd}
+	ways := map[string]func(*kgo.Client, *task, [][]byte, *tally){
+		"stream": stream, "mixed": stream, "single": single, "herd": herd, "paced": paced, "tasks": paces,
+	}
 	run, known := ways[wanted.Way]
 	if !known {
 		must(fmt.Errorf("franz-go has no way %q here", wanted.Way))
@@ -123,8 +138,63 @@ func stream(client *kgo.Client, wanted *task, keys [][]byte, found *tally) {
 	}
 	for number, key := range keys {
 		record := &kgo.Record{Topic: wanted.Topics[number%len(wanted.Topics)], Key: key, Value: values[number%len(values)]}
-		client.Produce(context.Background(), record, delivered)
+		if number%sampled != 0 {
+			client.Produce(context.Background(), record, delivered)
+			continue
+		}
+		began := time.Now()
+		client.Produce(context.Background(), record, func(record *kgo.Record, err error) {
+			delivered(record, err)
+			found.note(began)
+		})
 	}
+	must(client.Flush(context.Background()))
+}
+
+// produce sends one record and notes its latency.
+func produce(client *kgo.Client, wanted *task, key []byte, found *tally) {
+	began := time.Now()
+	record := &kgo.Record{Topic: wanted.Topics[0], Key: key, Value: wanted.values[0]}
+	client.Produce(context.Background(), record, func(record *kgo.Record, err error) {
+		found.note(began)
+		found.mutex.Lock()
+		defer found.mutex.Unlock()
+		if err != nil {
+			found.failure = err
+			return
+		}
+		found.offsets += record.Offset
+		found.counts[record.Partition]++
+	})
+}
+
+// paced sends what a rate makes due, every millisecond.
+func paced(client *kgo.Client, wanted *task, keys [][]byte, found *tally) {
+	begin, sent := time.Now(), 0
+	for ticks := 1; sent < len(keys); ticks++ {
+		due := min(int(time.Since(begin).Seconds()*float64(wanted.Load))+1, len(keys))
+		for _, key := range keys[sent:due] {
+			produce(client, wanted, key, found)
+		}
+		sent = due
+		time.Sleep(time.Until(begin.Add(time.Duration(ticks) * tick)))
+	}
+	must(client.Flush(context.Background()))
+}
+
+// paces is many goroutines, each of which sends at its own even pace.
+func paces(client *kgo.Client, wanted *task, keys [][]byte, found *tally) {
+	begin := time.Now()
+	var group sync.WaitGroup
+	for first := range wanted.Tasks {
+		group.Go(func() {
+			for number := first; number < len(keys); number += wanted.Tasks {
+				time.Sleep(time.Until(begin.Add(time.Duration(float64(number) / float64(wanted.Load) * float64(time.Second)))))
+				produce(client, wanted, keys[number], found)
+			}
+		})
+	}
+	group.Wait()
 	must(client.Flush(context.Background()))
 }
 
