@@ -19,12 +19,12 @@ Knows nothing of loops, memory, where routes come from (`core.installing`), or h
 
 from __future__ import annotations
 
-import enum
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.availability import Availability
 from aioproducer.core.batch import NO_EPOCH, Batch
 from aioproducer.core.batch_state import Event, State
+from aioproducer.core.drain_policy import Fill
 from aioproducer.core.incomplete import Incomplete
 from aioproducer.core.outcome import fate
 from aioproducer.core.pauses import Pauses
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from aioproducer.core.splitting import Piece
 
-__all__ = ["NOBODY", "Accumulator", "Cell", "Fill", "Route"]
+__all__ = ["NOBODY", "Accumulator", "Cell", "Route"]
 
 _LOOKS: Final = 256  # partitions of which one drain asks whether their batch is full; the next one goes on behind them
 _FRESH: Final = 1 / 16  # of its lifetime in which a batch takes records while it waits for its turn
@@ -50,17 +50,6 @@ _OPEN, _READY, _CLOSE, _DRAIN, _FAIL = (
     Event.DRAIN,
     Event.FAIL,
 )  # looked up once: each batch comes by them
-
-
-class Fill(enum.IntEnum):
-    """What a batch must be to go in a drain."""
-
-    PARTIAL = 0
-    FULL = 1  # it has what it waited for, and may take more
-    CLOSED = 2
-
-    def __str__(self) -> str:
-        return self.name.lower()
 
 
 class Accumulator:

@@ -262,13 +262,15 @@ class Parking:
         self._accumulator.hurry()
         self._next_turn()
 
-    def serve(self) -> None:
+    def serve(self, *, goes_on: bool = False) -> None:
         """Append for those in the line, in order, and wake them.
 
-        Who rests beside no line goes on in the next round of the loop: this one has drained.
+        Tasks that rest beside no line go on now if `goes_on`; else in the next round of the loop, as this one has drained.
         """
         if not self.has_line:
             self._open()
+            if goes_on:
+                self.go_on()
             if self._resting.waiters:
                 self._next_turn()
             return

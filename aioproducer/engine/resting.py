@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.engine.turn import GO
-
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Resting"]
 
-_LEAST: Final = 128  # records of a part: to rest costs as much as some ten
 _MOST_AT_ONCE: Final = 16  # woken in one iteration of the loop: each runs user code
 
 
@@ -85,11 +82,11 @@ class Resting:
         if not self.waiters:
             return
         self._turn.goes += 1
-        part = max(GO // len(self.waiters), min(_LEAST, GO))
-        for _ in range(min(len(self.waiters), _MOST_AT_ONCE)):
+        count = min(len(self.waiters), _MOST_AT_ONCE)
+        self._turn.share(count)
+        for _ in range(count):
             if self.unplaced is not None and self.unplaced.waiter is self.waiters[0]:
                 self._place()
             if not self.waiters:  # that one found no room
                 return
-            self._loop.call_soon(self._turn.new_go, part)
             self.waiters.popleft().wake()

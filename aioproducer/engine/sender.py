@@ -15,8 +15,8 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
-from aioproducer.core.accumulator import Fill
 from aioproducer.core.batch_state import Event
+from aioproducer.core.drain_policy import Fill, Linger, is_due, least_fill
 from aioproducer.core.metadata import NO_ID
 from aioproducer.engine import produce
 from aioproducer.engine.alarm import Alarm
@@ -64,11 +64,6 @@ __all__ = ["Sender"]
 
 _log = logging.getLogger(__name__)
 _SEND, _PRODUCE = Event.SEND, ApiKey.PRODUCE  # Python 3.11 looks members up slowly
-_BURST_TURNS: Final = 8  # of a burst after which partial batches go too: a few ms; until then they fill instead
-_FILLED_TURNS: Final = 4  # likewise full ones, which take more meanwhile
-_GO_IN_A_TURN: Final = 16  # batches that take about as long to send as a turn lasts: of hundreds, each would go with a record or two
-_IN_LINE: Final = 2  # requests that wait at a broker for others; behind so many, only full batches stand in line, too
-_HELD: Final = 0.5  # seconds in which they are held back at most, however many fill: somebody may send one record meanwhile
 _AT_ONCE: Final = 64  # batches in one request of a burst: a broker that answers late would get each partition's record or two at once
 _MOST_AT_ONCE: Final = (
     1024  # of any: a broker takes them one after the other, and thousands in topics new to it longer than a request may take
@@ -119,8 +114,13 @@ class Sender:
         self._attributes = attributes_of(self._codec, is_transactional=config.transactional_id is not None)
         self._timeout_ms = int(config.request_timeout_ms)
         self._request_timeout = config.request_timeout_ms / 1000
-        self._held = 0  # loop turns of the burst of sends at hand in which partial batches were held back
-        self._held_until = 0.0
+        self._linger = Linger.LOAD if accumulator.by_load else Linger.TIME if config.linger_ms else Linger.NONE
+        self._least = Fill.PARTIAL  # of what leaves in this turn
+        self._burst = 0  # turns of the burst of sends at hand since partial batches left
+        self._burst_since = 0.0
+        self._drained_at = 0.0
+        self._drained = 0  # batches that the last turn drained
+        self._was_burst = False  # when the last turn began; whoever was woken since may be about to send
         self._is_turn_due = self._is_serving_due = False
         self._turn_since = 0.0
         self._is_closed = False
@@ -159,7 +159,8 @@ class Sender:
 
     def _on_turn(self) -> None:
         now = self._loop.time()
-        if self._parking.is_bursting and not self._turn.is_over:
+        self._was_burst = self._parking.is_bursting
+        if self._was_burst and not self._is_due(now):
             self._turn_since = now
             self._parking.go_on()
             self._loop.call_soon(self._on_turn)  # once those who were woken have sent
@@ -167,46 +168,44 @@ class Sender:
         since = self._turn_since
         self._is_turn_due = False
         self._way.turn_ms = 0
-        self._hold(now)
-        self._turn.new()
-        if self._drain_all() and self._parking.has_line:  # a go in this round of the loop too would be long
+        self._fill(now)
+        self._turn.new(now)
+        self._drained_at, self._drained = now, 0
+        is_taken = self._drain_all()
+        if is_taken and self._parking.has_line:  # a go in this round of the loop too would be long
             if not self._is_serving_due:
                 self._is_serving_due = True
                 self._loop.call_soon(self._serve)
         elif not self._is_serving_due:
-            self._parking.serve()
-        if self._held:  # also if whoever sent so has left: what is held back for that must not stay
+            self._parking.serve(goes_on=not is_taken and self._linger is Linger.NONE)
+        if self._least:  # also if the task that sent so has left: what stays open for that must leave
             self.turn()
         self._waking.check()
         self._expiry.check()
         self._meter.turned(now, now - since)
 
-    def _hold(self, now: float) -> None:
-        """Count a turn of a burst, in which what is not full stays and fills; what is not one holds nothing back."""
-        if self._parking.is_bursting and now < self._held_until:
-            self._held = (self._held + 1) % max(_BURST_TURNS, self._accumulator.filling // _GO_IN_A_TURN)
-        else:
-            self._held = 0
-        if not self._held:
-            self._held_until = now + _HELD
+    @property
+    def _is_burst(self) -> bool:
+        """Whether some task sends without a pause."""
+        return self._was_burst or self._parking.is_bursting
+
+    def _is_due(self, now: float) -> bool:
+        """Whether a burst's records are drained in this turn."""
+        return is_due(self._linger, is_full=self._turn.is_full, seconds=now - self._drained_at, batches=self._drained)
+
+    def _fill(self, now: float) -> None:
+        """Count the turns of a burst, and decide what leaves in this one."""
+        self._burst = self._burst + 1 if self._parking.is_bursting else 0
+        self._least = least_fill(self._linger, drains=self._burst, seconds=now - self._burst_since, filling=self._accumulator.filling)
+        if not self._least:
+            self._burst, self._burst_since = 0, now
 
     def _serve(self) -> None:
         self._is_serving_due = False
         self._parking.serve()
 
-    @property
-    def _least(self) -> Fill:
-        """What a batch must be to go in this turn."""
-        if not self._held:
-            return Fill.PARTIAL
-        return Fill.CLOSED if self._held % _FILLED_TURNS else Fill.FULL
-
-    def _least_of(self, node: Node) -> Fill:
-        """Likewise, to that broker: while its requests stand in line there, one more would not be answered sooner than a larger one later."""
-        return Fill.FULL if node.queueing.waiting(node.slots.taken - 1) >= _IN_LINE else Fill.PARTIAL
-
     def _on_wake(self, now: float) -> None:
-        if not self._held:  # else it rings again
+        if not self._least:  # else it rings again
             self._accumulator.wake(now)
             self._drain_all()
 
@@ -249,12 +248,13 @@ class Sender:
             assert lane is not None
             if availability.timeout:
                 availability.drained(node_id)
-            most = _AT_ONCE if self._parking.is_bursting else _MOST_AT_ONCE
-            batches = accumulator.drain(node_id, lane, self._config.max_request_size, most, least=max(least, self._least_of(node)))
+            most = _AT_ONCE if self._is_burst else _MOST_AT_ONCE
+            batches = accumulator.drain(node_id, lane, self._config.max_request_size, most, least=least)
             if not batches:
                 node.slots.release()
                 break
             is_taken = True
+            self._drained += len(batches)
             magic = magic_of(lane, self._config.message_format_max)
             self._encoder.encode(batches, magic, lane, partial(self._submit, node, lane, batches))
             for batch in batches if availability.timeout else ():
@@ -348,7 +348,6 @@ class Sender:
         try:
             if isinstance(answer, Answer):
                 self._meter.answered(node.broker.node_id, now - sent_at)
-                node.queueing.answered(now, now - sent_at)
                 told, led = self._read(node, asked, answer)
             else:
                 error = answer
@@ -395,8 +394,8 @@ class Sender:
     def _go_on(self, node: Node, batches: Iterable[Batch]) -> None:
         by_load = self._accumulator.by_load
         node_id = node.broker.node_id
-        if self._accumulator.ready.get(node_id) and not (self._is_turn_due and self._parking.is_bursting):  # else the turn drains, soon
-            self.drain(node, least=Fill.FULL if by_load else Fill.PARTIAL)
+        if self._accumulator.ready.get(node_id) and not (self._is_turn_due and self._is_burst):  # else the turn drains, soon
+            self.drain(node, least=least_fill(self._linger, is_answer=True))
         is_due = self._parking.has_line
         for batch in batches:
             is_due |= batch.cell.leader != node_id  # what waited for these may go elsewhere

@@ -13,7 +13,6 @@ import asyncio
 import enum
 from typing import TYPE_CHECKING, Any
 
-from aioproducer.core.queueing import Queueing
 from aioproducer.errors import RequestTimedOut, TransportError
 from aioproducer.net.addresses import Addresses
 from aioproducer.net.lane import Lane
@@ -85,7 +84,6 @@ class Node:
     ) -> None:
         self.broker = broker
         self.slots = Slots(settings.max_in_flight)
-        self.queueing = Queueing()
         self.addresses = Addresses(broker.host, look_up)
         self._on_change = on_change
         self._observer = settings.observer

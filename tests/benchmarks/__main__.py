@@ -96,6 +96,8 @@ async def measure(chosen: argparse.Namespace, console: Console) -> report.Rounds
                 continue
             for client in chosen.clients:
                 await broker.create_topic(*topics_of(workload, client), WORKLOADS[workload].partitions)
+        for workload in [name for name in chosen.workloads if WORKLOADS[name].topics > 1]:
+            await run_client(PEER, workload, broker, WORKLOADS[workload].topics * 5)  # a broker makes files for its first records
         for workload, client in turns(chosen.rounds, chosen.workloads, chosen.clients):
             one = await run_client(client, workload, broker, chosen.records or WORKLOADS[workload].records)
             rounds[workload][client].append(one)

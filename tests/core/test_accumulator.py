@@ -8,8 +8,9 @@ import pytest
 from batches import FULL, accumulator, answered, put, sent, split, topic
 
 from aioproducer.core import routes as module
-from aioproducer.core.accumulator import NOBODY, Accumulator, Cell, Fill
+from aioproducer.core.accumulator import NOBODY, Accumulator, Cell
 from aioproducer.core.batch_state import Event, State
+from aioproducer.core.drain_policy import Fill
 from aioproducer.core.installing import install
 from aioproducer.core.partitioner import murmur2
 

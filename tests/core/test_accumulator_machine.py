@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from aioproducer.core.accumulator import NOBODY, Accumulator, Cell, Fill
+from aioproducer.core.accumulator import NOBODY, Accumulator, Cell
 from aioproducer.core.batch_state import Event, State
+from aioproducer.core.drain_policy import Fill
 from aioproducer.core.installing import install
 from aioproducer.core.metadata import PartitionView, TopicView
 from aioproducer.core.splitting import Piece

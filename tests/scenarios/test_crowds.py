@@ -96,37 +96,3 @@ async def test_a_partitioner_that_sends_is_not_asked_twice_for_one_record() -> N
         values = cluster.values("orders", 0)
         assert values.count(b"." * 700) == 12
         assert len(values) == 1 + 12 + len(side)
-
-
-async def requests_of_a_staggered_crowd(build: Any, *, served: float = 0.0, on_the_way: float = 0.0) -> int:
-    """What 300 tasks cost that begin one after the other, so that each request finds some records that do not go with it."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=6)
-        cluster.brokers[1].latency = on_the_way
-        async with producer_on(build)(**cluster.client_options) as producer:
-            await producer.send_and_wait("orders", b"first", partition=0)
-            await asyncio.sleep(1)
-            if served:
-                await producer.send_and_wait("orders", b"quick", partition=0)
-                cluster.delay("Produce", served)
-            before = len(cluster.requests("Produce"))
-
-            async def work(number: int) -> None:
-                await asyncio.sleep(number / 3000)
-                for count in range(EACH):
-                    await producer.send_and_wait("orders", b"%d:%d" % (number, count), key=b"%d" % number)
-
-            async with asyncio.TaskGroup() as group:
-                for number in range(300):
-                    group.create_task(work(number))
-            assert cluster.violations == []
-            assert len(cluster.values("orders")) == 300 * EACH + 1 + bool(served)
-            return len(cluster.requests("Produce")) - before
-
-
-@on_both
-@jumping
-async def test_what_would_stand_in_line_at_the_broker_goes_together(build: Any) -> None:
-    """It serves one request after the other: behind two that wait, what is not full waits here, and takes more. Far away, nothing waits."""
-    far = await requests_of_a_staggered_crowd(build, on_the_way=0.01)
-    assert await requests_of_a_staggered_crowd(build, served=0.01) < 0.6 * far

@@ -160,8 +160,8 @@ async def test_a_share_goes_on_behind_a_batch_that_was_sent_meanwhile() -> None:
 
 @jumping
 async def test_a_burst_fills_batches() -> None:
-    """A tight loop's go when they are as large as may be, or every few turns of the loop."""
-    async with far(partitions=4, max_in_flight_requests_per_connection=5) as (cluster, producer):
+    """Where they linger, a tight loop's go when they are as large as may be, or every few turns of the loop."""
+    async with far(partitions=4, linger_ms=5, max_in_flight_requests_per_connection=5) as (cluster, producer):
         cluster.brokers[1].latency = 0.0
         for number in range(20_000):
             await producer.send("orders", VALUE, partition=number % 4)

@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from whole import JumpingLoop, running, turns
 
-from aioproducer.engine import resting
 from aioproducer.engine import turn as turn_module
 from aioproducer.testing import FakeCluster
 
@@ -192,7 +191,6 @@ def test_records_are_logged_in_call_order_whatever_their_sends_waited_for(histor
     """Metadata, memory, fairness and cancellations at once: call order is log order, and a cancelled wait leaves no trace."""
     with pytest.MonkeyPatch.context() as patch, asyncio.Runner(loop_factory=JumpingLoop) as runner:
         patch.setattr(turn_module, "TURN", history.turn)
-        patch.setattr(turn_module, "_MORE", min(64, history.go))
-        for module in (turn_module, resting):
-            patch.setattr(module, "GO", history.go)
+        patch.setattr(turn_module, "_FIRST", min(16, history.go))
+        patch.setattr(turn_module, "GO", history.go)
         runner.run(asyncio.wait_for(play(history), 3000))

@@ -1,0 +1,165 @@
+"""A task that computes between its sends, and waits for nothing else: how long its records wait, and what the rest of the program gets."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from builds import on_both, producer_on
+from whole import JumpingLoop, jumping, running, turns
+
+from aioproducer.testing import FakeCluster
+
+if TYPE_CHECKING:
+    from aioproducer import Producer
+
+VALUE = b"v" * 100
+GO = 0.002  # seconds that a loop of sends takes before the producer lets the event loop come round
+FIRST = 17  # records before the clock is asked, where the go before took less than that
+
+
+def compute(seconds: float) -> None:
+    """Hold the loop for so long."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, JumpingLoop)
+    loop.advance(seconds)
+
+
+async def warm_up(producer: Producer[Any, Any]) -> None:
+    """Its connection stands, and each partition's first batch, which goes alone, is acknowledged."""
+    await asyncio.gather(*[await producer.send("orders", VALUE, b"%d" % number) for number in range(100)])
+
+
+async def send(producer: Producer[Any, Any], records: int, seconds: float) -> list[float]:
+    """Compute and send, in a loop; from before each `send` to its acknowledgement."""
+    loop, waited = asyncio.get_running_loop(), []
+    for number in range(records):
+        compute(seconds)
+        began = loop.time()
+        delivery = await producer.send("orders", VALUE, b"%d" % number)
+        delivery.add_done_callback(lambda _, began=began: waited.append(loop.time() - began))
+    await producer.flush()
+    while len(waited) < records:  # callbacks run in slices
+        await turns(1)
+    return waited
+
+
+@pytest.mark.parametrize("seconds", [0.000_004, 0.000_02, 0.000_2, 0.002], ids=["4us", "20us", "200us", "2ms"])
+@on_both
+@jumping
+async def test_a_record_waits_for_one_go_at_most(build: Any, seconds: float) -> None:
+    """For what its loop does in 2 ms, then for the answer: not until so many records are queued, nor until it ends."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=6)
+        async with producer_on(build)(**cluster.client_options) as producer:
+            await warm_up(producer)
+            waited = await send(producer, 4_000, seconds)
+    assert max(waited) < 2.5 * max(GO, FIRST * seconds)
+    assert statistics.median(waited) < 2 * GO + 3 * seconds
+
+
+@pytest.mark.parametrize("seconds", [0.000_02, 0.000_2], ids=["20us", "200us"])
+@on_both
+@jumping
+async def test_a_load_that_changes_is_followed(build: Any, seconds: float) -> None:
+    """After a thousand records that took no time: the clock is asked after 17 at the latest."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=6)
+        async with producer_on(build)(**cluster.client_options) as producer:
+            await send(producer, 1_000, 0.0)
+            waited = await send(producer, 1_000, seconds)
+    assert max(waited) < 2.5 * max(GO, FIRST * seconds)
+
+
+@on_both
+@jumping
+async def test_other_tasks_have_their_turn(build: Any) -> None:
+    """The loop comes round every 2 ms or so, whatever a record costs its sender."""
+    late: list[float] = []
+
+    async def beat() -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + 0.001
+            await asyncio.sleep(0.001)
+            late.append(loop.time() - due)
+
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=6)
+        async with producer_on(build)(**cluster.client_options) as producer:
+            await warm_up(producer)
+            beating = asyncio.create_task(beat())
+            await send(producer, 4_000, 0.000_1)
+            beating.cancel()
+    assert len(late) > 80
+    assert max(late) < 2 * GO
+
+
+@on_both
+@jumping
+async def test_a_record_leaves_at_the_end_of_its_turn_beside_a_loop_of_sends(build: Any) -> None:
+    """A slot is free, and nothing holds it back: not that some other task sends without a pause, to hundreds of partitions."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=300)
+        cluster.create_topic("alone")
+        async with producer_on(build)(**cluster.client_options) as producer:
+            await producer.send_and_wait("alone", b"first")
+            sending = asyncio.create_task(send(producer, 60_000, 0.000_01))
+            loop = asyncio.get_running_loop()
+            for _ in range(5):
+                await turns(7)
+                began = loop.time()
+                await producer.send_and_wait("alone", b"one")
+                assert loop.time() - began < 0.12
+                assert not sending.done()
+            await sending
+
+
+@jumping
+async def test_a_turn_of_the_loop_is_one_request_while_slots_are_free() -> None:
+    """What was queued in it leaves together, and waits for nothing else."""
+    async with running(max_in_flight_requests_per_connection=5) as (cluster, producer):
+        await producer.send_and_wait("orders", b"first", partition=0)
+        cluster.brokers[1].latency = 1.0
+        for number in range(1, 8):
+            for count in range(number):
+                await producer.send("orders", b"%d" % count, partition=0)
+            await turns(2)
+        await producer.flush()
+        counts = [batch.count for batch in cluster.log("orders", 0).batches()]
+    assert counts == [1, 1, 2, 3, 4, 5, 6 + 7]
+
+
+@pytest.mark.parametrize("partitions", [50, 300])
+@jumping
+async def test_batches_take_a_part_of_the_time_beside_a_loop_of_sends(partitions: int) -> None:
+    """Else a loop of sends to many partitions would make requests of a record or two a batch, and do nothing else."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=partitions)
+        async with running(cluster) as (_, producer):
+            for partition in range(partitions):
+                await producer.send_and_wait("orders", b"first", partition=partition)
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            waited = await send(producer, 60_000, 0.000_005)
+            took = loop.time() - began
+        batches = sum(len(cluster.log("orders", number).batches()) for number in range(partitions)) - partitions
+    assert batches * 0.000_03 < took / 6
+    assert max(waited) < 0.3
+
+
+@on_both
+@jumping
+async def test_a_function_that_cannot_rest_is_not_refused_for_its_time(build: Any) -> None:
+    """`send_nowait` takes as many records from it in one turn, however long it computes between them."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        async with producer_on(build)(**cluster.client_options) as producer:
+            await producer.send_and_wait("orders", b"first")
+            for number in range(200):
+                compute(0.01)
+                producer.send_nowait("orders", VALUE, b"%d" % number)
+            await producer.flush()
+        assert len(cluster.values("orders")) == 201
