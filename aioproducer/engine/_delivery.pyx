@@ -211,19 +211,16 @@ cdef class DeliveryWaiter:
 
     def set_result(self, nothing):
         """Have the loop run the waiting task."""
-        self.wake()
+        self.end(WOKEN, self.home.loop.call_soon)
 
-    cdef int wake(self) except -1:
-        if self.state == WAITING:
-            self.state = WOKEN
-            self.call()
-        return 0
-
-    cdef int call(self) except -1:
+    cdef int end(self, State state, object call_soon) except -1:
+        if self.state != WAITING:
+            return 0
+        self.state = state
         callback, self.callback = self.callback, None
         context, self.context = self.context, None
         if callback is not None:
-            self.home.loop.call_soon(callback, self, context=context)
+            call_soon(callback, self, context=context)
         return 0
 
     def result(self):
@@ -245,12 +242,11 @@ cdef class DeliveryWaiter:
         """End the wait: the loop runs the task, with CancelledError. False if it had ended."""
         if self.state != WAITING:
             return False
-        self.state = CANCELLED
-        self.call()
+        self.end(CANCELLED, self.home.loop.call_soon)
         return True
 
-    def get_loop(self):
-        """Return the producer's loop."""
+    @property
+    def _loop(self):
         return self.home.loop
 
     def add_done_callback(self, callback, *, context=None):
@@ -283,9 +279,14 @@ def make_delivery(BatchResult result not None, Py_ssize_t index):
 
 def wake(futures):
     """Have the loop wake the task of each future that is still waited for."""
+    cdef Home home = None
+    cdef object call_soon = None
     for future in futures:
         if type(future) is DeliveryWaiter:
-            (<DeliveryWaiter>future).wake()
+            if (<DeliveryWaiter>future).home is not home:
+                home = (<DeliveryWaiter>future).home
+                call_soon = home.loop.call_soon
+            (<DeliveryWaiter>future).end(WOKEN, call_soon)
         elif not future.done():
             future.set_result(None)
 
