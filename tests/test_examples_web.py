@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 CLIENTS = 2_000
+pytestmark = pytest.mark.filterwarnings("ignore:Watched overrides send")  # it is meant: it watches `send` alone
 K = TypeVar("K")
 V = TypeVar("V")
 

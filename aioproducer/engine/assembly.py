@@ -112,7 +112,13 @@ class Assembly:
         config = self._config
         self.pool = BufferPool(config.buffer_memory)
         self.ratios = CompressionRatios()
-        self.encoder = Encoder(self._guard, cast("Compression", config.compression_type), level_of(config), self.ratios)
+        self.encoder = Encoder(
+            self._guard,
+            cast("Compression", config.compression_type),
+            level_of(config),
+            self.ratios,
+            in_slices=config.linger_ms == 0,
+        )
         self.accumulator = Accumulator(
             hot.FULL,
             linger=config.fixed_linger_ms / 1000,

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["ProducerIds"]
 
 _PATIENCE: Final = 1.0  # seconds for a connection before another broker is asked; it goes on being made
+# Seconds that a start waits for an id once a broker said that it has none yet.
+_NOT_YET: Final = 0.5
 _NO_LIMIT: Final = 2**31 - 1  # the transaction timeout of who has none
 _ADVICE: Final = {
     "CLUSTER_AUTHORIZATION_FAILED": "Grant it IdempotentWrite on the cluster (Kafka 2.8: Write on any topic is enough), "
@@ -68,10 +70,14 @@ class ProducerIds:
         self._is_needed = asyncio.Event()
         self._is_needed.set()
         self._is_told = asyncio.Event()
+        self._is_given = asyncio.Event()
         accumulator.on_identity_lost = self._is_needed.set
 
     async def first(self, timeout: float) -> None:
-        """Until brokers have given an id or said that they will not, at most `timeout` seconds; one that is late is still waited for by `run`.
+        """Wait until brokers have given an id or said that they will not, at most `timeout` seconds. `run` goes on to wait for one that is late.
+
+        A broker that says "not yet" (it fetches ids from the controller, when the first producer asks) is waited for a little longer: else
+        what is sent meanwhile would pile up.
 
         Raises:
             BootstrapFailed: they will not.
@@ -79,8 +85,11 @@ class ProducerIds:
         try:
             async with asyncio.timeout(timeout):
                 await self._is_told.wait()
+                if isinstance(self.trouble, BrokerError) and self.trouble.retriable:
+                    async with asyncio.timeout(_NOT_YET):
+                        await self._is_given.wait()
         except TimeoutError:
-            return
+            pass
         if self.trouble is not None and not _is_passing(self.trouble):
             raise BootstrapFailed(str(self.trouble)) from self.trouble
 
@@ -97,6 +106,7 @@ class ProducerIds:
                 self._is_needed.clear()
                 self._accumulator.on_open = None
                 self._is_told.set()
+                self._is_given.set()
 
     async def _ask(self) -> None:
         """Take an id from the first broker that answers, or go without."""

@@ -99,6 +99,28 @@ async def test_many_requests_in_one_round_of_the_loop_compress_no_more_in_it_tha
 
 
 @pytest.mark.asyncio
+async def test_slices_are_encoded_by_the_loop_in_order() -> None:
+    """What one of its rounds may encode, then the rest in the next ones, with no thread; what is too long for any goes to that, in its turn."""
+    encoder = Encoder(asyncio.get_running_loop(), Compression.ZSTD, None, CompressionRatios(), in_slices=True)
+    told: list[int] = []
+    jobs = [[batch(b"v" * 50_000) for _ in range(5)], [batch()], [batch(b"v" * 200_000)], [batch()]]
+    for number, job in enumerate(jobs):
+        encoder.encode(job, 2, "lane", lambda number=number: told.append(number))  # type: ignore[misc]
+    seen = []
+    for _ in range(4):
+        await asyncio.sleep(0)
+        seen.append(list(told))
+    assert seen == [[], [], [0], [0, 1]]
+    worker = asyncio.ensure_future(encoder.run())
+    while len(told) < len(jobs):
+        await asyncio.sleep(0)
+    assert told == [0, 1, 2, 3]
+    assert all(one.is_encoded for job in jobs for one in job)
+    worker.cancel()
+    await asyncio.wait([worker])
+
+
+@pytest.mark.asyncio
 async def test_what_is_encoded_already_is_left_alone() -> None:
     """A retry sends the same bytes; without a codec there is nothing to do."""
     for codec in (Compression.NONE, Compression.LZ4):

@@ -94,7 +94,7 @@ def test_a_numeric_host_is_its_own_address(host: str, address: Any) -> None:
 
 def test_a_scope_id_that_is_no_interface() -> None:
     """What the system says."""
-    with pytest.raises(OSError, match="interface|No such device"):
+    with pytest.raises(OSError, match=r"interface|No such device"):
         numeric_address("fe80::1%nowhere0", 9092)
 
 

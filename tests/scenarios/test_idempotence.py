@@ -399,6 +399,24 @@ async def test_records_wait_for_an_id_that_is_late(trouble: str) -> None:
         assert logged(cluster) == list(range(5))
 
 
+@pytest.mark.parametrize(("times", "least", "most"), [(1, 0.05, 0.2), (100, 0.5, 0.6)])
+@jumping
+async def test_a_start_waits_a_little_for_an_id_that_a_broker_has_not_yet(times: int, least: float, most: float) -> None:
+    """A cluster that has just begun says so to the first producer: what was sent at once would wait until the question is asked again."""
+    loop = asyncio.get_running_loop()
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        cluster.fail("InitProducerId", "COORDINATOR_LOAD_IN_PROGRESS", times=times)
+        began = loop.time()
+        async with running(cluster, **ON) as (_, producer):
+            assert least <= loop.time() - began <= most
+            began = loop.time()
+            cluster.faults.clear()
+            await asyncio.gather(*await send_all(producer, 5))
+            assert (loop.time() - began < 0.01) == (times == 1)
+        assert logged(cluster) == list(range(5))
+
+
 @jumping
 async def test_a_producer_that_may_have_no_id_does_not_start() -> None:
     """Row 41: with what to do."""

@@ -1,4 +1,4 @@
-"""Records that go straight to a topic's open batch (compiled: `Shortcuts`) are where those would be that ask for the way each time."""
+"""Records reach the open batch of their partition, whatever changes between two sends: topics by the thousand, partitions, leaders, sticky ones."""
 
 from __future__ import annotations
 
