@@ -146,7 +146,8 @@ async def test_batches_take_a_part_of_the_time_beside_a_loop_of_sends(partitions
             waited = await send(producer, 60_000, 0.000_005)
             took = loop.time() - began
         batches = sum(len(cluster.log("orders", number).batches()) for number in range(partitions)) - partitions
-    assert batches * 0.000_03 < took / 6
+    # one each 150 us; it takes the producer some 30
+    assert batches * 0.000_03 < took / 4
     assert max(waited) < 0.3
 
 
