@@ -15,7 +15,6 @@ from libc.stdint cimport int64_t
 from aioproducer.engine._result cimport BatchResult, Home
 
 from asyncio import CancelledError, InvalidStateError
-from contextvars import copy_context
 
 from aioproducer.engine import delivery as twin
 from aioproducer.engine._result import Outcome
@@ -35,6 +34,7 @@ cdef extern from *:
     void metadata_forgets_hash(object metadata)
 
 cdef extern from "Python.h":
+    object PyContext_CopyCurrent()
     object PyType_GenericAlloc(type kind, Py_ssize_t items)
     void PyObject_GC_UnTrack(void *held)
 
@@ -163,7 +163,7 @@ cdef class Delivery:
             result = self._follow()
         result.looked_at = True
         if context is None:
-            context = result.home.shared(copy_context())
+            context = result.home.shared(PyContext_CopyCurrent())
         if result.outcome is not _PENDING:
             result.add_callback(self, callback, context)
         elif result.callbacks is None:
@@ -255,7 +255,7 @@ cdef class DeliveryWaiter:
             self.home.loop.call_soon(callback, self, context=context)
             return
         self.callback = callback
-        self.context = copy_context() if context is None else context
+        self.context = PyContext_CopyCurrent() if context is None else context
 
     def remove_done_callback(self, callback):
         """Forget the callback; 1 if it was that one."""

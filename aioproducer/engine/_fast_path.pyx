@@ -2,7 +2,8 @@
 # cython: binding=False, embedsignature=True, embedsignature.format=clinic
 """Take a record along the fast path of `send`, compiled. The twin is `fast_path.py`.
 
-Beyond the twin's it takes a record with a partition, a time or headers, where an open batch has room for it.
+Beyond the twin's it takes a record with a partition, a time or headers, where an open batch has room for it. The thread stands for the
+loop on every Python; `tick` looks at the loop itself, once an iteration.
 """
 
 cimport cython
@@ -18,7 +19,7 @@ from aioproducer.engine._records_builder cimport MemoryRecordsBuilder, encoded_h
 
 from aioproducer.engine import fast_path as twin
 
-__all__ = ["TURN", "TURN_RECORDS", "FastPath", "murmur2"]
+__all__ = ["TURN", "TURN_RECORDS", "FastPath", "here", "murmur2"]
 
 cdef extern from *:
     """
@@ -28,12 +29,14 @@ cdef extern from *:
     """
     const uint32_t SOURCE_CRC
 
+cdef extern from "Python.h":
+    unsigned long PyThread_get_thread_ident() noexcept nogil
+
 SOURCE = SOURCE_CRC  # CRC-32 of the compiled modules' sources in this folder, as setup.py read them
 TURN = 131_072
 TURN_RECORDS = twin.TURN_RECORDS
 
 cdef Py_ssize_t _TURN_RECORDS = TURN_RECORDS
-cdef object _here = twin.here
 cdef bytes _NO_HEADERS = b"\0"
 
 
@@ -61,6 +64,11 @@ cdef inline uint32_t hashed(const unsigned char *data, Py_ssize_t size) noexcept
     h ^= h >> 13
     h *= m
     return h ^ h >> 15
+
+
+def here():
+    """Return what tells whether the running loop is the producer's."""
+    return PyThread_get_thread_ident()
 
 
 def murmur2(bytes key not None):
@@ -124,13 +132,13 @@ cdef class FastPath:
     __doc__ = twin.FastPath.__doc__
 
     cdef public dict fast
-    cdef public object here, turn_ms, tick, make_room, goes_on, slowly, now
+    cdef public object turn_ms, tick, make_room, goes_on, slowly, now
     cdef public Py_ssize_t taken
     cdef public bint takes_headers
+    cdef unsigned long thread  # never 0, but for none
 
     def __init__(self, tick, slowly):
         self.fast = {}
-        self.here = None
         self.turn_ms = 0
         self.taken = 0
         self.takes_headers = True
@@ -138,6 +146,14 @@ cdef class FastPath:
         self.goes_on = lambda: True
         self.make_room = lambda route, cell, key, value: None
         self.slowly = slowly
+
+    @property
+    def here(self):
+        return self.thread or None
+
+    @here.setter
+    def here(self, thread):
+        self.thread = 0 if thread is None else thread
 
     def append(self, topic, value, key, partition, timestamp_ms, headers):
         """Append a record to its partition's open batch. Returns its delivery, or None: the record takes the slow path.
@@ -152,12 +168,12 @@ cdef class FastPath:
             if found == NULL:
                 return None
             route = <object>found  # counted: what runs from here on may change the table
-            if self.here is None or _here() != self.here:
+            if PyThread_get_thread_ident() != self.thread:
                 return None
             if partition is None and timestamp_ms is None and is_empty(headers):
                 return self.append_plain(route, value, key)
             return self.append_dressed(route, value, key, partition, timestamp_ms, headers)
-        except (KeyError, TypeError, AttributeError, RuntimeError):  # the last: no loop runs in this thread (Python 3.12)
+        except (KeyError, TypeError, AttributeError):
             return None
 
     cdef Delivery append_plain(self, object route, object value, object key):

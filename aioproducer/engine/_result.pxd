@@ -12,6 +12,8 @@ cdef class Home:
     cdef public object _wall_clock
     cdef public object refusal
 
+    cpdef object shared(self, object context)
+
 
 cdef class BatchResult:
     cdef public Home home

@@ -9,7 +9,6 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.engine import delivery, fast_path, records_builder, result
-from aioproducer.engine.fast_path import here
 from aioproducer.extensions import extension
 
 __all__ = [
@@ -48,14 +47,14 @@ if not REASON:
 
 if TYPE_CHECKING:
     from aioproducer.engine.delivery import Delivery, make_delivery, uncollected, wake
-    from aioproducer.engine.fast_path import FastPath
+    from aioproducer.engine.fast_path import FastPath, here
     from aioproducer.engine.records_builder import MemoryRecordsBuilder, measured
     from aioproducer.engine.result import BatchResult, Home, Outcome
 else:
     BatchResult, Home, Outcome = _result.BatchResult, _result.Home, _result.Outcome
     Delivery, make_delivery, uncollected, wake = _delivery.Delivery, _delivery.make_delivery, _delivery.uncollected, _delivery.wake
     MemoryRecordsBuilder, measured = _builder.MemoryRecordsBuilder, _builder.measured
-    FastPath = _fast_path.FastPath
+    FastPath, here = _fast_path.FastPath, _fast_path.here
 
 FULL: Final[MemoryRecordsBuilder] = _builder.FULL
 RECORD_OVERHEAD: Final[int] = _builder.RECORD_OVERHEAD

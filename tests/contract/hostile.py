@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 import builds
 
-from aioproducer.engine.fast_path import here
 from aioproducer.records.reader import read_batches
 from aioproducer.records.record_batch import header
 from aioproducer.testing import FakeCluster
@@ -339,7 +338,7 @@ def a_monkey() -> None:
         path = build.FastPath(lambda: NOW, lambda *_: Now())
         batch = batch_of(5_000)
         delivery = batch.append(NOW, b"k", b"v")
-        path.fast, path.here, path.turn_ms = {"orders": Route(Cell(batch))}, here(), NOW
+        path.fast, path.here, path.turn_ms = {"orders": Route(Cell(batch))}, build.here(), NOW
         subjects += [path, batch, batch_of(0), delivery, delivery.__await__(), batch.result, batch.result.home]
         pool = [*ARGUMENTS, *subjects]
         for _ in range(1_000):
@@ -388,7 +387,7 @@ def a_path_that_meddles() -> None:
 
             for good in (True, False):
                 with survived():
-                    path.tick, path.make_room, path.here, path.turn_ms = tick, make_room, here(), 0
+                    path.tick, path.make_room, path.here, path.turn_ms = tick, make_room, build.here(), 0
                     path.fast = {"orders": Route(Cell(batch)) if good else route}
                     for record in (("orders", b"v" * 40, None), ("orders", b"v", b"k"), ("orders", b"v", 3), ("others", None, None)):
                         for dress in ((None, None, ()), (0, None, ()), (None, NOW, [("a", b"1")]), (True, 2**70, {})):
