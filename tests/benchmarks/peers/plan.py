@@ -355,16 +355,19 @@ CURVES: Final = [name for name, part in PARTS.items() if part.over]
 
 BARS: Final[Mapping[str, Sequence[Bar]]] = {
     "stream": (
-        Bar("cpu_us", 1 / 15),
-        Bar("cpu_us", 1 / 12, other=AIO),
-        Bar("cpu_us", 1 / 3, other=CALLBACK),
-        Bar("rate", 1.0, at_most=False, other=JAVA),
+        Bar("cpu_us", 1 / 11),
+        Bar("cpu_us", 1 / 11, other=AIO),
+        Bar("cpu_us", 1 / 2.2, other=CALLBACK),
         Bar("cpu_us", 1 / 4, ours=PURE),
     ),
-    "gather": (Bar("cpu_us", 1 / 8), Bar("cpu_us", 1 / 3, ours=PURE)),
-    "single": (Bar("p50_ms", 0.8), Bar("p50_ms", 1.0, ours=PURE)),
-    "herd": (Bar("rate", 14.0, at_most=False), Bar("rate", 5.0, at_most=False, ours=PURE)),
-    "many": (Bar("rate", 2.2, at_most=False, other=SILENT), Bar("rate", 1.0, at_most=False, other=JAVA, other_workload="stream")),
+    "gather": (Bar("cpu_us", 1 / 6), Bar("cpu_us", 1 / 3, ours=PURE)),
+    "single": (Bar("p50_ms", 0.92), Bar("p50_ms", 1.0, ours=PURE)),
+    "herd": (Bar("rate", 9.0, at_most=False), Bar("rate", 5.0, at_most=False, ours=PURE)),
+    "many": (
+        Bar("cpu_us", 1 / 2.5, other=SILENT),
+        Bar("cpu_us", 1.0, other=PURE),
+        Bar("rate", 1.0, at_most=False, other=JAVA, other_workload="stream"),
+    ),
     "rtt20": (Bar("rate", 1.0, at_most=False, other=CALLBACK), Bar("rate", 4.0, at_most=False, ours=PURE)),
     "herd8000": (Bar("rate", 100.0, at_most=False),),
 }
