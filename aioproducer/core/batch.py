@@ -35,7 +35,7 @@ class Batch:
         piece: of a part, its place among those of its root; parts of parts have longer ones of the same beginning.
         parts: of a root, what stands for it now.
         attempts: how often its records were sent; `spared` of those ended in a split, which is no failure that counts as a retry.
-        open: takes records while the state is OPEN, then None (an `engine.hot.OpenBatch`).
+        open: takes records while the state is OPEN, then None (an `interfaces.OpenBatch`).
         result: what its deliveries share; opaque here.
         credit: bytes of `buffer_memory` that it holds.
         may_be_written: some attempt ended without a broker's word.

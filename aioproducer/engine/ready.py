@@ -47,9 +47,6 @@ class Filled:
         self.count = self._open.count
         return True
 
-    def detach(self) -> None:
-        """Nobody is led straight to it."""
-
     def close(self) -> tuple[bytes, int, int]:
         """Its payload, base and max timestamp; the same each time."""
         if self._closed is None:
