@@ -94,6 +94,8 @@ class Accumulator:
         self.eager = False  # memory is short, or the producer closes: partial batches go at once
         self.full = full
         self._linger = linger
+        self._lingers = bool(linger or by_load)
+        self._ages = max(lifetime * _FRESH, linger)  # seconds for which a batch takes records
         self._filling: dict[Cell, None] = {}  # whose batch is open, oldest first
         self._lifetime = lifetime
         self.ready = Ready()
@@ -162,7 +164,7 @@ class Accumulator:
         self.incomplete.add(batch)
         if self._linger:  # also an eager one: it may lose its place in the ready queue before it goes, and memory be no longer short
             self._pauses.linger(batch, now + self._linger)
-        self._pauses.age(batch, max(self.closes_at(batch), now + self._linger))
+        self._pauses.age(batch, now + self._ages)
         if self.on_open is not None:
             self.on_open(batch)
         if not self._offer(cell) and not self._linger:
@@ -215,17 +217,14 @@ class Accumulator:
 
     def _may_go(self, cell: Cell) -> bool:
         closed, granted = cell.closed, self.granted
-        if not closed and (cell.current is None or (self._waits(cell) and not self.eager)):
+        if not closed and (cell.current is None or (self._lingers and not self.eager and self._waits(cell))):
             return False
         if cell.retry_at or cell.is_held or cell.is_muted or (cell.one_at_a_time and cell.in_flight):
             return False
-        return granted is None or self._is_admitted(cell, granted)
-
-    @staticmethod
-    def _is_admitted(cell: Cell, granted: Identity) -> bool:
-        if cell.numbers is None:
-            return granted != NO_IDENTITY
-        return cell.numbers.admits(granted, cell.closed[0] if cell.closed else None, cell.in_flight)
+        if granted is None:
+            return True
+        numbers = cell.numbers
+        return granted != NO_IDENTITY if numbers is None else numbers.admits(granted, closed[0] if closed else None, cell.in_flight)
 
     def _waits(self, cell: Cell) -> bool:
         return not cell.is_ripe and bool(self._linger or (self.by_load and cell.in_flight))
@@ -381,15 +380,17 @@ class Accumulator:
         cell.one_at_a_time |= is_trial
         self._offer(cell)
 
-    def landed(self, batch: Batch) -> None:
-        """A drained batch is no longer in flight, whatever became of it. One that has not ended yet is to be ended, put back or split next."""
+    def landed(self, batch: Batch) -> bool:
+        """A drained batch is no longer in flight, whatever became of it. Returns whether it has ended; if not, it is to be ended, put back or split next."""
         cell = batch.cell
         batch.held = False
         cell.in_flight -= 1
         if not cell.in_flight:
             cell.lane = None
-        if batch.ended:
+        has_ended = batch.ended
+        if has_ended:
             self._offer(cell)
+        return has_ended
 
     def succeeded(self, batch: Batch) -> None:
         """A batch was acknowledged: several may be in flight again, if it was sent alone and what is next was not cut from one too large."""

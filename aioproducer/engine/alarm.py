@@ -53,6 +53,11 @@ class Alarm:
         self._when = when
         self._timer = self._loop.call_at(when, self._on_timer)
 
+    def ensure(self) -> None:
+        """Set the timer if none is set: enough where no deadline is earlier than those that came before it."""
+        if self._timer is None:
+            self.check()
+
     def stop(self) -> None:
         """Never ring again."""
         if self._timer is not None:

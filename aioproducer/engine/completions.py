@@ -33,7 +33,7 @@ _CALLBACKS_PER_LOOK_AT_THE_CLOCK: Final = 128
 
 
 class _Waiters:
-    """What still waits for the records of one batch.
+    """What still waits for the records of one batch, or of several that ended one after the other.
 
     Attributes:
         calls: its callbacks, by columns; None: the last slice of them was begun.
@@ -51,6 +51,15 @@ class _Waiters:
         self.rest: Iterator[Call] | None = None
         self.futures = futures
         self._woken = 0
+
+    def merge(self, calls: Calls | None, futures: list[Future[None]]) -> bool:
+        """Take in what waits for the next batch, where that is told behind the callbacks here. Returns False where it is not: tasks come last."""
+        if self.calls is None or calls is None or self.futures:
+            return False
+        for some, more in zip(self.calls, calls, strict=True):
+            some.extend(more)
+        self.futures = futures
+        return True
 
     def call_slice(self) -> bool:
         """Call a slice of the callbacks, or what a BaseException left of the one before. Returns False where there is none."""
@@ -100,8 +109,9 @@ class Completions:
         """Tell those who wait for a batch that ended: at the next `run`, or in the next iteration."""
         if result.futures is not None or result.callbacks is not None:
             calls, futures = result.take_waiters()
-            self._queue.append(_Waiters(result.home, calls, futures))
-            self._schedule()
+            if not self._queue or not self._queue[-1].merge(calls, futures):
+                self._queue.append(_Waiters(result.home, calls, futures))
+                self._schedule()
 
     def run(self) -> None:
         """Have the loop wake the tasks that wait, up to the first batch with callbacks. May be called from anywhere in the loop's thread."""

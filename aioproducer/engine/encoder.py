@@ -105,7 +105,8 @@ class Encoder:
 
     def encode(self, batches: Sequence[Batch], magic: int, lane: object, done: Callable[[], None]) -> None:
         """Encode for `magic`, then call `done`: before it returns, or from the worker's task, behind what came before on that lane."""
-        due = [batch for batch in batches if self._is_due(batch, magic)]
+        # Those whose payload is not yet what a broker of that format should get.
+        due = [batch for batch in batches if batch.magic != magic or (self._compresses and not batch.is_encoded)]
         if not due and lane not in self._lanes:
             done()
             return
@@ -117,10 +118,6 @@ class Encoder:
         in_slices = self._in_slices and all(batch.raw_size <= self._most(magic) for batch in due)
         self._jobs.append(_Job(due, magic, lane, done, in_slices=in_slices))
         self._go_on()
-
-    def _is_due(self, batch: Batch, magic: int) -> bool:
-        """Whether its payload is not yet what a broker of that format should get."""
-        return batch.magic != magic or (self._compresses and not batch.is_encoded)
 
     def _most(self, magic: int) -> int:
         """Bytes that one round of the loop may encode."""

@@ -98,13 +98,13 @@ class Ends:
 
     def end_attempt(self, batch: Batch, told: Told, now: float) -> bool:
         """One attempt is over; True: metadata is stale."""
-        self.let_go(batch)
+        had_ended = self.let_go(batch)
         error = told.error
-        if error is None and not batch.ended:
+        if error is None and not had_ended:
             batch.error = None
             self._complete(batch, told, now)
             return False
-        if batch.ended:  # it expired, and was told so: a late answer changes nothing for those who sent it (DLV-03, DLV-04)
+        if had_ended:  # it expired, and was told so: a late answer changes nothing for those who sent it (DLV-03, DLV-04)
             if error is None:
                 self._accumulator.acknowledged_late(batch)
             return False
@@ -209,12 +209,13 @@ class Ends:
         cause.__cause__ = error
         return cause
 
-    def let_go(self, batch: Batch) -> None:
-        """The connection is done with the bytes of a batch."""
+    def let_go(self, batch: Batch) -> bool:
+        """The connection is done with the bytes of a batch. Returns whether it has ended."""
         batch.on_wire = False
-        self._accumulator.landed(batch)
-        if batch.ended:
+        has_ended = self._accumulator.landed(batch)
+        if has_ended:
             self._give_back(batch)
+        return has_ended
 
     def _give_back(self, batch: Batch) -> None:
         """Its bytes are free."""

@@ -305,12 +305,15 @@ class Engine:
             raise ProducerClosed(f"the producer failed: {self.failure!r}. Make a new one.") from self.failure
         if not self.is_open:
             raise ProducerClosed("the producer has stopped")
-        self.check_place()
+        self._check_loop()
 
     def check_place(self) -> None:
         """Raise unless this is the producer's process and loop."""
         if self.is_forked:
             raise ProducerClosed(forks.FORKED)
+        self._check_loop()
+
+    def _check_loop(self) -> None:
         if running_loop() is not self.loop:
             raise ProducerClosed(_OTHER_THREAD if self.from_thread.is_elsewhere() else _ELSEWHERE)
 

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from aioproducer.errors import BrokerError, ProtocolError, TransportError, broker_error
-from aioproducer.wire import lone
+from aioproducer.wire import usual_produce
 from aioproducer.wire.schema import codec, message_type
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 FIRST_WITH_THROTTLE: Final = 6  # that the client has to mind itself (KIP-219); before, the broker has waited already
 FIRST_WITH_ZSTD: Final = 7
-FIRST_WITH_TOPIC_IDS: Final = lone.FIRST_WITH_TOPIC_IDS
+FIRST_WITH_TOPIC_IDS: Final = usual_produce.FIRST_WITH_TOPIC_IDS
 
 Asked: TypeAlias = "dict[tuple[str | bytes, int], Batch]"  # by topic, as that version names it, and partition
 
@@ -80,12 +80,18 @@ def _place(batch: Batch, version: int) -> tuple[str | bytes, int]:
 
 def encode(batches: Sequence[Batch], version: int, acks: Acks, timeout_ms: int, transactional_id: str | None = None) -> list[Buffer]:
     """One request, each batch the only one of its partition."""
-    if len(batches) == 1 and version >= lone.FIRST:
-        (batch,) = batches
+    if version < usual_produce.FIRST:
+        return codec("Produce.request", version).encode(_request(batches, acks, timeout_ms, transactional_id))
+    topics: dict[str | bytes, list[tuple[int, bytes, Buffer]]] = {}
+    for batch in batches:
+        topic, partition = _place(batch, version)
         assert batch.header is not None
         assert batch.payload is not None
-        return lone.encode(version, acks, timeout_ms, transactional_id, *_place(batch, version), batch.header, batch.payload)
-    return codec("Produce.request", version).encode(_request(batches, acks, timeout_ms, transactional_id))
+        partitions = topics.get(topic)
+        if partitions is None:
+            partitions = topics[topic] = []
+        partitions.append((partition, batch.header, batch.payload))
+    return usual_produce.encode(version, acks, timeout_ms, transactional_id, topics)
 
 
 def _request(batches: Iterable[Batch], acks: Acks, timeout_ms: int, transactional_id: str | None) -> Any:
@@ -103,12 +109,19 @@ def _request(batches: Iterable[Batch], acks: Acks, timeout_ms: int, transactiona
 
 
 def read_usual(batches: Asked, answer: Answer) -> dict[Batch, Told] | None:
-    """What an answer says that acknowledges the only batch, and says nothing else; None: `read` it."""
-    if len(batches) > 1 or answer.version < lone.FIRST:
+    """What an answer says that acknowledges just these batches, and says nothing else; None: `read` it."""
+    if answer.version < usual_produce.FIRST:
         return None
-    ((place, partition), batch) = next(iter(batches.items()))
-    told = lone.read(answer.version, place, partition, answer.frame, answer.offset)
-    return None if told is None else {batch: Told(None, *told)}
+    acknowledged = usual_produce.read(answer.version, answer.frame, answer.offset)
+    if acknowledged is None:
+        return None
+    told = {}
+    for topic, partition, base_offset, appended_ms in acknowledged:
+        batch = batches.get((topic, partition))
+        if batch is None or batch in told:
+            return None
+        told[batch] = Told(None, base_offset, appended_ms)
+    return told if len(told) == len(batches) else None
 
 
 def read(batches: Asked, answer: Any) -> dict[Batch, Told]:

@@ -168,7 +168,8 @@ class Sender:
         since = self._turn_since
         self._is_turn_due = False
         self._way.turn_ms = 0
-        self._fill(now)
+        if self._linger is not Linger.NONE:
+            self._fill(now)
         self._turn.new(now)
         self._drained_at, self._drained = now, 0
         is_taken = self._drain_all()
@@ -181,7 +182,7 @@ class Sender:
         if self._least:  # also if the task that sent so has left: what stays open for that must leave
             self.turn()
         self._waking.check()
-        self._expiry.check()
+        self._expiry.ensure()  # all batches live equally long
         self._meter.turned(now, now - since)
 
     @property

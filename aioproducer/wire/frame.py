@@ -118,6 +118,7 @@ def correlation_of(frame: Buffer) -> int:
     return correlation_id
 
 
+@lru_cache(maxsize=256)
 def _is_tagged_response(key: int, version: int) -> bool:
     return key != ApiKey.API_VERSIONS and is_flexible(key, version)
 
@@ -150,7 +151,8 @@ class FrameReader:
         Raises:
             ProtocolError: a size that no Kafka peer sends, and no whole frame before it. Its text names what may be on the other side.
         """
-        self.check()
+        if self._trouble is not None:
+            raise self._trouble
         frames: list[bytes] = []
         try:
             self._cut(data, frames)

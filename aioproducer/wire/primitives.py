@@ -40,6 +40,9 @@ def read_uvarint(data: Buffer, at: int) -> tuple[int, int]:
         IndexError: the bytes end first.
         ProtocolError: it is longer than five bytes.
     """
+    value = data[at]
+    if value < 128:  # mostly
+        return value, at + 1
     value = shift = 0
     while True:
         byte = data[at]

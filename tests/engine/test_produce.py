@@ -8,7 +8,9 @@ from aioproducer.core.accumulator import Cell, Route
 from aioproducer.core.batch import Batch
 from aioproducer.engine import produce
 from aioproducer.errors import BrokerError, ProtocolError
-from aioproducer.wire.schema import message
+from aioproducer.net.connection import Answer
+from aioproducer.wire.api import ApiKey
+from aioproducer.wire.schema import codec, message
 
 
 def asked(*partitions: int) -> produce.Asked:
@@ -44,3 +46,27 @@ def test_what_an_answer_leaves_out() -> None:
     first, second = produce.read(asked(0, 1), answer(base_offset=5)).values()
     assert first.error is None
     assert isinstance(second.error, ProtocolError)
+
+
+def received(*indexes: int, topic: str = "t", version: int = 12) -> Answer:
+    """An answer that acknowledges those partitions of a topic, each at ten times its number."""
+    partitions = [message("Produce.response.topics.partitions", index=index, base_offset=10 * index) for index in indexes]
+    model = message("Produce.response", topics=[message("Produce.response.topics", name=topic, partitions=partitions)])
+    return Answer(ApiKey.PRODUCE, version, b"".join(codec("Produce.response", version).encode(model)), 0, 0.0)
+
+
+def test_the_usual_answer_acknowledges_each_batch() -> None:
+    """In whichever order the broker names the partitions."""
+    batches = asked(0, 1, 2)
+    told = produce.read_usual(batches, received(2, 0, 1))
+    assert told == {batch: produce.Told(None, 10 * partition) for (_, partition), batch in batches.items()}
+
+
+@pytest.mark.parametrize(
+    "answered",
+    [received(0, 1, 3), received(0, 1), received(0, 1, 1), received(0, 1, 2, 2), received(0, 1, 2, topic="u"), received(0, 1, 2, version=8)],
+    ids=["another partition", "one is left out", "one twice for another", "one twice", "another topic", "an old version"],
+)
+def test_an_answer_that_is_not_of_just_these_batches(answered: Answer) -> None:
+    """It is left to the schema, and to `read`, which says what is wrong with it."""
+    assert produce.read_usual(asked(0, 1, 2), answered) is None

@@ -34,6 +34,7 @@ TOPIC: Final = "orders"
 PARTITIONS: Final = 6
 KEYS: Final = [b"key-%06d" % number for number in range(1000)]
 VALUE: Final = b"v" * 100
+TICK: Final = 10
 GATHERED: Final = 500
 MANY: Final = 1000
 MOMENT: Final = 1_700_000_000.0
@@ -88,6 +89,11 @@ async def single(producer: Producer[bytes, bytes], records: int) -> None:
         await producer.send_and_wait(TOPIC, VALUE, key)
 
 
+async def tick(producer: Producer[bytes, bytes], records: int) -> None:
+    for first in range(0, records, TICK):
+        await asyncio.gather(*[await producer.send(TOPIC, VALUE, key) for key in KEYS[first : first + TICK]])
+
+
 async def gather(producer: Producer[bytes, bytes], records: int) -> None:
     for _ in range(records // GATHERED):
         await asyncio.gather(*[await producer.send(TOPIC, VALUE, key) for key in KEYS[:GATHERED]])
@@ -109,12 +115,13 @@ WORKLOADS: Final[dict[str, Callable[[Producer[bytes, bytes], int], Coroutine[Any
     "keyless": keyless,
     "headers": headers,
     "single": single,
+    "tick": tick,
     "gather": gather,
     "many": many,
     "many, keyed": many_keyed,
 }
-COSTLY: Final = frozenset({"single"})
-"""A request for each record: fewer records do."""
+COSTLY: Final = frozenset({"single", "tick"})
+"""A request for a record or for ten: fewer records do."""
 
 
 async def opened() -> tuple[FakeCluster, Producer[bytes, bytes]]:

@@ -101,8 +101,8 @@ SIMULATED: tuple[Simulated, ...] = (
     Simulated(
         "who-comes-last-gets-memory-first",
         "engine/pool.py",
-        "        self._parked.append(parked)",
-        "        self._parked.appendleft(parked)",
+        "        self.parked.append(parked)",
+        "        self.parked.appendleft(parked)",
         profile="plain",
     ),
     Simulated(
