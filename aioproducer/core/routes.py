@@ -45,6 +45,7 @@ class Cell:
         is_held: nothing is drained until it is released (its transaction does not have it yet).
         one_at_a_time: after a failure or a change of leader, until a batch that went alone succeeds.
         bytes: of `buffer_memory` that its batches hold.
+        filled: bytes of records that its last batch closed with.
         is_full: they hold as much as is free: it gets no more for now, and is avoided.
         circuit: of a partition that fails; None: it is well.
         is_avoided: for its circuit, who has the choice leaves it out.
@@ -58,6 +59,7 @@ class Cell:
         "closed",
         "current",
         "epoch",
+        "filled",
         "in_flight",
         "is_avoided",
         "is_full",
@@ -90,7 +92,7 @@ class Cell:
         self.numbers: Numbering | None = None
         self.is_ripe = self.is_held = False
         self.one_at_a_time = False
-        self.bytes = 0
+        self.bytes = self.filled = 0
         self.circuit: Circuit | None = None
         self.is_full = self.is_avoided = self.is_muted = False
         self.remembered_until = self.retry_at = 0.0

@@ -56,8 +56,10 @@ class _Waiters:
         """Take in what waits for the next batch, where that is told behind the callbacks here. Returns False where it is not: tasks come last."""
         if self.calls is None or calls is None or self.futures:
             return False
-        for some, more in zip(self.calls, calls, strict=True):
-            some.extend(more)
+        contexts, callbacks, deliveries = self.calls
+        contexts += calls[0]
+        callbacks += calls[1]
+        deliveries += calls[2]
         self.futures = futures
         return True
 

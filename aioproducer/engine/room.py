@@ -102,12 +102,17 @@ class Room:
     # A batch
 
     def open(self, cell: Cell, now_ms: int, size: int) -> Batch | None:
-        """A batch for a record of so many bytes. None: no memory for it, or its partition must not have more."""
-        room = self.first
-        if self._thrift:
-            self._thrift -= 1
-            room = self._least
-        return self._open(cell, now_ms, max(size, room))
+        """A batch for a record of so many bytes. None: no memory for it, or its partition must not have more.
+
+        While memory is short it opens with as much as the last one of its partition took, if there is so much.
+        """
+        if not self._thrift:
+            return self._open(cell, now_ms, max(size, self.first))
+        self._thrift -= 1
+        least = max(size, self._least)
+        usual = min(cell.filled, self.limit)
+        batch = self._open(cell, now_ms, usual) if usual > least else None
+        return batch if batch is not None else self._open(cell, now_ms, least)
 
     def open_wide(self, cell: Cell, now_ms: int, size: int, *, behind: bool) -> Batch | None:
         """One that has all its room at once, while memory is plentiful, as by steps it would be copied, or `behind` one that was full."""
@@ -201,6 +206,7 @@ class Room:
         """A batch closed: what it took beyond its bytes goes back, and the sticky partition has had so much more of its share."""
         assert batch.payload is not None
         cell = batch.cell
+        cell.filled = len(batch.payload)
         if cell.route.sticky is cell:
             cell.route.share += len(batch.payload)
         self.shrink(batch, len(batch.payload) + BATCH_OVERHEAD)

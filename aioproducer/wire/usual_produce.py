@@ -18,6 +18,7 @@ from aioproducer.wire.schema import codec, message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
     from aioproducer.interfaces import Buffer
 
 __all__ = ["FIRST", "FIRST_WITH_TOPIC_IDS", "Acknowledged", "encode", "read"]
@@ -37,7 +38,9 @@ _PARTITION: Final = ">ihqqq"
 _NAMES: Final = ("model topic", "another topic")
 _IDS: Final = (b"a model topic id", b"another topic id")
 _RECORDS: Final = (b"some records", b"other records", b"more records")
-_NUMBERS: Final = tuple((0x1BAD_CAF0 + at, 0, 0x0123_4567_89AB_CDE0 + at, 0x1357_9BDF_0246_8AC0 + at, 0x2468_ACE0_1357_9BD0 + at) for at in range(3))
+_NUMBERS: Final = tuple(
+    (0x1BAD_CAF0 + at, 0, 0x0123_4567_89AB_CDE0 + at, 0x1357_9BDF_0246_8AC0 + at, 0x2468_ACE0_1357_9BD0 + at) for at in range(3)
+)
 _COUNTED: Final = 1  # bytes of a count, in a model
 
 
@@ -60,6 +63,10 @@ def encode(
     """Encode a request as the schema's codec does. Returns its buffers; a large payload is one of them, not copied.
 
     Args:
+        version: of Produce, `FIRST` or later.
+        acks: the request's.
+        timeout_ms: likewise.
+        transactional_id: likewise.
         topics: by name, or by id from version 13 on; of each of its partitions the number, and the header and payload of its batch.
     """
     begin, partition_end, topic_end, end = _request(version, acks, timeout_ms, transactional_id)
@@ -122,9 +129,7 @@ def _request(version: int, acks: int, timeout_ms: int, transactional_id: str | N
     ]
     topics = _topics("Produce.request.topics", partitions)
     model = message("Produce.request", transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, topics=topics)
-    differing = [
-        _pack_index(numbers[0]) + uvarint(len(records) + 1) + records for numbers, records in zip(_NUMBERS, _RECORDS, strict=True)
-    ]
+    differing = [_pack_index(numbers[0]) + uvarint(len(records) + 1) + records for numbers, records in zip(_NUMBERS, _RECORDS, strict=True)]
     return _cut(b"".join(codec("Produce.request", version).encode(model)), version, differing)
 
 

@@ -75,6 +75,37 @@ def test_no_callback_runs_where_a_batch_ends(build: Any) -> None:
     run(build, main)
 
 
+def test_batches_that_end_together_are_told_in_that_order(build: Any) -> None:
+    """Callbacks of each in the order of its records; tasks come behind the callbacks of their batch, and before the next batch's."""
+
+    def main(ended: Ended, loop: asyncio.AbstractEventLoop) -> None:
+        async def wait(batch: str, delivery: Any) -> None:
+            await delivery
+            heard.append((batch, "task"))
+
+        async def work() -> None:
+            batches = {name: ended.deliveries(3) for name in "abcd"}
+            for name, deliveries in batches.items():
+                for delivery in deliveries:
+                    delivery.add_done_callback(lambda told, name=name: heard.append((name, told.index)))
+            task = asyncio.create_task(wait("b", batches["b"][1]))
+            await asyncio.sleep(0)
+            for deliveries in batches.values():
+                deliveries[0]._result.complete(0, -1)
+                ended.completions.add(deliveries[0]._result)
+            ended.completions.run()
+            assert heard == []
+            await asyncio.wait_for(task, 10)
+            await asyncio.sleep(0)
+
+        heard: list[tuple[str, Any]] = []
+        loop.run_until_complete(work())
+        assert [entry for entry in heard if entry[1] != "task"] == [(name, index) for name in "abcd" for index in range(3)]
+        assert heard.index(("b", "task")) > heard.index(("b", 2))
+
+    run(build, main)
+
+
 def test_a_task_is_woken_by_the_loop(build: Any) -> None:
     """Within another task's step nothing of it runs; it is no step within a step."""
 

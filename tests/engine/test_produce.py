@@ -64,7 +64,14 @@ def test_the_usual_answer_acknowledges_each_batch() -> None:
 
 @pytest.mark.parametrize(
     "answered",
-    [received(0, 1, 3), received(0, 1), received(0, 1, 1), received(0, 1, 2, 2), received(0, 1, 2, topic="u"), received(0, 1, 2, version=8)],
+    [
+        received(0, 1, 3),
+        received(0, 1),
+        received(0, 1, 1),
+        received(0, 1, 2, 2),
+        received(0, 1, 2, topic="u"),
+        received(0, 1, 2, version=8),
+    ],
     ids=["another partition", "one is left out", "one twice for another", "one twice", "another topic", "an old version"],
 )
 def test_an_answer_that_is_not_of_just_these_batches(answered: Answer) -> None:

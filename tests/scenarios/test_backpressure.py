@@ -102,6 +102,30 @@ async def test_a_burst_to_many_partitions_fills_their_batches(build: Any, partit
         assert sum(len(log.batches()) for log in logs) < most
 
 
+@on_both
+@jumping
+async def test_batches_open_with_what_the_last_ones_took_while_memory_is_short(build: Any) -> None:
+    """Of a thousand partitions that fill the memory: to grow from the least room to three records each time costs as much as the records."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=1000)
+        async with producer_on(build)(**cluster.client_options, buffer_memory=4 << 20, linger_ms=5) as producer:
+            room = producer._engine._appender.room
+            grown, grow = 0, room.grow
+
+            def count(*batch: Any) -> bool:
+                nonlocal grown
+                grown += 1
+                return bool(grow(*batch))
+
+            room.grow = count
+            for burst in range(3):
+                batches = sum(len(cluster.log("orders", partition).batches()) for partition in range(1000))
+                grown = 0
+                await asyncio.gather(*[await producer.send("orders", bytes(700), b"%d" % number) for number in range(burst, 8000)])
+            batches = sum(len(cluster.log("orders", partition).batches()) for partition in range(1000)) - batches
+        assert grown < batches
+
+
 @jumping
 async def test_a_backlog_of_thousands_of_partitions_goes_in_several_requests() -> None:
     """A broker takes them one after the other: in one request, all would wait for the last of them, perhaps past its time-out."""

@@ -48,7 +48,9 @@ def answer(version: int, partitions: Mapping[str, Sequence[Mapping[str, Any]]], 
         )
         for name, some in partitions.items()
     ]
-    return b"".join(codec("Produce.response", version).encode(message("Produce.response", topics=topics, throttle_time_ms=throttle_time_ms)))
+    return b"".join(
+        codec("Produce.response", version).encode(message("Produce.response", topics=topics, throttle_time_ms=throttle_time_ms))
+    )
 
 
 def written(index: int, base_offset: int, appended_ms: int, start: int) -> dict[str, int]:
@@ -77,7 +79,9 @@ def test_a_request_is_the_schemas(
         for name, some in topics.items()
     ]
     whole = message("Produce.request", transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, topics=model)
-    given_topics = {named(version, name): [(index, HEADER, memoryview(payload)) for index, payload in some] for name, some in topics.items()}
+    given_topics = {
+        named(version, name): [(index, HEADER, memoryview(payload)) for index, payload in some] for name, some in topics.items()
+    }
     if len(given_topics) == len(topics):  # ids may be alike where names are not
         buffers = usual_produce.encode(version, acks, timeout_ms, transactional_id, given_topics)
         assert b"".join(buffers) == b"".join(codec("Produce.request", version).encode(whole))
@@ -94,11 +98,9 @@ def test_what_is_copied(sizes: tuple[int, ...], buffers: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(names=SOME_TOPICS, partitions=st.lists(ANSWERED, min_size=1, max_size=3), before=st.binary(max_size=9))
-def test_the_usual_answer_is_read(
-    version: int, names: list[str], partitions: list[tuple[int, int, int, int]], before: bytes
-) -> None:
+def test_the_usual_answer_is_read(version: int, names: list[str], partitions: list[tuple[int, int, int, int]], before: bytes) -> None:
     """Topic, partition, base offset and time of each batch, wherever in a frame the answer begins."""
-    frame = before + answer(version, dict.fromkeys(names, [written(*one) for one in partitions]))
+    frame = before + answer(version, {name: [written(*one) for one in partitions] for name in names})
     assert usual_produce.read(version, frame, len(before)) == [(named(version, name), *one[:3]) for name in names for one in partitions]
 
 
@@ -146,7 +148,9 @@ def test_any_byte_may_be_another(version: int) -> None:
             for topic in read.topics
             for partition in topic.partitions
         ]
-        assert all((one.error_code, one.error_message, one.record_errors) == (0, None, []) for topic in read.topics for one in topic.partitions)
+        assert all(
+            (one.error_code, one.error_message, one.record_errors) == (0, None, []) for topic in read.topics for one in topic.partitions
+        )
     names = 2 * 16 if version >= usual_produce.FIRST_WITH_TOPIC_IDS else len("orders") + len("sales")
     # The bits of three partitions' four numbers, and those of the names that leave ASCII.
     assert numbers == 3 * (32 + 3 * 64) + names * (8 if version >= usual_produce.FIRST_WITH_TOPIC_IDS else 7)
