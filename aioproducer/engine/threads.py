@@ -127,7 +127,6 @@ class FromThread(Generic[K, V]):
         topic: str,
         value: V | None = None,
         key: K | None = None,
-        *,
         partition: PartitionNumber | None = None,
         timestamp_ms: TimestampMs | None = None,
         headers: Headers = (),

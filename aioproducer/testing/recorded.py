@@ -286,7 +286,6 @@ class RecordedFromThread:
         topic: str,
         value: Any = None,
         key: Any = None,
-        *,
         partition: PartitionNumber | None = None,
         timestamp_ms: TimestampMs | None = None,
         headers: Headers = (),

@@ -36,6 +36,19 @@ pytestmark = pytest.mark.asyncio
 CANARY = b"canary-bytes"
 
 
+async def test_arguments_may_be_given_by_position(side: Side) -> None:
+    """In aiokafka's order, on every way of sending one record."""
+    topic = await side.topic()
+    record = (topic, b"v", b"k", 1, 1_357_034_400_000, [("trace", b"1")])
+    async with side.producer() as producer:
+        await producer.send(*record)
+        producer.send_nowait(*record)
+        assert (await producer.send_and_wait(*record)).partition == 1
+        future = await asyncio.to_thread(producer.from_thread.send, *record)
+        await asyncio.wrap_future(future)
+    assert (await side.log(topic))[1] == [(b"k", b"v", 1_357_034_400_000, (("trace", b"1"),))] * 4
+
+
 async def test_what_is_sent_stands_in_the_log(side: Side) -> None:
     """Keys, values, tombstones, empty and null, headers in order with their repeats, the given time: as they were given."""
     records: list[tuple[Any, Any, Any, Any]] = [
