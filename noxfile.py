@@ -51,7 +51,15 @@ print(aioproducer.__file__, info, sep="\\n")
 assert info.build == sys.argv[1] and info.reason == info.columns_reason
 """
 TREE_WITHOUT_THE_PACKAGE = (".ci", "docs", "examples", "tests", "README.md", "noxfile.py", "pyproject.toml", "setup.py")
-OF_THE_PACKAGES_SOURCE = ("tests/compiled", "tests/test_docs.py", "tests/test_floors.py", "tests/test_gate.py", "tests/test_mutants.py")
+OF_THE_PACKAGES_SOURCE = (
+    "tests/compiled",
+    "tests/engine/test_build.py",
+    "tests/test_docs.py",
+    "tests/test_floors.py",
+    "tests/test_gate.py",
+    "tests/test_mutants.py",
+    "tests/test_packaging.py",
+)
 LOOPS = {"debug": {"PYTHONASYNCIODEBUG": "1"}, "eager": {"AIOPRODUCER_TEST_LOOP": "eager"}, "uvloop": {"AIOPRODUCER_TEST_LOOP": "uvloop"}}
 
 

@@ -169,6 +169,7 @@ asyncio.run(asyncio.wait_for(main(), 60))
 """
 
 
+@pytest.mark.xfail(sys.version_info >= (3, 14), reason="nest_asyncio 1.6 hides the running task from Python 3.14: no TaskGroup works")
 @pytest.mark.parametrize("pure", ["1", "0"], ids=["plain", "chosen"])
 def test_a_loop_may_run_within_itself(pure: str) -> None:
     """`nest_asyncio`, as Jupyter and Databricks use it, which patches asyncio: so in a process of its own."""
