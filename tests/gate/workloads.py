@@ -91,7 +91,7 @@ async def single(producer: Producer[bytes, bytes], records: int) -> None:
 
 async def tick(producer: Producer[bytes, bytes], records: int) -> None:
     for first in range(0, records, TICK):
-        await asyncio.gather(*[await producer.send(TOPIC, VALUE, key) for key in KEYS[first : first + TICK]])
+        await asyncio.gather(*[await producer.send(TOPIC, VALUE, key) for key in KEYS[first : min(first + TICK, records)]])
 
 
 async def gather(producer: Producer[bytes, bytes], records: int) -> None:

@@ -255,7 +255,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "linger-forgotten",
         "core/accumulator.py",
-        "(self._waits(cell) and not self.eager)",
+        "(self._lingers and not self.eager and self._waits(cell))",
         "False",
         ("tests/core/test_accumulator.py",),
     ),
@@ -576,8 +576,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "memory-short-and-still-lingering",
         "core/accumulator.py",
-        "(self._waits(cell) and not self.eager)",
-        "self._waits(cell)",
+        "(self._lingers and not self.eager and self._waits(cell))",
+        "(self._lingers and self._waits(cell))",
         ("tests/core/test_accumulator.py", "tests/scenarios/test_backpressure.py"),
     ),
     Mutant(

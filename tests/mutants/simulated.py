@@ -115,8 +115,8 @@ SIMULATED: tuple[Simulated, ...] = (
     Simulated(
         "what-expired-on-the-wire-keeps-its-memory",
         "engine/ends.py",
-        "        if batch.ended:\n            self._give_back(batch)\n",
-        "        if batch.ended:\n            batch.hold(0)\n",
+        "        if has_ended:\n            self._give_back(batch)\n",
+        "        if has_ended:\n            batch.hold(0)\n",
         profile="plain",
     ),
     Simulated(
@@ -243,8 +243,8 @@ SIMULATED: tuple[Simulated, ...] = (
     Simulated(
         "who-comes-goes-ahead-of-those-who-waited-for-a-full-partition",
         "engine/parking.py",
-        "return bool(self._line) or self._aside.is_roused",
-        "return bool(self._line)",
+        "(bool(line.parked) and bool(line)) or (bool(aside.turns) and aside.is_roused)",
+        "bool(line.parked) and bool(line)",
     ),
     Simulated(
         "those-who-waited-for-a-full-partition-leave-the-fast-way-open",

@@ -23,6 +23,7 @@ from aioproducer.errors import KafkaError, ProducerClosed
 from aioproducer.testing import FakeCluster
 
 warnings.simplefilter("always")
+warnings.filterwarnings("ignore", "This process")  # of a fork beside threads, from Python 3.12 on
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="LOG %(name)s %(message)s")
 logging.getLogger("aioproducer").setLevel(logging.WARNING)
 FORKED = "the producer belongs to the process that was forked from; make one here"
@@ -111,9 +112,7 @@ LOOKS = """
 def run(body: str, loop: str) -> list[str]:
     """The lines that a program printed."""
     program = f"{SETUP}{body}\nsys.stdout.flush()\nos._exit(0)\n"  # what the parent leaves open is of no interest
-    # Python 3.12 and later warn of a fork beside threads.
-    words = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, loop]
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run([sys.executable, "-c", program, loop], capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stderr == ""
     return ended.stdout.splitlines()
