@@ -94,6 +94,7 @@ class Accumulator:
         self.eager = False  # memory is short, or the producer closes: partial batches go at once
         self.full = full
         self._linger = linger
+        # Whether any partial batch waits: without linger no batch is asked.
         self._lingers = bool(linger or by_load)
         self._ages = max(lifetime * _FRESH, linger)  # seconds for which a batch takes records
         self._filling: dict[Cell, None] = {}  # whose batch is open, oldest first

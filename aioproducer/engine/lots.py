@@ -27,18 +27,18 @@ __all__ = ["Lots"]
 class Lots:
     """The lots of one producer."""
 
-    __slots__ = ("_lots", "_roused", "_ties", "turns")
+    __slots__ = ("_lots", "_roused", "_ties", "_turns")
 
     def __init__(self) -> None:
         self._lots: dict[Cell, Line] = {}
         self._roused: dict[Cell, None] = {}
-        self.turns: list[tuple[int, int, Cell]] = []  # of the roused ones, by the number of their heads when they were looked at last
+        self._turns: list[tuple[int, int, Cell]] = []  # of the roused ones, by the number of their heads when they were looked at last
         self._ties = count()
 
     @property
     def is_roused(self) -> bool:
         """Whether there is a lot whose head stands in line."""
-        return bool(self.turns) and self.next() is not None
+        return bool(self._turns) and self.next() is not None
 
     def line(self, cell: Cell) -> Line:
         """Where to wait for a partition."""
@@ -58,7 +58,7 @@ class Lots:
             return False
         if cell not in self._roused:
             self._roused[cell] = None
-            heapq.heappush(self.turns, (head.number, next(self._ties), cell))
+            heapq.heappush(self._turns, (head.number, next(self._ties), cell))
         return True
 
     def calm(self, cell: Cell) -> None:
@@ -85,7 +85,7 @@ class Lots:
 
     def next(self) -> Line | None:
         """The roused lot whose head called first."""
-        turns = self.turns
+        turns = self._turns
         while turns:
             number, _, cell = turns[0]
             head = self._lots[cell].head() if cell in self._roused else None

@@ -455,9 +455,7 @@ class Parking:
     @property
     def has_line(self) -> bool:
         """Whether anybody waits for memory, not for its next go, or for a topic or a partition alone."""
-        line, aside = self._line, self._aside
-        # Before anything is called: mostly neither has anything.
-        return (bool(line.parked) and bool(line)) or (bool(aside.turns) and aside.is_roused)
+        return bool(self._line) or self._aside.is_roused
 
     @property
     def waiting(self) -> int:

@@ -188,23 +188,23 @@ class Parked:
 class Line:
     """Parked records in the order of their calls. Those that were cancelled are passed over."""
 
-    __slots__ = ("parked",)
+    __slots__ = ("_parked",)
 
     def __init__(self) -> None:
-        self.parked: deque[Parked] = deque()
+        self._parked: deque[Parked] = deque()
 
     def __bool__(self) -> bool:
-        return bool(self.parked) and self.head() is not None
+        return bool(self._parked) and self.head() is not None
 
     def __len__(self) -> int:
-        return sum(parked.is_waiting for parked in self.parked)
+        return sum(parked.is_waiting for parked in self._parked)
 
     def __iter__(self) -> Any:
-        return (parked for parked in tuple(self.parked) if parked.is_waiting)
+        return (parked for parked in tuple(self._parked) if parked.is_waiting)
 
     def head(self) -> Parked | None:
         """Who is next, if anybody is."""
-        parked = self.parked
+        parked = self._parked
         while parked:
             if parked[0].is_waiting:
                 return parked[0]
@@ -213,26 +213,26 @@ class Line:
 
     def push(self, parked: Parked) -> None:
         """Stand at the end."""
-        self.parked.append(parked)
+        self._parked.append(parked)
 
     def merge(self, others: list[Parked]) -> None:
         """Take in those of another line, each in its place among the calls."""
         if not others:
             return
-        if not self.parked or self.parked[-1].number < others[0].number:
-            self.parked.extend(others)
+        if not self._parked or self._parked[-1].number < others[0].number:
+            self._parked.extend(others)
             return
         behind: list[Parked] = []  # the rest need not be touched: with many topics at once, theirs come in the order of their calls
-        while self.parked and self.parked[-1].number > others[0].number:
-            behind.append(self.parked.pop())
-        self.parked.extend(heapq.merge(reversed(behind), others, key=lambda parked: parked.number))
+        while self._parked and self._parked[-1].number > others[0].number:
+            behind.append(self._parked.pop())
+        self._parked.extend(heapq.merge(reversed(behind), others, key=lambda parked: parked.number))
 
     def pop(self) -> Parked:
         """The head leaves."""
-        return self.parked.popleft()
+        return self._parked.popleft()
 
     def take_all(self) -> list[Parked]:
         """Everybody leaves, in order."""
-        everybody = [parked for parked in self.parked if parked.is_waiting]
-        self.parked.clear()
+        everybody = [parked for parked in self._parked if parked.is_waiting]
+        self._parked.clear()
         return everybody

@@ -151,8 +151,7 @@ class FrameReader:
         Raises:
             ProtocolError: a size that no Kafka peer sends, and no whole frame before it. Its text names what may be on the other side.
         """
-        if self._trouble is not None:
-            raise self._trouble
+        self.check()
         frames: list[bytes] = []
         try:
             self._cut(data, frames)

@@ -3,7 +3,7 @@
 Those bytes are cut from what the schema's own codecs write for a model, once for each version: nothing here says what a field means. An
 answer that is not the usual one (an error, a throttle, a new leader) is the schema's to read.
 
-A request of six batches has a tenth of its batches' bytecodes in these two messages otherwise. Knows nothing of batches.
+By the schema's codecs alone these two messages take a tenth of a request of six small batches. Knows nothing of batches.
 """
 
 from __future__ import annotations

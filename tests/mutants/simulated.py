@@ -101,8 +101,8 @@ SIMULATED: tuple[Simulated, ...] = (
     Simulated(
         "who-comes-last-gets-memory-first",
         "engine/pool.py",
-        "        self.parked.append(parked)",
-        "        self.parked.appendleft(parked)",
+        "        self._parked.append(parked)",
+        "        self._parked.appendleft(parked)",
         profile="plain",
     ),
     Simulated(
@@ -243,8 +243,8 @@ SIMULATED: tuple[Simulated, ...] = (
     Simulated(
         "who-comes-goes-ahead-of-those-who-waited-for-a-full-partition",
         "engine/parking.py",
-        "(bool(line.parked) and bool(line)) or (bool(aside.turns) and aside.is_roused)",
-        "bool(line.parked) and bool(line)",
+        "return bool(self._line) or self._aside.is_roused",
+        "return bool(self._line)",
     ),
     Simulated(
         "those-who-waited-for-a-full-partition-leave-the-fast-way-open",
