@@ -20,7 +20,8 @@ FEWEST: Final = 12
 GROWTH: Final = 8 * 2**20
 """Bytes by which the process may grow over the judged part: the allocator keeps what it likes. `tests.leaks` allows as much."""
 MOST: Final = 0.75
-"""Part of the samples that count tasks and sockets: in the others a connection is being made, or was cut and is not wanted yet."""
+"""Part of a third's samples that count for tasks and sockets: in the others a connection is being made (one more), or was cut and is
+not wanted yet (one less). They have grown if so many of the last third each count more than so many of the first third do."""
 RATE: Final = 0.95
 """Part of the wanted rate that has to be acknowledged."""
 
@@ -84,9 +85,10 @@ def _grown(kept: Sequence[Sample]) -> Iterator[str]:
         yield f"memory: {growth / 2**20:+.1f} MiB in {seconds:.0f} s, at most {GROWTH / 2**20:+.1f} MiB"
     third = len(kept) // 3
     for name in ("tasks", "sockets"):
-        first, last = (sorted(getattr(sample, name) for sample in part)[int(MOST * third)] for part in (kept[:third], kept[-third:]))
-        if last > first:
-            yield f"{name}: {last} in the last third, {first} in the first"
+        most = sorted(getattr(sample, name) for sample in kept[:third])[int(MOST * third)]
+        least = sorted((getattr(sample, name) for sample in kept[-third:]), reverse=True)[int(MOST * third)]
+        if least > most:
+            yield f"{name}: {least} in the last third, {most} in the first"
 
 
 def _lost(last: Sample, rate: float, written: int) -> Iterator[str]:

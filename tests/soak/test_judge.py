@@ -68,6 +68,12 @@ def test_a_connection_that_is_not_wanted_yet_is_no_growth_later() -> None:
     assert complaints(samples, RATE, written(samples)) == []
 
 
+def test_connections_that_are_being_made_are_no_growth() -> None:
+    """A third of the last samples, and a sixth of the first, saw the task of one; the cuts of a short run are close together."""
+    samples = run(lambda sample: dataclasses.replace(sample, tasks=sample.tasks + (sample.at % (15 if sample.at > 800 else 30) == 0)))
+    assert complaints(samples, RATE, written(samples)) == []
+
+
 @pytest.mark.parametrize(
     ("changes", "more", "found"),
     [
