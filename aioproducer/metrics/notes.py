@@ -130,9 +130,22 @@ class Notes:
             self._settle_topic(at, topics[0], records, sizes, before)
         else:
             for topic, rows in _by_topic(self.batches):
-                self._settle_topic(at, topic, *list(zip(*rows, strict=True))[1:4])
+                if len(rows) > 1:
+                    self._settle_topic(at, topic, *list(zip(*rows, strict=True))[1:4])
+                else:
+                    self._settle_row(at, *rows[0])
         for notes in (self.batches, self.requests, self.ages):
             notes.clear()
+
+    def _settle_row(self, at: float, topic: str, records: int, size: int, before: int, _depth: int) -> None:
+        """`_settle_topic` for the only batch of one: where topics are many, most have no second."""
+        sensors = self._metrics.topic(topic)
+        sensors["record-send"].record(at, records)
+        sensors["byte"].record(at, size)
+        if self._compresses:
+            ratio = (size - OVERHEAD) / before
+            sensors["compression-rate"].record(at, ratio)
+            self._metrics.producer["compression-rate"].record(at, ratio)
 
     def _settle_topic(self, at: float, topic: str, records: Sequence[int], sizes: Sequence[int], before: Sequence[int]) -> None:
         sensors = self._metrics.topic(topic)
@@ -147,5 +160,9 @@ class Notes:
 def _by_topic(batches: list[_Batch]) -> Iterable[tuple[str, list[_Batch]]]:
     rows: dict[str, list[_Batch]] = {}
     for batch in batches:
-        rows.setdefault(batch[0], []).append(batch)
+        of_topic = rows.get(batch[0])
+        if of_topic is None:
+            rows[batch[0]] = [batch]
+        else:
+            of_topic.append(batch)
     return rows.items()

@@ -36,6 +36,8 @@ def test_batches_are_of_the_producer_and_of_their_topics(rows: list[tuple[str, i
     assert taken.number("record-send-total") == sum(row[1] for row in rows)
     assert taken.number("records-per-request-avg") == pytest.approx(sum(row[1] for row in rows) / len(rows))
     assert taken.number("record-queue-time-max") == max(row[4] for row in rows)
+    ratios = [(row[2] - 61) / row[3] for row in rows] if compresses else [1.0]
+    assert taken.number("compression-rate-avg") == pytest.approx(sum(ratios) / len(ratios))
     assert taken.distribution("batch-fill-ratio").sum == pytest.approx(sum(row[3] for row in rows) / LIMIT)
     assert taken.distribution("partition-queue-depth").count == len(rows)
     for topic in {row[0] for row in rows}:
