@@ -161,20 +161,17 @@ cdef class FastPath:
         The slow path says what is wrong with a record, if that is why.
         """
         cdef PyObject *found
-        try:
-            if self.fast is None or not PyUnicode_CheckExact(topic):
-                return None
-            found = PyDict_GetItemWithError(self.fast, topic)
-            if found == NULL:
-                return None
-            route = <object>found  # counted: what runs from here on may change the table
-            if PyThread_get_thread_ident() != self.thread:
-                return None
-            if partition is None and timestamp_ms is None and is_empty(headers):
-                return self.append_plain(route, value, key)
-            return self.append_dressed(route, value, key, partition, timestamp_ms, headers)
-        except (KeyError, TypeError, AttributeError):
+        if self.fast is None or not PyUnicode_CheckExact(topic):
             return None
+        found = PyDict_GetItemWithError(self.fast, topic)
+        if found == NULL:
+            return None
+        route = <object>found  # counted: what runs from here on may change the table
+        if PyThread_get_thread_ident() != self.thread:
+            return None
+        if partition is None and timestamp_ms is None and is_empty(headers):
+            return self.append_plain(route, value, key)
+        return self.append_dressed(route, value, key, partition, timestamp_ms, headers)
 
     cdef Delivery append_plain(self, object route, object value, object key):
         cdef object cell, now_ms
