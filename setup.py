@@ -41,19 +41,18 @@ PACKAGE = pathlib.Path("aioproducer")
 modules = runpy.run_path(str(PACKAGE / "extensions.py"))
 
 
-def extension(name: str, source: pathlib.Path) -> Extension:
-    """Describe a compiled module. It is told the CRC-32 of its folder's sources, by which a stale one is known (`aioproducer.extensions`)."""
-    macros = [("SOURCE_CRC", f"{modules['crc_of_sources'](source.parent)}U")]
+# The CRC-32 of all their sources, which each is told: by it a stale one is known (`aioproducer.extensions`).
+macros = [("SOURCE_CRC", f"{modules['crc_of_sources'](PACKAGE)}U")]
+
+
+def extension(source: pathlib.Path) -> Extension:
+    """Describe the compiled module of a source: `_x` of `_x.pyx`, and of `x.py`."""
+    name = ".".join((*source.parent.parts, f"_{source.stem.removeprefix('_')}"))
     return Extension(name, [source.as_posix()], define_macros=macros, optional=not is_required)
 
 
-folders = () if reason else sorted({source.parent for source in PACKAGE.rglob("*.pyx")})
 setup(
-    ext_modules=[
-        extension(".".join((*folder.parts, name)), source)
-        for folder in folders
-        for name, source in modules["compiled_from"](folder).items()
-    ],
+    ext_modules=[] if reason else [extension(source) for source in modules["compiled_from"](PACKAGE)],
     # Forced: times of files do not tell what they hold.
     options={"build_ext": {"cython_c_in_temp": True, "force": True}},
 )

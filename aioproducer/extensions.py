@@ -11,9 +11,12 @@ import os
 import pathlib
 import sysconfig
 import zlib
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-__all__ = ["Extension", "compiled_from", "crc_of_sources", "extension"]
+__all__ = ["ENGINE", "Extension", "compiled_from", "crc_of_sources", "extension"]
+
+# Of the engine's compiled modules the one that needs the others: all of them are used, or none.
+ENGINE: Final = "aioproducer.engine._fast_path"
 
 
 class Extension(NamedTuple):
@@ -58,23 +61,21 @@ def _found(name: str) -> Extension:
     source = pathlib.Path(module.__file__ or "").with_name(f"{name.rpartition('.')[2]}.pyx")
     made_of = getattr(module, "SOURCE", None)
     # A wheel has no .pyx. 0: the module was not made by setup.py.
-    if source.exists() and made_of not in {0, crc_of_sources(source.parent)}:
+    if source.exists() and made_of not in {0, crc_of_sources(source.parents[name.count(".") - 1])}:
         raise ImportError(f"{name} is not made of the {source.name} beside it: `pip install -e .` again, or set AIOPRODUCER_PURE=1")
     return Extension(module, "")
 
 
-def compiled_from(folder: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Return the compiled modules of a folder and their sources: each `_x.pyx`; and `x.py`, where `_x.pxd` has no such source."""
-    found = {source.stem: source for source in folder.glob("*.pyx")}
-    for types in folder.glob("*.pxd"):
-        found.setdefault(types.stem, folder / f"{types.stem.removeprefix('_')}.py")
-    return dict(sorted(found.items()))
+def compiled_from(package: pathlib.Path) -> list[pathlib.Path]:
+    """Return the sources of the package's compiled modules: each `_x.pyx`; and `x.py`, which is `_x`, where only `_x.pxd` is there."""
+    typed = (types for types in package.rglob("*.pxd") if not types.with_suffix(".pyx").exists())
+    return sorted([*package.rglob("*.pyx"), *(types.with_name(f"{types.stem.removeprefix('_')}.py") for types in typed)])
 
 
-def crc_of_sources(folder: pathlib.Path) -> int:
-    """Return the CRC-32 of what the compiled modules of a folder are made of. They know each other's insides, so it is one for all."""
+def crc_of_sources(package: pathlib.Path) -> int:
+    """Return the CRC-32 of what the package's compiled modules are made of. They know each other's insides, so it is one for all."""
     crc = 0
-    for source in (*compiled_from(folder).values(), *sorted(folder.glob("*.pxd"))):
+    for source in (*compiled_from(package), *sorted(package.rglob("*.pxd"))):
         crc = zlib.crc32(source.read_bytes(), crc)
     return crc
 

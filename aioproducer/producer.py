@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
 
 from aioproducer.client_ids import with_client_id
 from aioproducer.config import ProducerConfig, check_hook
+from aioproducer.engine.chosen_fast_path import BUILD
 from aioproducer.engine.engine import Engine
 from aioproducer.engine.forks import FORKED
 from aioproducer.engine.gauges import unready
-from aioproducer.engine.hot import BUILD
 from aioproducer.engine.not_started import NOT_STARTED, closed_path
 from aioproducer.engine.threads import FromThread
 from aioproducer.engine.transaction_scope import TransactionScope

@@ -1,6 +1,6 @@
 """Both builds of what a record passes, and of columns, for the tests that hold them to one contract; the package has chosen one of them.
 
-`on_both` runs a test on each of the two: a namespace with what `engine.hot` chooses. Without the compiled one its cases are skipped, which CI does not let pass; where the
+`on_both` runs a test on each of the two: a namespace with what the engine chooses. Without the compiled one its cases are skipped, which CI does not let pass; where the
 variable `AIOPRODUCER_REQUIRE_EXT` is set, they cannot even be collected. Nor can they of one that is stale.
 """
 
@@ -17,7 +17,7 @@ import pytest
 
 import aioproducer
 from aioproducer.engine import hot
-from aioproducer.extensions import extension
+from aioproducer.extensions import ENGINE, extension
 from aioproducer.records import plain_columns
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ __all__ = [
 _TWINS = ("result", "delivery", "records_builder", "fast_path")
 
 with mock.patch.dict(os.environ, {"AIOPRODUCER_PURE": ""}):  # which one is chosen does not matter here
-    _, REASON = extension("aioproducer.engine._fast_path")
+    _, REASON = extension(ENGINE)
     compiled_columns, NO_COLUMNS = extension("aioproducer.records._columns")
 
 
 class Build:
-    """What `engine.hot` chooses, of one of the builds."""
+    """What the engine chooses, of one of the builds."""
 
     MemoryRecordsBuilder: Any
     Delivery: Any

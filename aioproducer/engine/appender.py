@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from aioproducer.core import partitioner
 from aioproducer.engine import reasons
-from aioproducer.engine.hot import Delivery, FastPath, make_delivery
+from aioproducer.engine.hot import Delivery, make_delivery
 from aioproducer.engine.pool import BATCH_OVERHEAD, NO_HEADERS
 from aioproducer.engine.room import MOST_OVERHEAD
 from aioproducer.engine.windows import Windows
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
     from aioproducer.core.accumulator import Accumulator, Cell, Route
     from aioproducer.core.batch import Batch
+    from aioproducer.engine.chosen_fast_path import FastPath
     from aioproducer.engine.deliveries import Run
     from aioproducer.engine.hot import Home
     from aioproducer.engine.pool import BufferPool, Parked

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.batch import Batch
-    from aioproducer.engine.hot import FastPath
+    from aioproducer.engine.chosen_fast_path import FastPath
     from aioproducer.interfaces import Dialer, Resolver
     from aioproducer.model import Compression, FlushSummary
     from aioproducer.net.lane import NetSettings

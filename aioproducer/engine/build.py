@@ -7,7 +7,8 @@ import platform
 import sys
 from typing import NamedTuple
 
-from aioproducer.engine.hot import BUILD, REASON
+from aioproducer.engine.chosen_fast_path import BUILD, REASON
+from aioproducer.extensions import ENGINE
 from aioproducer.records import columns
 from aioproducer.version import VERSION
 
@@ -58,4 +59,4 @@ def build_info() -> BuildInfo:
 
 
 def _extension() -> str:
-    return pathlib.Path(sys.modules["aioproducer.engine._fast_path"].__file__ or "").name
+    return pathlib.Path(sys.modules[ENGINE].__file__ or "").name

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.engine import forks
 from aioproducer.engine.assembly import Assembly
+from aioproducer.engine.chosen_fast_path import FastPath, here
 from aioproducer.engine.columns import Columns
 from aioproducer.engine.dropped_producer import DroppedProducer
 from aioproducer.engine.formats import check_brokers
 from aioproducer.engine.gauges import unready
-from aioproducer.engine.hot import Delivery, FastPath, here
+from aioproducer.engine.hot import Delivery
 from aioproducer.engine.many import Many
 from aioproducer.engine.threads import ThreadBridge, running_loop
 from aioproducer.engine.waiting_notice import waiting_notice

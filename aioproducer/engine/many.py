@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
     from aioproducer.core.accumulator import Cell, Route
     from aioproducer.engine.appender import Appender
-    from aioproducer.engine.hot import Delivery, FastPath
+    from aioproducer.engine.chosen_fast_path import FastPath
+    from aioproducer.engine.hot import Delivery
     from aioproducer.engine.parking import Parking
     from aioproducer.engine.turn import Turn
 

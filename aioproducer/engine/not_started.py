@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.engine.hot import FastPath
+from aioproducer.engine.chosen_fast_path import FastPath
 from aioproducer.errors import ProducerClosed
 
 if TYPE_CHECKING:

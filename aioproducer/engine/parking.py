@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from aioproducer.core.accumulator import Accumulator, Cell, Route
     from aioproducer.engine.alarm import Alarm
     from aioproducer.engine.appender import Appender
-    from aioproducer.engine.hot import Delivery, FastPath
+    from aioproducer.engine.chosen_fast_path import FastPath
+    from aioproducer.engine.hot import Delivery
     from aioproducer.engine.meter import Meter
     from aioproducer.engine.pool import BufferPool
     from aioproducer.engine.shares import Shares

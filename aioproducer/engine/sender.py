@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from aioproducer.core.sequence import Identity
     from aioproducer.engine.appender import Appender
     from aioproducer.engine.breaking import Breaking
+    from aioproducer.engine.chosen_fast_path import FastPath
     from aioproducer.engine.completions import Completions
     from aioproducer.engine.encoder import Encoder
     from aioproducer.engine.guard import GuardedLoop
-    from aioproducer.engine.hot import FastPath
     from aioproducer.engine.meter import Meter
     from aioproducer.engine.parking import Parking
     from aioproducer.engine.pool import BufferPool

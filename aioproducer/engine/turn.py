@@ -13,7 +13,7 @@ from __future__ import annotations
 from asyncio import current_task
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.engine.hot import TURN, TURN_RECORDS, FastPath
+from aioproducer.engine.chosen_fast_path import TURN, TURN_RECORDS, FastPath
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task

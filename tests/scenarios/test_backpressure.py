@@ -13,7 +13,7 @@ from whole import jumping, running, turns
 
 from aioproducer.core.partitioner import murmur2
 from aioproducer.engine import turn
-from aioproducer.engine.hot import TURN_RECORDS
+from aioproducer.engine.chosen_fast_path import TURN_RECORDS
 from aioproducer.engine.pool import BATCH_OVERHEAD
 from aioproducer.errors import BufferExhausted, RecordTooLarge
 from aioproducer.records.record_batch import OVERHEAD
