@@ -11,11 +11,11 @@ if _typing.TYPE_CHECKING:
     from aioproducer import errors as errors
     from aioproducer.config import ProducerConfig
     from aioproducer.core.breaker import FailureRateCircuitBreaker
-    from aioproducer.engine.build import BuildInfo, build_info
-    from aioproducer.engine.deliveries import Deliveries
-    from aioproducer.engine.hot import Delivery
-    from aioproducer.engine.ready import ReadyBatch
-    from aioproducer.engine.threads import FromThread, ThreadDelivery
+    from aioproducer.engine.append.batch_builder import ReadyBatch
+    from aioproducer.engine.append.thread_bridge import FromThread, ThreadDelivery
+    from aioproducer.engine.build_info import BuildInfo, build_info
+    from aioproducer.engine.delivery.chosen_build import Delivery
+    from aioproducer.engine.delivery.deliveries import Deliveries
     from aioproducer.errors import (
         BootstrapFailed,
         BrokerError,
@@ -143,18 +143,18 @@ __all__ = [
 # where a name lives, if not in errors; tests compare it with the imports above, which only type checkers read
 _HOMES = {
     "Acks": "model",
-    "BuildInfo": "engine.build",
+    "BuildInfo": "engine.build_info",
     "CircuitBreakManager": "interfaces",
     "CircuitEvent": "model",
     "CircuitState": "model",
     "Compression": "model",
     "ConsumerGroupMetadata": "model",
-    "Deliveries": "engine.deliveries",
-    "Delivery": "engine.hot",
+    "Deliveries": "engine.delivery.deliveries",
+    "Delivery": "engine.delivery.chosen_build",
     "FailureRateCircuitBreaker": "core.breaker",
     "Distribution": "metrics.sensors",
     "FlushSummary": "model",
-    "FromThread": "engine.threads",
+    "FromThread": "engine.append.thread_bridge",
     "Header": "model",
     "Headers": "model",
     "Health": "model",
@@ -167,15 +167,15 @@ _HOMES = {
     "ProducerConfig": "config",
     "ProducerStatusContext": "interfaces",
     "ProducerRecord": "model",
-    "ReadyBatch": "engine.ready",
+    "ReadyBatch": "engine.append.batch_builder",
     "Record": "model",
     "RecordMetadata": "model",
     "RoundRobinPartitioner": "partitioners",
     "Snapshot": "metrics.registry",
-    "ThreadDelivery": "engine.threads",
+    "ThreadDelivery": "engine.append.thread_bridge",
     "TimestampType": "model",
     "TopicPartition": "model",
-    "build_info": "engine.build",
+    "build_info": "engine.build_info",
     "json_serializer": "serializers",
     "string_serializer": "serializers",
 }

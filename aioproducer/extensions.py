@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 __all__ = ["ENGINE", "Extension", "compiled_from", "crc_of_sources", "extension"]
 
 # Of the engine's compiled modules the one that needs the others: all of them are used, or none.
-ENGINE: Final = "aioproducer.engine._fast_path"
+ENGINE: Final = "aioproducer.engine.append._fast_path"
 
 
 class Extension(NamedTuple):

@@ -204,7 +204,7 @@ class PartitionCircuitBreaker(Protocol):
 
 
 class OpenBatch(Protocol):
-    """A batch that takes records; plain Python or compiled (`engine.records_builder`), the rules do not see which."""
+    """A batch that takes records; plain Python or compiled (`engine.delivery.records_builder`), the rules do not see which."""
 
     count: int
     granted: int

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
 
 from aioproducer.client_ids import with_client_id
 from aioproducer.config import ProducerConfig, check_hook
-from aioproducer.engine.chosen_fast_path import BUILD
-from aioproducer.engine.engine import Engine
-from aioproducer.engine.forks import FORKED
+from aioproducer.engine.append.chosen_build import BUILD
+from aioproducer.engine.append.not_started import NOT_STARTED, closed_path
+from aioproducer.engine.append.thread_bridge import FromThread
 from aioproducer.engine.gauges import unready
-from aioproducer.engine.not_started import NOT_STARTED, closed_path
-from aioproducer.engine.threads import FromThread
-from aioproducer.engine.transaction_scope import TransactionScope
+from aioproducer.engine.runtime import Engine
+from aioproducer.engine.tasks.fork_safety import FORKED
+from aioproducer.engine.transactions.context import TransactionScope
 from aioproducer.errors import ProducerClosed, UsageError
 from aioproducer.metrics.registry import Snapshot
 from aioproducer.net.addresses import DnsResolver, Verbatim
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable, Mapping
     from types import TracebackType
 
-    from aioproducer.engine.deliveries import Deliveries
-    from aioproducer.engine.hot import Delivery
-    from aioproducer.engine.ready import ReadyBatch
+    from aioproducer.engine.append.batch_builder import ReadyBatch
+    from aioproducer.engine.delivery.chosen_build import Delivery
+    from aioproducer.engine.delivery.deliveries import Deliveries
     from aioproducer.interfaces import Dialer, Resolver
     from aioproducer.model import (
         Compression,

@@ -16,7 +16,7 @@ from unittest import mock
 import pytest
 
 import aioproducer
-from aioproducer.engine import hot
+from aioproducer.engine.delivery import chosen_build
 from aioproducer.extensions import ENGINE, extension
 from aioproducer.records import plain_columns
 
@@ -36,7 +36,7 @@ __all__ = [
     "producer_on",
 ]
 
-_TWINS = ("result", "delivery", "records_builder", "fast_path")
+_TWINS = ("delivery.{}produce_request_result", "delivery.{}delivery", "delivery.{}records_builder", "append.{}fast_path")
 
 with mock.patch.dict(os.environ, {"AIOPRODUCER_PURE": ""}):  # which one is chosen does not matter here
     _, REASON = extension(ENGINE)
@@ -55,7 +55,7 @@ class Build:
     def __init__(self, prefix: str) -> None:
         self.is_compiled = bool(prefix)
         for twin in _TWINS:
-            vars(self).update(vars(importlib.import_module(f"aioproducer.engine.{prefix}{twin}")))
+            vars(self).update(vars(importlib.import_module(f"aioproducer.engine.{twin.format(prefix)}")))
 
 
 plain = Build("")
@@ -70,7 +70,10 @@ on_both = pytest.mark.parametrize("build", BUILDS)
 on_compiled = pytest.mark.parametrize("build", BUILDS[1:])
 
 # Modules that stand on neither build.
-_SHARED = frozenset(f"aioproducer.engine.{name}" for name in (*_TWINS, *(f"_{name}" for name in _TWINS), "waiter", "watch"))
+_SHARED = frozenset(
+    f"aioproducer.engine.{name}"
+    for name in (*(twin.format(prefix) for twin in _TWINS for prefix in ("", "_")), "tasks.waiter", "observability.slow_callbacks")
+)
 
 
 def _stands_on_a_build(name: str) -> bool:
@@ -80,7 +83,7 @@ def _stands_on_a_build(name: str) -> bool:
 @functools.cache
 def producer_on(build: Any) -> type[Producer]:
     """`Producer` as it is where that build was chosen: if it was not here, the modules that stand on it are imported once more, aside."""
-    if hot.Delivery is build.Delivery:
+    if chosen_build.Delivery is build.Delivery:
         return aioproducer.Producer
     here = {name: sys.modules.pop(name) for name in list(sys.modules) if _stands_on_a_build(name)}
     try:

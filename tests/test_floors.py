@@ -17,7 +17,7 @@ CONTRACTS = {one["id"]: one for one in tomllib.loads((ROOT / "pyproject.toml").r
 
 # contract, the file that breaks it, the line that does
 BREACHES = (
-    ("floors", "net/transport.py", "from aioproducer.engine import alarm"),
+    ("floors", "net/transport.py", "from aioproducer.engine.tasks import deadline_timer"),
     ("floors", "core/backoff.py", "from aioproducer.net import transport"),
     ("floors", "wire/frame.py", "from aioproducer.config import ProducerConfig"),
     ("floors", "errors.py", "from aioproducer.model import Acks"),
@@ -32,8 +32,9 @@ BREACHES = (
     ("fake", "testing/handlers/produce.py", "from aioproducer.producer import Producer"),
     ("spark", "spark/session.py", "from aioproducer.wire import api"),
     ("telemetry", "telemetry/naming.py", "from aioproducer.producer import Producer"),
-    ("telemetry", "telemetry/tracing.py", "from aioproducer.engine import hot"),
-    ("root", "engine/alarm.py", "from aioproducer import Producer"),
+    ("rooms", "engine/memory/buffer_pool.py", "from aioproducer.engine.append import appender"),
+    ("telemetry", "telemetry/tracing.py", "from aioproducer.engine.delivery import chosen_build"),
+    ("root", "engine/tasks/deadline_timer.py", "from aioproducer import Producer"),
     ("root", "testing/client.py", "import aioproducer"),
     ("cycles", "core/partitioner.py", "from aioproducer.core import accumulator"),
 )
@@ -118,7 +119,7 @@ def show(package: pathlib.Path) -> None:
 def test_the_compiled_source_keeps_every_contract(copied: pathlib.Path) -> None:
     """Each `.pyx` imports as its twin may."""
     show(copied / "aioproducer")
-    assert "from aioproducer.engine._result import" in (copied / "aioproducer/engine/_delivery.py").read_text()
+    assert "from aioproducer.engine.delivery._produce_request_result import" in (copied / "aioproducer/engine/delivery/_delivery.py").read_text()
     assert f"Contracts: {len(CONTRACTS)} kept, 0 broken." in lint(copied)
 
 
@@ -126,11 +127,11 @@ def test_the_compiled_source_keeps_every_contract(copied: pathlib.Path) -> None:
     ("contract", "line"), [("floors", "from aioproducer.producer import Producer"), ("root", "from aioproducer import Record")]
 )
 def test_a_breach_of_the_compiled_source_is_seen(copied: pathlib.Path, contract: str, line: str) -> None:
-    add(copied, "engine/_fast_path.pyx", line)
+    add(copied, "engine/append/_fast_path.pyx", line)
     show(copied / "aioproducer")
     told = lint(copied, contract)
     assert f"{CONTRACTS[contract]['name']} BROKEN" in told
-    assert "engine._fast_path" in told.partition("Broken contracts")[2]
+    assert "engine.append._fast_path" in told.partition("Broken contracts")[2]
 
 
 def test_every_contract_is_broken_once() -> None:

@@ -12,7 +12,7 @@ import pytest
 from builds import on_both, producer_on
 
 from aioproducer import Producer, ProducerConfig
-from aioproducer.engine import chosen_fast_path
+from aioproducer.engine.append import chosen_build
 from aioproducer.errors import ConfigError, ProducerClosed, SerializationError, UsageError
 from aioproducer.serializers import json_serializer, string_serializer
 from aioproducer.testing import FakeCluster
@@ -226,5 +226,5 @@ async def test_a_forked_child_may_not_use_it(monkeypatch: pytest.MonkeyPatch) ->
                 engine.forget_fork()
                 with pytest.raises(ProducerClosed, match="forked"):
                     await producer.send("orders", b"v", b"k")
-            engine._way.here, engine._way.fast = chosen_fast_path.here(), engine._accumulator.routes
+            engine._way.here, engine._way.fast = chosen_build.here(), engine._accumulator.routes
             await producer.send_and_wait("orders", b"v", b"k")

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.accumulator import Accumulator
-    from aioproducer.engine.parking import Parking
-    from aioproducer.engine.pool import BufferPool
-    from aioproducer.engine.refresher import Refresher
+    from aioproducer.engine.append.admission import Parking
+    from aioproducer.engine.memory.buffer_pool import BufferPool
+    from aioproducer.engine.metadata.metadata_updater import Refresher
     from aioproducer.net.cluster import Cluster
     from aioproducer.net.node import Node
 

@@ -1,6 +1,6 @@
 """Records of one batch, checked and written in any of Kafka's three formats (Kafka's MemoryRecordsBuilder, seeds/000).
 
-The way of a record through a producer does not pass here: it has one format, and pays per batch (`engine.hot`). This is for what needs
+The way of a record through a producer does not pass here: it has one format, and pays per batch (`engine.delivery.chosen_build`). This is for what needs
 all of them, or their checks: older brokers, brokers that are tests, control records. Knows nothing of topics, clocks and buffers.
 """
 

@@ -36,7 +36,7 @@ from cpython.bytes cimport (
 from libc.stdint cimport int64_t
 cimport cpython.list as lists
 from libc cimport string
-from aioproducer.engine._result cimport Result
+from aioproducer.engine.delivery._produce_request_result cimport Result
 cdef extern from *:
     """
     #include <structmember.h>

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from aioproducer.engine.alarm import Alarm
+from aioproducer.engine.tasks.deadline_timer import Alarm
 
 if TYPE_CHECKING:
     from collections.abc import Callable

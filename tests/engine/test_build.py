@@ -15,7 +15,7 @@ from builds import compiled, compiled_columns, needs_compiled, needs_compiled_co
 import aioproducer
 from aioproducer import BuildInfo, Producer, build_info
 from aioproducer.core.spreading import assign
-from aioproducer.engine import chosen_fast_path
+from aioproducer.engine.append import chosen_build
 from aioproducer.extensions import crc_of_sources
 from aioproducer.records import columns
 
@@ -27,14 +27,14 @@ UNLOCKED = "import sysconfig; sysconfig.get_config_var = lambda name: name == 'P
 LOCKLESS = "this Python has no global interpreter lock, which the compiled build needs"
 REQUIRED = {"AIOPRODUCER_REQUIRE_EXT": "1"}
 STAND_INS = {
-    "engine/_fast_path": "from aioproducer.engine.fast_path import *",
-    "engine/_records_builder": "from aioproducer.engine.records_builder import *",
-    "engine/_delivery": "from aioproducer.engine.delivery import *",
-    "engine/_result": "from aioproducer.engine.result import *",
+    "engine/append/_fast_path": "from aioproducer.engine.append.fast_path import *",
+    "engine/delivery/_records_builder": "from aioproducer.engine.delivery.records_builder import *",
+    "engine/delivery/_delivery": "from aioproducer.engine.delivery.delivery import *",
+    "engine/delivery/_produce_request_result": "from aioproducer.engine.delivery.produce_request_result import *",
     "records/_columns": "from aioproducer.records.plain_columns import Moments, Strings, encode, measure; assign = None",
 }
 """Plain Python in the place of the compiled modules."""
-CHOSEN = ("engine/_fast_path", "records/_columns")
+CHOSEN = ("engine/append/_fast_path", "records/_columns")
 """Those that are asked for; the others come with them."""
 CANNOT = "ImportError: AIOPRODUCER_REQUIRE_EXT is set, and aioproducer.{} cannot be used: "
 
@@ -60,9 +60,9 @@ def copied(tmp_path: pathlib.Path) -> pathlib.Path:
 def test_it_says_what_runs() -> None:
     """One build or the other, in the same words everywhere."""
     info = build_info()
-    assert (info.version, info.build, info.reason) == (aioproducer.__version__, chosen_fast_path.BUILD, chosen_fast_path.REASON)
+    assert (info.version, info.build, info.reason) == (aioproducer.__version__, chosen_build.BUILD, chosen_build.REASON)
     assert bool(info.extension) == (info.build == "compiled") == (not info.reason)
-    assert chosen_fast_path.FastPath.__module__ == f"aioproducer.engine.{'_' if info.extension else ''}fast_path"
+    assert chosen_build.FastPath.__module__ == f"aioproducer.engine.append.{'_' if info.extension else ''}fast_path"
     assert info.columns_reason == columns.REASON
     assert ("plain" in columns.encode.__module__) == ("plain" in assign.__name__) == bool(columns.REASON)
     assert info.python in str(info)
@@ -100,7 +100,7 @@ def test_its_text_is_one_line_for_people(info: BuildInfo, text: str) -> None:
         ({"AIOPRODUCER_PURE": "1"}, "", f"plain Python; {PURE}; {PURE}"),
         ({}, UNLOCKED, f"plain Python; {LOCKLESS}; {LOCKLESS}"),
         ({"AIOPRODUCER_PURE": "1", **REQUIRED}, "", f"plain Python; {PURE}; {PURE}"),
-        (REQUIRED, UNLOCKED, CANNOT.format("engine._fast_path") + LOCKLESS),
+        (REQUIRED, UNLOCKED, CANNOT.format("engine.append._fast_path") + LOCKLESS),
     ],
 )
 def test_what_chooses_plain_python(environment: dict[str, str], before: str, says: str) -> None:
@@ -115,7 +115,7 @@ def test_a_variable_that_says_no(copied: pathlib.Path, nothing: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lost", "says"), [("engine/_fast_path", f"plain Python; {NONE};"), ("records/_columns", f"compiled; ; {NONE}")], ids=CHOSEN
+    ("lost", "says"), [("engine/append/_fast_path", f"plain Python; {NONE};"), ("records/_columns", f"compiled; ; {NONE}")], ids=CHOSEN
 )
 def test_without_an_extension_its_part_is_plain(copied: pathlib.Path, lost: str, says: str) -> None:
     """As after an installation without a compiler; each is told of alone, and each can be required."""
@@ -128,7 +128,7 @@ def test_without_an_extension_its_part_is_plain(copied: pathlib.Path, lost: str,
 def test_a_stale_extension_is_an_error(copied: pathlib.Path, stale: str) -> None:
     """Of either, as they are compiled together; plain Python is still to be had."""
     (copied / f"aioproducer/{stale}.pyx").write_text("# newer still")
-    says = "ImportError: aioproducer.engine._fast_path is not made of the _fast_path.pyx beside it"
+    says = "ImportError: aioproducer.engine.append._fast_path is not made of the _fast_path.pyx beside it"
     assert told(TELL, PYTHONPATH=str(copied)).startswith(says)
     assert told(TELL, PYTHONPATH=str(copied), AIOPRODUCER_PURE="1").startswith("plain Python;")
     for source in copied.rglob("*.pyx"):
@@ -136,18 +136,18 @@ def test_a_stale_extension_is_an_error(copied: pathlib.Path, stale: str) -> None
     assert told(TELL, PYTHONPATH=str(copied)) == "compiled; ;"
 
 
-@pytest.mark.parametrize("changed", ["_result.pxd", "result.py", "_delivery.pyx"])
+@pytest.mark.parametrize("changed", ["_produce_request_result.pxd", "produce_request_result.py", "_delivery.pyx"])
 def test_what_the_others_are_made_of_counts_too(copied: pathlib.Path, changed: str) -> None:
     """They know each other's insides."""
-    with (copied / "aioproducer/engine" / changed).open("a") as source:
+    with (copied / "aioproducer/engine/delivery" / changed).open("a") as source:
         source.write("# newer")
-    assert told(TELL, PYTHONPATH=str(copied)).startswith("ImportError: aioproducer.engine._fast_path is not made of")
+    assert told(TELL, PYTHONPATH=str(copied)).startswith("ImportError: aioproducer.engine.append._fast_path is not made of")
 
 
 @pytest.mark.parametrize(
     ("name", "unit"),
     [
-        pytest.param("engine/_fast_path", compiled, marks=needs_compiled, id="fast path"),
+        pytest.param("engine/append/_fast_path", compiled, marks=needs_compiled, id="fast path"),
         pytest.param("records/_columns", compiled_columns, marks=needs_compiled_columns, id="columns"),
     ],
 )

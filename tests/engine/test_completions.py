@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from builds import BUILDS
 
-from aioproducer.engine import completions
-from aioproducer.engine.completions import MAX_WAKEUPS_PER_ITERATION, Completions
+from aioproducer.engine.delivery import completion_queue
+from aioproducer.engine.delivery.completion_queue import MAX_WAKEUPS_PER_ITERATION, Completions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -218,7 +218,7 @@ def test_an_iteration_wakes_a_bounded_number_of_tasks(build: Any, monkeypatch: p
 
 def test_callbacks_are_called_for_a_bounded_time(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then the loop has its turn; the rest follows in the next iteration."""
-    monkeypatch.setattr(completions, "_SECONDS_PER_ITERATION", -1.0)
+    monkeypatch.setattr(completion_queue, "_SECONDS_PER_ITERATION", -1.0)
 
     def main(ended: Ended, loop: asyncio.AbstractEventLoop) -> None:
         deliveries = ended.deliveries(1_000)

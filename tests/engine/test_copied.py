@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.engine.copied`: what an error from `send_many` tells of its records in another process."""
+"""Tests of `aioproducer.engine.delivery.copied_deliveries`: what an error from `send_many` tells of its records in another process."""
 
 from __future__ import annotations
 

@@ -20,14 +20,14 @@ import pytest
 import uvloop
 from builds import BUILDS
 
-from aioproducer.engine.completions import Completions
+from aioproducer.engine.delivery.completion_queue import Completions
 from aioproducer.errors import BrokerError, DeliveryError, Persisted, broker_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
     from types import FrameType
 
-    from aioproducer.engine.hot import Delivery
+    from aioproducer.engine.delivery.chosen_build import Delivery
 
 ERROR = DeliveryError("it broke", topic="orders", partition=3, persisted=Persisted.MAYBE, attempts=2)
 ERROR.__cause__ = broker_error("NOT_ENOUGH_REPLICAS")

@@ -11,7 +11,7 @@ from aioproducer.core.batch import Batch
 from aioproducer.core.batch_state import State
 from aioproducer.core.metadata import NO_ID
 from aioproducer.core.routes import Cell, Route
-from aioproducer.engine.encoder import Encoder
+from aioproducer.engine.sender.batch_compressor import Encoder
 from aioproducer.errors import BrokerError
 from aioproducer.model import Compression
 from aioproducer.records.builder import MemoryRecordsBuilder

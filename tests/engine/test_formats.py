@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproducer import ProducerConfig
-from aioproducer.engine.formats import Parcel, check_brokers, level_of, magic_of, pack, produce_version, unpack
+from aioproducer.engine.sender.record_formats import Parcel, check_brokers, level_of, magic_of, pack, produce_version, unpack
 from aioproducer.errors import BrokerError, ConfigError, ProtocolError
 from aioproducer.model import Compression
 from aioproducer.net.connection import Connection

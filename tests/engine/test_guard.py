@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer.engine.guard import GuardedLoop
+from aioproducer.engine.tasks.guarded_loop import GuardedLoop
 from aioproducer.errors import ProtocolError
 
 

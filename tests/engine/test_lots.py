@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.engine.lots`."""
+"""Tests of `aioproducer.engine.memory.partition_wait_queues`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer.core.routes import Cell, Route
-from aioproducer.engine.lots import Lots
-from aioproducer.engine.pool import Line, Parked
+from aioproducer.engine.memory.buffer_pool import Line, Parked
+from aioproducer.engine.memory.partition_wait_queues import Lots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

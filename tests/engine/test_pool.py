@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioproducer.engine.pool import BufferPool, Line, Parked
+from aioproducer.engine.memory.buffer_pool import BufferPool, Line, Parked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.engine.produce`: what an answer says of each batch."""
+"""Tests of `aioproducer.engine.sender.produce_exchange`: what an answer says of each batch."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import pytest
 
 from aioproducer.core.accumulator import Cell, Route
 from aioproducer.core.batch import Batch
-from aioproducer.engine import produce
+from aioproducer.engine.sender import produce_exchange
 from aioproducer.errors import BrokerError, ProtocolError
 from aioproducer.net.connection import Answer
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import codec, message
 
 
-def asked(*partitions: int) -> produce.Asked:
+def asked(*partitions: int) -> produce_exchange.Asked:
     """A batch of two records for each partition of topic t."""
     route = Route("t", bytes(16))
     batches = [Batch(Cell(route, partition, 1, None), 1, None, None, credit=0, expires_at=1.0) for partition in partitions]
@@ -30,20 +30,20 @@ def answer(**partition: object) -> object:
 @pytest.mark.parametrize("offset", [-1, 0, 17])
 def test_an_error_with_an_offset(offset: int) -> None:
     """Who appended, and then lost the partition, says where (Kafka's DelayedProduce)."""
-    (told,) = produce.read(asked(0), answer(error_code=6, base_offset=offset)).values()
+    (told,) = produce_exchange.read(asked(0), answer(error_code=6, base_offset=offset)).values()
     assert isinstance(told.error, BrokerError)
     assert (told.error.name, told.base_offset) == ("NOT_LEADER_OR_FOLLOWER", offset)
 
 
 def test_an_acknowledgement() -> None:
     """Its offset, and the broker's time where it stamps."""
-    (told,) = produce.read(asked(0), answer(base_offset=5, log_append_time_ms=9)).values()
-    assert told == produce.Told(None, 5, 9)
+    (told,) = produce_exchange.read(asked(0), answer(base_offset=5, log_append_time_ms=9)).values()
+    assert told == produce_exchange.Told(None, 5, 9)
 
 
 def test_what_an_answer_leaves_out() -> None:
     """Of that nobody knows; the others are as they were told (SEN-07)."""
-    first, second = produce.read(asked(0, 1), answer(base_offset=5)).values()
+    first, second = produce_exchange.read(asked(0, 1), answer(base_offset=5)).values()
     assert first.error is None
     assert isinstance(second.error, ProtocolError)
 
@@ -58,8 +58,8 @@ def received(*indexes: int, topic: str = "t", version: int = 12) -> Answer:
 def test_the_usual_answer_acknowledges_each_batch() -> None:
     """In whichever order the broker names the partitions."""
     batches = asked(0, 1, 2)
-    told = produce.read_usual(batches, received(2, 0, 1))
-    assert told == {batch: produce.Told(None, 10 * partition) for (_, partition), batch in batches.items()}
+    told = produce_exchange.read_usual(batches, received(2, 0, 1))
+    assert told == {batch: produce_exchange.Told(None, 10 * partition) for (_, partition), batch in batches.items()}
 
 
 @pytest.mark.parametrize(
@@ -76,4 +76,4 @@ def test_the_usual_answer_acknowledges_each_batch() -> None:
 )
 def test_an_answer_that_is_not_of_just_these_batches(answered: Answer) -> None:
     """It is left to the schema, and to `read`, which says what is wrong with it."""
-    assert produce.read_usual(asked(0, 1, 2), answered) is None
+    assert produce_exchange.read_usual(asked(0, 1, 2), answered) is None

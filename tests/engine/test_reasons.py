@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from aioproducer.engine.pool import Parked
-from aioproducer.engine.reasons import FOR_MEMORY, FOR_PARTITION, FOR_TOPIC, told
+from aioproducer.engine.memory.buffer_pool import Parked
+from aioproducer.engine.memory.wait_reasons import FOR_MEMORY, FOR_PARTITION, FOR_TOPIC, told
 
 SECRET = b"a value that nobody may read"
 

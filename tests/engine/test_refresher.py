@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.engine.refresher`: when it asks, whom, and what it does with answers; the fake cluster answers."""
+"""Tests of `aioproducer.engine.metadata.metadata_updater`: when it asks, whom, and what it does with answers; the fake cluster answers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from scripted import ScriptedDialer, ScriptedStream, api_versions, settings
 
 from aioproducer.core.backoff import Backoff
 from aioproducer.core.refreshing import Refreshing
-from aioproducer.engine import refresher as module
-from aioproducer.engine.refresher import Refresher
+from aioproducer.engine.metadata import metadata_updater as module
+from aioproducer.engine.metadata.metadata_updater import Refresher
 from aioproducer.errors import BootstrapFailed
 from aioproducer.net.cluster import Cluster
 from aioproducer.testing import FakeCluster

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.engine.shares`."""
+"""Tests of `aioproducer.engine.memory.partition_quota`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from aioproducer.core.accumulator import Accumulator
 from aioproducer.core.routes import Cell, Route
-from aioproducer.engine.pool import BufferPool
-from aioproducer.engine.shares import Shares
+from aioproducer.engine.memory.buffer_pool import BufferPool
+from aioproducer.engine.memory.partition_quota import Shares
 
 
 class Memory:

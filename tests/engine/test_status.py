@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.engine.status`."""
+"""Tests of `aioproducer.engine.circuit_breaker.context`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from aioproducer.core.accumulator import Accumulator
 from aioproducer.core.routes import Cell, Route
-from aioproducer.engine.status import Status, Views, name_of
+from aioproducer.engine.circuit_breaker.context import Status, Views, name_of
 from aioproducer.model import TopicPartition
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from aioproducer.engine.supervisor import Supervisor
+from aioproducer.engine.tasks.supervisor import Supervisor
 
 
 async def for_ever() -> None:

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.engine.transaction_messages`: what is asked in which version, and what an answer says."""
+"""Tests of `aioproducer.engine.transactions.requests`: what is asked in which version, and what an answer says."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aioproducer.core.sequence import NO_IDENTITY, Identity
 from aioproducer.core.transaction import Transaction
 from aioproducer.core.transaction_errors import Rpc
 from aioproducer.core.transaction_state import Coordinator, OffsetsCommit, Request
-from aioproducer.engine.transaction_messages import KEYS, Told, bodies, newest, read
+from aioproducer.engine.transactions.requests import KEYS, Told, bodies, newest, read
 from aioproducer.errors import BrokerError
 from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata
 from aioproducer.wire.api import CLIENT_VERSIONS, NAMES

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.engine.unseen`: which failures that nobody looked at the hook and the log are told of."""
+"""Tests of `aioproducer.engine.delivery.unhandled_failures`: which failures that nobody looked at the hook and the log are told of."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioproducer.engine.unseen import UnseenFailures
+from aioproducer.engine.delivery.unhandled_failures import UnseenFailures
 from aioproducer.errors import DeliveryError, Persisted, TransactionAborted, broker_error
 from aioproducer.testing.jumping import JumpingLoop
 

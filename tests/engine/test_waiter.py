@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer.engine.waiter import Waiter
+from aioproducer.engine.tasks.waiter import Waiter
 
 
 async def wait_for(waiter: Waiter, log: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.engine.watch`: who held the loop is named, now and then, and nothing of what it was given."""
+"""Tests of `aioproducer.engine.observability.slow_callbacks`: who held the loop is named, now and then, and nothing of what it was given."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioproducer.engine.watch import Watch
+from aioproducer.engine.observability.slow_callbacks import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

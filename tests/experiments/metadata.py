@@ -32,7 +32,7 @@ from unittest import mock
 import uvloop
 
 from aioproducer.core.refreshing import Question, Refreshing
-from aioproducer.engine import assembly
+from aioproducer.engine import wiring
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.jumping import run_jumping
 
@@ -76,7 +76,7 @@ class JavasRule(Refreshing):
 
 def javas() -> Any:
     """While entered, producers that are made follow Java's rule."""
-    return mock.patch.object(assembly, "Refreshing", JavasRule)
+    return mock.patch.object(wiring, "Refreshing", JavasRule)
 
 
 # Start, in a fresh process

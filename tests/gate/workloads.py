@@ -154,7 +154,7 @@ def run(name: str, records: int) -> int:
 
 def is_compiled() -> bool:
     """Whether the way of a record is the extension; what else is one is imported in either build."""
-    file = getattr(sys.modules.get("aioproducer.engine._fast_path"), "__file__", None) or ""
+    file = getattr(sys.modules.get("aioproducer.engine.append._fast_path"), "__file__", None) or ""
     return file.endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES))
 
 

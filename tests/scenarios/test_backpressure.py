@@ -12,9 +12,9 @@ from builds import on_both, producer_on
 from whole import jumping, running, turns
 
 from aioproducer.core.partitioner import murmur2
-from aioproducer.engine import turn
-from aioproducer.engine.chosen_fast_path import TURN_RECORDS
-from aioproducer.engine.pool import BATCH_OVERHEAD
+from aioproducer.engine.append import loop_budget
+from aioproducer.engine.append.chosen_build import TURN_RECORDS
+from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.errors import BufferExhausted, RecordTooLarge
 from aioproducer.records.record_batch import OVERHEAD
 from aioproducer.testing import FakeCluster
@@ -340,14 +340,14 @@ async def test_a_tight_loop_of_many_at_once_lets_the_loop_go_on(build: Any, way:
                 else:
                     await producer.send_columns("orders", values=column)
             counting.cancel()
-            assert turned >= 200 * 8000 // (2 * turn.TURN)
+            assert turned >= 200 * 8000 // (2 * loop_budget.TURN)
         assert len(cluster.values("orders")) == 1 + 200 * len(values)
 
 
 @jumping
 async def test_a_send_that_pauses_for_fairness_is_cancelled_without_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tight loop of sends parks for a turn; cancelled there, its record is nowhere and the next ones are."""
-    monkeypatch.setattr(turn, "TURN", 100)
+    monkeypatch.setattr(loop_budget, "TURN", 100)
     async with running() as (cluster, producer):
 
         async def burst() -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from whole import encode_at_once, running
 
-from aioproducer.engine import formats
+from aioproducer.engine.sender import record_formats
 from aioproducer.errors import BrokerError, DeliveryError, Persisted
 from aioproducer.model import Compression
 from aioproducer.testing import FakeCluster
@@ -84,7 +84,7 @@ async def test_records_that_expire_while_they_are_compressed_give_their_memory_b
     began, go_on = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    compress = formats.compress
+    compress = record_formats.compress
 
     def slowly(*work: Any) -> bytes:
         if not go_on.is_set():
@@ -92,7 +92,7 @@ async def test_records_that_expire_while_they_are_compressed_give_their_memory_b
             asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result(20)
         return compress(*work)
 
-    monkeypatch.setattr(formats, "compress", slowly)
+    monkeypatch.setattr(record_formats, "compress", slowly)
     async with running(compression_type="gzip", delivery_timeout_ms=30, request_timeout_ms=30) as (cluster, producer):
         encode_at_once(producer, 0)
         delivery = await producer.send("orders", b"v" * 3000, partition=0)

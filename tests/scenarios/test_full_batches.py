@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from whole import jumping, running
 
-from aioproducer.engine.hot import RECORD_OVERHEAD
+from aioproducer.engine.delivery.chosen_build import RECORD_OVERHEAD
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:

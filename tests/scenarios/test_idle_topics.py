@@ -12,7 +12,7 @@ from whole import jumping, running, turns
 from aioproducer.core.batch import Batch
 from aioproducer.core.routes import Cell, Placement, Route
 from aioproducer.core.sequence import LAST_EPOCH, Numbering
-from aioproducer.engine.pool import Line
+from aioproducer.engine.memory.buffer_pool import Line
 from aioproducer.errors import BrokerError, MetadataTimeout, UsageError, WouldBlock
 from aioproducer.partitioners import RoundRobinPartitioner
 from aioproducer.testing import FakeCluster

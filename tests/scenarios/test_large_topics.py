@@ -10,21 +10,21 @@ import pytest
 from whole import assert_nothing_left, jumping, running, turns
 
 from aioproducer import Producer
-from aioproducer.engine import refresher
+from aioproducer.engine.metadata import metadata_updater
 from aioproducer.errors import DeliveryError, MetadataTimeout
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from aioproducer.engine.hot import Delivery
+    from aioproducer.engine.delivery.chosen_build import Delivery
 
 MANY = 600
 
 
 @pytest.fixture(autouse=True)
 def _each_step_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refresher, "_SLICE", -1.0)
+    monkeypatch.setattr(metadata_updater, "_SLICE", -1.0)
 
 
 async def taken(producer: Producer[Any, Any]) -> AsyncIterator[int]:

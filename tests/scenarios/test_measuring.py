@@ -311,7 +311,7 @@ async def test_any_thread_may_ask() -> None:
 @pytest.mark.asyncio
 async def test_a_thread_that_asks_a_loop_that_is_held_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not wait for ever."""
-    monkeypatch.setattr("aioproducer.engine.threads._ANSWER", 0.05)
+    monkeypatch.setattr("aioproducer.engine.append.thread_bridge._ANSWER", 0.05)
     async with FakeCluster(memory=True) as cluster, Producer(**cluster.client_options) as producer:
         told: list[Any] = []
 

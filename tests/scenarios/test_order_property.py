@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from whole import JumpingLoop, running, turns
 
-from aioproducer.engine import turn as turn_module
+from aioproducer.engine.append import loop_budget as turn_module
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
     from aioproducer import Producer
-    from aioproducer.engine.hot import Delivery
+    from aioproducer.engine.delivery.chosen_build import Delivery
 
 
 class Send(NamedTuple):

@@ -17,7 +17,7 @@ from transacting import committed, transactional
 from whole import jumping, running, turns
 
 from aioproducer import Deliveries, Producer
-from aioproducer.engine.columns import _ROWS
+from aioproducer.engine.append.send_columns import _ROWS
 from aioproducer.errors import (
     BufferExhausted,
     MetadataTimeout,

@@ -365,7 +365,7 @@ async def test_a_million_records_are_asked_for_by_their_batches(monkeypatch: pyt
     async with running() as (_, producer):
         deliveries = await producer.send_many("orders", [b"v"] * 1_000)
         with monkeypatch.context() as patch:
-            patch.setattr("aioproducer.engine.deliveries.make_delivery", None)
+            patch.setattr("aioproducer.engine.delivery.deliveries.make_delivery", None)
             assert await deliveries.wait() == (1_000, 0, 0)
             assert deliveries.done()
             assert deliveries.first_failure() is None

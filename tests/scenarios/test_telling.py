@@ -12,7 +12,7 @@ import pytest
 from whole import jumping, running, turns
 
 from aioproducer import Producer, build_info
-from aioproducer.engine.events import EVENTS, Events
+from aioproducer.engine.observability.events import EVENTS, Events
 from aioproducer.metrics.registry import Metrics
 from aioproducer.metrics.sensors import Windows
 from aioproducer.testing import FakeCluster

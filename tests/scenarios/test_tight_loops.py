@@ -11,7 +11,7 @@ from builds import on_both, plain, producer_on
 from whole import jumping, running, turns
 
 from aioproducer.core.partitioner import murmur2
-from aioproducer.engine import resting, turn
+from aioproducer.engine.append import loop_budget, loop_budget_waiters
 from aioproducer.errors import ProducerClosed, WouldBlock
 from aioproducer.testing import FakeCluster
 
@@ -24,7 +24,7 @@ VALUE = b"v" * 100
 @pytest.fixture
 def short_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A record or two a go: a tight loop rests all the time."""
-    monkeypatch.setattr(turn, "GO", 1)
+    monkeypatch.setattr(loop_budget, "GO", 1)
 
 
 @pytest.mark.parametrize("options", [{}, {"buffer_memory": 300_000, "batch_size": 8192}], ids=["free", "short-memory"])
@@ -207,14 +207,14 @@ async def test_a_turn_has_several_goes() -> None:
         async with running(cluster, linger_ms=5) as (_, producer):
             for number in range(20_000):
                 await producer.send("orders", VALUE, b"%d" % number)
-        assert len(cluster.requests("Produce")) < 1.2 * 20_000 * 112 / turn.TURN
+        assert len(cluster.requests("Produce")) < 1.2 * 20_000 * 112 / loop_budget.TURN
 
 
 @pytest.mark.usefixtures("short_goes")
 @jumping
 async def test_who_rests_goes_ahead_of_who_comes_into_the_line_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that calls later for a partition that is not there yet, which comes while the other still rests."""
-    monkeypatch.setattr(resting, "_MOST_AT_ONCE", 1)
+    monkeypatch.setattr(loop_budget_waiters, "_MOST_AT_ONCE", 1)
     key = next(key for key in (b"%d" % number for number in range(100)) if (murmur2(key) & 0x7FFFFFFF) % 3 == 2)
     async with running(metadata_max_age_ms=500) as (cluster, producer):
         await producer.send_and_wait("orders", b"first", partition=0)
@@ -224,7 +224,7 @@ async def test_who_rests_goes_ahead_of_who_comes_into_the_line_meanwhile(monkeyp
         async def rests() -> Any:
             engine._turn.end()
             engine._turn.must_pause()
-            engine._way.taken = turn.TURN_RECORDS
+            engine._way.taken = loop_budget.TURN_RECORDS
             return await producer.send("orders", b"earlier", key)
 
         earlier = asyncio.create_task(rests())

@@ -1,0 +1,221 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, nonecheck=True, auto_pickle=False
+# cython: binding=False, embedsignature=True, embedsignature.format=clinic
+"""Take a record along the fast path of `send`, compiled. The twin is `fast_path.py`.
+
+Beyond the twin's it takes a record with a partition, a time or headers, where an open batch has room for it. The thread stands for the
+loop on every Python; `tick` looks at the loop itself, once an iteration.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.long cimport PyLong_CheckExact
+from cpython.object cimport PyObject
+from cpython.unicode cimport PyUnicode_CheckExact
+from libc.stdint cimport int64_t, uint32_t
+
+from aioproducer.engine.delivery._delivery cimport Delivery, delivery_of
+from aioproducer.engine.delivery._records_builder cimport MemoryRecordsBuilder, encoded_headers
+
+from aioproducer.engine.append import fast_path as twin
+
+__all__ = ["TURN", "TURN_RECORDS", "FastPath", "here", "murmur2"]
+
+cdef extern from *:
+    """
+    #ifndef SOURCE_CRC
+    #define SOURCE_CRC 0U
+    #endif
+    """
+    const uint32_t SOURCE_CRC
+
+cdef extern from "Python.h":
+    unsigned long PyThread_get_thread_ident() noexcept nogil
+
+SOURCE = SOURCE_CRC  # CRC-32 of the compiled modules' sources in this folder, as setup.py read them
+TURN = 131_072
+TURN_RECORDS = twin.TURN_RECORDS
+
+cdef Py_ssize_t _TURN_RECORDS = TURN_RECORDS
+cdef bytes _NO_HEADERS = b"\0"
+
+
+cdef inline uint32_t hashed(const unsigned char *data, Py_ssize_t size) noexcept nogil:
+    """Return Kafka's murmur2."""
+    cdef uint32_t m = 0x5BD1E995U
+    cdef uint32_t h = 0x9747B28CU ^ <uint32_t>size
+    cdef uint32_t k
+    cdef Py_ssize_t at = 0
+    while size - at >= 4:
+        k = <uint32_t>data[at] | <uint32_t>data[at + 1] << 8 | <uint32_t>data[at + 2] << 16 | <uint32_t>data[at + 3] << 24
+        k *= m
+        k ^= k >> 24
+        k *= m
+        h *= m
+        h ^= k
+        at += 4
+    if size - at == 3:
+        h ^= <uint32_t>data[at + 2] << 16
+    if size - at >= 2:
+        h ^= <uint32_t>data[at + 1] << 8
+    if size - at >= 1:
+        h ^= data[at]
+        h *= m
+    h ^= h >> 13
+    h *= m
+    return h ^ h >> 15
+
+
+def here():
+    """Return what tells whether the running loop is the producer's."""
+    return PyThread_get_thread_ident()
+
+
+def murmur2(bytes key not None):
+    """Hash a key as `core.partitioner.murmur2` does."""
+    return hashed(<const unsigned char *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+
+
+cdef inline bint is_empty(object headers):
+    return (type(headers) is tuple or type(headers) is list) and len(headers) == 0
+
+
+cdef inline object cell_of(object route, bytes key):
+    """Return the partition of a key; None: the topic has no partitions."""
+    cdef list cells = route.cells
+    cdef Py_ssize_t size = len(cells)
+    if not size:
+        return None
+    return cells[(hashed(<const unsigned char *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)) & 0x7FFFFFFFU) % <uint32_t>size]
+
+
+cdef object numbered_cell(object route, object partition):
+    """Return the partition of that number; None: there is none, or it is no number."""
+    cdef list cells = route.cells
+    cdef Py_ssize_t index
+    if not PyLong_CheckExact(partition):
+        return None
+    try:
+        index = partition
+    except OverflowError:
+        return None
+    return cells[index] if 0 <= index < len(cells) else None
+
+
+cdef inline bint is_time(object timestamp_ms):
+    """Whether a record may have this time; None: it has none of its own."""
+    cdef int64_t time
+    if timestamp_ms is None:
+        return True
+    if not PyLong_CheckExact(timestamp_ms):
+        return False
+    try:
+        time = timestamp_ms
+    except OverflowError:
+        return False
+    return time >= 0
+
+
+cdef inline Delivery put_in(object opened, object now_ms, object key, object value, bytes headers):
+    """Append to a partition's open batch; None: there is none, it has no room, or the record is not plain."""
+    cdef MemoryRecordsBuilder builder
+    cdef Py_ssize_t index
+    if type(opened) is not MemoryRecordsBuilder:
+        return None
+    builder = <MemoryRecordsBuilder>opened
+    index = builder.append_plain(now_ms, key, value, headers)
+    return delivery_of(builder.result, index) if index >= 0 else None
+
+
+@cython.final
+cdef class FastPath:
+    __doc__ = twin.FastPath.__doc__
+
+    cdef public dict fast
+    cdef public object turn_ms, tick, make_room, goes_on, slowly, now
+    cdef public Py_ssize_t taken
+    cdef public bint takes_headers
+    cdef unsigned long thread  # never 0, but for none
+
+    def __init__(self, tick, slowly):
+        self.fast = {}
+        self.turn_ms = 0
+        self.taken = 0
+        self.takes_headers = True
+        self.tick = tick
+        self.goes_on = lambda: True
+        self.make_room = lambda route, cell, key, value: None
+        self.slowly = slowly
+
+    @property
+    def here(self):
+        return self.thread or None
+
+    @here.setter
+    def here(self, thread):
+        self.thread = 0 if thread is None else thread
+
+    def append(self, topic, value, key, partition, timestamp_ms, headers):
+        """Append a record to its partition's open batch. Returns its delivery, or None: the record takes the slow path.
+
+        The slow path says what is wrong with a record, if that is why.
+        """
+        cdef PyObject *found
+        if self.fast is None or not PyUnicode_CheckExact(topic):
+            return None
+        found = PyDict_GetItemWithError(self.fast, topic)
+        if found == NULL:
+            return None
+        route = <object>found  # counted: what runs from here on may change the table
+        if PyThread_get_thread_ident() != self.thread:
+            return None
+        if partition is None and timestamp_ms is None and is_empty(headers):
+            return self.append_plain(route, value, key)
+        return self.append_dressed(route, value, key, partition, timestamp_ms, headers)
+
+    cdef Delivery append_plain(self, object route, object value, object key):
+        cdef object cell, now_ms
+        cdef Delivery delivery
+        if key is None:
+            cell = route.sticky
+        elif PyBytes_CheckExact(key):
+            cell = cell_of(route, <bytes>key)
+        else:
+            return None
+        now_ms = self.count_one()
+        if now_ms is None or cell is None:
+            return None
+        delivery = put_in(cell.open, now_ms, key, value, _NO_HEADERS)
+        if delivery is not None:
+            return delivery
+        cell = self.make_room(route, cell, key, value)
+        return None if cell is None else put_in(cell.open, now_ms, key, value, _NO_HEADERS)
+
+    cdef Delivery append_dressed(self, object route, object value, object key, object partition, object timestamp_ms, object headers):
+        """Append a record that is not plain, where an open batch takes it as it is."""
+        cdef object cell, now_ms
+        cdef bytes encoded = _NO_HEADERS
+        if partition is not None:
+            cell = numbered_cell(route, partition)
+        elif key is None:
+            cell = route.sticky
+        elif PyBytes_CheckExact(key):
+            cell = cell_of(route, <bytes>key)
+        else:
+            cell = None
+        if not is_empty(headers):
+            encoded = encoded_headers(headers) if self.takes_headers else None
+        if cell is None or encoded is None or not is_time(timestamp_ms):
+            return None
+        now_ms = self.count_one()
+        if now_ms is None:
+            return None
+        return put_in(cell.open, now_ms if timestamp_ms is None else timestamp_ms, key, value, encoded)
+
+    cdef object count_one(self):
+        """Return the iteration's time, for one record more; None: the iteration took enough in."""
+        cdef object now_ms = self.turn_ms
+        if not now_ms:
+            now_ms = self.tick()
+        self.taken += 1
+        return None if self.taken > _TURN_RECORDS and not self.goes_on() else now_ms

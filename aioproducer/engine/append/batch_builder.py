@@ -1,0 +1,135 @@
+"""A batch that the user fills: what `create_batch` gives and `send_batch` sends. Knows nothing of memory or brokers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.engine.delivery.chosen_build import BatchResult, MemoryRecordsBuilder
+from aioproducer.errors import UsageError
+from aioproducer.records.record_batch import record_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproducer.engine.delivery.chosen_build import Home
+    from aioproducer.model import Headers, TimestampMs
+
+__all__ = ["Filled", "ReadyBatch"]
+
+_LEAST_ROOM: Final = 1
+
+
+class Filled:
+    """The records of a batch that the user fills (an `interfaces.OpenBatch`). They are closed once, and keep their bytes.
+
+    Attributes:
+        count: records in it.
+        result: what their deliveries share.
+    """
+
+    __slots__ = ("_closed", "_open", "count", "result")
+
+    def __init__(self, records: MemoryRecordsBuilder) -> None:
+        self._open = records
+        self._closed: tuple[bytes, int, int] | None = None
+        self.count = 0
+        self.result: BatchResult = records.result
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it takes no more."""
+        return self._closed is not None
+
+    def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: bytes) -> bool:
+        """Take an encoded record. False: no room, or closed."""
+        if self._closed is not None or self._open.append_record(timestamp_ms, key, value, headers) is None:
+            return False
+        self.count = self._open.count
+        return True
+
+    def close(self) -> tuple[bytes, int, int]:
+        """Its payload, base and max timestamp; the same each time."""
+        if self._closed is None:
+            self._closed = self._open.close()
+        return self._closed
+
+
+class ReadyBatch:
+    """Records of one partition that are sent together, or not at all.
+
+    Made by `Producer.create_batch`. `append` until it says no, then `await producer.send_batch(batch)`, which closes it. Nothing of it is
+    counted in `buffer_memory` before.
+
+    Args:
+        checked: a record as `send` would have it, encoded; raises what `send` raises.
+    """
+
+    __slots__ = ("_checked", "_home", "_is_closed", "_limit", "_records", "is_sent", "partition", "size", "topic")
+
+    def __init__(self, topic: str, partition: int, home: Home, limit: int, checked: Callable[..., Any]) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.size = 0
+        self.is_sent = False
+        self._home = home
+        self._limit = max(limit, _LEAST_ROOM)
+        self._checked = checked
+        self._records: Filled | None = None
+        self._is_closed = False
+
+    def append(self, value: Any = None, key: Any = None, *, timestamp_ms: TimestampMs | None = None, headers: Headers = ()) -> bool:
+        """Put a record behind the others. False: closed, or it does not fit into `batch_size` any more; the first one always does.
+
+        Raises:
+            UsageError: what `send` raises for such a record, or the batch was sent. The batch is as it was.
+        """
+        self._check_unsent()
+        record = self._checked(self.topic, value, key, self.partition, timestamp_ms, headers)
+        self._check_unsent()  # a serializer may have sent it
+        now_ms = self._home.now_ms() if record.timestamp_ms is None else record.timestamp_ms
+        if self._is_closed:
+            return False
+        if self._records is None:
+            room = max(self._limit, record_size(0, 0, record.key, record.value, record.headers))
+            self._records = Filled(MemoryRecordsBuilder(BatchResult(self._home, self.topic, self.partition, now_ms), now_ms, room))
+        records = self._records
+        index, base = records.count, records.result.base_timestamp
+        if not records.append(now_ms, record.key, record.value, record.headers):
+            return False
+        self.size += record_size(index, now_ms - base, record.key, record.value, record.headers)
+        return True
+
+    def _check_unsent(self) -> None:
+        if self.is_sent:
+            raise UsageError(f"{self!r} was sent; make a new one")
+
+    def close(self) -> None:
+        """Take no more records, as aiokafka's; safe twice. `send_batch` does it too."""
+        self._is_closed = True
+
+    @property
+    def records(self) -> Filled:
+        """What it holds; for those who send it."""
+        if self._records is None:
+            raise UsageError(f"{self!r} is empty")
+        return self._records
+
+    @property
+    def result(self) -> BatchResult:
+        """What the deliveries of its records share."""
+        return self.records.result
+
+    def is_of(self, home: Home) -> bool:
+        """Whether it was made by the producer of that home."""
+        return self._home is home
+
+    def __len__(self) -> int:
+        """Records in it."""
+        return 0 if self._records is None else self._records.count
+
+    def __bool__(self) -> bool:
+        """Always: an empty one is a batch, too."""
+        return True
+
+    def __repr__(self) -> str:
+        return f"<ReadyBatch for {self.topic}-{self.partition}: {len(self)} records, {self.size} bytes{', sent' if self.is_sent else ''}>"

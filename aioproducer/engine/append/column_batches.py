@@ -1,0 +1,199 @@
+"""Rows of columns on their way into batches: a window is queued as whole batches, all of it in one step, or not at all.
+
+1. A window waits as one record does: for its topic, for memory, for the next turn, in the line. Nothing is encoded before there is memory
+   for it; so what is queued is always the first so many rows.
+2. Its batches go behind what their partitions have, whose open batches are closed. Rows without a key go where records without a key go,
+   batch by batch; beside rows that have one, those of a window all to one partition, so that they keep their places among them there.
+
+Knows nothing of where columns come from, or of who waits for them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.core import spreading
+from aioproducer.engine.delivery.chosen_build import BatchResult, make_delivery
+from aioproducer.engine.memory import wait_reasons
+from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
+from aioproducer.errors import UsageError
+from aioproducer.records.columns import BadRow, encode
+
+if TYPE_CHECKING:
+    from array import array
+    from asyncio import AbstractEventLoop
+    from collections.abc import Callable, Sequence
+
+    from aioproducer.core.accumulator import Accumulator, Cell, Route
+    from aioproducer.engine.delivery.chosen_build import Delivery, Home
+    from aioproducer.engine.delivery.deliveries import Deliveries, Run
+    from aioproducer.engine.memory.buffer_pool import BufferPool, Parked
+    from aioproducer.engine.memory.partition_quota import Shares
+    from aioproducer.records.arrow import Piece
+    from aioproducer.records.columns import Encoded
+
+__all__ = ["Window", "Windows"]
+
+_LARGEST: Final = 2**31 - 1  # bytes of records in a batch
+
+
+class _Sealed:
+    """A batch that is encoded before it is opened (an `interfaces.MemoryRecordsBuilder`)."""
+
+    __slots__ = ("_encoded", "_result", "count")
+
+    def __init__(self, encoded: Encoded, result: BatchResult) -> None:
+        self._encoded = encoded
+        self._result = result
+        self.count = encoded.rows
+
+    def close(self) -> tuple[bytes, int, int]:
+        encoded, result = self._encoded, self._result
+        result.count = encoded.rows
+        result.kept = (encoded.key_sizes, encoded.value_sizes, encoded.moments)
+        return encoded.payload, encoded.base, encoded.latest
+
+
+class Window:
+    """Some rows of a piece of columns.
+
+    Args:
+        at, rows: which.
+        size: bytes that they have as records, at most.
+        partition: where all go; None: by their keys, if `keyed`, else to the sticky ones.
+        moment: the time of all that have none of their own; None: the time when they are queued.
+    """
+
+    __slots__ = ("_groups", "_moment", "_route", "_runs", "at", "keyed", "partition", "piece", "rows", "size")
+
+    def __init__(self, piece: Piece, at: int, rows: int, size: int, *, partition: int | None, keyed: bool, moment: int | None) -> None:
+        self.piece = piece
+        self.at = at
+        self.rows = rows
+        self.size = size
+        self.partition = partition
+        self.keyed = keyed
+        self._moment = moment
+        self._route: Route | None = None
+        self._groups: tuple[array[int] | None, Sequence[Cell | None], array[int] | None, Sequence[int]] = (None, (), None, ())
+        self._runs: list[list[Run]] = []
+
+    def cells(self, route: Route, sticky: Callable[[Route, int], Cell]) -> Sequence[Cell | None]:
+        """The partitions of its groups; None: of rows that go to the sticky ones, whichever those are when they are queued."""
+        if self._route is not route:
+            self._route = route
+            self._groups = self._grouped(route, sticky)
+        return self._groups[1]
+
+    def _grouped(self, route: Route, sticky: Callable[[Route, int], Cell]) -> Any:
+        if self.partition is not None:
+            return None, [route.cells[self.partition]], None, [self.at + self.rows]
+        if not self.keyed:
+            return None, [None], None, [self.at + self.rows]
+        some = self.piece.keys, self.at, self.rows, len(route.cells)
+        picks, partitions, order, ends = spreading.assign(*some)
+        if -1 in partitions and len(partitions) > 1:  # all to one sticky partition: beside rows with keys they keep their places
+            picks, partitions, order, ends = spreading.assign(*some, sticky(route, self.size // len(partitions)).partition)
+        return picks, [None if partition < 0 else route.cells[partition] for partition in partitions], order, ends
+
+    def need(self, room: int) -> int:
+        """Bytes of memory that it may take in all, in batches of `room` bytes, once its cells are known."""
+        return self.size + (self.size // room + len(self._groups[1])) * BATCH_OVERHEAD
+
+    def encode(self, now_ms: int, room: int) -> list[tuple[int, Cell | None, Encoded]]:
+        """Its batches of `room` bytes, each with its group and partition. UsageError: some row cannot be a record."""
+        _, cells, order, ends = self._groups
+        piece, now_ms = self.piece, now_ms if self._moment is None else self._moment
+        batches = []
+        at = self.at if order is None else 0
+        try:
+            for number, (cell, end) in enumerate(zip(cells, ends, strict=True)):
+                while at < end:
+                    encoded = encode(piece.values, piece.keys, piece.moments, now_ms, order, at, end, room)
+                    if not encoded.rows:  # a row that is larger than a batch has one of its own
+                        encoded = encode(piece.values, piece.keys, piece.moments, now_ms, order, at, at + 1, min(self.size, _LARGEST))
+                    if not encoded.rows:  # it fitted when it was measured: else this would go on for ever
+                        raise UsageError(f"row {piece.first + at}: the columns were changed before send_columns returned")
+                    batches.append((number, cell, encoded))
+                    at += encoded.rows
+        except BadRow as error:
+            raise piece.bad(error) from None
+        return batches
+
+    def queue(self, batches: Sequence[tuple[int, Cell | None, Encoded]], add: Callable[[Cell | None, Encoded], BatchResult]) -> Delivery:
+        """Hand its batches over, to `add`; the delivery of the first record."""
+        runs: list[list[Run]] = [[] for _ in self._groups[1]]
+        for number, cell, encoded in batches:
+            runs[number].append([add(cell, encoded), 0, encoded.rows])
+        self._runs = runs
+        return make_delivery(runs[0][0][0], 0)
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether its rows are in batches."""
+        return bool(self._runs)
+
+    def tell(self, deliveries: Deliveries) -> None:
+        """Its rows' deliveries, once it is queued."""
+        picks = self._groups[0]
+        deliveries.add(self.rows, self._runs, picks if len(self._runs) > 1 else None)
+
+
+class Windows:
+    """Puts the windows of one producer into its partitions' queues.
+
+    Args:
+        sticky: where so many bytes without a key go, on a route.
+        room: bytes of records in a batch, of a route and of a window of so many.
+        is_told: who sends to a partition that fails is told at once.
+    """
+
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        accumulator: Accumulator,
+        pool: BufferPool,
+        shares: Shares,
+        home: Home,
+        *,
+        sticky: Callable[[Route, int], Cell],
+        room: Callable[[Route, int], int],
+        is_told: bool,
+    ) -> None:
+        self._loop = loop
+        self._accumulator = accumulator
+        self._pool = pool
+        self._shares = shares
+        self._home = home
+        self._sticky = sticky
+        self._room = room
+        self._is_told = is_told
+
+    def place(self, record: Parked, window: Window, route: Route, now_ms: int) -> Delivery | None:
+        """Queue it; None: no memory, or one of its partitions must not have more (`record.behind`).
+
+        Raises:
+            UsageError: some row cannot be a record. None of its rows is queued.
+            PartitionUnavailable: a partition of theirs is muted, and the user wants to know at once. Likewise.
+        """
+        cells = [cell for cell in window.cells(route, self._sticky) if cell is not None]
+        for cell in cells:
+            if cell.is_avoided and self._is_told:
+                raise wait_reasons.unavailable(cell, "Its rows were not queued.")
+        record.behind = next(filter(self._shares.is_over, cells), None)
+        room = self._room(route, window.size)
+        if record.behind is not None or min(window.need(room), self._pool.size) > self._pool.available:
+            return None
+        return window.queue(window.encode(now_ms, room), partial(self._add, route))
+
+    def _add(self, route: Route, cell: Cell | None, encoded: Encoded) -> BatchResult:
+        size = len(encoded.payload)
+        cell = self._sticky(route, size) if cell is None else cell
+        self._accumulator.close(cell)
+        credit = size + BATCH_OVERHEAD
+        self._pool.take(credit)
+        result = BatchResult(self._home, cell.topic, cell.partition, encoded.base)
+        self._accumulator.open(cell, _Sealed(encoded, result), result, credit=credit, now=self._loop.time())
+        self._accumulator.close(cell)
+        return result

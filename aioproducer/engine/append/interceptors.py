@@ -1,0 +1,177 @@
+"""The user's interceptors, called around each record; a producer that has any takes the slow way in.
+
+What they raise never reaches the record, its sender or the next interceptor: it is counted, and logged once for each kind. How a record
+ended is learnt by a delivery of our own, so that whatever the user does with the other one, each is told of once, and a failure that
+nobody looked at stays one. Knows nothing of what interceptors do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.engine.delivery.chosen_build import Delivery, make_delivery
+from aioproducer.errors import UsageError
+from aioproducer.interceptors import METHODS
+from aioproducer.model import ProducerRecord
+from aioproducer.number_conversion import exact_int
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from aioproducer.engine.memory.buffer_pool import Parked
+    from aioproducer.engine.observability.slow_callbacks import Watch
+    from aioproducer.metrics.registry import Metrics
+    from aioproducer.model import Headers
+
+__all__ = ["Interception"]
+
+_log = logging.getLogger(__name__)
+_NO_PARTITION: Final = -1
+
+
+class Interception:
+    """Calls one producer's interceptors.
+
+    Args:
+        given: objects, or classes to make them of.
+        watch: times them.
+
+    Raises:
+        UsageError: a class cannot be called without arguments.
+    """
+
+    def __init__(self, given: Iterable[Any], loop: asyncio.AbstractEventLoop, watch: Watch, metrics: Metrics) -> None:
+        self._loop = loop
+        self._metrics = metrics
+        self._open = 0  # records whose end is still to be told, beside those that wait
+        self._is_closing = False
+        self._told: set[tuple[str, type[BaseException]]] = set()
+        self._methods: dict[str, list[tuple[str, Callable[..., Any]]]] = {method: [] for method in METHODS}
+        for one in map(_made, given):
+            for method in METHODS:
+                if callable(function := getattr(one, method, None)):
+                    name = f"{type(one).__name__}.{method}"
+                    self._methods[method].append((name, watch.over(f"interceptor {name}", function)))
+
+    def around(self, accept: Callable[..., Any]) -> Callable[..., Any]:
+        """The same door for records, intercepted: it gives a delivery or what is parked, or raises."""
+
+        def intercepted(*given: Any) -> Delivery | Parked:
+            record = self._on_send(_with_headers(ProducerRecord(*given)))
+            try:
+                taken: Delivery | Parked = accept(*record)
+            except Exception as error:
+                self._on_left(record, None, error)
+                raise
+            if isinstance(taken, Delivery):
+                self._on_left(record, taken, None)
+            else:
+                taken.on_left = partial(self._on_parked_left, record)
+            return taken
+
+        return intercepted
+
+    def _on_send(self, record: ProducerRecord) -> ProducerRecord:
+        """Each is given what the one before made of it."""
+        for name, method in self._methods["on_send"]:
+            changed = self._call(name, method, record)
+            if isinstance(changed, ProducerRecord):
+                record = _with_headers(changed)
+            elif changed is not None:
+                self._tell(name, UsageError(f"it gave a {type(changed).__name__}: it gives a ProducerRecord, or None"))
+        return record
+
+    def _on_left(self, record: ProducerRecord, delivery: Delivery | None, error: BaseException | None) -> None:
+        """A record is queued, or will not be."""
+        if delivery is None:
+            partition = exact_int(record.partition)
+            partition = _NO_PARTITION if partition is None else partition
+            self._each("on_error", error, record.topic, partition, record.headers)
+            return
+        self._open += 1
+        result = delivery._result  # noqa: SLF001
+        was_looked_at = result.looked_at
+        own = make_delivery(result, delivery.index)
+        own.add_done_callback(partial(self._on_done, record.headers))
+        result.looked_at = was_looked_at
+
+    def _on_parked_left(self, record: ProducerRecord, delivery: Delivery | None, error: BaseException | None) -> None:
+        """It is queued now, or given up: that is told from a callback of its own, for an interceptor may send."""
+        if delivery is not None:
+            self._on_left(record, delivery, None)
+        else:
+            self._open += 1
+            self._loop.call_soon(self._on_given_up, record, error)
+
+    def _on_given_up(self, record: ProducerRecord, error: BaseException | None) -> None:
+        self._on_left(record, None, error)
+        self._open -= 1
+        self._close_if_done()
+
+    def _on_done(self, headers: Headers, delivery: Delivery) -> None:
+        error = delivery._follow().error  # noqa: SLF001
+        if error is None:
+            self._each("on_acknowledgement", delivery.result(), headers)
+        else:
+            self._each("on_error", error.again(), error.topic, error.partition, headers)
+        self._open -= 1
+        self._close_if_done()
+
+    def close(self) -> None:
+        """The producer has stopped: once the last record's end is told, nothing is called any more."""
+        self._is_closing = True
+        self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if self._is_closing and not self._open:
+            self._each("close")
+            self._is_closing = False
+
+    def _each(self, method: str, *told: Any) -> None:
+        for name, function in self._methods[method]:
+            self._call(name, function, *told)
+
+    def _call(self, name: str, function: Callable[..., Any], *told: Any) -> Any:
+        try:
+            answer = function(*told)
+        except Exception as error:  # noqa: BLE001  (the user's)
+            self._tell(name, error)
+            return None
+        if asyncio.iscoroutine(answer):
+            answer.close()
+            self._tell(name, UsageError("it gave a coroutine: interceptors are plain functions"))
+            return None
+        return answer
+
+    def _tell(self, name: str, error: Exception) -> None:
+        self._metrics.count("interceptor-errors-total", name)
+        kind = (name, type(error))
+        if kind not in self._told:
+            self._told.add(kind)
+            _log.warning("Interceptor %s raised %s%s. That is told once; the records go on.", name, type(error).__name__, _place(error))
+
+
+def _with_headers(record: ProducerRecord) -> ProducerRecord:
+    """The record with `()` for `headers=None`, which `send` takes, so that every interceptor may go through the headers."""
+    return record if record.headers is not None else record._replace(headers=())
+
+
+def _place(error: Exception) -> str:
+    """Where it was raised, or what we say of it. Never what the user's exception says: it may name keys and values."""
+    if isinstance(error, UsageError):
+        return f": {error}"
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" in {frames[-1].name}, {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+
+
+def _made(given: Any) -> Any:
+    if not isinstance(given, type):
+        return given
+    try:
+        return given()
+    except TypeError as error:
+        raise UsageError(f"the interceptor class {given.__name__} cannot be made without arguments: give an object of it") from error

@@ -1,0 +1,106 @@
+"""What the caller gave, checked and made bytes: topic, partition, time, headers, and key and value through their serializers.
+
+A mistake of the caller's is raised here, before anything is asked for, taken or queued; it never shows what was sent. Knows nothing
+of the cluster, of what memory is free, or of who waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD, NO_HEADERS, Parked
+from aioproducer.errors import RecordTooLarge, UsageError
+from aioproducer.number_conversion import exact_int, shown
+from aioproducer.records.record_batch import OVERHEAD, encode_headers, size_limit
+from aioproducer.serializers import adapt, serialize
+from aioproducer.timestamp_conversion import timestamp_of
+
+if TYPE_CHECKING:
+    from aioproducer.config import ProducerConfig
+    from aioproducer.engine.observability.slow_callbacks import Watch
+
+__all__ = ["Checks", "check_partition", "check_topic"]
+
+_MAX_NAME: Final = 2**15 - 1  # bytes of a topic's name that a request can carry
+
+
+def check_topic(topic: object) -> str:
+    """The topic's name. Raises UsageError unless it can be one."""
+    if isinstance(topic, str):
+        topic = str.__str__(topic)  # it is kept, and compared with others' topics: a subclass might have its own way of that
+    if not isinstance(topic, str) or not topic:
+        raise UsageError(f"a topic is a non-empty string, not {type(topic).__name__ if not isinstance(topic, str) else repr(topic)}")
+    if not topic.isascii() or len(topic) > _MAX_NAME:  # brokers allow less; what no request can carry would spoil that of the others
+        size = len(topic.encode(errors="surrogatepass"))
+        if size > _MAX_NAME or any("\ud800" <= character <= "\udfff" for character in topic):
+            raise UsageError(f"{topic[:20]!r}... names no topic: up to 249 of a-z A-Z 0-9 . _ - do")
+    return topic
+
+
+def check_partition(topic: str, partition: object) -> int | None:
+    """A partition's number as an int, or None. Raises UsageError if it is neither."""
+    if partition is None:
+        return None
+    number = exact_int(partition)
+    if number is None or number < 0:
+        raise UsageError(f"partition={shown(partition)} for {topic!r}: it is a number from 0 on, or None")
+    return number
+
+
+def check_timestamp(topic: str, timestamp_ms: object) -> int | None:
+    """A record's time as an int, or None. Raises UsageError if it is neither."""
+    return None if timestamp_ms is None else timestamp_of("timestamp_ms", timestamp_ms, f" for {topic!r}")
+
+
+class Checks:
+    """Checks the records of one producer.
+
+    Args:
+        watch: times the serializers.
+
+    Attributes:
+        serializes: keys or values go through a serializer.
+    """
+
+    def __init__(self, config: ProducerConfig, watch: Watch) -> None:
+        self._config = config
+        self._serialize_key, self._serialize_value = (
+            watch.over(name, serializer) if (serializer := adapt(getattr(config, name))) is not None else None
+            for name in ("key_serializer", "value_serializer")
+        )
+        self.serializes = self._serialize_key is not None or self._serialize_value is not None
+
+    def record(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Parked:
+        """The record, ready to be appended.
+
+        Raises:
+            UsageError: a mistake, or what a serializer raised.
+            RecordTooLarge: more than `max_request_size` or `buffer_memory`.
+        """
+        topic = check_topic(topic)
+        partition = check_partition(topic, partition)
+        timestamp_ms = check_timestamp(topic, timestamp_ms)
+        headers = () if headers is None else headers
+        key = serialize("key", self._serialize_key, topic, headers, key)
+        value = serialize("value", self._serialize_value, topic, headers, value)
+        if headers and self._config.message_format_max < 2:
+            raise UsageError(
+                f"headers need record format 2, and message_format_max={self._config.message_format_max}. Raise it, or send none."
+            )
+        encoded = encode_headers(headers) if headers else NO_HEADERS
+        size = size_limit(key, value, encoded)
+        self.size(topic, size)
+        return Parked(topic, value=value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=encoded, size=size - OVERHEAD)
+
+    def size(self, topic: str, size: int) -> None:
+        """Raise RecordTooLarge if a record, alone in a batch of so many bytes, is too large."""
+        config = self._config
+        if size > config.max_request_size:
+            raise RecordTooLarge(
+                f"a record for {topic!r} takes {size} bytes, more than max_request_size={config.max_request_size}. "
+                "Raise it (and the topic's max.message.bytes), or send less."
+            )
+        if size + BATCH_OVERHEAD > config.buffer_memory:
+            raise RecordTooLarge(
+                f"a record for {topic!r} takes {size} bytes, more than buffer_memory={config.buffer_memory} holds. Raise it."
+            )

@@ -1,0 +1,126 @@
+"""`send_columns`: rows of Arrow columns, window by window; where somebody wants to see each record, one at a time, by `send` itself.
+
+1. A window is what may be queued in one step of the loop; before the next one, others have their turn. With keys it is also what fills the
+   batches of many partitions.
+2. With interceptors, a partitioner of the user's, or partitions that a circuit breaker avoids and keys that may go elsewhere, each row is
+   a record like any other; and so with keys for hundreds of partitions, each of which would have a batch of few rows. That is as slow as `send`.
+
+Knows nothing of brokers or answers, nor of what an array looks like.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.core.spreading import MOST_ROWS
+from aioproducer.engine.append.column_batches import Window
+from aioproducer.engine.append.record_validation import check_partition, check_topic
+from aioproducer.engine.delivery.deliveries import Deliveries
+from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD, Parked
+from aioproducer.records.arrow import Table, check_serializers
+from aioproducer.records.columns import BadRow, compiled, measure
+from aioproducer.records.record_batch import OVERHEAD
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from aioproducer.config import ProducerConfig
+    from aioproducer.engine.append.admission import Parking
+    from aioproducer.engine.append.appender import Appender
+    from aioproducer.engine.delivery.chosen_build import Delivery
+    from aioproducer.model import PartitionNumber
+    from aioproducer.records.arrow import Piece
+
+__all__ = ["Columns"]
+
+_WINDOW: Final = 1_048_576  # bytes of records in one step: a millisecond or two
+_BATCHES: Final = 32  # that these make at most, beside one for each partition
+_LEAST: Final = 2048  # bytes of one; who wants smaller ones wants more of them
+_ROWS: Final = 256 if compiled is None else 16_384  # likewise
+_PART: Final = 4  # of `buffer_memory` that a window takes at most, as a fraction: others want to wait for less
+
+
+class Columns:
+    """Sends columns, for one producer.
+
+    Args:
+        take: appends a window, or parks it.
+        send: of the producer, for one record.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        appender: Appender,
+        parking: Parking,
+        *,
+        take: Callable[[Parked], Delivery | Parked],
+        send: Callable[..., Awaitable[Delivery]],
+    ) -> None:
+        self._config = config
+        self._appender = appender
+        self._parking = parking
+        self._take = take
+        self._send = send
+        self._longest = min(int(config.max_request_size) - OVERHEAD, config.buffer_memory - BATCH_OVERHEAD - OVERHEAD)
+        self._most = min(_WINDOW, _BATCHES * max(int(config.batch_size), _LEAST), config.buffer_memory // _PART)
+
+    async def send(self, topic: str, values: Any, keys: Any, partition: PartitionNumber | None, timestamps_ms: Any) -> Deliveries:
+        """Queue all rows. What it raises carries what is queued."""
+        deliveries = Deliveries()
+        try:
+            topic = check_topic(topic)
+            number = check_partition(topic, partition)
+            check_serializers(value=self._config.value_serializer, key=None if keys is None else self._config.key_serializer)
+            table = Table(values, keys, timestamps_ms)
+            keyed = table.has_keys and number is None
+            for piece in table.pieces():
+                if self._config.interceptors:
+                    await self._send_rows(topic, piece, number, table.moment, range(piece.rows), deliveries)
+                else:
+                    await self._send_piece(topic, piece, number, table.moment, deliveries, keyed=keyed)
+        except BaseException as error:
+            deliveries.attach(error, "send_columns")
+            raise
+        return deliveries
+
+    async def _send_piece(
+        self, topic: str, piece: Piece, partition: int | None, moment: int | None, deliveries: Deliveries, *, keyed: bool
+    ) -> None:
+        keyed = keyed and not self._config.partitioner_ignore_keys
+        at = 0
+        while at < piece.rows:
+            rows, size = self._measure(piece, at)
+            if self._appender.takes_rows(topic, is_named=partition is not None, keyed=keyed):
+                window = Window(piece, at, rows, size, partition=partition, keyed=keyed, moment=moment)
+                await self._send_window(topic, window, deliveries)
+            else:
+                await self._send_rows(topic, piece, partition, moment, range(at, at + rows), deliveries)
+            at += rows
+
+    def _measure(self, piece: Piece, at: int) -> tuple[int, int]:
+        """How many rows the next window has, and their bytes. UsageError: its first row cannot be a record."""
+        try:
+            return measure(piece.values, piece.keys, piece.moments, at, min(piece.rows - at, _ROWS), self._most, self._longest)  # type: ignore[no-any-return]
+        except BadRow as error:
+            raise piece.bad(error) from None
+
+    async def _send_window(self, topic: str, window: Window, deliveries: Deliveries) -> None:
+        try:
+            taken = self._take(Parked(topic, partition=window.partition, size=window.size, window=window))
+            if isinstance(taken, Parked):
+                await self._parking.wait(taken)
+        finally:
+            if window.is_queued:
+                window.tell(deliveries)
+
+    async def _send_rows(
+        self, topic: str, piece: Piece, partition: int | None, moment: int | None, rows: range, deliveries: Deliveries
+    ) -> None:
+        for row in rows:
+            value, key, when = piece.row(row)
+            delivery = await self._send(topic, value, key, partition=partition, timestamp_ms=moment if when is None else when)
+            deliveries.add_one(delivery._result, delivery.index)  # noqa: SLF001
+
+
+assert _ROWS <= MOST_ROWS

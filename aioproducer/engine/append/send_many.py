@@ -1,0 +1,213 @@
+"""`send_many`: records in bulk, column by column, where nothing is in their way; else one at a time, by `send` itself.
+
+1. A chunk of plain records goes into its partitions' batches in one step of the loop; each partition's keep their order.
+2. Whatever is not plain (headers, a timestamp, a serializer, a large value), and whoever must wait (metadata, memory, the next turn),
+   goes one at a time: so what is queued is always the first so many records.
+3. A chunk is what one loop turn may take in; then it rests, as every send does.
+
+Knows nothing of brokers or answers.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import AsyncIterable, Iterable, Mapping
+from itertools import islice
+from operator import itemgetter
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from aioproducer.engine.delivery.chosen_build import measured
+from aioproducer.engine.delivery.deliveries import Deliveries
+from aioproducer.errors import UsageError
+from aioproducer.model import Record
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from aioproducer.config import ProducerConfig
+    from aioproducer.core.accumulator import Cell, Route
+    from aioproducer.engine.append.admission import Parking
+    from aioproducer.engine.append.appender import Appender
+    from aioproducer.engine.append.chosen_build import FastPath
+    from aioproducer.engine.append.loop_budget import Turn
+    from aioproducer.engine.delivery.chosen_build import Delivery
+
+__all__ = ["Many"]
+
+_CHUNK: Final = 131_072  # bytes of records in one step: a fraction of a millisecond
+_FEWEST: Final = 32  # records in one, and in the first: nothing is known of them yet
+_MOST: Final = 2048
+_SECONDS: Final = 0.002  # that the caller's iterable may hold the loop for; then less is taken from it at a time
+_LONGEST: Final = 8192  # bytes of a key and value that go in bulk; above it a record costs little beside its bytes
+_ROOM: Final = 128  # bytes of a batch's and a record's overhead, at most
+
+
+class _Columns(NamedTuple):
+    """A chunk of plain records. None: nobody has one."""
+
+    values: Sequence[bytes]
+    keys: Sequence[bytes] | None
+    partitions: Sequence[int] | None
+    used: int  # bytes of a whole chunk, and of its longest record at most
+    longest: int
+
+    def after(self, at: int) -> _Columns:
+        """Those from `at` on."""
+        if not at:
+            return self
+        values, keys, partitions, *sizes = self
+        return _Columns(values[at:], None if keys is None else keys[at:], None if partitions is None else partitions[at:], *sizes)
+
+    def cells(self, route: Route) -> Sequence[Cell] | None:
+        """Where each goes; none: to the sticky ones; None: some to no partition that there is."""
+        if self.partitions is not None:
+            if not 0 <= min(self.partitions) <= max(self.partitions) < len(route.cells):
+                return None
+            return [route.cells[partition] for partition in self.partitions]
+        return () if self.keys is None else list(map(route.by_key.__getitem__, self.keys))
+
+
+class Many:
+    """Sends many records, for one producer.
+
+    Args:
+        send: of the producer, for one record.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        loop: AbstractEventLoop,
+        way: FastPath,
+        turn: Turn,
+        appender: Appender,
+        parking: Parking,
+        send: Callable[..., Awaitable[Delivery]],
+    ) -> None:
+        self._loop = loop
+        self._way = way
+        self._turn = turn
+        self._appender = appender
+        self._parking = parking
+        self._send = send
+        self._longest = min(_LONGEST, int(config.max_request_size) - _ROOM, int(config.batch_size) - _ROOM)
+
+    async def send(self, topic: str, records: Iterable[Any] | AsyncIterable[Any]) -> Deliveries:
+        """Queue them all. What it raises carries what is queued."""
+        deliveries = Deliveries()
+        try:
+            if isinstance(records, AsyncIterable):
+                async for record in records:
+                    await self._send_one(topic, record, deliveries)
+            elif isinstance(records, Iterable) and not isinstance(records, (str, bytes, bytearray, memoryview, Mapping, Record)):
+                await self._send_chunks(topic, records, deliveries)
+            else:
+                raise UsageError(f"records are an iterable of values or of Record, not {type(records).__name__}")
+        except BaseException as error:
+            deliveries.attach(error)
+            raise
+        return deliveries
+
+    async def _send_chunks(self, topic: str, records: Iterable[Any], deliveries: Deliveries) -> None:
+        iterator = iter(records)
+        size = _FEWEST
+        while True:
+            chunk: list[Any] = []
+            trouble: Exception | None = None
+            began = self._loop.time()
+            try:
+                chunk.extend(islice(iterator, size))
+            except Exception as error:  # noqa: BLE001  (the caller's own, raised below: what came before it is sent)
+                trouble = error
+            is_slow = self._loop.time() - began > _SECONDS
+            used = await self._send_chunk(topic, chunk, deliveries)
+            if trouble is not None:
+                raise trouble
+            if len(chunk) < size:
+                return
+            if is_slow:
+                self._turn.end()
+                size = max(size // 2, 1)
+            else:
+                size = min(max(_CHUNK // (used // len(chunk) + 1), _FEWEST), _MOST, size * 4)
+
+    async def _send_chunk(self, topic: str, chunk: list[Any], deliveries: Deliveries) -> int:
+        """Queue a chunk; its bytes, 0 if that is not known."""
+        columns = _columns(chunk)
+        used = columns.used if columns is not None else 0
+        if columns is not None and columns.longest > self._longest:
+            columns = None
+        at = 0
+        while at < len(chunk):
+            if self._turn.must_pause():
+                await self._parking.rest()
+            sent = self._send_bulk(topic, columns.after(at), deliveries) if columns is not None else 0
+            if not sent:
+                await self._send_one(topic, chunk[at], deliveries)
+            at += sent or 1
+        return used
+
+    async def _send_one(self, topic: str, record: Any, deliveries: Deliveries) -> None:
+        value, key, partition, timestamp_ms, headers = record if type(record) is Record else (record, None, None, None, ())
+        delivery = await self._send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+        deliveries.add_one(delivery._result, delivery.index)  # noqa: SLF001
+
+    def _send_bulk(self, topic: str, columns: _Columns, deliveries: Deliveries) -> int:
+        """Queue them, all or the first ones; how many, 0 if one would have to wait, or belongs nowhere."""
+        route: Route | None = self._way.fast.get(topic) if isinstance(topic, str) else None
+        cells = columns.cells(route) if route is not None else None
+        if route is None or cells is None:
+            return 0
+        numbers = {cell: number for number, cell in enumerate(dict.fromkeys(cells))}
+        count = len(columns.values)
+        if not self._appender.takes_freely(route, numbers) or not self._appender.room.is_there(columns.used, count, max(len(numbers), 1)):
+            return 0
+        if len(numbers) <= 1:
+            runs = self._appender.append_run(route, cells[0] if cells else None, columns.keys, columns.values)
+            count = sum(run[2] for run in runs)
+            if count:
+                deliveries.add(count, [runs])
+        else:
+            picks = list(map(numbers.__getitem__, cells))
+            deliveries.add(count, self._append_groups(route, list(numbers), picks, columns), array("H", picks))
+        return count
+
+    def _append_groups(self, route: Route, cells: Sequence[Cell], picks: Sequence[int], columns: _Columns) -> list[list[Any]]:
+        """The records of each partition, in their order; its runs."""
+        places: list[list[int]] = [[] for _ in cells]
+        put = [some.append for some in places]
+        for at, number in enumerate(picks):
+            put[number](at)
+        keys = columns.keys
+        return [
+            self._appender.append_run(route, cell, None if keys is None else _some(some, keys), _some(some, columns.values))
+            for cell, some in zip(cells, places, strict=True)
+        ]
+
+
+def _some(places: Sequence[int], column: Sequence[bytes]) -> Sequence[bytes]:
+    return itemgetter(*places)(column) if len(places) > 1 else [column[places[0]]]
+
+
+def _columns(chunk: list[Any]) -> _Columns | None:
+    """The columns of plain records; None: not all of them are, or not all have the same ones."""
+    if not chunk or type(chunk[0]) is not Record:
+        sizes = measured(chunk)
+        return None if sizes is None else _Columns(chunk, None, None, *sizes)
+    if set(map(type, chunk)) != {Record}:
+        return None
+    values, keys, partitions, timestamps, headers = zip(*chunk, strict=True)
+    has_keys, has_numbers = not _is_absent(keys), not _is_absent(partitions)
+    sizes, key_sizes = measured(values), measured(keys) if has_keys else (0, 0)
+    if sizes is None or key_sizes is None or (has_numbers and set(map(type, partitions)) != {int}):
+        return None
+    if not _is_absent(timestamps) or set(map(type, headers)) != {tuple} or any(headers):
+        return None
+    used, longest = map(sum, zip(sizes, key_sizes, strict=True))
+    return _Columns(values, keys if has_keys else None, partitions if has_numbers else None, used, longest)
+
+
+def _is_absent(column: Sequence[Any]) -> bool:
+    return set(map(type, column)) == {NoneType}  # not `count(None)`, which asks what is there whether it is equal

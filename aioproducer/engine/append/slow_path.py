@@ -1,0 +1,139 @@
+"""The slow way in, one door for each thing that can be handed over: a record, a batch that the user filled, a question.
+
+What is handed over is checked (`checks`), and then appended at once, or parked in order (`parking`). Knows nothing of batches' memory,
+brokers, requests or answers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aioproducer.engine.append.batch_builder import ReadyBatch
+from aioproducer.engine.append.record_validation import check_partition, check_topic
+from aioproducer.engine.delivery.deliveries import Deliveries
+from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD, Parked
+from aioproducer.errors import KafkaError, RecordTooLarge, UsageError
+from aioproducer.records.record_batch import OVERHEAD
+
+if TYPE_CHECKING:
+    from aioproducer.engine.append.admission import Parking
+    from aioproducer.engine.append.record_validation import Checks
+    from aioproducer.engine.delivery.chosen_build import Delivery, Home
+    from aioproducer.engine.memory.buffer_pool import BufferPool
+    from aioproducer.engine.transactions.transaction_manager import Transactor
+    from aioproducer.model import PartitionNumber
+
+__all__ = ["Intake", "TransactionalIntake"]
+
+
+class Intake:
+    """Takes in what callers hand over.
+
+    Args:
+        limit: bytes of records in a batch that the user fills.
+    """
+
+    def __init__(self, checks: Checks, parking: Parking, pool: BufferPool, home: Home, limit: int) -> None:
+        self._checked = checks.record
+        self._check_size = checks.size
+        self._parking = parking
+        self._pool = pool
+        self._home = home
+        self._limit = limit
+
+    def accept(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | Parked:
+        """Append a record, or park it: then `wait` for it. Raises what the caller did wrong."""
+        return self._parking.take_in(self._checked(topic, value, key, partition, timestamp_ms, headers))
+
+    def accept_now(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery:
+        """Append a record, or raise WouldBlock; a topic that is not known is asked for. Raises what the caller did wrong."""
+        return self._parking.take_now(self._checked(topic, value, key, partition, timestamp_ms, headers))
+
+    async def wait(self, parked: Parked) -> Delivery:
+        """Wait for a parked record. Cancelled: it is not queued, and who stood behind it moves up."""
+        await self._parking.wait(parked)
+        delivery, parked.delivery = parked.delivery, None  # what was parked is kept until its deadline
+        assert delivery is not None
+        return delivery
+
+    def create_batch(self, topic: str, partition: PartitionNumber) -> ReadyBatch:
+        """An empty batch for the user to fill."""
+        topic = check_topic(topic)
+        number = check_partition(topic, partition)
+        if number is None:
+            raise UsageError(f"a batch for {topic!r} belongs to one partition: name it")
+        return ReadyBatch(topic, number, self._home, self._limit, self._checked)
+
+    async def send_batch(self, batch: ReadyBatch) -> Deliveries:
+        """Queue a batch that the user filled; waits as `wait` does."""
+        if not isinstance(batch, ReadyBatch) or not batch.is_of(self._home):
+            raise UsageError("send_batch takes what create_batch of this producer gave")
+        if batch.is_sent or not len(batch):
+            raise UsageError(f"{batch!r} {'was sent before' if batch.is_sent else 'is empty'}")
+        batch.is_sent = True
+        size = min(batch.size + BATCH_OVERHEAD, self._pool.size)
+        record = Parked(batch.topic, partition=batch.partition, size=size, whole=batch)
+        try:
+            taken = self._parking.take_in(record)
+            if isinstance(taken, Parked):
+                await self._parking.wait(taken)
+        except BaseException:
+            batch.is_sent = False
+            raise
+        deliveries = Deliveries()
+        deliveries.add(batch.records.count, [[[batch.result, 0, batch.records.count]]])
+        return deliveries
+
+    def accept_window(self, parked: Parked) -> Delivery | Parked:
+        """Append rows of columns, or park them: then wait for them. RecordTooLarge: their one row is."""
+        window = parked.window
+        assert window is not None
+        if window.rows == 1:
+            try:
+                self._check_size(str(parked.topic), OVERHEAD + window.size)
+            except RecordTooLarge as error:
+                raise RecordTooLarge(f"row {window.piece.first + window.at}: {error}") from None
+        return self._parking.take_in(parked)
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions a topic has. Waits for its metadata as `wait` does."""
+        topic = check_topic(topic)
+        return len((await self._parking.route(topic)).cells)
+
+
+class TransactionalIntake(Intake):
+    """Takes in records within a transaction only, which a record that is refused spoils (TXN-08)."""
+
+    transactor: Transactor
+
+    def accept(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | Parked:
+        """As `Intake.accept`."""
+        self.transactor.check_send()
+        try:
+            return super().accept(topic, value, key, partition, timestamp_ms, headers)
+        except KafkaError as error:
+            self.transactor.on_refused(topic, error)
+            raise
+
+    def accept_now(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery:
+        """As `Intake.accept_now`. WouldBlock spoils nothing: it may be tried again."""
+        self.transactor.check_send()
+        try:
+            return super().accept_now(topic, value, key, partition, timestamp_ms, headers)
+        except KafkaError as error:
+            self.transactor.on_refused(topic, error)
+            raise
+
+    async def send_batch(self, batch: ReadyBatch) -> Deliveries:
+        """As `Intake.send_batch`."""
+        self.transactor.check_send()
+        return await super().send_batch(batch)
+
+    def accept_window(self, parked: Parked) -> Delivery | Parked:
+        """As `Intake.accept_window`."""
+        self.transactor.check_send()
+        try:
+            return super().accept_window(parked)
+        except KafkaError as error:
+            self.transactor.on_refused(str(parked.topic), error)
+            raise

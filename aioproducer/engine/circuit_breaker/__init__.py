@@ -1,0 +1,1 @@
+"""Partitions that fail are left alone and tried again (KIP-693)."""

@@ -1,0 +1,402 @@
+"""Partitions that fail are left alone, tried now and then, and restored: KIP-693's manager, and the shell around the user's breaker.
+
+1. The breaker is asked before a batch is drained, and told when an attempt ended, has not come back in time, or could not be begun
+   because the broker cannot be reached. Never for a record.
+2. A muted partition keeps its batches, in their order and with their numbers. What stands in its queue is the probe; if nothing does,
+   records may come to it again until something does.
+3. What the breaker or the hook raises harms nobody: it is logged once.
+
+The rules are in `core.breaker`. Knows nothing of how records come in, but for whom to rouse.
+"""
+
+from __future__ import annotations
+
+import heapq
+import inspect
+import logging
+from collections import OrderedDict
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from aioproducer.core.breaker import Circuit, FailureRateCircuitBreaker, counts
+from aioproducer.core.steps import STRIDE
+from aioproducer.engine.circuit_breaker.context import Status, Views, name_of
+from aioproducer.engine.tasks.deadline_timer import Alarm
+from aioproducer.errors import RequestTimedOut, UsageError
+from aioproducer.model import CircuitEvent, CircuitState, TopicPartition
+from aioproducer.number_conversion import exact_int
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from aioproducer.config import ProducerConfig
+    from aioproducer.core.accumulator import Accumulator, Cell
+    from aioproducer.core.batch import Batch
+    from aioproducer.core.steps import Steps
+    from aioproducer.engine.append.admission import Parking
+    from aioproducer.engine.observability.events import Events
+    from aioproducer.engine.observability.slow_callbacks import Watch
+    from aioproducer.engine.sender.produce_exchange import Told
+    from aioproducer.engine.tasks.guarded_loop import GuardedLoop
+    from aioproducer.interfaces import PartitionCircuitBreaker, ProducerStatusContext
+    from aioproducer.net.cluster import Cluster
+    from aioproducer.net.node import Node
+
+__all__ = ["Breaking"]
+
+_log = logging.getLogger(__name__)
+_PREFIX: Final = "circuit_breaker_"
+_HELD: Final = 0.1  # seconds until a breaker that holds a batch is asked again
+_TOLD: Final = {
+    CircuitState.OPEN: "breaker-opened",
+    CircuitState.PROBING: "breaker-probing",
+    CircuitState.CLOSED: "breaker-closed",
+}
+
+
+class Breaking:
+    """The circuits of one producer (an `interfaces.CircuitBreakManager`).
+
+    Args:
+        watch: times the user's functions.
+        turn: sees to a loop turn that drains and serves who waits.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        loop: GuardedLoop,
+        accumulator: Accumulator,
+        cluster: Cluster,
+        parking: Parking,
+        watch: Watch,
+        events: Events,
+        turn: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._accumulator = accumulator
+        self._parking = parking
+        self._events = events
+        self._turn = turn
+        self._interval = config.circuit_breaker_mute_retry_interval_ms / 1000
+        self._longest = config.circuit_breaker_mute_retry_max_interval_ms / 1000
+        self._views = Views(accumulator, cluster)
+        self._open: dict[Cell, Circuit] = {}
+        self._due: list[tuple[float, int, Cell]] = []  # when to probe which; those that are not open then are passed over
+        self._ties = count()
+        self._sent: OrderedDict[Batch, float] = OrderedDict()  # on their way, and not overdue yet: since when
+        self._overdue: set[Batch] = set()  # on their way, and counted as failed
+        self._unreachable: dict[int, int] = {}  # attempts in a row to reach a broker that have been told
+        self._cause: Exception | None = None  # of what is judged now
+        self._logged: set[str] = set()
+        self._is_closed = False
+        self._alarm = Alarm(loop, self._next_moment, self._on_alarm, is_patient=True)
+        hook = config.on_circuit_event
+        self._hook = watch.over("on_circuit_event", hook) if hook is not None else None
+        self._breaker = _made(config.circuit_breaker_class)
+        self._on_send = watch.over("circuit breaker", self._breaker.on_send)
+        self._on_complete = watch.over("circuit breaker", self._breaker.on_complete)
+        self._breaker.configure(_options(config))
+        self._breaker.set_circuit_break_manager(self)
+        accumulator.on_send = self._ask
+        accumulator.on_another_leader = self._probe
+
+    # Batches
+
+    def _ask(self, batch: Batch) -> float:
+        """Whether a batch may be drained: 0; or when to ask again."""
+        cell = batch.cell
+        if cell.circuit is not None and not cell.is_avoided:  # the probe that was waited for
+            self._accumulator.availability.avoid(cell)
+        self._cause = None
+        if self._guarded("on_send", True, self._on_send, self._status(cell, batch.count)):
+            return 0.0
+        self._turn()  # which sets the alarm for it
+        return self._loop.time() + _HELD
+
+    def sent(self, batches: Iterable[Batch]) -> None:
+        """A request of these was written."""
+        now = self._loop.time()
+        for batch in batches:
+            self._sent[batch] = now
+        self._alarm.check()
+
+    def ended(self, told: Mapping[Batch, Told]) -> None:
+        """Attempts ended, and their batches have gone their way."""
+        for batch, outcome in told.items():
+            self._end(batch, outcome.error)
+
+    def _end(self, batch: Batch, error: Exception | None) -> None:
+        """None: it was acknowledged."""
+        was_counted = batch in self._overdue
+        self._sent.pop(batch, None)
+        self._overdue.discard(batch)
+        is_failure = error is not None and counts(error)
+        cell = batch.cell
+        if is_failure:
+            self._fail(cell, error)
+        elif cell.circuit is not None and cell.circuit.state is CircuitState.PROBING:
+            self._close(cell)
+        if not (is_failure and was_counted):
+            self._tell_breaker(cell, batch.count + (_waiting(cell) if is_failure else 0), error)
+
+    def freed(self, cell: Cell) -> None:
+        """A partition holds less memory than before: others may take more; and its probe may have ended without an attempt."""
+        circuit = cell.circuit
+        if circuit is not None and circuit.state is CircuitState.PROBING and cell.is_avoided and _is_empty(cell):
+            self._accumulator.availability.welcome(cell)
+        self._parking.freed(cell)
+
+    def on_node(self, node: Node) -> None:
+        """A broker's standing changed: if it could not be reached once more, that counts for what is ready for it."""
+        node_id, failures = node.broker.node_id, node.produce.failures
+        if failures <= self._unreachable.get(node_id, 0):
+            self._unreachable[node_id] = failures
+            return
+        self._unreachable[node_id] = failures
+        error = node.produce.last_error
+        for cell in self._accumulator.ready.cells(node_id):
+            if error is not None:
+                self._fail(cell, error)
+                self._tell_breaker(cell, _waiting(cell), error)
+
+    def _tell_breaker(self, cell: Cell, records: int, error: Exception | None) -> None:
+        self._cause = error
+        if self._guarded("on_complete", False, self._on_complete, self._status(cell, records), name_of(cell), error):
+            self._turn()
+        self._cause = None
+
+    def _status(self, cell: Cell, records: int) -> ProducerStatusContext:
+        return Status(self._loop.time(), name_of(cell), cell.leader, records, self._views)
+
+    def _guarded(self, what: str, otherwise: Any, function: Callable[..., Any], *args: Any) -> Any:
+        """The user's function; `otherwise` if it raises."""
+        try:
+            return function(*args)
+        except Exception as error:  # noqa: BLE001  (the user's own code)
+            if what not in self._logged:
+                self._logged.add(what)
+                _log.exception("The circuit breaker's %s raised %s; this is told once", what, type(error).__name__)
+            return otherwise
+
+    # Time
+
+    def _next_moment(self) -> float | None:
+        moments = [self._due[0][0]] if self._due else []
+        if self._sent:
+            moments.append(next(iter(self._sent.values())) + self._interval)
+        return min(moments, default=None)
+
+    def _on_alarm(self, now: float) -> None:
+        while self._sent:
+            batch, since = next(iter(self._sent.items()))
+            if since + self._interval > now:
+                break
+            del self._sent[batch]
+            self._overdue.add(batch)
+            if not batch.ended and batch.cell.circuit is None:
+                late = RequestTimedOut(f"no answer for {self._interval:g} s yet")
+                self._tell_breaker(batch.cell, batch.count + _waiting(batch.cell), late)
+        while self._due and self._due[0][0] <= now:
+            cell = heapq.heappop(self._due)[2]
+            if cell.circuit is not None and cell.circuit.due <= now:
+                self._probe(cell)
+
+    # Circuits
+
+    def _break(self, cell: Cell) -> None:
+        """Leave it alone for a while."""
+        circuit = cell.circuit
+        if self._is_closed or (circuit is not None and circuit.state is CircuitState.OPEN):
+            return
+        now = self._loop.time()
+        interval = self._interval if circuit is None else circuit.interval
+        cell.circuit = self._open[cell] = Circuit(now, interval, self._cause)
+        self._mute(cell, cell.circuit)
+
+    def _fail(self, cell: Cell, cause: Exception | None) -> None:
+        """Something of it failed."""
+        circuit = cell.circuit
+        if circuit is not None and circuit.fail(self._loop.time(), self._longest, cause):
+            self._mute(cell, circuit)
+
+    def _mute(self, cell: Cell, circuit: Circuit) -> None:
+        heapq.heappush(self._due, (circuit.due, next(self._ties), cell))
+        self._alarm.check()
+        self._accumulator.availability.avoid(cell)
+        self._accumulator.mute(cell)
+        self._parking.rouse(cell)  # some may go elsewhere, or are refused, as the policy has it
+        self._tell(cell, circuit.state, circuit.interval, circuit.cause)
+
+    def _probe(self, cell: Cell) -> None:
+        """Try it: with what it has, or with what comes next."""
+        circuit = cell.circuit
+        if circuit is None or not circuit.probe():
+            return
+        if _is_empty(cell):
+            self._accumulator.availability.welcome(cell)
+        self._accumulator.unmute(cell, is_trial=True)
+        self._tell(cell, circuit.state, circuit.interval, None)
+        self._turn()
+
+    def _close(self, cell: Cell) -> None:
+        """It is well."""
+        self._let(cell)
+        self._tell(cell, CircuitState.CLOSED, 0.0, None)
+
+    def _let(self, cell: Cell) -> None:
+        cell.circuit = None
+        del self._open[cell]
+        self._accumulator.availability.welcome(cell)
+        self._accumulator.unmute(cell, is_trial=False)
+        self._turn()
+
+    def _tell(self, cell: Cell, state: CircuitState, interval: float, cause: Exception | None) -> None:
+        what = f"{cell.topic}-{cell.partition}"
+        self._events.tell(_TOLD[state], **({"what": what, "seconds": interval} if state is CircuitState.OPEN else {"what": what}))
+        if self._hook is not None:  # in a turn of its own: it may send
+            self._loop.call_soon(self._call_hook, CircuitEvent(name_of(cell), state, interval * 1000, cause))
+
+    def _call_hook(self, event: CircuitEvent) -> None:
+        told = self._guarded("on_circuit_event", None, self._hook or (lambda _event: None), event)
+        if inspect.iscoroutine(told):
+            told.close()
+            self._guarded("on_circuit_event", None, _refuse)
+
+    # The manager's
+
+    def mute(self, place: int | TopicPartition) -> None:
+        """Mute a partition, or all that a broker leads now."""
+        self._apply(place, self._break)
+
+    def unmute(self, place: int | TopicPartition) -> None:
+        """Restore a partition, or all that a broker leads now."""
+        self._apply(place, lambda cell: self._close(cell) if cell.circuit is not None else None)
+
+    def _apply(self, place: int | TopicPartition, change: Callable[[Cell], object]) -> None:
+        node_id = exact_int(place)
+        if node_id is not None:
+            self._go_on(self._sweep(node_id, change))
+        else:
+            change(self._cell(cast("TopicPartition", place)))
+
+    def _sweep(self, node_id: int, change: Callable[[Cell], object]) -> Steps[None]:
+        """All partitions of a broker; a large number in steps."""
+        routes = tuple(self._accumulator.routes.values())
+        for number, cell in enumerate((cell for route in routes for cell in tuple(route.cells)), 1):
+            if cell.leader == node_id:
+                change(cell)
+            if not number % STRIDE:
+                yield
+
+    def _go_on(self, steps: Steps[None]) -> None:
+        """A few steps in this turn, the rest in later ones."""
+        try:
+            for _ in range(STRIDE // 16):
+                next(steps)
+        except StopIteration:
+            return
+        if not self._is_closed:
+            self._loop.call_soon(self._go_on, steps)
+
+    def _cell(self, partition: TopicPartition) -> Cell:
+        cell = self._views.find(partition)
+        if cell is None:
+            raise UsageError(f"there is no partition {partition[0]}-{partition[1]}")
+        return cell
+
+    def is_muted(self, partition: TopicPartition) -> bool:
+        """Whether it is muted, or on probation."""
+        return self._cell(partition).circuit is not None
+
+    def available_partitions_for_topic(self, topic: str) -> list[TopicPartition]:
+        """Those that have a leader and are not muted."""
+        return [name_of(cell) for cell in self._cells(topic) if cell.leader >= 0 and cell.circuit is None]
+
+    def muted_partitions_for_topic(self, topic: str) -> list[TopicPartition]:
+        """Those that are muted, or on probation."""
+        return [name_of(cell) for cell in self._cells(topic) if cell.circuit is not None]
+
+    def available_partitions_for_node(self, node_id: int) -> dict[str, list[TopicPartition]]:
+        """Those that a broker leads and that are not muted, by topic."""
+        return _by_topic(cell for cell in self._of(node_id) if cell.circuit is None)
+
+    def muted_partitions_for_node(self, node_id: int) -> dict[str, list[TopicPartition]]:
+        """Those that a broker leads and that are muted, or on probation, by topic."""
+        return _by_topic(cell for cell in self._open if cell.leader == node_id)
+
+    def _cells(self, topic: str) -> Sequence[Cell]:
+        route = self._accumulator.routes.get(topic)
+        return route.cells if route is not None else ()
+
+    def _of(self, node_id: int) -> Iterator[Cell]:
+        return (cell for route in self._accumulator.routes.values() for cell in route.cells if cell.leader == node_id)
+
+    # The end
+
+    def told(self) -> list[str]:
+        """The partitions that are not well, a few words each."""
+        return [f"{cell.topic}-{cell.partition} {circuit.state}" for cell, circuit in self._open.items()]
+
+    def forget(self, topic: str) -> None:
+        """A topic is forgotten, and nothing of it is under way."""
+        for cell in [cell for cell in self._open if cell.topic == topic]:
+            cell.circuit = None
+            del self._open[cell]
+        self._due = [entry for entry in self._due if entry[2].topic != topic]
+        heapq.heapify(self._due)
+
+    def close(self) -> None:
+        """The producer stops: what is held is tried once more, and nothing is muted any more."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._alarm.stop()
+        self._accumulator.on_send = None
+        for cell in tuple(self._open):
+            self._let(cell)
+        self._guarded("close", None, self._breaker.close)
+
+    def __repr__(self) -> str:
+        return f"<Breaking by {type(self._breaker).__name__}: {len(self._open)} circuits open>"
+
+
+def _refuse() -> None:
+    raise UsageError("on_circuit_event gave a coroutine: it is a plain function, called with a CircuitEvent")
+
+
+def _is_empty(cell: Cell) -> bool:
+    return not (cell.closed or cell.current or cell.in_flight)
+
+
+def _waiting(cell: Cell) -> int:
+    """Records in its queue: they do not get on either."""
+    is_filling = cell.current is not None and cell.current.open is not None
+    return sum(batch.count for batch in cell.closed) + (cell.current.open.count if is_filling else 0)  # type: ignore[union-attr]
+
+
+def _by_topic(cells: Iterable[Cell]) -> dict[str, list[TopicPartition]]:
+    found: dict[str, list[TopicPartition]] = {}
+    for cell in cells:
+        found.setdefault(cell.topic, []).append(name_of(cell))
+    return found
+
+
+def _made(given: Any) -> PartitionCircuitBreaker:
+    """A user's own breaker, or one of its class; else the one that is here."""
+    if isinstance(given, str):
+        return FailureRateCircuitBreaker()
+    if not isinstance(given, type):
+        return given  # type: ignore[no-any-return]
+    try:
+        return given()  # type: ignore[no-any-return]
+    except TypeError as error:
+        raise UsageError(f"the circuit breaker class {given.__name__} cannot be made without arguments: give an object of it") from error
+
+
+def _options(config: ProducerConfig) -> dict[str, Any]:
+    """What a breaker is configured with: its own options, and the producer's of circuit breakers without their prefix."""
+    ours = ("trigger_message_count", "trigger_failure_perc", "mute_retry_interval_ms", "mute_retry_max_interval_ms")
+    named = {name: getattr(config, _PREFIX + name) for name in (*ours, "keyed_policy")}
+    mutes_full = config.circuit_breaker_enable_mute_inflight_full and config.max_in_flight_requests_per_connection == 1
+    return {**named, "enable_mute_inflight_full": mutes_full, **(config.circuit_breaker_options or {})}

@@ -1,0 +1,296 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, nonecheck=True, auto_pickle=False
+# cython: binding=False, embedsignature=True, embedsignature.format=clinic
+"""Hold what became of one record: `Delivery`, compiled. The twin is `delivery.py`.
+
+1. The cyclic collector does not see a delivery. It is in a cycle only while a callback of its own batch waits, and each batch ends.
+2. A task that awaits a delivery blocks on a `DeliveryWaiter`, which costs less than a future, and is woken by the loop.
+3. The collector does not see the metadata of an acknowledged record, which holds a string, numbers and an enum's member.
+"""
+
+cimport cython
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_SET_ITEM
+from libc.stdint cimport int64_t
+
+from aioproducer.engine.delivery._produce_request_result cimport BatchResult, Home
+
+from asyncio import CancelledError, InvalidStateError
+
+from aioproducer.engine.delivery import delivery as twin
+from aioproducer.engine.delivery._produce_request_result import Outcome
+from aioproducer.model import RecordMetadata
+
+__all__ = ["Delivery", "DeliveryWaiter", "make_delivery", "uncollected", "wake"]
+
+cdef extern from *:
+    """
+    /* Since 3.14 a tuple remembers its hash. One that PyType_GenericAlloc made says 0 there, which means a hash of 0. */
+    #if PY_VERSION_HEX >= 0x030E0000
+    #define metadata_forgets_hash(metadata) (((PyTupleObject *)(metadata))->ob_hash = -1)
+    #else
+    #define metadata_forgets_hash(metadata) ((void)(metadata))
+    #endif
+    """
+    void metadata_forgets_hash(object metadata)
+
+cdef extern from "Python.h":
+    object PyContext_CopyCurrent()
+    object PyType_GenericAlloc(type kind, Py_ssize_t items)
+    void PyObject_GC_UnTrack(void *held)
+
+cdef object _PENDING = Outcome.PENDING
+cdef object _DONE = Outcome.DONE
+cdef object _CANCELLED = Outcome.CANCELLED
+cdef object _SPLIT = Outcome.SPLIT
+cdef type _RecordMetadata = RecordMetadata
+cdef int64_t _LAST_BASE = 2**60  # beyond it a sum with an index may exceed C's numbers
+
+
+cdef inline int put_field(object metadata, Py_ssize_t at, object value) except -1:
+    Py_INCREF(value)  # PyTuple_SET_ITEM takes a reference over
+    PyTuple_SET_ITEM(metadata, at, value)
+    return 0
+
+
+cdef inline object item_of(object column, Py_ssize_t index):
+    return (<tuple>column)[index] if type(column) is tuple else column[index]
+
+
+cdef object metadata_of(BatchResult result, Py_ssize_t index):
+    """Make the metadata of the record at `index`; only once the batch is DONE. As `BatchResult.metadata`."""
+    cdef object metadata, timestamp
+    cdef object key_size = item_of(result._key_sizes, index)
+    cdef object value_size = item_of(result._value_sizes, index)
+    cdef object offset = result.base_offset
+    cdef int64_t base
+    if type(offset) is int and offset < _LAST_BASE:
+        base = offset
+        offset = base + index
+    else:
+        offset = offset + index
+    timestamp = result.base_timestamp
+    if result._deltas is not None:
+        timestamp = timestamp + result._deltas[index]
+    metadata = PyType_GenericAlloc(_RecordMetadata, 7)
+    metadata_forgets_hash(metadata)
+    put_field(metadata, 0, result.topic)
+    put_field(metadata, 1, result.partition)
+    put_field(metadata, 2, offset)
+    put_field(metadata, 3, timestamp)
+    put_field(metadata, 4, result.timestamp_type)
+    put_field(metadata, 5, key_size)
+    put_field(metadata, 6, value_size)
+    PyObject_GC_UnTrack(<void *>metadata)
+    return metadata
+
+
+@cython.no_gc
+@cython.freelist(512)
+@cython.final
+cdef class Delivery:
+    __doc__ = twin.Delivery.__doc__
+
+    _asyncio_future_blocking = False
+    _cancel_message = None
+
+    def __await__(self):
+        cdef BatchResult result = self._result
+        cdef Py_ssize_t index = self.index
+        cdef DeliveryWaiter waiter
+        if result.outcome is _DONE:
+            return metadata_of(result, index)
+        if result.outcome is _SPLIT:
+            result, index = result.place_of(index)
+        while result.outcome is _PENDING:
+            if result.home.refusal is not None:
+                raise result.home.refusal()
+            waiter = DeliveryWaiter.__new__(DeliveryWaiter)
+            waiter.home = result.home
+            waiter._asyncio_future_blocking = True
+            if result.futures is None:
+                result.futures = [waiter]
+            else:
+                result.futures.append(waiter)
+            yield waiter
+            waiter.result()
+            result, index = result.place_of(index)
+        return metadata_of(result, index) if result.outcome is _DONE else result.get(index)
+
+    def result(self):
+        """Return its metadata.
+
+        Raises:
+            DeliveryError: the record was not acknowledged; each call raises its own.
+            asyncio.InvalidStateError: it is still on its way.
+            asyncio.CancelledError: this handle was cancelled.
+        """
+        cdef BatchResult result = self._result
+        return metadata_of(result, self.index) if result.outcome is _DONE else result.get(self.index)
+
+    def exception(self):
+        """Return its `DeliveryError`, or None once acknowledged; raise as `result` does while neither is known."""
+        return None if self._result.outcome is _DONE else self._follow().failure()
+
+    def done(self):
+        """Whether it ended."""
+        cdef object outcome = self._result.outcome
+        return outcome is not _PENDING and (outcome is not _SPLIT or self._follow().outcome is not _PENDING)
+
+    def cancelled(self):
+        """Whether this handle was cancelled."""
+        return self._result.outcome is _CANCELLED
+
+    def cancel(self, msg=None):
+        """End this handle, never the record. False if it had ended."""
+        cdef BatchResult result = self._follow()
+        if result.outcome is not _PENDING:
+            return False
+        self._result = result.home.cancelled
+        result.look()
+        for callback, context in result.take_callbacks(self, None):
+            result.home.loop.call_soon(callback, self, context=context)
+        return True
+
+    def get_loop(self):
+        """Return the producer's loop."""
+        return self._result.home.loop
+
+    def add_done_callback(self, callback, *, context=None):
+        """Call `callback(delivery)` once it ended, in the order of the records; one that raises harms no other."""
+        cdef BatchResult result = self._result
+        cdef list callbacks
+        if result.outcome is _SPLIT:
+            result = self._follow()
+        result.looked_at = True
+        if context is None:
+            context = result.home.shared(PyContext_CopyCurrent())
+        if result.outcome is not _PENDING:
+            result.add_callback(self, callback, context)
+        elif result.callbacks is None:
+            result.callbacks = [self, callback, context]
+        else:
+            callbacks = result.callbacks
+            callbacks.append(self)
+            callbacks.append(callback)
+            callbacks.append(context)
+
+    def remove_done_callback(self, callback):
+        """Forget a callback; how many there were."""
+        return len(self._result.take_callbacks(self, callback))
+
+    cpdef BatchResult _follow(self):
+        """Return what it shares with its batch, since a split perhaps another one than at first."""
+        self._result, self.index = self._result.place_of(self.index)
+        return self._result
+
+    def _make_cancelled_error(self):
+        """Return what `asyncio.gather` asks of a cancelled child; without it gather hangs."""
+        return CancelledError()
+
+    def __repr__(self):
+        cdef BatchResult result = self._follow()
+        where = f"{result.topic}-{result.partition}" if result.topic else "handle"
+        return f"<Delivery {where} {result.outcome.value}>"
+
+
+cdef enum State:
+    WAITING
+    WOKEN
+    CANCELLED
+
+
+@cython.freelist(256)
+@cython.final
+cdef class DeliveryWaiter:
+    """One task's wait for a delivery, in asyncio's future protocol. Cancelling the task cancels this alone."""
+
+    cdef Home home
+    cdef object callback, context
+    cdef State state
+    cdef public bint _asyncio_future_blocking
+
+    def set_result(self, nothing):
+        """Have the loop run the waiting task."""
+        self.end(WOKEN, self.home.loop.call_soon)
+
+    cdef int end(self, State state, object call_soon) except -1:
+        if self.state != WAITING:
+            return 0
+        self.state = state
+        callback, self.callback = self.callback, None
+        context, self.context = self.context, None
+        if callback is not None:
+            call_soon(callback, self, context=context)
+        return 0
+
+    def result(self):
+        """Return None once woken."""
+        if self.state == CANCELLED:
+            raise CancelledError
+        if self.state == WAITING:
+            raise InvalidStateError("Result is not set.")
+
+    def done(self):
+        """Whether it waits for nothing any more."""
+        return self.state != WAITING
+
+    def cancelled(self):
+        """Whether it was cancelled."""
+        return self.state == CANCELLED
+
+    def cancel(self, msg=None):
+        """End the wait: the loop runs the task, with CancelledError. False if it had ended."""
+        if self.state != WAITING:
+            return False
+        self.end(CANCELLED, self.home.loop.call_soon)
+        return True
+
+    @property
+    def _loop(self):
+        return self.home.loop
+
+    def add_done_callback(self, callback, *, context=None):
+        """Call `callback(waiter)` once the wait ended; a task adds one."""
+        if self.state != WAITING:
+            self.home.loop.call_soon(callback, self, context=context)
+            return
+        self.callback = callback
+        self.context = PyContext_CopyCurrent() if context is None else context
+
+    def remove_done_callback(self, callback):
+        """Forget the callback; 1 if it was that one."""
+        if self.callback is None or self.callback != callback:
+            return 0
+        self.callback = self.context = None
+        return 1
+
+
+cdef Delivery delivery_of(BatchResult result, Py_ssize_t index):
+    cdef Delivery delivery = Delivery.__new__(Delivery)
+    delivery._result = result
+    delivery.index = index
+    return delivery
+
+
+def make_delivery(BatchResult result not None, Py_ssize_t index):
+    """Return the delivery of the record at `index` of a batch."""
+    return delivery_of(result, index)
+
+
+def wake(futures):
+    """Have the loop wake the task of each future that is still waited for."""
+    cdef Home home = None
+    cdef object call_soon = None
+    for future in futures:
+        if type(future) is DeliveryWaiter:
+            if (<DeliveryWaiter>future).home is not home:
+                home = (<DeliveryWaiter>future).home
+                call_soon = home.loop.call_soon
+            (<DeliveryWaiter>future).end(WOKEN, call_soon)
+        elif not future.done():
+            future.set_result(None)
+
+
+def uncollected(BatchResult result not None):
+    """Take an acknowledged batch's result from the cyclic collector: it is in no cycle once what waits for it was told."""
+    PyObject_GC_UnTrack(<void *>result)

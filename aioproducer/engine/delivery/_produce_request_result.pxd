@@ -1,0 +1,40 @@
+# What `produce_request_result.py` has as attributes where it is compiled, under a name of its own: typed access for the other modules.
+# Numbers stay Python objects, which every record's metadata shares.
+
+cdef class Home:
+    cdef public object loop
+    cdef public object on_unseen
+    cdef public object context
+    cdef public object watch
+    cdef public object cancelled
+    cdef public object _call_back
+    cdef public object _is_calling_back
+    cdef public object _wall_clock
+    cdef public object refusal
+
+    cpdef object shared(self, object context)
+
+
+cdef class BatchResult:
+    cdef public Home home
+    cdef public object topic
+    cdef public object partition
+    cdef public object base_timestamp
+    cdef public object timestamp_type
+    cdef public object outcome
+    cdef public object base_offset
+    cdef public object count
+    cdef public object error
+    cdef public object looked_at
+    cdef public list futures
+    cdef public list callbacks
+    cdef public object kept
+    cdef public object _key_sizes
+    cdef public object _value_sizes
+    cdef public object _deltas
+    cdef public object _unseen
+    cdef public list _late
+    cdef public object _moved
+    cdef public object _places
+    cdef public object _placed
+    cdef public object _gone

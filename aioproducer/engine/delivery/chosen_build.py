@@ -1,0 +1,50 @@
+"""Choose the build of what holds records and their deliveries: compiled (`_records_builder`, `_delivery`, `_produce_request_result`), or the twins in plain Python.
+
+Both have the same names and behaviour, which one contract suite holds (tests/contract). `aioproducer.extensions` says which one runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.engine.delivery import delivery, produce_request_result, records_builder
+from aioproducer.extensions import ENGINE, extension
+
+__all__ = [
+    "FULL",
+    "REASON",
+    "RECORD_OVERHEAD",
+    "BatchResult",
+    "Delivery",
+    "Home",
+    "MemoryRecordsBuilder",
+    "Outcome",
+    "make_delivery",
+    "measured",
+    "uncollected",
+    "wake",
+]
+
+REASON: Final[str] = extension(ENGINE).reason  # for plain Python; empty where the compiled build runs
+
+_builder: Any = records_builder
+_delivery: Any = delivery
+_result: Any = produce_request_result
+if not REASON:
+    _builder, _delivery, _result = (
+        importlib.import_module(f"aioproducer.engine.delivery.{name}")
+        for name in ("_records_builder", "_delivery", "_produce_request_result")
+    )
+
+if TYPE_CHECKING:
+    from aioproducer.engine.delivery.delivery import Delivery, make_delivery, uncollected, wake
+    from aioproducer.engine.delivery.produce_request_result import BatchResult, Home, Outcome
+    from aioproducer.engine.delivery.records_builder import MemoryRecordsBuilder, measured
+else:
+    BatchResult, Home, Outcome = _result.BatchResult, _result.Home, _result.Outcome
+    Delivery, make_delivery, uncollected, wake = _delivery.Delivery, _delivery.make_delivery, _delivery.uncollected, _delivery.wake
+    MemoryRecordsBuilder, measured = _builder.MemoryRecordsBuilder, _builder.measured
+
+FULL: Final[MemoryRecordsBuilder] = _builder.FULL
+RECORD_OVERHEAD: Final[int] = _builder.RECORD_OVERHEAD

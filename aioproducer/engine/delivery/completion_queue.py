@@ -1,0 +1,155 @@
+"""Tell those who wait for records how these ended: callbacks in loop callbacks of their own, tasks by the loop, a bounded part each iteration.
+
+1. No user code runs inside `run`, which a connection may call from `data_received`, perhaps in a task of a dialer's: tasks are woken by
+   `call_soon`, and callbacks are called from `_run`, which the loop calls.
+2. A batch's callbacks are called in the order of its records, and batches follow in the order of their ends.
+3. What a callback leaves by a BaseException goes on in the next iteration. A callback may run the loop itself (`nest_asyncio`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.engine.delivery.chosen_build import wake
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future, Handle
+    from collections.abc import Iterator, Sequence
+    from contextvars import Context
+
+    from aioproducer.engine.delivery.produce_request_result import BatchResult, Call, Calls, Home
+    from aioproducer.engine.tasks.guarded_loop import GuardedLoop
+
+__all__ = ["Completions"]
+
+# Seconds of callbacks in one iteration of the loop.
+_SECONDS_PER_ITERATION: Final = 0.002
+MAX_CALLBACKS_PER_ITERATION: Final = 2048
+# A woken task takes as long as some eight callbacks.
+MAX_WAKEUPS_PER_ITERATION: Final = 256
+_CALLBACKS_PER_SLICE: Final = 16
+_CALLBACKS_PER_LOOK_AT_THE_CLOCK: Final = 128
+
+
+class _Waiters:
+    """What still waits for the records of one batch, or of several that ended one after the other.
+
+    Attributes:
+        calls: its callbacks, by columns; None: the last slice of them was begun.
+        rest: what is left of the slice that was begun last; None: that ended.
+        futures: of tasks.
+    """
+
+    __slots__ = ("_called", "_contexts", "_home", "_woken", "calls", "futures", "rest")
+
+    def __init__(self, home: Home, calls: Calls | None, futures: list[Future[None]]) -> None:
+        self._home = home
+        self.calls = calls
+        self._called = 0
+        self._contexts: Sequence[Context] = ()
+        self.rest: Iterator[Call] | None = None
+        self.futures = futures
+        self._woken = 0
+
+    def merge(self, calls: Calls | None, futures: list[Future[None]]) -> bool:
+        """Take in what waits for the next batch, where that is told behind the callbacks here. Returns False where it is not: tasks come last."""
+        if self.calls is None or calls is None or self.futures:
+            return False
+        contexts, callbacks, deliveries = self.calls
+        contexts += calls[0]
+        callbacks += calls[1]
+        deliveries += calls[2]
+        self.futures = futures
+        return True
+
+    def call_slice(self) -> bool:
+        """Call a slice of the callbacks, or what a BaseException left of the one before. Returns False where there is none."""
+        if self.rest is None:
+            if self.calls is None:
+                return False
+            some = slice(self._called, self._called + _CALLBACKS_PER_SLICE)
+            contexts, callbacks, deliveries = self.calls
+            self._contexts = contexts[some]
+            self.rest = zip(self._contexts, callbacks[some], deliveries[some], strict=True)
+            self._called += _CALLBACKS_PER_SLICE
+            if self._called >= len(contexts):
+                self.calls = None
+        self._home.call_back(self._contexts, self.rest)
+        self.rest = None
+        return True
+
+    def wake(self, most: int) -> int:
+        """Have the loop wake at most so many tasks. Returns how many."""
+        some = self.futures[self._woken : self._woken + most] if self._woken or len(self.futures) > most else self.futures
+        self._woken += len(some)
+        wake(some)
+        return len(some)
+
+    @property
+    def has_callbacks(self) -> bool:
+        """Whether callbacks are still to be called."""
+        return self.calls is not None or self.rest is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing waits any more."""
+        return not self.has_callbacks and self._woken >= len(self.futures)
+
+
+class Completions:
+    """Ended batches whose waiters are still to be told, in the order of their ends."""
+
+    __slots__ = ("_due", "_loop", "_queue")
+
+    def __init__(self, loop: AbstractEventLoop | GuardedLoop) -> None:
+        self._loop = loop
+        self._queue: deque[_Waiters] = deque()
+        self._due: Handle | None = None
+
+    def add(self, result: BatchResult) -> None:
+        """Tell those who wait for a batch that ended: at the next `run`, or in the next iteration."""
+        if result.futures is not None or result.callbacks is not None:
+            calls, futures = result.take_waiters()
+            if not self._queue or not self._queue[-1].merge(calls, futures):
+                self._queue.append(_Waiters(result.home, calls, futures))
+                self._schedule()
+
+    def run(self) -> None:
+        """Have the loop wake the tasks that wait, up to the first batch with callbacks. May be called from anywhere in the loop's thread."""
+        left = MAX_WAKEUPS_PER_ITERATION
+        while self._queue and left > 0 and not self._queue[0].has_callbacks:
+            left -= self._wake_first(left)
+        self._schedule()
+
+    def _run(self) -> None:
+        self._due = None
+        # The next iteration goes on, also where a callback runs the loop itself, or ends it by a BaseException.
+        self._schedule()
+        until = self._loop.time() + _SECONDS_PER_ITERATION
+        calls, wakeups = MAX_CALLBACKS_PER_ITERATION, MAX_WAKEUPS_PER_ITERATION
+        while self._queue and wakeups > 0:
+            while self._queue[0].call_slice():
+                calls -= _CALLBACKS_PER_SLICE
+                if calls <= 0 or (not calls % _CALLBACKS_PER_LOOK_AT_THE_CLOCK and self._loop.time() > until):
+                    return
+                if not self._queue:  # such a run of the loop told them all
+                    break
+            else:
+                wakeups -= self._wake_first(wakeups)
+        self._schedule()
+
+    def _wake_first(self, most: int) -> int:
+        waiters = self._queue[0]
+        count = waiters.wake(most)
+        if waiters.is_over:
+            self._queue.popleft()
+        return count
+
+    def _schedule(self) -> None:
+        """See to an iteration that goes on where something waits, and to none where nothing does: one callback less for each answer."""
+        if self._queue and self._due is None:
+            self._due = self._loop.call_soon(self._run)
+        elif not self._queue and self._due is not None:
+            self._due.cancel()
+            self._due = None

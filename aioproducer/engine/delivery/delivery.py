@@ -1,0 +1,162 @@
+"""Hold what became of one record: `Delivery`, in plain Python.
+
+The compiled twin is `_delivery.pyx`; one contract suite runs both.
+"""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.engine.delivery.produce_request_result import Outcome
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future
+    from collections.abc import Callable, Generator, Iterable
+    from contextvars import Context
+
+    from aioproducer.engine.delivery.produce_request_result import BatchResult
+    from aioproducer.errors import DeliveryError
+    from aioproducer.model import RecordMetadata
+
+__all__ = ["Delivery", "make_delivery", "uncollected", "wake"]
+
+_PENDING: Final = Outcome.PENDING
+_DONE: Final = Outcome.DONE
+_CANCELLED: Final = Outcome.CANCELLED
+_SPLIT: Final = Outcome.SPLIT
+
+
+if TYPE_CHECKING:
+    # asyncio.wait takes what is declared a Future; at run time a Delivery is one by its methods alone.
+    FutureMetadata = Future[RecordMetadata]
+else:
+    FutureMetadata = object
+
+
+class Delivery(FutureMetadata):
+    """What became of one record: awaitable, and a future for asyncio's helpers (the seeds' `FutureRecordMetadata`).
+
+    `await delivery` gives its `RecordMetadata` or raises its `DeliveryError`. It satisfies asyncio's future protocol by duck typing:
+    `gather`, `wait`, `wait_for`, `shield` and `as_completed` take it without a task.
+
+    Cancellation: cancelling a task that awaits it touches neither the record nor any other waiter. `cancel()`, which `gather` and
+    Python 3.11's `wait_for` call, ends this handle; the record is sent all the same.
+    """
+
+    __slots__ = ("_result", "index")  # few and small: each is what the collector walks
+    _asyncio_future_blocking = False  # asyncio.isfuture looks for it; a task blocks on a private future
+    _cancel_message = None  # asyncio.gather(return_exceptions=True) asks it of a cancelled child; without it gather hangs
+    _result: BatchResult
+    index: int
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        result = self._result
+        if result.outcome is _DONE:
+            return result.metadata(self.index)
+        index = self.index
+        if result.outcome is _SPLIT:
+            result, index = result.place_of(index)
+        while result.outcome is _PENDING:
+            if result.home.refusal is not None:
+                raise result.home.refusal()
+            future = result.home.loop.create_future()  # each task its own: cancelling it touches no other
+            if result.futures is None:
+                result.futures = [future]
+            else:
+                result.futures.append(future)
+            yield from future
+            result, index = result.place_of(index)
+        return result.get(index)
+
+    def result(self) -> RecordMetadata:
+        """Return its metadata.
+
+        Raises:
+            DeliveryError: the record was not acknowledged; each call raises its own.
+            asyncio.InvalidStateError: it is still on its way.
+            asyncio.CancelledError: this handle was cancelled.
+        """
+        result = self._result
+        return result.metadata(self.index) if result.outcome is _DONE else result.get(self.index)
+
+    def exception(self) -> DeliveryError | None:
+        """Return its `DeliveryError`, or None once acknowledged; raise as `result` does while neither is known."""
+        return None if self._result.outcome is _DONE else self._follow().failure()
+
+    def done(self) -> bool:
+        """Whether it ended."""
+        outcome = self._result.outcome
+        return outcome is not _PENDING and (outcome is not _SPLIT or self._follow().outcome is not _PENDING)
+
+    def cancelled(self) -> bool:
+        """Whether this handle was cancelled."""
+        return self._result.outcome is _CANCELLED
+
+    def cancel(self, msg: object = None) -> bool:  # noqa: ARG002  (asyncio's signature)
+        """End this handle, never the record. False if it had ended."""
+        result = self._follow()
+        if result.outcome is not _PENDING:
+            return False
+        self._result = result.home.cancelled
+        result.look()
+        for callback, context in result.take_callbacks(self, None):
+            result.home.loop.call_soon(callback, self, context=context)
+        return True
+
+    def get_loop(self) -> AbstractEventLoop:
+        """Return the producer's loop."""
+        return self._result.home.loop
+
+    def add_done_callback(self, callback: Callable[[Delivery], object], *, context: Context | None = None) -> None:
+        """Call `callback(delivery)` once it ended, in the order of the records; one that raises harms no other."""
+        result = self._result
+        if result.outcome is _SPLIT:
+            result = self._follow()
+        result.looked_at = True
+        if context is None:
+            context = result.home.shared(copy_context())
+        if result.outcome is not _PENDING:
+            result.add_callback(self, callback, context)
+        elif result.callbacks is None:
+            result.callbacks = [self, callback, context]
+        else:
+            result.callbacks += (self, callback, context)
+
+    def remove_done_callback(self, callback: Callable[[Delivery], object]) -> int:
+        """Forget a callback; how many there were."""
+        return len(self._result.take_callbacks(self, callback))
+
+    def _follow(self) -> BatchResult:
+        """Return what it shares with its batch, since a split perhaps another one than at first."""
+        self._result, self.index = self._result.place_of(self.index)
+        return self._result
+
+    def _make_cancelled_error(self) -> CancelledError:
+        """Return what `asyncio.gather` asks of a cancelled child; without it gather hangs."""
+        return CancelledError()
+
+    def __repr__(self) -> str:
+        result = self._follow()
+        where = f"{result.topic}-{result.partition}" if result.topic else "handle"
+        return f"<Delivery {where} {result.outcome.value}>"
+
+
+def make_delivery(result: BatchResult, index: int) -> Delivery:
+    """Return the delivery of the record at `index` of a batch."""
+    delivery = Delivery()
+    delivery._result = result  # noqa: SLF001
+    delivery.index = index
+    return delivery
+
+
+def wake(futures: Iterable[Future[None]]) -> None:
+    """Have the loop wake the task of each future that is still waited for."""
+    for future in futures:
+        if not future.done():
+            future.set_result(None)
+
+
+def uncollected(result: BatchResult) -> None:
+    """Leave an acknowledged batch's result to the cyclic collector, which the compiled twin takes it from."""

@@ -1,0 +1,458 @@
+# cython: language_level=3, annotation_typing=False, nonecheck=True, auto_pickle=False
+"""What the deliveries of one batch share: its outcome, who waits for it, and what each record's metadata is made of.
+
+Never the payload: kept deliveries keep only this. Knows nothing of batches' states, memory or the network.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from array import array
+from asyncio import CancelledError, InvalidStateError
+from functools import lru_cache, partial
+from itertools import repeat
+from operator import add, attrgetter
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from aioproducer.engine.observability.slow_callbacks import Watch
+from aioproducer.engine.tasks.waiter import run_callbacks
+from aioproducer.model import RecordMetadata, TimestampType
+from aioproducer.records.record_batch import MOMENT, NULL, VARINT, unvarint, varint
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextvars import Context
+
+    from aioproducer.engine.delivery.chosen_build import Delivery
+    from aioproducer.errors import DeliveryError
+
+__all__ = ["BatchResult", "Home", "Outcome", "compact", "latest"]
+
+_UNVARINT: Final = {encoded: value for value, encoded in enumerate(VARINT)} | {NULL: -1}
+_new_tuple: Final = tuple.__new__
+_index: Final = attrgetter("index")
+_EQUAL: Final = 1024  # records that share one tuple of equal sizes
+Column: TypeAlias = "list[bytes] | array[int] | bytes"  # of each record, encoded or as numbers; or what all have in common, encoded
+Call: TypeAlias = "tuple[Context, Callable[[Any], object], Delivery]"
+Calls: TypeAlias = "tuple[list[Context], list[Callable[[Any], object]], list[Delivery]]"  # the same, by columns
+Kept: TypeAlias = "Iterable[Column]"  # three: lengths of keys, of values; moments
+_CREATE_TIME: Final = TimestampType.CREATE_TIME
+
+
+class Outcome(enum.Enum):
+    """How a batch ended, for those who wait for its records."""
+
+    PENDING = "pending"
+    ACKNOWLEDGED = "acknowledged"
+    DONE = "done"  # acknowledged, and its metadata can be made at once
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    SPLIT = "split"  # the records are in smaller batches, each with a result of its own
+
+
+PENDING: Final = Outcome.PENDING
+ACKNOWLEDGED: Final = Outcome.ACKNOWLEDGED
+DONE: Final = Outcome.DONE
+SPLIT: Final = Outcome.SPLIT
+
+
+class Home:
+    """What the results of one producer share: its loop, its calendar, the result of cancelled deliveries, and who hears of unseen failures.
+
+    Args:
+        wall_clock: seconds since the epoch.
+
+    Attributes:
+        context: the last that a callback was given, until some are called: what the next ones share, if theirs is equal.
+        watch: times the user's functions.
+        refusal: makes what an await of a pending record raises; None: it waits.
+    """
+
+    __slots__ = ("_call_back", "_is_calling_back", "_wall_clock", "cancelled", "context", "loop", "on_unseen", "refusal", "watch")
+
+    def __init__(
+        self, loop: AbstractEventLoop, on_unseen: Callable[[DeliveryError, int], None], wall_clock: Callable[[], float] = time.time
+    ) -> None:
+        self.loop = loop
+        self.on_unseen = on_unseen
+        self.context: Context | None = None
+        self._wall_clock = wall_clock
+        self.watch = Watch(loop.time)
+        self._call_back = self.watch.over("a delivery's done callback", partial(run_callbacks, loop))
+        self._is_calling_back = False
+        self.refusal: Callable[[], Exception] | None = None
+        self.cancelled = BatchResult(self, "", -1, 0)
+        self.cancelled.outcome = Outcome.CANCELLED
+
+    def shared(self, context: Context) -> Context:
+        """That context, or one equal to it that was kept before: the collector walks each that is kept."""
+        try:
+            is_equal = self.context == context
+        except Exception:  # noqa: BLE001  (values of the user's, say arrays, whose == is no truth value)
+            is_equal = False
+        if is_equal and self.context is not None:
+            return self.context
+        self.context = context
+        return context
+
+    def call_back(self, contexts: Sequence[Context], rest: Iterator[Call]) -> None:
+        """Call those callbacks of `contexts` that `rest` still gives, timed. What a BaseException leaves stays in `rest`."""
+        before, self._is_calling_back = self._is_calling_back, True
+        if before:
+            # A callback runs the loop itself (`nest_asyncio`), in a context that cannot be entered twice.
+            contexts, rest = (), ((context.copy(), callback, delivery) for context, callback, delivery in rest)
+        try:
+            self._call_back(contexts, rest)
+        finally:
+            self._is_calling_back = before
+
+    def now_ms(self) -> int:
+        """The time for a record's timestamp."""
+        return int(self._wall_clock() * 1000)
+
+
+class Unseen:
+    """Released with the result of a failed batch: if nobody looked at it by then, nobody will. Only failures pay for it."""
+
+    __slots__ = ("_count", "_error", "_home", "seen")
+
+    def __init__(self, home: Home, error: DeliveryError, count: int, *, seen: bool) -> None:
+        self._home = home
+        self._error = error
+        self._count = count
+        self.seen = seen
+
+    def __del__(self) -> None:
+        if not self.seen:
+            self._home.on_unseen(self._error, self._count)
+
+
+class BatchResult:
+    """The shared outcome of a batch's records (the seeds' `ProduceRequestResult`)."""
+
+    __slots__ = (
+        "_deltas",
+        "_gone",
+        "_key_sizes",
+        "_late",
+        "_moved",
+        "_placed",
+        "_places",
+        "_unseen",
+        "_value_sizes",
+        "base_offset",
+        "base_timestamp",
+        "callbacks",
+        "count",
+        "error",
+        "futures",
+        "home",
+        "kept",
+        "looked_at",
+        "outcome",
+        "partition",
+        "timestamp_type",
+        "topic",
+    )
+
+    def __init__(self, home: Home, topic: str, partition: int, base_timestamp: int) -> None:
+        self.home = home
+        self.topic = topic
+        self.partition = partition
+        self.base_timestamp = base_timestamp
+        self.timestamp_type = _CREATE_TIME
+        self.outcome = PENDING
+        self.base_offset = -1
+        self.count = 0
+        self.error: DeliveryError | None = None
+        self.looked_at = False
+        self.futures: list[Future[None]] | None = None  # of tasks that await a record: a loop's own future is the cheapest
+        self.callbacks: list[Any] | None = None  # delivery, callback, context, and so on: no object each
+        self.kept: Kept | None = None
+        self._key_sizes: Sequence[int] = ()
+        self._value_sizes: Sequence[int] = ()
+        self._deltas: Sequence[int] | None = None  # of the records' times to the base; None: there are none
+        self._unseen: Unseen | None = None
+        self._late: list[Any] | None = None
+        self._moved: Sequence[tuple[BatchResult, int]] = ()  # where each record is since a split
+        self._places: dict[Delivery, list[int]] | None = None  # of callbacks; made when the first is taken back
+        self._placed = self._gone = 0
+
+    # What a delivery tells
+
+    def get(self, index: int) -> RecordMetadata:
+        """The metadata of the record at `index`, or what `Delivery.result` raises."""
+        if self.outcome is ACKNOWLEDGED:
+            self._read()
+        if self.outcome is DONE:
+            return self.metadata(index)
+        if self.outcome is ACKNOWLEDGED:
+            return self.metadata(index)._replace(offset=-1)
+        if self.outcome is SPLIT:
+            result, index = self.place_of(index)
+            return result.get(index)
+        error = self.failure()
+        assert error is not None
+        raise error
+
+    def get_many(self, first: int, count: int) -> Iterator[RecordMetadata]:
+        """`get` for a run of records; what it raises comes in the place of its record."""
+        if self.outcome is ACKNOWLEDGED:
+            self._read()
+        if self.outcome is not DONE:
+            return map(self.get, range(first, first + count))
+        end = first + count
+        base = repeat(self.base_timestamp, count)
+        timestamps = base if self._deltas is None else map(add, base, self._deltas[first:end])
+        columns = zip(
+            repeat(self.topic, count),
+            repeat(self.partition),
+            range(self.base_offset + first, self.base_offset + end),
+            timestamps,
+            repeat(self.timestamp_type),
+            self._key_sizes[first:end],
+            self._value_sizes[first:end],
+        )
+        return map(_new_tuple, repeat(RecordMetadata), columns)
+
+    async def wait(self) -> None:
+        """Until it ended, or was split."""
+        while self.outcome is PENDING:
+            if self.home.refusal is not None:
+                raise self.home.refusal()
+            future = self.home.loop.create_future()
+            self.futures = [*(self.futures or ()), future]
+            await future
+
+    def failure(self) -> DeliveryError | None:
+        """An error of the looker's own, None once acknowledged; raises while neither is known."""
+        if self.outcome is PENDING:
+            raise InvalidStateError("The record is still on its way.")
+        if self.outcome is Outcome.CANCELLED:
+            raise CancelledError
+        if self.outcome is ACKNOWLEDGED:
+            self._read()
+        self.look()
+        return None if self.error is None else self.error.again()
+
+    def metadata(self, index: int) -> RecordMetadata:
+        """The metadata of the record at `index`; only once DONE."""
+        deltas = self._deltas
+        return _new_tuple(  # the class's own __new__ is a Python function, and three times slower
+            RecordMetadata,
+            (
+                self.topic,
+                self.partition,
+                self.base_offset + index,
+                self.base_timestamp if deltas is None else self.base_timestamp + deltas[index],
+                self.timestamp_type,
+                self._key_sizes[index],
+                self._value_sizes[index],
+            ),
+        )
+
+    def _read(self) -> None:
+        """Make numbers of what the records left, for all of them at the first one's asking. DONE, unless offsets are not known (acks=0)."""
+        if self.kept is None:
+            return
+        keys, values, moments = self.kept
+        self._key_sizes = _numbers(keys, self.count)
+        self._value_sizes = _numbers(values, self.count)
+        if self.timestamp_type is _CREATE_TIME and moments != MOMENT[0]:
+            self._deltas = _deltas(moments, self.count)
+        self.kept = None
+        if self.base_offset >= 0:
+            self.outcome = DONE
+
+    # Its one end
+
+    def complete(self, base_offset: int, log_append_time_ms: int) -> None:
+        """Acknowledge the records. `Completions` tells what waits for them, once the caller's own state is consistent."""
+        self.outcome = ACKNOWLEDGED
+        self.base_offset = base_offset
+        if log_append_time_ms >= 0:
+            self.base_timestamp = log_append_time_ms
+            self.timestamp_type = TimestampType.LOG_APPEND_TIME
+
+    def fail(self, error: DeliveryError) -> None:
+        """Failed: each look raises its own copy of `error`."""
+        self.outcome = Outcome.FAILED
+        self.error = error
+        self._unseen = Unseen(self.home, error, self.count, seen=self.looked_at)
+
+    def split(self, groups: Sequence[Sequence[int]]) -> list[BatchResult]:
+        """The batch was cut into groups of its records: a result for each.
+
+        Callbacks move at once. Tasks that await a record are woken as if the batch had ended, and go on waiting where it is now.
+        """
+        assert self.kept is not None
+        keys, values, moments = self.kept
+        deltas = _deltas(moments, self.count)
+        parts = [self._part(group, keys, values, deltas) for group in groups]
+        moved = {index: (part, at) for part, group in zip(parts, groups, strict=True) for at, index in enumerate(group)}
+        self._moved = [moved[index] for index in range(self.count)]
+        self.outcome, self.kept = SPLIT, None
+        callbacks, self.callbacks = self.callbacks, None
+        self._places, self._gone = None, 0
+        for delivery, callback, context in _triples(callbacks or ()):
+            part = delivery._follow()  # noqa: SLF001
+            if part.callbacks is None:
+                part.callbacks = []
+            part.callbacks += (delivery, callback, context)
+        return parts
+
+    def _part(self, group: Sequence[int], keys: Column, values: Column, deltas: Sequence[int]) -> BatchResult:
+        base = deltas[group[0]]
+        part = BatchResult(self.home, self.topic, self.partition, self.base_timestamp + base)
+        part.count = len(group)
+        part.looked_at = self.looked_at
+        moments = compact([b"\0" + varint(deltas[index] - base) for index in group])
+        part.kept = (_some(keys, group), _some(values, group), moments)
+        return part
+
+    def place_of(self, index: int) -> tuple[BatchResult, int]:
+        """The result that a record of this batch has now, and the record's index there."""
+        result = self
+        while result.outcome is SPLIT:
+            result, index = result._moved[index]
+        return result, index
+
+    def largest(self) -> int:
+        """Bytes of the largest record's key and value, of a batch that has closed and not ended."""
+        assert self.kept is not None
+        keys, values, _ = self.kept
+        sizes = zip(_numbers(keys, self.count)[: self.count], _numbers(values, self.count)[: self.count], strict=True)
+        return max(max(key, 0) + max(value, 0) for key, value in sizes)
+
+    def look(self) -> None:
+        """Somebody sees, or will see, how it ends."""
+        self.looked_at = True
+        if self._unseen is not None:
+            self._unseen.seen = True
+
+    # Who waits
+
+    def add_callback(self, delivery: Delivery, callback: Callable[[Any], object], context: Context) -> None:
+        """Call `callback(delivery)` soon: the batch ended before."""
+        if self._unseen is not None:
+            self._unseen.seen = True
+        if self._late is None:
+            self._late = []
+            self.home.loop.call_soon(self._run_late)  # one for all of them: a Handle each would be the main cost of gather
+        self._late += (delivery, callback, context)
+
+    def take_callbacks(self, delivery: Delivery, callback: Callable[[Any], object] | None) -> list[tuple[Any, Any]]:
+        """Take back the delivery's callbacks that equal `callback`, all of them for None, each with its context."""
+        flat = self.callbacks
+        if flat is None:
+            return []
+        if self._places is None:
+            self._places, self._placed, self._gone = {}, 0, 0
+        for at in range(self._placed, len(flat), 3):
+            self._places.setdefault(flat[at], []).append(at)
+        self._placed = len(flat)
+        taken = []
+        for at in self._places.pop(delivery, ()):
+            if callback in (None, flat[at + 1]):
+                taken.append((flat[at + 1], flat[at + 2]))
+                flat[at : at + 3] = (None, None, None)
+            else:
+                self._places.setdefault(delivery, []).append(at)
+        self._gone += len(taken)
+        if self._gone * 6 > len(flat):
+            self.callbacks, self._places = [part for triple in _triples(flat) for part in triple], None
+        return taken
+
+    def take_waiters(self) -> tuple[Calls | None, list[Future[None]]]:
+        """Take what waits for the records: their callbacks in the order of the records, None if there are none; the futures of tasks."""
+        futures, self.futures = self.futures, None
+        flat, self.callbacks = self.callbacks, None
+        gone, self._gone = self._gone, 0
+        self._places = self.home.context = None
+        if flat is None:
+            return None, futures or []
+        if gone:
+            flat = [part for triple in _triples(flat) for part in triple]
+        deliveries, callbacks, contexts = flat[0::3], flat[1::3], flat[2::3]
+        order = list(map(_index, deliveries))
+        if order != sorted(order):
+            places = sorted(range(len(order)), key=order.__getitem__)
+            deliveries, callbacks, contexts = ([kind[at] for at in places] for kind in (deliveries, callbacks, contexts))
+        return (contexts, callbacks, deliveries), futures or []
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a task or a callback waits for one of its records."""
+        return self.futures is not None or self.callbacks is not None
+
+    def _run_late(self) -> None:
+        late, self._late, self.home.context = self._late or [], None, None
+        contexts = late[2::3]
+        self._call_late(contexts, zip(contexts, late[1::3], late[0::3], strict=True))
+
+    def _call_late(self, contexts: Sequence[Context], rest: Iterator[Call]) -> None:
+        # Where a callback runs the loop itself, or ends it by a BaseException, the others are called in the next iteration.
+        again = self.home.loop.call_soon(self._call_late, contexts, rest)
+        self.home.call_back(contexts, rest)
+        again.cancel()
+
+
+def compact(lengths: list[bytes]) -> list[bytes] | bytes:
+    """What records have in common once: their deliveries may be kept by the million."""
+    different = set(lengths)
+    return different.pop() if len(different) == 1 else lengths
+
+
+def _some(lengths: Column, group: Sequence[int]) -> Column:
+    if isinstance(lengths, bytes):
+        return lengths
+    if isinstance(lengths, array):
+        return array(lengths.typecode, [lengths[index] for index in group])
+    return compact([lengths[index] for index in group])
+
+
+def latest(moments: list[bytes] | bytes) -> int:
+    """The largest delta of their times, in ms."""
+    return _delta(moments) if isinstance(moments, bytes) else max(map(_delta, set(moments)), default=0)
+
+
+def _delta(moment: bytes) -> int:
+    return unvarint(moment[1:])
+
+
+def _deltas(moments: Column, count: int) -> Sequence[int]:
+    """Of the records' times, one for each."""
+    if isinstance(moments, bytes):
+        return [_delta(moments)] * count
+    if isinstance(moments, array):
+        return moments
+    deltas = {moment: _delta(moment) for moment in set(moments)}
+    return [deltas[moment] for moment in moments]
+
+
+def _numbers(lengths: Column, count: int) -> Sequence[int]:
+    if isinstance(lengths, bytes):
+        return _equal(lengths, max(count, _EQUAL))
+    if isinstance(lengths, array):
+        return lengths
+    try:
+        return tuple(map(_UNVARINT.__getitem__, lengths))
+    except KeyError:
+        return tuple(map(unvarint, lengths))
+
+
+@lru_cache(64)
+def _equal(length: bytes, count: int) -> Sequence[int]:
+    return (unvarint(length),) * count
+
+
+def _triples(flat: Iterable[Any]) -> Iterator[tuple[Any, Any, Any]]:
+    """Delivery, callback and context of those that were not taken back."""
+    return (triple for triple in _zipped(flat) if triple[0] is not None)
+
+
+def _zipped(flat: Iterable[Any]) -> Iterator[tuple[Any, Any, Any]]:
+    parts = iter(flat)
+    return zip(parts, parts, parts, strict=True)

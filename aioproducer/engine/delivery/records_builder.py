@@ -1,0 +1,211 @@
+"""Write records into their batch, in plain Python: `MemoryRecordsBuilder`, the one that every record of the producer passes.
+
+A record costs one call and the delivery that `append` returns; what its batch needs is computed when the batch closes. The compiled
+twin is `_records_builder.pyx`; one contract suite runs both.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from aioproducer.engine.delivery.delivery import Delivery, make_delivery
+from aioproducer.engine.delivery.produce_request_result import compact, latest
+from aioproducer.records.record_batch import FIELD, MOMENT, NULL, PARTS, TABLE, VARINT, field_size, varint
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioproducer.engine.delivery.produce_request_result import BatchResult
+
+__all__ = ["CLOSED", "FULL", "RECORD_OVERHEAD", "SHRINKS", "MemoryRecordsBuilder", "measured"]
+
+# Bytes of a record in an open batch beside its encoded ones: eight list slots and two bytes objects.
+RECORD_OVERHEAD: Final = 130
+CLOSED: Final = "the batch is closed"
+SHRINKS: Final = "a batch does not shrink"
+_SOON: Final = len(MOMENT)
+_FLAT: Final = frozenset({list, tuple})
+_BYTES: Final = frozenset({bytes})
+# Below each end an index takes so many bytes; a batch of more records is closed.
+_INDEX_ENDS: Final = {1: 64, 2: 8192, 3: TABLE}
+
+
+class MemoryRecordsBuilder:
+    """Keep a batch's records as parts in a list, and join them when the batch closes (Java's MemoryRecordsBuilder; an `interfaces.OpenBatch`).
+
+    Attributes:
+        result: what the records' deliveries share.
+        count: records in the batch.
+        granted: bytes of encoded records that the batch may take, those that it has among them.
+    """
+
+    __slots__ = ("_base_timestamp", "_fixed", "_is_even", "_moment", "_parts", "_room", "_timestamp", "count", "granted", "result")
+
+    def __init__(self, result: BatchResult, timestamp_ms: int, room: int) -> None:
+        self.result = result
+        self.count = 0
+        self._parts: list[bytes] = []
+        self.granted = self._room = room
+        self._base_timestamp = self._timestamp = timestamp_ms
+        self._moment = MOMENT[0]  # attributes and timestamp delta: the same for all records of a turn
+        self._is_even = True  # all records have this one
+        self._fixed = 3  # bytes of that and of an empty header list
+
+    def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None) -> Delivery | None:
+        """The record's delivery, or None: no room, or not a plain record. Every other way is `append_record`'s."""
+        if type(value) is not bytes:
+            return None
+        if timestamp_ms is not self._timestamp:
+            if self._room <= 0:
+                return None
+            self._stamp(timestamp_ms)
+        try:
+            index = self.count
+            offset_delta = VARINT[index]
+            value_size = len(value)
+            if type(key) is bytes:
+                key_size = len(key)
+                size = self._fixed + len(offset_delta) + FIELD[key_size] + FIELD[value_size]
+                key_length = VARINT[key_size]
+            elif key is None:
+                size = self._fixed + len(offset_delta) + 1 + FIELD[value_size]
+                key = b""
+                key_length = NULL
+            else:  # a view would find its cell too; strided, it would spoil the whole batch when that closes
+                return None
+            room = self._room - FIELD[size]
+            if room < 0:
+                return None
+            self._parts += (VARINT[size], self._moment, offset_delta, key_length, key, VARINT[value_size], value, b"\0")
+        except IndexError:  # longer than the table of varints
+            return None
+        self._room = room
+        self.count = index + 1
+        delivery = Delivery()
+        delivery._result = self.result  # noqa: SLF001
+        delivery.index = index
+        return delivery
+
+    def append_record(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: bytes) -> Delivery | None:
+        """`append` for any record; `headers` are encoded. None: no room."""
+        if timestamp_ms is not self._timestamp:
+            self._stamp(timestamp_ms)
+        moment = self._moment
+        offset_delta = varint(self.count)
+        key_size = -1 if key is None else len(key)
+        value_size = -1 if value is None else len(value)
+        size = len(moment) + len(offset_delta) + field_size(key_size) + field_size(value_size) + len(headers)
+        if self._room < field_size(size):
+            return None
+        self._parts += (varint(size), moment, offset_delta, varint(key_size), key or b"", varint(value_size), value or b"", headers)
+        self._room -= field_size(size)
+        self.count += 1
+        return make_delivery(self.result, self.count - 1)
+
+    def append_many(self, timestamp_ms: int, keys: Sequence[bytes] | None, values: Sequence[bytes], first: int) -> int:
+        """`append` for those from `first` on, at most as many as there is room for; gives their number, 0: no room.
+
+        Column by column, so that no Python is run for a record. All are shorter than the table of varints.
+        """
+        if timestamp_ms is not self._timestamp:
+            if self._room <= 0:
+                return 0
+            self._stamp(timestamp_ms)
+        index = self.count
+        index_size = len(varint(index))
+        likely = self._room // (len(values[first]) + 6) + 1  # what is looked at in vain is looked at again
+        most = min(likely, _INDEX_ENDS.get(index_size, 0) - index)
+        if most <= 0:
+            return 0
+        some = values[first : first + most]
+        some_keys = keys[first : first + most] if keys is not None else None
+        count, size, lengths, key_lengths, value_lengths = _columns(self._fixed + index_size, some_keys, some, self._room)
+        if not count:
+            return 0
+        block = [b"\0"] * (PARTS * count)
+        block[0::PARTS] = lengths
+        block[1::PARTS] = [self._moment] * count
+        block[2::PARTS] = VARINT[index : index + count]
+        block[3::PARTS] = key_lengths
+        block[4::PARTS] = some_keys[:count] if some_keys is not None else [b""] * count
+        block[5::PARTS] = value_lengths
+        block[6::PARTS] = some[:count]
+        self._parts += block
+        self._room -= size
+        self.count = index + count
+        return count
+
+    def _stamp(self, timestamp_ms: int) -> None:
+        delta = timestamp_ms - self._base_timestamp
+        moment = MOMENT[delta] if 0 <= delta < _SOON else b"\0" + varint(delta)
+        self._timestamp = timestamp_ms
+        if moment is not self._moment:
+            self._is_even = not self.count
+            self._moment = moment
+            self._fixed = len(moment) + 1
+
+    @property
+    def used(self) -> int:
+        """Bytes of its room that records take; of no meaning once it has closed."""
+        return self.granted - max(self._room, 0)
+
+    def grow(self, room: int) -> None:
+        """Give it room for so many more encoded bytes."""
+        if room < 0 or self._room < 0:
+            raise ValueError(CLOSED if self._room < 0 else SHRINKS)
+        self.granted += room
+        self._room += room
+
+    def close(self) -> tuple[bytes, int, int]:
+        """Its payload, base and max timestamp. What the records' metadata needs goes to the result; the parts are let go."""
+        if self._room < 0:
+            raise ValueError(CLOSED)
+        parts, result = self._parts, self.result
+        moments = self._moment if self._is_even else compact(parts[1::PARTS])
+        result.count = self.count
+        result.kept = (compact(parts[3::PARTS]), compact(parts[5::PARTS]), moments)
+        self._parts = []
+        self._room = -1
+        return b"".join(parts), self._base_timestamp, self._base_timestamp + latest(moments)
+
+
+def _columns(fixed: int, keys: Sequence[bytes] | None, values: Sequence[bytes], room: int) -> tuple[int, int, Any, Any, Any]:
+    """Of the records that fit into `room`: number, bytes; of each its length, its key's and its value's, encoded."""
+    value_sizes = list(map(len, values))
+    key_sizes = list(map(len, keys)) if keys is not None else None
+    if value_sizes.count(value_sizes[0]) == len(value_sizes) and (key_sizes is None or key_sizes.count(key_sizes[0]) == len(key_sizes)):
+        key_size = key_sizes[0] if key_sizes is not None else -1
+        return _even_columns(fixed + field_size(key_size) + FIELD[value_sizes[0]], key_size, value_sizes[0], len(values), room)
+    return _uneven_columns(fixed, key_sizes, value_sizes, room)
+
+
+def _even_columns(body: int, key_size: int, value_size: int, most: int, room: int) -> tuple[int, int, Any, Any, Any]:
+    """Of records that are all of one size."""
+    count = min(room // FIELD[body], most)
+    return count, count * FIELD[body], [VARINT[body]] * count, [varint(key_size)] * count, [VARINT[value_size]] * count
+
+
+def _uneven_columns(fixed: int, key_sizes: Sequence[int] | None, value_sizes: Sequence[int], room: int) -> tuple[int, int, Any, Any, Any]:
+    if key_sizes is None:
+        bodies = [fixed + 1 + FIELD[size] for size in value_sizes]
+    else:
+        bodies = [fixed + FIELD[key_size] + FIELD[size] for key_size, size in zip(key_sizes, value_sizes, strict=True)]
+    ends = list(accumulate(map(FIELD.__getitem__, bodies)))
+    count = bisect_right(ends, room)
+    key_lengths = [NULL] * count if key_sizes is None else map(VARINT.__getitem__, key_sizes[:count])
+    value_lengths = map(VARINT.__getitem__, value_sizes[:count])
+    return count, ends[count - 1] if count else 0, map(VARINT.__getitem__, bodies[:count]), key_lengths, value_lengths
+
+
+# What a partition without an open batch holds: `append` refuses each record, so that the fast path need not ask for None.
+FULL: Final = MemoryRecordsBuilder(cast("Any", None), 0, -1)
+
+
+def measured(column: Sequence[Any]) -> tuple[int, int] | None:
+    """Bytes of all items and of the longest; None: it is no list or tuple, or not all of them are bytes, of no class of one's own."""
+    if type(column) not in _FLAT or not set(map(type, column)) <= _BYTES:
+        return None
+    sizes = list(map(len, column))
+    return sum(sizes), max(sizes, default=0)

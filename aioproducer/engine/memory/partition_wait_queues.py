@@ -1,0 +1,100 @@
+"""Those who wait for one partition alone, which holds as much of `buffer_memory` as it may: a line for each.
+
+1. A lot is either still, and then its partition is full; or it is roused: its partition may take more, and its head stands in line with
+   everybody else, by the number of its call.
+2. Who waits for a partition stays with it, as what is queued there does, also when its key comes to belong elsewhere.
+3. A record never goes ahead of an earlier one of its partition: who comes while a lot is still goes into it, and who comes while one is
+   roused stands behind it.
+
+Knows nothing of memory, or of who appends.
+"""
+
+from __future__ import annotations
+
+import heapq
+from itertools import count
+from typing import TYPE_CHECKING
+
+from aioproducer.engine.memory.buffer_pool import Line
+
+if TYPE_CHECKING:
+    from aioproducer.core.accumulator import Cell
+    from aioproducer.engine.memory.buffer_pool import Parked
+
+__all__ = ["Lots"]
+
+
+class Lots:
+    """The lots of one producer."""
+
+    __slots__ = ("_lots", "_roused", "_ties", "_turns")
+
+    def __init__(self) -> None:
+        self._lots: dict[Cell, Line] = {}
+        self._roused: dict[Cell, None] = {}
+        self._turns: list[tuple[int, int, Cell]] = []  # of the roused ones, by the number of their heads when they were looked at last
+        self._ties = count()
+
+    @property
+    def is_roused(self) -> bool:
+        """Whether there is a lot whose head stands in line."""
+        return bool(self._turns) and self.next() is not None
+
+    def line(self, cell: Cell) -> Line:
+        """Where to wait for a partition."""
+        return self._lots.setdefault(cell, Line())
+
+    def lines(self) -> list[Line]:
+        """All of them."""
+        return list(self._lots.values())
+
+    def rouse(self, cell: Cell) -> bool:
+        """A partition may take more, or its records may go elsewhere. False: nobody waits for it."""
+        lot = self._lots.get(cell)
+        head = lot.head() if lot is not None else None
+        if head is None:
+            self._lots.pop(cell, None)
+            self._roused.pop(cell, None)
+            return False
+        if cell not in self._roused:
+            self._roused[cell] = None
+            heapq.heappush(self._turns, (head.number, next(self._ties), cell))
+        return True
+
+    def calm(self, cell: Cell) -> None:
+        """It takes no more after all; the turn that it has is passed over."""
+        self._roused.pop(cell, None)
+
+    def step_aside(self, line: Line, record: Parked) -> None:
+        """The first of that line has to wait for its partition alone; it may have stood in that one's lot already."""
+        assert record.behind is not None
+        lot = self.line(record.behind)
+        if lot is line:
+            self.calm(record.behind)
+        else:
+            line.pop()
+            lot.merge([record])
+
+    def first(self, line: Line) -> tuple[Line, Parked] | None:
+        """Who called first, of those in that line and in the roused lots, and where it stands."""
+        head, lot = line.head(), self.next()
+        aside = lot.head() if lot is not None else None
+        if lot is None or aside is None or (head is not None and head.number < aside.number):
+            return (line, head) if head is not None else None
+        return lot, aside
+
+    def next(self) -> Line | None:
+        """The roused lot whose head called first."""
+        turns = self._turns
+        while turns:
+            number, _, cell = turns[0]
+            head = self._lots[cell].head() if cell in self._roused else None
+            if head is None:
+                heapq.heappop(turns)
+                if self._roused.pop(cell, self) is None:
+                    del self._lots[cell]
+            elif head.number != number:
+                heapq.heapreplace(turns, (head.number, next(self._ties), cell))
+            else:
+                return self._lots[cell]
+        return None

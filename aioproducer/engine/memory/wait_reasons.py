@@ -1,0 +1,116 @@
+"""What a record waits for, in words: for who asks, for who would not wait, and for who waited too long. Knows nothing of how it waits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.errors import BufferExhausted, MetadataTimeout, PartitionUnavailable, WouldBlock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aioproducer.core.accumulator import Cell, Route
+    from aioproducer.engine.memory.buffer_pool import BufferPool, Parked
+    from aioproducer.errors import KafkaError
+
+__all__ = [
+    "FOR_MEMORY",
+    "FOR_METADATA",
+    "FOR_OTHERS",
+    "FOR_PARTITION",
+    "FOR_SHARE",
+    "FOR_TOPIC",
+    "FOR_TURN",
+    "late",
+    "told",
+    "unavailable",
+    "would_block",
+]
+
+FOR_TOPIC: Final = "metadata of the topic"
+FOR_PARTITION: Final = "the partition to exist"
+FOR_METADATA: Final = (FOR_TOPIC, FOR_PARTITION)
+FOR_MEMORY: Final = "buffer_memory"
+FOR_SHARE: Final = "room for its partition"
+FOR_OTHERS: Final = "records before it"
+FOR_TURN: Final = "the next turn of the loop"
+_ADVICE: Final = {
+    FOR_TOPIC: ", which is asked for now: `await producer.partitions_for(...)` first",
+    FOR_PARTITION: ", which is asked for now",
+    FOR_MEMORY: ", which is used up: send less, or raise it",
+    FOR_SHARE: ", which holds as much of buffer_memory as is free",
+    FOR_OTHERS: ", which wait for memory",
+    FOR_TURN: ": this one took its part. Let the loop go on, say by `await asyncio.sleep(0)`",
+}
+_MOST: Final = 20  # reasons that are told of
+
+
+def would_block(topic: str, reason: str) -> WouldBlock:
+    """For who would not wait."""
+    return WouldBlock(f"a record for {topic!r} would wait for {reason}{_ADVICE[reason]}. It was not queued.")
+
+
+def late(record: Parked, pool: BufferPool, route: Route | None, trouble: KafkaError | None, max_block_ms: float) -> KafkaError:
+    """For who waited as long as `max_block_ms`; `trouble`: why nobody named its topic, if that is known."""
+    if record.behind is not None:
+        return _late_share(record, record.behind, pool, max_block_ms)
+    if record.reason not in FOR_METADATA:
+        return _late_memory(record, pool, max_block_ms)
+    return _late_metadata(record, route, trouble, max_block_ms)
+
+
+def _late_metadata(record: Parked, route: Route | None, trouble: KafkaError | None, max_block_ms: float) -> MetadataTimeout:
+    """For who waited for a topic or a partition."""
+    what = f"{record.topic!r} was not found in the cluster's metadata"
+    if route is not None:
+        what = f"{record.topic!r} has {len(route.cells)} partitions, and partition {record.partition} did not come"
+    why = f" ({trouble})" if trouble else ""
+    end = "." if record.asks else ". The record was not queued."
+    error = MetadataTimeout(f"{what} within max_block_ms={max_block_ms:g}{why}{end}")
+    error.__cause__ = trouble
+    return error
+
+
+def _late_memory(record: Parked, pool: BufferPool, max_block_ms: float) -> BufferExhausted:
+    """For who waited for memory."""
+    return BufferExhausted(
+        f"no memory for {record.size} bytes within max_block_ms={max_block_ms:g}: "
+        f"{pool.available} of {pool.size} bytes of buffer_memory are free. "
+        "The record was not queued. Brokers are slower than the sends: send less, or raise buffer_memory."
+    )
+
+
+def _late_share(record: Parked, cell: Cell, pool: BufferPool, max_block_ms: float) -> KafkaError:
+    """For who waited for room for its partition."""
+    if cell.circuit is not None:
+        return unavailable(cell, f"There was no room for the record within max_block_ms={max_block_ms:g}; it was not queued.")
+    return BufferExhausted(
+        f"no memory for {record.size} bytes within max_block_ms={max_block_ms:g}: {cell.topic}-{cell.partition} holds {cell.bytes} bytes of "
+        f"buffer_memory, and {pool.available} of {pool.size} are free; with a circuit breaker no partition may hold more than is free. "
+        "The record was not queued. Its broker is slower than the sends: send less, or raise buffer_memory."
+    )
+
+
+def unavailable(cell: Cell, end: str) -> PartitionUnavailable:
+    """For a record whose partition is muted."""
+    circuit = cell.circuit
+    cause = circuit.cause if circuit is not None else None
+    why = f" ({cause})" if cause is not None else ""
+    error = PartitionUnavailable(f"the circuit breaker has muted the partition{why}. {end}", cell.topic, cell.partition)
+    error.__cause__ = cause
+    return error
+
+
+def told(records: Iterable[Parked]) -> list[str]:
+    """What they wait for, and how many for each, a line each; marks are no records."""
+    reasons = Counter(
+        f"{record.reason} {record.behind.topic}-{record.behind.partition}"
+        if record.behind is not None and record.reason == FOR_SHARE
+        else f"{record.reason} {record.topic!r}"
+        if record.reason in FOR_METADATA
+        else record.reason or FOR_TURN
+        for record in records
+        if record.topic is not None
+    )
+    return [f"  {number} sends wait for {reason}" for reason, number in reasons.most_common(_MOST)]

@@ -1,0 +1,75 @@
+"""What one producer tells of itself: what records is made here and handed to the parts, and what they are asked is read.
+
+Knows nothing of who asks, or in which form it is exported.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioproducer.engine.observability.connection_observer import NetWatch
+from aioproducer.engine.observability.events import Events
+from aioproducer.engine.observability.metrics_recorder import Meter, Recorder
+from aioproducer.metrics.registry import Metrics
+from aioproducer.metrics.sensors import Windows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproducer.config import ProducerConfig
+    from aioproducer.core.sequence import Identity
+    from aioproducer.engine.gauges import Gauges
+
+__all__ = ["Telling"]
+
+
+class Telling:
+    """Metrics, events and health of one producer.
+
+    Args:
+        version: of this software.
+        clock: the loop's time.
+        began_ms: the time of day, in ms since 1970.
+
+    Attributes:
+        events: told of changes of state.
+        meter: told of batches and calls.
+        observer: told of connections.
+        gauges: reads the other parts; set once they are there.
+    """
+
+    gauges: Gauges
+
+    def __init__(self, config: ProducerConfig, version: str, clock: Callable[[], float], began_ms: int) -> None:
+        self._config = config
+        self._clock = clock
+        records = config.metrics_recording_level != "none"
+        windows = Windows(config.metrics_num_samples, config.metrics_sample_window_ms / 1000)
+        self.metrics = Metrics(config.client_id, windows, version=version, began_ms=began_ms, now=clock())
+        self.events = Events(config.client_id, self.metrics)
+        self.meter = Recorder(config, self.metrics, clock) if records else Meter()
+        self.observer = NetWatch(self.meter, self.events, clock)
+
+    def read(self) -> tuple[float, dict[str, float], dict[tuple[str, int], int] | None]:
+        """What only the loop knows of a snapshot, as `Metrics.snapshot` takes it."""
+        now = self._clock()
+        self.meter.catch_up(now)
+        is_fine = self._config.metrics_recording_level in {"debug", "trace"}
+        return now, self.gauges.read(), self.gauges.depths() if is_fine else None
+
+    def identity(self, identity: Identity | None) -> None:
+        """The producer has an id, or does without."""
+        if identity is not None:
+            self.events.tell("producer-id-granted", producer_id=identity.producer_id, epoch=identity.epoch)
+
+    def late(self, node_id: int, *, is_late: bool) -> None:
+        """A broker takes nothing, or is not avoided for that any more (KIP-794)."""
+        if is_late:
+            self.events.tell("broker-late", node_id=node_id, seconds=self._config.partitioner_availability_timeout_ms / 1000)
+        else:
+            self.events.tell("broker-in-time", node_id=node_id)
+
+    def forgotten(self, topic: str) -> None:
+        """A topic is forgotten (KIP-526)."""
+        self.meter.forget_topic(topic)
+        self.events.tell("topic-forgotten", topic=topic, seconds=self._config.metadata_max_idle_ms / 1000)

@@ -1,0 +1,524 @@
+"""A running producer: its start, the doors to its parts, and their end. Knows nothing of the face, or of how the parts are connected."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.engine.append.chosen_build import FastPath, here
+from aioproducer.engine.append.send_columns import Columns
+from aioproducer.engine.append.send_many import Many
+from aioproducer.engine.append.thread_bridge import ThreadBridge, running_loop
+from aioproducer.engine.delivery.chosen_build import Delivery
+from aioproducer.engine.dropped_producer import DroppedProducer
+from aioproducer.engine.gauges import unready
+from aioproducer.engine.observability.waiting_notice import waiting_notice
+from aioproducer.engine.sender.record_formats import check_brokers
+from aioproducer.engine.tasks import fork_safety
+from aioproducer.engine.wiring import Assembly
+from aioproducer.errors import KafkaError, ProducerClosed, UsageError
+from aioproducer.model import FlushSummary
+from aioproducer.net.transport import close_socket, disown
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from aioproducer.config import ProducerConfig
+    from aioproducer.engine.append.batch_builder import ReadyBatch
+    from aioproducer.engine.delivery.deliveries import Deliveries
+    from aioproducer.engine.memory.buffer_pool import Parked
+    from aioproducer.engine.transactions.transaction_manager import Transactor
+    from aioproducer.interfaces import Dialer, Resolver
+    from aioproducer.metrics.registry import Snapshot
+    from aioproducer.model import Health, PartitionNumber
+
+__all__ = ["Engine"]
+
+_log = logging.getLogger(__name__)
+_ELSEWHERE: Final = "the producer belongs to another event loop; make one in this loop"
+_OTHER_THREAD: Final = (
+    f"{_ELSEWHERE}. As another thread runs that loop, send by `producer.from_thread`, "
+    "and have the loop run other calls with asyncio.run_coroutine_threadsafe"
+)
+_STOPPED_EARLY: Final = "stopped while it started"
+
+
+class Engine:
+    """The parts of one producer on one loop.
+
+    Args:
+        way: what `send` looks at; the engine opens and closes it.
+        version: of this software, for brokers' metrics.
+        chance: a random number in [0, 1).
+        wall_clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        way: FastPath,
+        dialer: Dialer,
+        resolver: Resolver,
+        version: str,
+        *,
+        chance: Callable[[], float],
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.failure: BaseException | None = None
+        self.is_open = False
+        self._is_flushed = False
+        self._is_start_stopped = False
+        self._start_ended = asyncio.Event()
+        self._start_scope = asyncio.timeout(None)
+        self._dropped: DroppedProducer | None = None
+        self._lost = 0  # records that had not ended when the producer failed or was dropped
+        self._config = config
+        self._way = way
+        self._pid = os.getpid()
+        parts = Assembly(
+            config,
+            self.loop,
+            way,
+            dialer,
+            resolver,
+            version,
+            chance=chance,
+            wall_clock=wall_clock,
+            on_crash=self._on_crash,
+            on_bug=self._on_bug,
+            flush=self.flush,
+        )
+        self._home = parts.home
+        self.pool = parts.pool
+        self._supervisor = parts.supervisor
+        self._telling = parts.telling
+        self._accumulator = parts.accumulator
+        self._encoder = parts.encoder
+        self._sender = parts.sender
+        self._turn = parts.turn
+        self._appender = parts.appender
+        self._parking = parts.parking
+        self._intake = parts.intake
+        self._interception = parts.interception
+        self._take, self._take_now = parts.take, parts.take_now
+        self._cluster = parts.cluster
+        self._refresher = parts.refresher
+        self._idle = parts.idle
+        self._idling, self._ratios = parts.idling, parts.ratios
+        self._ids = parts.ids
+        self._transactor = parts.transactor
+        self._breaking = parts.breaking
+        self.from_thread = ThreadBridge(self.loop, self._accept, config.max_block_ms / 1000)
+        way.tick = self._tick
+
+    async def start(self, *, wait: bool) -> None:
+        """Start the tasks and wait for the first metadata and the producer id, or let tasks wait for them.
+
+        Raises:
+            BootstrapFailed: no broker answered within `max_block_ms`, or none gives this producer an id.
+            ConfigError: `message_format_max` asks for a format that the broker no longer takes.
+            ProducerClosed: `stop_start` was called meanwhile.
+        Cancellation, or an error: nothing is left. The user's interceptors are not closed, as another engine may be started with them.
+        """
+        fork_safety.watch(self)
+        until = self.loop.time() + self._config.max_block_ms / 1000
+        try:
+            async with self._start_scope:
+                with waiting_notice(self.loop, lambda: self._start_notice(until)):
+                    await self._start(until, wait=wait)
+            if self._is_start_stopped:
+                raise ProducerClosed(_STOPPED_EARLY)
+        except BaseException as error:
+            await self._end(ProducerClosed("the producer did not start"))
+            if self._is_start_stopped and isinstance(error, TimeoutError):  # the scope's
+                raise ProducerClosed(_STOPPED_EARLY) from error
+            raise
+        finally:
+            self._start_ended.set()
+        self._spawn(self._run_metadata(is_known=wait), "metadata")
+        self._spawn(self._encoder.run(), "compression")
+        self._spawn(self._idle.run(), "idle topics")
+        self._way.here = here()
+        self._way.slowly, self._way.now = self.send, self.send_now
+        self.is_open = True
+        self._telling.events.tell("producer-started")
+
+    async def _start(self, until: float, *, wait: bool) -> None:
+        await self._supervisor.start()
+        if wait:
+            await self._refresher.bootstrap(until - self.loop.time())
+            self._check_formats()
+        if self._ids is not None:
+            self._spawn(self._ids.run(), "producer id")
+            if wait:
+                await self._ids.first(until - self.loop.time())
+        if self._transactor is not None and wait:
+            self._spawn(self._transactor.run(), "transactions")
+            with self._telling.meter.spent("txn-init-time"):
+                await self._transactor.start(until - self.loop.time())
+
+    async def stop_start(self) -> None:
+        """End the `start` that runs, which raises ProducerClosed; return once nothing of it is left."""
+        if not self._is_start_stopped:
+            self._is_start_stopped = True
+            with contextlib.suppress(RuntimeError):  # it has failed by itself, and is being ended
+                self._start_scope.reschedule(self.loop.time())
+        await self._start_ended.wait()
+
+    def _start_notice(self, until: float) -> str:
+        servers = ", ".join(node.where for node in self._cluster.bootstrap)
+        if not self._cluster.nodes:
+            told = f"a first answer of any broker of {servers}"
+        else:
+            told = "a producer id" if self._transactor is None else f"the coordinator of transactional_id={self._config.transactional_id!r}"
+        trouble = self._trouble()
+        reason = f": {trouble}" if trouble is not None else ""
+        return f"{self._config.client_id}: start() waits for {told}, at most {max(until - self.loop.time(), 0):.0f} s more{reason}"
+
+    def _trouble(self) -> object | None:
+        """Why brokers cannot be used now; None: they can, as far as is known."""
+        unreached = next((node.last_error for node in (*self._cluster.nodes, *self._cluster.bootstrap) if node.last_error), None)
+        return self._refresher.trouble or (self._ids.trouble if self._ids is not None else None) or unreached
+
+    async def _run_metadata(self, *, is_known: bool) -> None:
+        if not is_known:
+            await self._refresher.bootstrap(None)
+            self._check_formats()
+            if self._transactor is not None:
+                self._spawn(self._transactor.run(), "transactions")
+        await self._refresher.run()
+
+    def _check_formats(self) -> None:
+        nodes = (*self._cluster.bootstrap, *filter(None, map(self._cluster.node, self._refresher.view.brokers)))
+        connections = (lane.connection for node in nodes for lane in (node.control, node.produce))
+        check_brokers(filter(None, connections), self._config.message_format_max)
+
+    def _spawn(self, coroutine: Coroutine[None, None, None], name: str) -> None:
+        self._supervisor.spawn(coroutine, name)
+
+    def _tick(self) -> int:
+        self.check()
+        return self._sender.tick()
+
+    def _accept(self, *record: Any) -> Delivery | Parked:
+        self.check()
+        return self._take(*record)
+
+    def send_now(self, *record: Any) -> Delivery:
+        """`send`, or WouldBlock."""
+        self.check()
+        return self._take_now(*record)
+
+    async def send_many(self, topic: str, records: Any, send: Callable[..., Awaitable[Delivery]]) -> Deliveries:
+        """All of them, in bulk where that can be; `send` is the producer's."""
+        self.check()
+        return await Many(self._config, self.loop, self._way, self._turn, self._appender, self._parking, send).send(topic, records)
+
+    async def send_columns(
+        self,
+        topic: str,
+        values: Any,
+        keys: Any,
+        partition: PartitionNumber | None,
+        timestamps_ms: Any,
+        send: Callable[..., Awaitable[Delivery]],
+    ) -> Deliveries:
+        """All rows of these columns; `send` is the producer's."""
+        self.check()
+        columns = Columns(self._config, self._appender, self._parking, take=self._accept_window, send=send)
+        return await columns.send(topic, values, keys, partition, timestamps_ms)
+
+    def _accept_window(self, parked: Parked) -> Delivery | Parked:
+        self.check()
+        return self._intake.accept_window(parked)
+
+    async def partitions(self, topic: str) -> int:
+        """How many a topic has, waiting for its metadata."""
+        self.check()
+        return await self._intake.partitions(topic)
+
+    def create_batch(self, topic: str, partition: PartitionNumber) -> ReadyBatch:
+        """An empty one, for the user to fill."""
+        self.check()
+        return self._intake.create_batch(topic, partition)
+
+    async def send_batch(self, batch: ReadyBatch) -> Deliveries:
+        """Queue a batch that the user filled, behind what its partition has."""
+        self.check()
+        return await self._intake.send_batch(batch)
+
+    async def send(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery:
+        """Every send that is not fast."""
+        self.check()
+        outcome = self._take(topic, value, key, partition, timestamp_ms, headers)
+        return outcome if type(outcome) is Delivery else await self._intake.wait(outcome)  # type: ignore[arg-type]
+
+    @property
+    def transactor(self) -> Transactor:
+        """What carries transactions out. UsageError: this producer has none."""
+        self.check()
+        if self._transactor is None:
+            raise UsageError("transactions need a name that outlives this producer: give it transactional_id")
+        return self._transactor
+
+    def snapshot(self) -> Snapshot:
+        """All metrics, as they stand. From any thread: the loop is asked for what only it knows, the rest is read here."""
+        return self._telling.metrics.snapshot(*self.from_thread.ask(self._telling.read))
+
+    def health(self, patience: float | None) -> Health:
+        """Whether it can do its work; `patience`: seconds that a record may be unacknowledged. From any thread."""
+        if self.is_forked:
+            return unready(fork_safety.FORKED)
+        return self.from_thread.ask(partial(self._health, patience))
+
+    def _health(self, patience: float | None) -> Health:
+        if self.failure is not None:
+            return unready(f"the producer failed: {self.failure!r}")
+        if not self.is_open:
+            return unready("the producer has stopped")
+        return self._telling.gauges.health(self._config.request_timeout_ms / 1000 if patience is None else patience)
+
+    def explain(self) -> list[str]:
+        """What waits, and for what, a line each."""
+        lines = [f"buffer_memory: {self.pool.available} of {self.pool.size} bytes free", *self._parking.explain(), *self._sender.explain()]
+        if self.is_forked:
+            lines.insert(0, fork_safety.FORKED)
+        elif self.failure is not None:
+            lines.insert(0, f"failed: {self.failure!r}")
+        elif self._refresher.trouble is not None:
+            lines.insert(0, f"metadata: {self._refresher.trouble}")
+        elif self._ids is not None and self._ids.trouble is not None:
+            lines.insert(0, f"producer id: {self._ids.trouble}")
+        elif self._transactor is not None:
+            lines.insert(0, self._transactor.explain())
+        return lines
+
+    def check(self) -> None:
+        """Raise unless records may be sent, here and now."""
+        if self.is_forked:
+            raise ProducerClosed(fork_safety.FORKED)
+        if self.failure is not None:
+            raise ProducerClosed(f"the producer failed: {self.failure!r}. Make a new one.") from self.failure
+        if not self.is_open:
+            raise ProducerClosed("the producer has stopped")
+        self._check_loop()
+
+    def check_place(self) -> None:
+        """Raise unless this is the producer's process and loop."""
+        if self.is_forked:
+            raise ProducerClosed(fork_safety.FORKED)
+        self._check_loop()
+
+    def _check_loop(self) -> None:
+        if running_loop() is not self.loop:
+            raise ProducerClosed(_OTHER_THREAD if self.from_thread.is_elsewhere() else _ELSEWHERE)
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is a child of the one that the producer belongs to."""
+        return os.getpid() != self._pid
+
+    async def flush(self, timeout: float | None) -> FlushSummary:
+        """Send everything now, and wait until what was queued or parked has ended, at most `timeout` seconds."""
+        with self._telling.meter.spent("flush-time"):
+            return await self._flush(timeout)
+
+    async def _flush(self, timeout: float | None) -> FlushSummary:
+        marks = self._parking.mark()
+        flush = None
+        done = asyncio.Event()
+        try:
+            async with asyncio.timeout(timeout):
+                for mark in marks:
+                    await mark.wait()
+                flush = self._sender.start_flush(done.set)
+                if flush.pending:
+                    await done.wait()
+        except TimeoutError:
+            pass  # the summary says what is pending
+        finally:
+            if flush is not None:
+                self._sender.stop_flush(flush)
+        if flush is None:
+            flush = self._sender.start_flush(done.set)
+            self._sender.stop_flush(flush)
+            return FlushSummary(0, 0, flush.pending + self._parking.waiting)
+        return FlushSummary(flush.acknowledged, flush.failed, flush.pending)
+
+    async def stop(self, timeout: float) -> FlushSummary | None:
+        """Flush, bounded, then end. Cancellation: what is left fails at once; the tasks end all the same."""
+        until = self.loop.time() + timeout
+        summary = None
+        with waiting_notice(self.loop, lambda: self._stop_notice(until)):
+            try:
+                summary = await self._finish_records(until)
+            finally:
+                self._is_flushed = summary is not None and not summary.pending
+                self._telling.events.tell("producer-stopped", unfinished=len(self._accumulator.incomplete))
+                await self._end(ProducerClosed("the producer was stopped before the record was acknowledged"), until)
+                self.close_interceptors()
+        return summary
+
+    async def _finish_records(self, until: float) -> FlushSummary | None:
+        """Take nothing in any more, end an open transaction, and flush. None: the producer failed before."""
+        self.from_thread.shut(lambda: ProducerClosed("the producer has stopped"))
+        self.is_open = False
+        self._parking.shut()
+        if self._breaking is not None:
+            self._breaking.close()
+        if self.failure is not None:
+            return None
+        if self._transactor is not None:
+            await self._transactor.give_up(max(until - self.loop.time(), 0.0))
+        return await self.flush(max(until - self.loop.time(), 0.0))
+
+    def _stop_notice(self, until: float) -> str:
+        records = self._unacknowledged() + self._parking.waiting
+        told = f"the acknowledgement of {records} records" if records else "the end of its requests and tasks"
+        trouble = self._trouble()
+        reason = f": {trouble}" if trouble is not None else ""
+        left = max(until - self.loop.time(), 0)
+        return f"{self._config.client_id}: stop() waits for {told}, at most {left:.0f} s more (close_timeout_ms){reason}"
+
+    def _unacknowledged(self) -> int:
+        """Records that are queued or on their way."""
+        return sum(batch.count if batch.open is None else batch.open.count for batch in self._accumulator.incomplete)
+
+    async def _end(self, cause: KafkaError, until: float = 0.0) -> None:
+        """`until`: how long a broker may take to read what was acknowledged when its transport took it (acks=0)."""
+        self._shut(cause)
+        try:
+            if self._is_flushed:
+                await self._cluster.sent(until - self.loop.time())
+        finally:
+            self._supervisor.stop()
+            try:
+                await self.ended()
+            finally:
+                fork_safety.forget(self)
+                self._encoder.close()
+
+    def close_interceptors(self) -> None:
+        """Once the last record's end was told, they are called no more."""
+        self._interception.close()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was started, and no task of it is left."""
+        return self._start_ended.is_set() and self._supervisor.has_ended
+
+    async def ended(self) -> None:
+        """Until the last task is gone."""
+        await self._supervisor.ended()
+
+    def _shut(self, cause: KafkaError) -> None:
+        """Everything that waits learns why; connections close, at once if a broker hangs that would not take what is still to be written."""
+        self.is_open = False
+        ends: tuple[Callable[[], None], ...] = (
+            lambda: self._breaking.close() if self._breaking is not None else None,
+            lambda: self.from_thread.shut(lambda: ProducerClosed(str(cause))),
+            lambda: self._parking.close(lambda: ProducerClosed(str(cause))),
+            lambda: self._sender.fail_all(cause),
+            lambda: self._transactor.close(lambda: ProducerClosed(str(cause))) if self._transactor is not None else None,
+            lambda: self._cluster.close(now=not self._is_flushed),
+        )
+        for end in ends:
+            try:
+                end()
+            except Exception as error:  # noqa: BLE001  (after a bug, whatever can still be ended is)
+                _log.error("A bug: a part of the producer could not be ended: %r", error, exc_info=error)
+
+    def _on_crash(self, error: BaseException) -> None:
+        """A task of ours ended by a bug, or was cancelled from outside: never a silent hang."""
+        if self.is_forked:  # whoever ends the child has cancelled all tasks, and the parent's connections are not to be touched
+            return
+        self.failure = error
+        self._telling.events.tell("producer-failed", cause=repr(error))
+        if not isinstance(error, asyncio.CancelledError):  # `asyncio.run` ends so; who uses the producer after it is told
+            _log.error("The producer failed: %r", error, exc_info=error)
+        cause = ProducerClosed(f"the producer failed: {error!r}")
+        cause.__cause__ = error
+        self._count_lost()
+        self._shut(cause)
+
+    # Without stop()
+
+    def drop(self, timeout: float) -> None:
+        """Nobody references the producer any more: send what is queued, at most `timeout` seconds, then end. From any thread."""
+        servers = ",".join(node.where for node in self._cluster.bootstrap)
+        self._dropped = DroppedProducer(
+            self.loop,
+            f"{self._config.client_id} of {servers}",
+            spawn=self._supervisor.spawn,
+            flush=partial(self._flush_dropped, timeout),
+            end=self.end_now,
+        )
+        self._dropped.schedule()
+
+    async def _flush_dropped(self, timeout: float) -> None:
+        until = self.loop.time() + timeout
+        summary = await self._finish_records(until)
+        if summary is not None:
+            self._lost += summary.failed
+            self._is_flushed = not summary.pending
+        if self._is_flushed:
+            self._shut(ProducerClosed("the producer was dropped without stop()"))
+            await self._cluster.sent(until - self.loop.time())
+
+    def end_now(self) -> int:
+        """End without waiting, also if the loop is closed; gives the number of records that were lost."""
+        self._count_lost()
+        fork_safety.forget(self)
+        if self.loop.is_closed():
+            self.is_open = False
+            self._parking.shut()
+            for stream in self._cluster.leave():
+                close_socket(stream)
+        else:
+            self._telling.events.tell("producer-stopped", unfinished=len(self._accumulator.incomplete))
+            self._shut(ProducerClosed("the producer was dropped without stop()"))
+            self._supervisor.stop()
+        self._supervisor.when_ended(self._end_workers)
+        return self._lost
+
+    def _count_lost(self) -> None:
+        """What is queued fails now."""
+        self._lost += self._unacknowledged() + self.from_thread.queued
+        if self._dropped is not None:  # which says how many they are
+            for batch in self._accumulator.incomplete:
+                batch.result.look()
+
+    def _end_workers(self) -> None:
+        self._encoder.close()
+        self._interception.close()
+
+    def _on_bug(self, error: BaseException) -> None:
+        """A callback of ours raised."""
+        if self.failure is None and self.is_open:
+            self._on_crash(error)
+            self._supervisor.stop()
+        else:
+            _log.error("A bug: %r", error, exc_info=error)
+
+    def forget_fork(self) -> None:
+        """In a forked child: the parent's connections and loop are not ours to use."""
+        self._way.fast = {}
+        self._way.here = None
+        self._way.slowly, self._way.now = self.send, self.send_now
+        self._home.on_unseen = _untold
+        self.from_thread.forget_fork()
+        disown(self._cluster.leave())
+
+    @property
+    def waiting(self) -> int:
+        """Records that wait for memory or metadata."""
+        return self._parking.waiting
+
+
+def _untold(_error: object, _count: int) -> None:
+    """In a forked child: the parent tells of its records."""

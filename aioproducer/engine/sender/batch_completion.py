@@ -1,0 +1,257 @@
+"""What becomes of a batch when an attempt ends: acknowledged, sent again, numbered anew, split, or failed. `core.outcome` decides it.
+
+A batch's bytes stay counted until the connection is done with them, also when its records have failed long before. Knows nothing of
+requests, or of when the next attempt is due.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+from aioproducer.core.attempt import AGAIN, failures, go_again, over
+from aioproducer.core.batch_state import Event
+from aioproducer.core.outcome import TOO_LARGE, Action, append_time, fate
+from aioproducer.core.splitting import in_halves, without
+from aioproducer.engine.delivery.chosen_build import uncollected
+from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
+from aioproducer.engine.observability.diagnostics import story, waits_for
+from aioproducer.engine.sender.record_formats import Parcel, unpack
+from aioproducer.errors import BrokerError, DeliveryError, RecordTooLarge
+from aioproducer.records.record_batch import OVERHEAD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from aioproducer.config import ProducerConfig
+    from aioproducer.core.accumulator import Accumulator, Cell
+    from aioproducer.core.backoff import Backoff
+    from aioproducer.core.batch import Batch
+    from aioproducer.core.splitting import Piece
+    from aioproducer.engine.delivery.completion_queue import Completions
+    from aioproducer.engine.memory.buffer_pool import BufferPool
+    from aioproducer.engine.observability.metrics_recorder import Meter
+    from aioproducer.engine.sender.batch_compressor import Encoder
+    from aioproducer.engine.sender.flush import Flush
+    from aioproducer.engine.sender.produce_exchange import Told
+    from aioproducer.engine.tasks.guarded_loop import GuardedLoop
+    from aioproducer.errors import KafkaError, TransportError
+    from aioproducer.model import Compression
+    from aioproducer.net.cluster import Cluster
+
+__all__ = ["Ends"]
+
+_ACKNOWLEDGE: Final = Event.ACKNOWLEDGE  # Python 3.11 looks members up slowly
+_BRIEF: Final = 0.02  # seconds: the markers of the transaction before are being written (TV2-06); as Kafka's for AddPartitionsToTxn
+
+
+class Ends:
+    """Ends attempts and batches.
+
+    Attributes:
+        cluster: whose brokers the batches wait for, to be said in errors; set before the first batch.
+        on_failure: told of each batch that fails, and of its error, before those who wait for it are.
+        on_freed: told of a partition that holds less memory than before.
+    """
+
+    cluster: Cluster
+    on_failure: Callable[[Batch, DeliveryError], object] | None = None
+    on_freed: Callable[[Cell], object] | None = None
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        loop: GuardedLoop,
+        accumulator: Accumulator,
+        pool: BufferPool,
+        completions: Completions,
+        encoder: Encoder,
+        backoff: Backoff,
+        chance: Callable[[], float],
+        meter: Meter,
+    ) -> None:
+        self._config = config
+        self._meter = meter
+        self._loop = loop
+        self._accumulator = accumulator
+        self._pool = pool
+        self._completions = completions
+        self._encoder = encoder
+        encoder.refuse = self.fail
+        self._backoff = backoff
+        self._chance = chance
+        self._codec = cast("Compression", config.compression_type)
+        self._is_transactional = config.transactional_id is not None
+        self._flushes: list[Flush] = []
+
+    def watch(self, flush: Flush) -> Flush:
+        """Tell a flush of the ends that it waits for."""
+        if flush.pending:
+            self._flushes.append(flush)
+        return flush
+
+    def unwatch(self, flush: Flush) -> None:
+        """It waits no more."""
+        if flush in self._flushes:
+            self._flushes.remove(flush)
+
+    # Attempts
+
+    def end_attempt(self, batch: Batch, told: Told, now: float) -> bool:
+        """One attempt is over; True: metadata is stale."""
+        had_ended = self.let_go(batch)
+        error = told.error
+        if error is None and not had_ended:
+            batch.error = None
+            self._complete(batch, told, now)
+            return False
+        if had_ended:  # it expired, and was told so: a late answer changes nothing for those who sent it (DLV-03, DLV-04)
+            if error is None:
+                self._accumulator.acknowledged_late(batch)
+            return False
+        assert error is not None
+        batch.history += ((now, error),)
+        self._meter.attempt_failed(error)
+        verdict = over(
+            batch,
+            error,
+            now=now,
+            retries=self._config.retries,
+            transactional=self._is_transactional,
+            named=len(told.refused),
+            appended=told.base_offset >= 0,
+        )
+        self._carry_out(verdict.action, batch, told, error, now)
+        return verdict.refresh
+
+    def _complete(self, batch: Batch, told: Told, now: float) -> None:
+        """It is in the log."""
+        stamped = told.log_append_time_ms
+        if stamped >= 0 or batch.cell.route.stamps_time:
+            stamped = append_time(batch, stamped)
+        batch.result.complete(told.base_offset, stamped)
+        uncollected(batch.result)
+        self._accumulator.end(batch, _ACKNOWLEDGE)
+        if batch.is_alone:
+            self._accumulator.succeeded(batch)
+        self._meter.acknowledged(now, batch)
+        self._finish(batch)
+
+    def _carry_out(self, action: Action, batch: Batch, told: Told, error: BrokerError | TransportError, now: float) -> None:
+        if action is Action.COMPLETE:
+            self._complete(batch, told, now)
+        elif action is Action.FAIL:
+            self._refuse(batch, error, told.refused)
+        elif action in AGAIN:
+            pause = self._pause(batch, action, error)
+            self._meter.retried(now, batch)
+            go_again(self._accumulator, batch, action, now + pause if pause else 0.0)
+        elif action is Action.SPLIT:
+            self._encoder.was_too_large(batch)
+            batch.cell.route.is_narrow = True
+            self._split(batch, in_halves(self._raw(batch), batch.base_timestamp, self._config.batch_size))
+        else:
+            self._exclude(batch, error, told.refused)
+
+    def _pause(self, batch: Batch, action: Action, error: BrokerError | TransportError) -> float:
+        if action is Action.AWAIT:
+            return 0.0
+        pause = self._backoff.after(failures(batch), self._chance())
+        is_brief = isinstance(error, BrokerError) and error.name == "CONCURRENT_TRANSACTIONS"
+        return min(pause, _BRIEF) if is_brief else pause
+
+    # Splitting
+
+    def _raw(self, batch: Batch) -> bytes:
+        """The payload as it was before compression."""
+        return unpack(Parcel.of(batch), self._codec)
+
+    def _split(self, batch: Batch, pieces: Sequence[Piece]) -> list[Batch]:
+        """Smaller batches go in its place; who waits for its records waits for those."""
+        self._meter.was_split(self._loop.time())
+        results = batch.result.split([piece.indexes for piece in pieces])
+        parts = self._accumulator.split(batch, list(zip(pieces, results, strict=True)))
+        self._pool.release(-batch.hold(0))
+        for part in parts:
+            self._pool.take(part.hold(part.raw_size + BATCH_OVERHEAD))
+        batch.payload = batch.header = None
+        self._completions.add(batch.result)
+        for flush in self._flushes:
+            flush.split(batch, parts)
+        return parts
+
+    def _exclude(self, batch: Batch, error: BrokerError | TransportError, refused: Mapping[int, str | None]) -> list[Batch]:
+        """The records that the broker named fail, each with its words; what is left of the batch is sent again without them."""
+        assert isinstance(error, BrokerError)
+        parts = self._split(batch, without(self._raw(batch), batch.base_timestamp, refused))
+        for part, index in zip(parts, sorted(refused), strict=False):
+            self.fail(part, _in_the_words_of(error, refused[index]))
+        return parts[len(refused) :]
+
+    def _refuse(self, batch: Batch, error: BrokerError | TransportError, refused: Mapping[int, str | None]) -> None:
+        """The batch fails; the records that the broker named, each with its words: what it says of the batch names no range of timestamps."""
+        if not refused or not isinstance(error, BrokerError):
+            self.fail(batch, self._too_large(batch, error) or error)
+        elif batch.count == 1:
+            self.fail(batch, _in_the_words_of(error, refused[0]))
+        else:
+            for part in self._exclude(batch, error, refused):
+                self.fail(part, error)
+
+    def _too_large(self, batch: Batch, error: BrokerError | TransportError) -> RecordTooLarge | None:
+        """What a single record has met that its broker finds too large."""
+        if batch.count > 1 or not isinstance(error, BrokerError) or error.name not in TOO_LARGE:
+            return None
+        sent = OVERHEAD + len(batch.payload or b"")
+        cause = RecordTooLarge(
+            f"a record of {batch.raw_size} bytes, {sent} as it was sent, is more than the broker takes ({error}). "
+            f"Raise max.message.bytes of {batch.cell.topic!r}, compress, or send less."
+        )
+        cause.__cause__ = error
+        return cause
+
+    def let_go(self, batch: Batch) -> bool:
+        """The connection is done with the bytes of a batch. Returns whether it has ended."""
+        batch.on_wire = False
+        has_ended = self._accumulator.landed(batch)
+        if has_ended:
+            self._give_back(batch)
+        return has_ended
+
+    def _give_back(self, batch: Batch) -> None:
+        """Its bytes are free."""
+        self._pool.release(-batch.hold(0))
+        if self.on_freed is not None:
+            self.on_freed(batch.cell)
+
+    # Ends
+
+    def fail(self, batch: Batch, cause: KafkaError, reason: str | None = None) -> None:
+        """End a batch whose records were not acknowledged; `reason` is what the error says, else the cause does."""
+        cell = batch.cell
+        error = DeliveryError(
+            reason or str(cause), topic=cell.topic, partition=cell.partition, persisted=fate(batch), attempts=batch.attempts
+        )
+        error.__cause__ = cause
+        end = f"failed: {error.reason}" + ("" if batch.on_wire else f"; it waited for {waits_for(batch, self.cluster, self._accumulator)}")
+        error.history = story(batch, self._loop.time(), self._config.delivery_timeout_ms / 1000, end)
+        self._accumulator.end(batch, Event.FAIL)
+        self._meter.failed(self._loop.time(), batch, cause)
+        if self.on_failure is not None:
+            self.on_failure(batch, error)
+        batch.result.fail(error)
+        self._finish(batch)
+
+    def _finish(self, batch: Batch) -> None:
+        """A batch ended: its payload and, unless a connection holds them, its bytes are free; who waits for it is woken."""
+        batch.payload = batch.header = None
+        if not batch.held:
+            self._give_back(batch)
+        self._completions.add(batch.result)
+        for flush in tuple(self._flushes) if self._flushes else ():
+            if flush.ended(batch):
+                self._flushes.remove(flush)
+
+
+def _in_the_words_of(error: BrokerError, words: str | None) -> BrokerError:
+    """The error of one record: what the broker says of that, else of its batch."""
+    return BrokerError(error.error, words or error.message)

@@ -1,0 +1,215 @@
+"""Encode drained batches: at once where it is short; else in slices on the loop, or in a worker thread. Order per broker is kept.
+
+Mostly it is compression; for brokers that take no record batches it is another format, too (`engine.sender.record_formats`). Knows nothing of
+requests; what is encoded goes back in the order in which it came.
+
+A thread waits for the interpreter's lock each time that a batch was compressed, up to 5 ms beside a task that sends without pause: a request
+of six batches would wait for 30 to 60 ms. So where records do not linger, the loop encodes what it may in each of its iterations; the thread
+encodes what is longer than that, and all of it where records linger, for there throughput is what is wanted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from aioproducer.engine.sender.record_formats import NEWEST, Parcel, pack
+from aioproducer.errors import KafkaError
+from aioproducer.model import Compression
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+    from collections.abc import Callable, Container, Mapping, Sequence
+
+    from aioproducer.core.batch import Batch
+    from aioproducer.engine.tasks.guarded_loop import GuardedLoop
+    from aioproducer.records.ratios import CompressionRatios
+
+__all__ = ["Encoder"]
+
+# bytes that one round of the loop may compress on it, however many requests it makes, or twice that in one of two: half a millisecond to one
+_AT_ONCE: Final = {
+    Compression.NONE: 16_384,  # in another format
+    Compression.GZIP: 24_576,
+    Compression.SNAPPY: 262_144,
+    Compression.LZ4: 262_144,
+    Compression.ZSTD: 131_072,
+}
+_QUICK: Final[Mapping[Compression, Container[int]]] = {  # levels of which that holds; the others compress harder
+    Compression.GZIP: range(-1, 7),
+    Compression.LZ4: (9,),  # Java's name for the fast compressor
+    Compression.ZSTD: range(-131_072, 4),
+}
+
+
+class _Job:
+    """The batches of one request that are to be encoded.
+
+    Attributes:
+        in_slices: the loop encodes them, one after the other.
+        packed: those that were.
+    """
+
+    __slots__ = ("batches", "done", "in_slices", "lane", "magic", "packed", "parcels")
+
+    def __init__(self, batches: Sequence[Batch], magic: int, lane: object, done: Callable[[], None], *, in_slices: bool) -> None:
+        self.parcels = [Parcel.of(batch) for batch in batches]
+        self.packed: list[bytes | KafkaError] = []
+        self.magic = magic
+        self.batches = batches
+        self.lane = lane
+        self.done = done
+        self.in_slices = in_slices
+
+
+class Encoder:
+    """Encodes the payloads of drained batches in place.
+
+    Args:
+        codec: of every batch.
+        level: of compression; None: the codec's default.
+        ratios: told how far each batch compressed.
+        in_slices: the loop encodes what is not too long for one of its iterations.
+
+    Attributes:
+        refuse: ends a batch that cannot be written in the format that it needs; whoever owns the batches sets it.
+    """
+
+    refuse: Callable[[Batch, KafkaError], object]
+
+    def __init__(
+        self,
+        loop: AbstractEventLoop | GuardedLoop,
+        codec: Compression,
+        level: int | None,
+        ratios: CompressionRatios,
+        *,
+        in_slices: bool = False,
+    ) -> None:
+        self._loop = loop
+        self._codec = codec
+        self._compresses = codec is not Compression.NONE
+        self._ratios = ratios
+        self._level = level
+        self._in_slices = in_slices
+        self._is_slice_due = False
+        self._at_once = _AT_ONCE[codec] if level is None or level in _QUICK[codec] else 0
+        self._spent = 0  # bytes of that, in this round of the loop
+        self._limiter = anyio.CapacityLimiter(1)  # our own: the default one belongs to the user's web framework
+        self._jobs: deque[_Job] = deque()
+        self._lanes: dict[object, int] = {}
+        self._wake = asyncio.Event()
+
+    def encode(self, batches: Sequence[Batch], magic: int, lane: object, done: Callable[[], None]) -> None:
+        """Encode for `magic`, then call `done`: before it returns, or from the worker's task, behind what came before on that lane."""
+        # Those whose payload is not yet what a broker of that format should get.
+        due = [batch for batch in batches if batch.magic != magic or (self._compresses and not batch.is_encoded)]
+        if not due and lane not in self._lanes:
+            done()
+            return
+        if lane not in self._lanes and self._spend(sum(batch.raw_size for batch in due), magic):
+            self._put(due, magic, _pack_all([Parcel.of(batch) for batch in due], magic, self._codec, self._level))
+            done()
+            return
+        self._lanes[lane] = self._lanes.get(lane, 0) + 1
+        in_slices = self._in_slices and all(batch.raw_size <= self._most(magic) for batch in due)
+        self._jobs.append(_Job(due, magic, lane, done, in_slices=in_slices))
+        self._go_on()
+
+    def _most(self, magic: int) -> int:
+        """Bytes that one round of the loop may encode."""
+        return self._at_once if magic == NEWEST else min(self._at_once, _AT_ONCE[Compression.NONE])
+
+    def _spend(self, size: int, magic: int) -> bool:
+        """Whether this round of the loop may encode so much more, and so does."""
+        if self._spent + size > self._most(magic):
+            return False
+        if not self._spent:
+            self._loop.call_soon(self._new_round)
+        self._spent += size
+        return True
+
+    def _new_round(self) -> None:
+        self._spent = 0
+
+    def _go_on(self) -> None:
+        """See to it that the oldest job is encoded."""
+        if not self._jobs:
+            return
+        if not self._jobs[0].in_slices:
+            self._wake.set()
+        elif not self._is_slice_due:
+            self._is_slice_due = True
+            self._loop.call_soon(self._encode_slice)
+
+    def _encode_slice(self) -> None:
+        self._is_slice_due = False
+        job = self._jobs[0] if self._jobs else None
+        if job is None or not job.in_slices:
+            return
+        for batch, parcel in zip(job.batches[len(job.packed) :], job.parcels[len(job.packed) :], strict=True):
+            if not self._spend(batch.raw_size, job.magic):
+                break
+            job.packed.append(_pack(parcel, job.magic, self._codec, self._level))
+        else:
+            self._end(job)
+        self._go_on()
+
+    def _end(self, job: _Job) -> None:
+        self._jobs.popleft()
+        self._put(job.batches, job.magic, job.packed)
+        self._lanes[job.lane] -= 1
+        if not self._lanes[job.lane]:
+            del self._lanes[job.lane]
+        job.done()
+
+    async def run(self) -> None:
+        """The worker's task."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._jobs and not self._jobs[0].in_slices:
+                job = self._jobs[0]
+                job.packed = await anyio.to_thread.run_sync(
+                    _pack_all, job.parcels, job.magic, self._codec, self._level, limiter=self._limiter
+                )
+                self._end(job)
+            self._go_on()
+
+    def close(self) -> None:
+        """The worker ended before its work: give back what it had, to those who know by now that it ended."""
+        while self._jobs:
+            self._jobs.popleft().done()
+
+    def _put(self, batches: Sequence[Batch], magic: int, packed: Sequence[bytes | KafkaError]) -> None:
+        for batch, payload in zip(batches, packed, strict=True):
+            if batch.ended:  # what expired meanwhile has let its payload go
+                continue
+            if isinstance(payload, KafkaError):
+                self.refuse(batch, payload)
+                continue
+            batch.payload, batch.header = payload, None
+            batch.magic, batch.is_encoded = magic, True
+            self._ratios.observe(batch.cell.topic, self._codec, len(payload) / batch.raw_size)
+
+    def was_too_large(self, batch: Batch) -> None:
+        """Its broker refused a batch for its size: the next ones of its topic are reckoned as if they did not compress."""
+        self._ratios.retract(batch.cell.topic, self._codec, len(batch.payload or b"") / batch.raw_size)
+
+
+def _pack_all(parcels: Sequence[Parcel], magic: int, codec: Compression, level: int | None) -> list[bytes | KafkaError]:
+    return [_pack(parcel, magic, codec, level) for parcel in parcels]
+
+
+def _pack(parcel: Parcel, magic: int, codec: Compression, level: int | None) -> bytes | KafkaError:
+    try:
+        return pack(parcel, magic, codec, level)
+    except KafkaError as error:
+        return error
+    except Exception as error:  # noqa: BLE001  a codec's own failure is its batch's, not the producer's
+        failed = KafkaError(f"{codec.name.lower()} could not compress a batch: {type(error).__name__}")
+        failed.__cause__ = error
+        return failed

@@ -1,0 +1,1 @@
+"""Tasks, timers, and how one task waits for another."""

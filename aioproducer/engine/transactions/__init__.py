@@ -1,0 +1,1 @@
+"""Transactions and producer ids: which broker is asked for what, and when."""

@@ -1,0 +1,385 @@
+"""Carries a transaction out: asks whom the state says for what it says is due, one thing at a time, and wakes who waits for the end.
+
+1. One task asks; records flow meanwhile, also those of partitions that are part of the transaction already (exceeds SEN-01).
+2. Who waits waits for `max_block_ms` at most. What is waited for goes on, and the same call waits for it again (TXN-03).
+3. Beside the requests, the state moves the other parts: the fast way is open within transactions only; what may not be sent any more is
+   dropped when a transaction is given up; partitions are held until they are added; who the producer is, brokers are told anew.
+
+What the state is, and what an answer means, is `core.transaction`'s. Knows nothing of records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import anyio
+
+from aioproducer.core.backoff import Backoff
+from aioproducer.core.metadata import Broker
+from aioproducer.core.transaction import Transaction
+from aioproducer.core.transaction_errors import Course, Rpc
+from aioproducer.core.transaction_state import State
+from aioproducer.engine.transactions import requests
+from aioproducer.errors import (
+    BrokerError,
+    ConnectionLost,
+    KafkaError,
+    ProtocolError,
+    RecordTooLarge,
+    SendTimeout,
+    TransactionAborted,
+    TransactionTimeout,
+    TransportError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+
+    from aioproducer.config import ProducerConfig
+    from aioproducer.core.accumulator import Accumulator, Cell
+    from aioproducer.core.batch import Batch
+    from aioproducer.core.transaction_state import Operation, Request
+    from aioproducer.engine.append.admission import Parking
+    from aioproducer.engine.observability.metrics_recorder import Meter
+    from aioproducer.engine.sender.sender import Sender
+    from aioproducer.engine.transactions.requests import Told
+    from aioproducer.errors import DeliveryError, TransactionError
+    from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata
+    from aioproducer.net.cluster import Cluster
+    from aioproducer.net.node import Node
+
+__all__ = ["FEATURE", "Parts", "Transactor"]
+
+FEATURE: Final = "transaction.version"
+_QUICK: Final = 0.02  # seconds; Kafka's own for CONCURRENT_TRANSACTIONS (TXN-11)
+_PATIENCE: Final = 3.0  # seconds for a connection
+_GIVEN_UP: Final = (State.ABORTABLE_ERROR, State.ABORTING, State.FATAL_ERROR)
+_ENDING: Final = (State.COMMITTING, State.ABORTING)
+_OPEN: Final = (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
+_NEWEST_PRODUCE: Final = {1: 11, 2: None}  # by the version of transactions (TV2-02, TV2-03)
+_MISSING: Final = (RecordTooLarge, SendTimeout, BrokerError)  # a record that `send` refused for one of these is missing (TXN-08)
+
+
+_NO_COORDINATOR: Final = "Check that the brokers' transaction coordinator works (the topic __transaction_state), or start(wait=False)."
+
+
+class Parts(NamedTuple):
+    """What a transaction moves.
+
+    Attributes:
+        meet: a coordinator's address is known from now on.
+        flush: sends everything now, and returns when all of it has ended.
+        spawn: starts a task that the producer's supervisor owns.
+        meter: records the time spent in calls.
+    """
+
+    cluster: Cluster
+    accumulator: Accumulator
+    sender: Sender
+    parking: Parking
+    meet: Callable[[Broker], bool]
+    flush: Callable[[float | None], Awaitable[object]]
+    spawn: Callable[[Coroutine[None, None, None], str], object]
+    meter: Meter
+
+
+class Transactor:
+    """One producer's transactions; `run` is its task.
+
+    Args:
+        chance: a random number in [0, 1).
+
+    Attributes:
+        transaction: their state.
+        trouble: why the latest request had no answer; None: it had one.
+    """
+
+    def __init__(self, config: ProducerConfig, parts: Parts, backoff: Backoff, chance: Callable[[], float]) -> None:
+        assert config.transactional_id is not None
+        self.transaction = Transaction(config.transactional_id, config.transaction_timeout_ms, level=lambda: parts.cluster.feature(FEATURE))
+        self.trouble: KafkaError | None = None
+        self._config = config
+        self._parts = parts
+        self._chance = chance
+        self._backoff = backoff
+        self._quick = Backoff(min(_QUICK, backoff.first), backoff.first)
+        self._failures = 0
+        self._loop = asyncio.get_running_loop()
+        self._held: dict[Cell, tuple[str, int]] = {}  # until their partitions are added
+        self._wake = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._end: Callable[[], Exception] | None = None
+        self._flushing: Operation | None = None
+        self._moved_to = (self.transaction.number, self.transaction.state)
+        parts.accumulator.on_open = self._on_open
+        parts.sender.ends.on_failure = self._on_failure
+        parts.parking.on_given_up = self.on_refused
+        parts.parking.gate(is_open=False)
+        self.transaction.initialize()
+
+    # The application's calls
+
+    async def start(self, timeout: float) -> None:
+        """Wait for the producer id that `run` asks for, at most `timeout` seconds.
+
+        Raises:
+            TransactionError: it was refused, or not given in time.
+        """
+        try:
+            await self._end_of(self.transaction.operation, "start()", timeout)
+        except TransactionTimeout as error:
+            raise TransactionTimeout(error.reason, _NO_COORDINATOR) from self.trouble
+
+    async def begin(self) -> None:
+        """Open a transaction, once there is a producer id. Cancellation: none is open."""
+        if self.transaction.state is State.UNINITIALIZED:
+            self.transaction.initialize()
+            self._on_change()
+        with self._parts.meter.spent("txn-begin-time"):
+            await self._until(lambda: self.transaction.state is not State.INITIALIZING, "begin_transaction()")
+        if self.transaction.state is State.UNINITIALIZED and self.transaction.error is not None:
+            raise self.transaction.error.again()
+        self.transaction.begin(self._loop.time())
+        self._on_change()
+
+    async def commit(self) -> None:
+        """Send what is left, then commit. Cancellation: it goes on."""
+        operation = self.transaction.commit()
+        self._on_change()
+        with self._parts.meter.spent("txn-commit-time"):
+            await self._end_of(operation, "commit_transaction()")
+
+    async def abort(self) -> None:
+        """Drop what was not sent, then abort. Cancellation: it goes on."""
+        operation = self.transaction.abort()
+        self._on_change()
+        with self._parts.meter.spent("txn-abort-time"):
+            await self._end_of(operation, "abort_transaction()")
+
+    async def send_offsets(self, group: ConsumerGroupMetadata, offsets: Mapping[tuple[str, int], OffsetAndMetadata]) -> None:
+        """Make them part of the transaction. Cancellation: it goes on."""
+        self.transaction.check("send_offsets_to_transaction()")
+        if not offsets:
+            return
+        operation = self.transaction.add_offsets(group, offsets)
+        self._on_change()
+        with self._parts.meter.spent("txn-send-offsets-time"):
+            await self._end_of(operation, "send_offsets_to_transaction()")
+
+    async def give_up(self, timeout: float, *, takes_back: bool = False) -> None:
+        """End an open transaction: abort it, or wait for the end that it is coming to; at most `timeout` seconds.
+
+        `takes_back`: abort also what is to be committed, as long as no verdict was sent. What remains to be done goes on.
+        Cancellation, but for that by a scope of anyio's: the same, at once.
+        """
+        transaction = self.transaction
+        is_undecided = takes_back and transaction.state is State.COMMITTING and not transaction.is_told
+        if transaction.state in _OPEN or is_undecided:
+            transaction.abort()
+            self._on_change()
+        if transaction.state in _ENDING and self._end is None:
+            operation = transaction.operation
+            with anyio.move_on_after(timeout, shield=True):
+                while not operation.is_over and self._end is None:
+                    await self._changed.wait()
+
+    def check_running(self) -> None:
+        """Raise if the producer has ended: what was open then is aborted."""
+        if self._end is not None:
+            raise self._end()
+
+    def check_send(self) -> None:
+        """Raise unless records may be sent: the transaction's error, if it has one."""
+        if self.transaction.state is not State.IN_TRANSACTION:
+            self.transaction.check("send()")
+
+    def on_refused(self, topic: str, error: BaseException | None) -> None:
+        """A record was refused, at once or after it waited."""
+        if isinstance(error, _MISSING):
+            self.transaction.fail(error, repr(topic), self._loop.time())
+            self._on_change()
+
+    # Waiting
+
+    async def _end_of(self, operation: Operation, call: str, timeout: float | None = None) -> None:
+        await self._until(lambda: operation.is_over, call, timeout)
+        if operation.error is not None:
+            raise operation.error.again()
+
+    async def _until(self, is_over: Callable[[], bool], call: str, timeout: float | None = None) -> None:
+        try:
+            async with asyncio.timeout(self._config.max_block_ms / 1000 if timeout is None else timeout):
+                while not is_over() and self._end is None:
+                    await self._changed.wait()
+        except TimeoutError:
+            if not is_over():
+                limit = f"max_block_ms={self._config.max_block_ms:g}"
+                raise TransactionTimeout(f"{call} did not end within {limit}: {self.waits_for()}") from self.trouble
+        if not is_over() and self._end is not None:
+            raise self._end()
+
+    def waits_for(self) -> str:
+        """What is under way, in words."""
+        request, step = self.transaction.due(), self.transaction.step()
+        if request is None or step is None:
+            return "records of it have not ended" if self.transaction.state in _ENDING else f"the producer {self.transaction.state}"
+        why = f" ({self.trouble})" if self.trouble is not None else ""
+        if request.rpc is Rpc.FIND_COORDINATOR:
+            return f"{step.rpc} waits for FindCoordinator of {request.at.key!r}{why}"
+        return f"{step.rpc} is not answered{why}"
+
+    def _on_change(self) -> None:
+        """The state may be another one: the ways in open or close at once, the task does the rest."""
+        self._parts.parking.gate(is_open=self.transaction.state is State.IN_TRANSACTION)
+        self._wake.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def close(self, error: Callable[[], Exception]) -> None:
+        """The producer ends: who still waits learns why."""
+        self._end = error
+        self._tell()
+
+    # Batches
+
+    def _on_open(self, batch: Batch) -> None:
+        cell = batch.cell
+        partition = (cell.topic, cell.partition)
+        if self.transaction.add(partition):
+            cell.is_held = True
+            self._held[cell] = partition
+            self._wake.set()
+
+    def _on_failure(self, batch: Batch, error: DeliveryError) -> None:
+        cause = error.__cause__ if isinstance(error.__cause__, KafkaError) else error
+        where = f"{error.topic}-{error.partition}"
+        self.transaction.fail(cause, where, self._loop.time(), is_numbered=batch.sequence >= 0)
+        self._on_change()
+
+    # The task
+
+    async def run(self) -> None:
+        """The task: first of all it asks for a producer id."""
+        while True:
+            self._move()
+            request = self.transaction.due()
+            if request is None:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            pause = await self._ask(request)
+            self._move()
+            self._on_change()
+            if pause:
+                await asyncio.sleep(pause)
+
+    def _move(self) -> None:
+        """What the state means for the other parts."""
+        transaction, parts = self.transaction, self._parts
+        state, operation = transaction.state, transaction.operation
+        parts.sender.newest_produce = _NEWEST_PRODUCE[transaction.version]
+        if transaction.identity != parts.accumulator.granted and transaction.identity.producer_id >= 0:
+            parts.sender.identify(transaction.identity)
+        if (transaction.number, state) != self._moved_to:
+            self._moved_to = (transaction.number, state)
+            if state in _GIVEN_UP:
+                self._drop()
+        for cell in [cell for cell, partition in self._held.items() if partition not in transaction.pending]:
+            del self._held[cell]
+            parts.accumulator.release(cell)
+            parts.sender.turn()
+        if state in _ENDING and self._flushing is not operation:
+            self._flushing = operation
+            parts.spawn(self._flush(operation), "flush of a transaction")
+
+    def _drop(self) -> None:
+        """What was not sent yet is not any more (TXN-06)."""
+        error = self.transaction.error
+        cause: TransactionError = TransactionAborted("the transaction was aborted") if error is None else error.again()
+        self._parts.parking.drop(cause.again)
+        self._parts.sender.drop_unsent(cause)
+
+    async def _flush(self, operation: Operation) -> None:
+        await self._parts.flush(None)
+        if self.transaction.operation is operation:
+            self.transaction.flushed()
+            self._on_change()
+
+    async def _ask(self, request: Request) -> float:
+        """Ask for what is due, and take the answer in; seconds to wait before the next."""
+        is_sent = False
+        try:
+            node = await self._reach(request)
+            if self.transaction.due() != request:  # another thing is due by now, as when a commit was taken back
+                return 0.0
+            self.transaction.sent(request)
+            is_sent = True
+            told, version = await self._call(node, request)
+        except TransportError as error:
+            self.trouble = error
+            if is_sent:
+                self.transaction.lost(request)
+            else:
+                self.transaction.forget(request.at)
+            return self._pause(Course.RETRY)
+        except BrokerError as error:  # our own: that broker is too old for the request
+            told, version = requests.Told({"": error}), -1
+        if told.errors:
+            self.trouble = next(iter(told.errors.values()))
+            return self._pause(self.transaction.refused(request, told.errors, self._loop.time()))
+        self.trouble = None
+        self._failures = 0
+        self._take(request, told, version)
+        return 0.0
+
+    async def _reach(self, request: Request) -> Node:
+        """Who is to be asked, with a connection to it."""
+        cluster, node_id = self._parts.cluster, self.transaction.coordinators.get(request.at, -1)
+        node = cluster.node(node_id)
+        if request.rpc is Rpc.FIND_COORDINATOR:
+            node = next(iter(cluster.candidates()), None)
+        if node is None:
+            raise ConnectionLost("no broker can be asked" if node_id < 0 else f"broker {node_id}, the coordinator, is gone")
+        await node.control.connected(_PATIENCE)
+        return node
+
+    async def _call(self, node: Node, request: Request) -> tuple[Told, int]:
+        body = requests.bodies(request, self.transaction, int(self._config.transaction_timeout_ms))
+        newest = requests.newest(request, self.transaction.version)
+        key, timeout = requests.KEYS[request.rpc], self._config.request_timeout_ms / 1000
+        answer = await node.call(key, body, timeout=timeout, newest=newest)
+        try:
+            decoded = answer.decode()
+        except ProtocolError as error:
+            node.control.distrust(error)
+            raise
+        told = requests.read(request, answer.version, decoded)
+        if told.mute_ms > 0:
+            node.throttle(told.mute_ms)
+        return told, answer.version
+
+    def _take(self, request: Request, told: Told, version: int) -> None:
+        transaction = self.transaction
+        if told.coordinator is not None:
+            broker = Broker(*told.coordinator)
+            if self._parts.meet(broker):
+                transaction.found(request.at, broker.node_id)
+        elif request.rpc is Rpc.INIT:
+            transaction.granted(told.identity, version)
+        else:
+            transaction.done(request, told.identity)
+
+    def _pause(self, course: Course) -> float:
+        if course > Course.LOOKUP and self.transaction.due() is None:
+            return 0.0
+        self._failures += 1
+        backoff = self._quick if course is Course.QUICK else self._backoff
+        return backoff.after(self._failures, self._chance())
+
+    def explain(self) -> str:
+        """What is under way."""
+        return f"transactional_id {self.transaction.transactional_id!r}: {self.waits_for()}"

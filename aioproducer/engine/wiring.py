@@ -1,0 +1,286 @@
+"""The parts of one producer, made and connected: who is told of what, and who asks whom. Knows nothing of when they run, or how they end."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from aioproducer.core.accumulator import Accumulator
+from aioproducer.core.availability import Availability
+from aioproducer.core.backoff import Backoff
+from aioproducer.core.idling import Idling, shrink
+from aioproducer.core.refreshing import Refreshing
+from aioproducer.core.sequence import NO_IDENTITY
+from aioproducer.engine.append.admission import Parking
+from aioproducer.engine.append.appender import Appender
+from aioproducer.engine.append.batch_sizing import Room
+from aioproducer.engine.append.interceptors import Interception
+from aioproducer.engine.append.loop_budget import Turn
+from aioproducer.engine.append.record_validation import Checks
+from aioproducer.engine.append.slow_path import Intake, TransactionalIntake
+from aioproducer.engine.circuit_breaker.manager import Breaking
+from aioproducer.engine.delivery import chosen_build
+from aioproducer.engine.delivery.chosen_build import Home
+from aioproducer.engine.delivery.completion_queue import Completions
+from aioproducer.engine.delivery.unhandled_failures import UnseenFailures
+from aioproducer.engine.gauges import Gauges
+from aioproducer.engine.memory.buffer_pool import BufferPool
+from aioproducer.engine.memory.partition_quota import Shares
+from aioproducer.engine.metadata.metadata_updater import Refresher
+from aioproducer.engine.metadata.topic_expiry import Idle
+from aioproducer.engine.observability.instruments import Telling
+from aioproducer.engine.sender.batch_compressor import Encoder
+from aioproducer.engine.sender.record_formats import NEWEST, level_of
+from aioproducer.engine.sender.sender import Sender
+from aioproducer.engine.tasks.deadline_timer import Alarm
+from aioproducer.engine.tasks.guarded_loop import GuardedLoop
+from aioproducer.engine.tasks.supervisor import Supervisor
+from aioproducer.engine.transactions.producer_id import ProducerIds
+from aioproducer.engine.transactions.transaction_manager import Parts, Transactor
+from aioproducer.net.cluster import Cluster
+from aioproducer.net.settings import net_settings
+from aioproducer.records.ratios import CompressionRatios
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+    from collections.abc import Awaitable, Callable
+
+    from aioproducer.config import ProducerConfig
+    from aioproducer.core.batch import Batch
+    from aioproducer.engine.append.chosen_build import FastPath
+    from aioproducer.interfaces import Dialer, Resolver
+    from aioproducer.model import Compression, FlushSummary
+    from aioproducer.net.lane import NetSettings
+
+__all__ = ["Assembly"]
+
+
+class Assembly:
+    """The parts, by name; arguments as of `engine.Engine`.
+
+    Args:
+        on_crash: told of what a task of ours ended with, which is a bug.
+        on_bug: told of what a callback of ours raised.
+        flush: sends everything now, for a commit.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        loop: AbstractEventLoop,
+        way: FastPath,
+        dialer: Dialer,
+        resolver: Resolver,
+        version: str,
+        *,
+        chance: Callable[[], float],
+        wall_clock: Callable[[], float],
+        on_crash: Callable[[BaseException], None],
+        on_bug: Callable[[BaseException], None],
+        flush: Callable[[float | None], Awaitable[FlushSummary]],
+    ) -> None:
+        self._config = config
+        self._loop = loop
+        self._chance = chance
+        self._backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
+        unseen = UnseenFailures(loop, warns=config.transactional_id is None)  # a commit raises them
+        self.home = Home(loop, unseen.on_failure, wall_clock)
+        if config.on_delivery_error is not None:
+            unseen.hook = self.home.watch.over("on_delivery_error", config.on_delivery_error)
+        self._guard = GuardedLoop(loop, on_bug)
+        self.supervisor = Supervisor(on_crash)
+        self.telling = Telling(config, version, loop.time, self.home.now_ms())
+        self.turn = Turn(loop, way)
+        self._make_senders(way)
+        self._make_doors(way)
+        settings = net_settings(config, version, dialer, resolver, chance)._replace(observer=self.telling.observer)
+        self._make_askers(settings)
+        self.breaking = self._make_breaking()
+        self.idle = self._make_idle()
+        self.sender.connect(self.appender, self.parking, self.cluster, self.refresher.urge, self.refresher.hint)
+        self.ids = self._make_ids(settings)
+        self.transactor = self._make_transactor(flush)
+        gauges = Gauges(config, self.pool, self.accumulator, self.parking, self.cluster, self.refresher, loop.time)
+        if self.breaking is not None:
+            gauges.open_breakers = self.breaking.told
+        self.telling.gauges = gauges
+        self.sender.on_identity = self.telling.identity
+        self.accumulator.availability.on_late = self.telling.late
+
+    def _make_senders(self, way: FastPath) -> None:
+        """What holds batches, and sends them."""
+        config = self._config
+        self.pool = BufferPool(config.buffer_memory)
+        self.ratios = CompressionRatios()
+        self.encoder = Encoder(
+            self._guard,
+            cast("Compression", config.compression_type),
+            level_of(config),
+            self.ratios,
+            in_slices=config.linger_ms == 0,
+        )
+        self.accumulator = Accumulator(
+            chosen_build.FULL,
+            linger=config.fixed_linger_ms / 1000,
+            by_load=config.linger_ms == "auto",
+            lifetime=config.delivery_timeout_ms / 1000,
+            on_close=self._on_close,
+            availability=Availability(
+                config.partitioner_availability_timeout_ms / 1000,
+                self._is_near if config.partitioner_rack_aware and config.client_rack else None,
+            ),
+        )
+        self.accumulator.is_transactional = config.transactional_id is not None
+        self.accumulator.granted = NO_IDENTITY if config.is_idempotent else None
+        completions = Completions(self._guard)
+        self.sender = Sender(
+            config,
+            self._guard,
+            way,
+            self.turn,
+            self.accumulator,
+            self.pool,
+            completions,
+            self.encoder,
+            self._backoff,
+            self._chance,
+            self.telling.meter,
+        )
+
+    def _make_doors(self, way: FastPath) -> None:
+        """What takes records in."""
+        config = self._config
+        checks = Checks(config, self.home.watch)
+        shares = Shares(self.pool, self.accumulator, is_bounded=config.circuit_breaker_class is not None)
+        self.room = Room(
+            config,
+            self._loop,
+            self.turn,
+            self.accumulator,
+            self.pool,
+            self.home,
+            ratios=self.ratios,
+            shares=shares,
+        )
+        self.appender = Appender(
+            config,
+            self._loop,
+            way,
+            self.turn,
+            self.accumulator,
+            self.pool,
+            self.home,
+            room=self.room,
+            shares=shares,
+            chance=self._chance,
+        )
+        self.parking = Parking(
+            self._loop,
+            way,
+            self.turn,
+            self.accumulator,
+            self.pool,
+            self.appender,
+            shares,
+            max_block_ms=config.max_block_ms,
+            max_idle=config.metadata_max_idle_ms / 1000,
+            is_plain=self.appender.is_kafkas and not checks.serializes and not config.interceptors,
+            want=self._want,
+            trouble=lambda: self.refresher.trouble,
+            on_known=lambda topic: self.idling.watch(topic, self._loop.time()),
+            next_turn=self.sender.turn,
+            alarm=partial(Alarm, self._guard, is_patient=True),
+            meter=self.telling.meter,
+        )
+        kind = Intake if config.transactional_id is None else TransactionalIntake
+        self.intake = kind(checks, self.parking, self.pool, self.home, self.room.limit)
+        self.take, self.take_now = self.intake.accept, self.intake.accept_now
+        self.interception = Interception(config.interceptors, self._loop, self.home.watch, self.telling.metrics)
+        if config.interceptors:
+            self.take, self.take_now = map(self.interception.around, (self.take, self.take_now))
+        way.make_room, way.goes_on = self.appender.make_room, self.turn.goes_on
+        way.takes_headers = config.message_format_max == NEWEST
+
+    def _make_askers(self, settings: NetSettings) -> None:
+        """The cluster, and what is asked of it about topics."""
+        config = self._config
+        servers = config.bootstrap_servers
+        assert isinstance(servers, tuple)
+        self.cluster = Cluster(servers, settings, self.supervisor.spawn, self._guard.guarded(self.sender.on_node))
+        topics = self.parking.topics
+        self.refresher = Refresher(
+            self.cluster,
+            self._backoff,
+            Refreshing(config.metadata_max_age_ms / 1000, self._is_needed),
+            request_timeout=settings.request_timeout,
+            recovery_time=config.metadata_recovery_rebootstrap_trigger_ms / 1000,
+            auto_create=config.allow_auto_create_topics,
+            chance=self._chance,
+            spawn=self.supervisor.spawn,
+            topics=lambda: (*self.accumulator.routes, *topics.waited_for()),
+            is_needed=self._is_needed,
+            on_topic=topics.on_topic,
+            on_leader=topics.on_leader,
+        )
+
+    def _make_breaking(self) -> Breaking | None:
+        if self._config.circuit_breaker_class is None:
+            return None
+        sender, events = self.sender, self.telling.events
+        sender.breaking = breaking = Breaking(
+            self._config, self._guard, self.accumulator, self.cluster, self.parking, self.home.watch, events, sender.turn
+        )
+        sender.ends.on_freed = breaking.freed
+        return breaking
+
+    def _make_idle(self) -> Idle:
+        self.idling = Idling(self.accumulator.routes, self._config.metadata_max_idle_ms / 1000)
+        return Idle(
+            self.idling,
+            self.accumulator,
+            slices=self.refresher.slices,
+            is_in_use=lambda topic: self.refresher.is_asked(topic) or self.parking.topics.is_waited_for(topic),
+            forget=[
+                self.refresher.forget,
+                self.ratios.forget,
+                self.appender.forget,
+                self.telling.forgotten,
+                *([self.breaking.forget] if self.breaking is not None else ()),
+            ],
+            shrink=[partial(shrink, self.accumulator.routes), self.refresher.shrink, self.telling.metrics.shrink],
+        )
+
+    def _make_ids(self, settings: NetSettings) -> ProducerIds | None:
+        if not self._config.is_idempotent or self._config.transactional_id is not None:
+            return None
+        return ProducerIds(
+            self.cluster,
+            self.accumulator,
+            self._backoff,
+            request_timeout=settings.request_timeout,
+            chance=self._chance,
+            identify=self.sender.identify,
+            go_without=self.sender.go_without_numbers,
+            fail=self.sender.drop_unsent,
+        )
+
+    def _make_transactor(self, flush: Callable[[float | None], Awaitable[FlushSummary]]) -> Transactor | None:
+        if not isinstance(self.intake, TransactionalIntake):
+            return None
+        meet, spawn, meter = self.refresher.meet, self.supervisor.spawn, self.telling.meter
+        parts = Parts(self.cluster, self.accumulator, self.sender, self.parking, meet, flush, spawn, meter)
+        self.intake.transactor = transactor = Transactor(self._config, parts, self._backoff, self._chance)
+        return transactor
+
+    def _on_close(self, batch: Batch) -> None:
+        self.room.settle(batch)
+
+    def _want(self, topic: str) -> None:
+        self.refresher.want(topic)
+
+    def _is_near(self, node_id: int) -> bool:
+        broker = self.refresher.view.brokers.get(node_id)
+        return broker is not None and broker.rack == self._config.client_rack
+
+    def _is_needed(self, topic: str) -> bool:
+        return topic in self.accumulator.routes or self.parking.topics.is_waited_for(topic)
