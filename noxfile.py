@@ -29,7 +29,7 @@ SHARED = ROOT / ".nox" / "shared"
 OLDEST_PYTHON = (3, 11)
 WITHOUT_JAVA = ("-m", "not integration and not slow and not spark", "--ignore=tests/spark", "--ignore=tests/test_examples.py")
 PACKAGE = ROOT / "aioproducer"
-SOURCES = (*runpy.run_path(str(PACKAGE / "extensions.py"))["compiled_from"](PACKAGE), *sorted(PACKAGE.rglob("*.pxd")))
+SOURCES = (*runpy.run_path(str(PACKAGE / "compiled_modules.py"))["compiled_from"](PACKAGE), *sorted(PACKAGE.rglob("*.pxd")))
 COMPILED_FROM = ("setup.py", *(path.relative_to(ROOT).as_posix() for path in SOURCES))
 PLAIN = {"AIOPRODUCER_PURE": "1", "AIOPRODUCER_REQUIRE_EXT": "0"}
 COMPILED = {"AIOPRODUCER_PURE": "0", "AIOPRODUCER_REQUIRE_EXT": "1"}

@@ -38,10 +38,10 @@ if reason and is_required:
 
 
 PACKAGE = pathlib.Path("aioproducer")
-modules = runpy.run_path(str(PACKAGE / "extensions.py"))
+modules = runpy.run_path(str(PACKAGE / "compiled_modules.py"))
 
 
-# The CRC-32 of all their sources, which each is told: by it a stale one is known (`aioproducer.extensions`).
+# The CRC-32 of all their sources, which each is told: by it a stale one is known (`aioproducer.compiled_modules`).
 macros = [("SOURCE_CRC", f"{modules['crc_of_sources'](PACKAGE)}U")]
 
 

@@ -10,7 +10,7 @@ import typing as _typing
 if _typing.TYPE_CHECKING:
     from aioproducer import errors as errors
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.breaker import FailureRateCircuitBreaker
+    from aioproducer.core.circuit_breaker import FailureRateCircuitBreaker
     from aioproducer.engine.append.batch_builder import ReadyBatch
     from aioproducer.engine.append.thread_bridge import FromThread, ThreadDelivery
     from aioproducer.engine.build_info import BuildInfo, build_info
@@ -151,7 +151,7 @@ _HOMES = {
     "ConsumerGroupMetadata": "model",
     "Deliveries": "engine.delivery.deliveries",
     "Delivery": "engine.delivery.chosen_build",
-    "FailureRateCircuitBreaker": "core.breaker",
+    "FailureRateCircuitBreaker": "core.circuit_breaker",
     "Distribution": "metrics.sensors",
     "FlushSummary": "model",
     "FromThread": "engine.append.thread_bridge",

@@ -16,8 +16,8 @@ from unittest import mock
 import pytest
 
 import aioproducer
+from aioproducer.compiled_modules import ENGINE, extension
 from aioproducer.engine.delivery import chosen_build
-from aioproducer.extensions import ENGINE, extension
 from aioproducer.records import plain_columns
 
 if TYPE_CHECKING:

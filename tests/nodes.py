@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from jumping import settle
 from scripted import settings
 
-from aioproducer.core.metadata import Broker
-from aioproducer.net.node import Node
+from aioproducer.core.metadata.cluster_metadata import Broker
+from aioproducer.net.broker_node import Node
 from aioproducer.testing import FakeCluster
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message

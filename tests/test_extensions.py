@@ -14,7 +14,7 @@ import zlib
 import pytest
 
 import aioproducer
-from aioproducer.extensions import extension
+from aioproducer.compiled_modules import extension
 
 NAME = "of_a_test._unit"
 SOURCE = b"# the newest"

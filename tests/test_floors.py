@@ -24,7 +24,7 @@ BREACHES = (
     ("floors", "producer.py", "from aioproducer import jars"),
     ("floors", "spark/session.py", "from aioproducer.testing import FakeCluster"),
     ("floors", "a_new_module.py", "import enum"),
-    ("rules", "core/accumulator.py", "from time import monotonic"),
+    ("rules", "core/partition_queues.py", "from time import monotonic"),
     ("quiet", "records/reader.py", "import threading"),
     ("bytes", "records/reader.py", "from aioproducer.wire import api"),
     ("bytes", "wire/api.py", "from aioproducer.records import compression"),
@@ -36,7 +36,7 @@ BREACHES = (
     ("telemetry", "telemetry/tracing.py", "from aioproducer.engine.delivery import chosen_build"),
     ("root", "engine/tasks/deadline_timer.py", "from aioproducer import Producer"),
     ("root", "testing/client.py", "import aioproducer"),
-    ("cycles", "core/partitioner.py", "from aioproducer.core import accumulator"),
+    ("cycles", "core/partitioner.py", "from aioproducer.core import partition_queues"),
 )
 
 IMPORT_ALONE = """
@@ -97,7 +97,7 @@ def test_a_breach_is_seen(copied: pathlib.Path, contract: str, module: str, line
     assert pathlib.PurePath(module).stem in told.partition("Broken contracts")[2]
 
 
-@pytest.mark.parametrize(("contract", "module"), [("rules", "core/outcome.py"), ("quiet", "wire/frame.py")])
+@pytest.mark.parametrize(("contract", "module"), [("rules", "core/produce_errors.py"), ("quiet", "wire/frame.py")])
 def test_every_forbidden_name_is_seen(copied: pathlib.Path, contract: str, module: str) -> None:
     """Each module that a floor may not know is reported, not only the likeliest one."""
     forbidden = CONTRACTS[contract]["forbidden_modules"]
@@ -119,7 +119,10 @@ def show(package: pathlib.Path) -> None:
 def test_the_compiled_source_keeps_every_contract(copied: pathlib.Path) -> None:
     """Each `.pyx` imports as its twin may."""
     show(copied / "aioproducer")
-    assert "from aioproducer.engine.delivery._produce_request_result import" in (copied / "aioproducer/engine/delivery/_delivery.py").read_text()
+    assert (
+        "from aioproducer.engine.delivery._produce_request_result import"
+        in (copied / "aioproducer/engine/delivery/_delivery.py").read_text()
+    )
     assert f"Contracts: {len(CONTRACTS)} kept, 0 broken." in lint(copied)
 
 

@@ -67,7 +67,7 @@ def test_the_pythons_are_the_same_everywhere() -> None:
 def copy_setup(folder: pathlib.Path) -> None:
     """setup.py, and what it asks which modules are compiled."""
     (folder / "aioproducer/engine").mkdir(parents=True)
-    for name in ("setup.py", "aioproducer/extensions.py"):
+    for name in ("setup.py", "aioproducer/compiled_modules.py"):
         shutil.copy(ROOT / name, folder / name)
 
 
@@ -92,7 +92,7 @@ def test_what_is_generated_stands_aside(tmp_path: pathlib.Path, kind: str) -> No
     assert has_worked, output
     assert "Cythonizing aioproducer/engine/_one.pyx" in output
     there = {path.name for path in (tmp_path / "aioproducer").rglob("*") if path.is_file()}
-    assert there == {"_one.pyx", "extensions.py"}
+    assert there == {"_one.pyx", "compiled_modules.py"}
 
 
 @pytest.mark.parametrize(
@@ -114,4 +114,4 @@ def test_where_nothing_can_be_compiled(tmp_path: pathlib.Path, environment: dict
     assert has_worked == works, output
     assert says in output
     there = {path.name for path in (tmp_path / "aioproducer").rglob("*") if path.is_file()}
-    assert there == {"_one.pyx", "extensions.py"}
+    assert there == {"_one.pyx", "compiled_modules.py"}

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from aioproducer.core.routes import Cell
+    from aioproducer.core.topic_routing import Cell
 
 __all__ = ["Availability"]
 

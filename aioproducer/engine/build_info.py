@@ -7,8 +7,8 @@ import platform
 import sys
 from typing import NamedTuple
 
+from aioproducer.compiled_modules import ENGINE
 from aioproducer.engine.append.chosen_build import BUILD, REASON
-from aioproducer.extensions import ENGINE
 from aioproducer.records import columns
 from aioproducer.version import VERSION
 

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.accumulator import Accumulator
+    from aioproducer.core.partition_queues import Accumulator
     from aioproducer.engine.append.admission import Parking
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.metadata.metadata_updater import Refresher
+    from aioproducer.net.broker_node import Node
     from aioproducer.net.cluster import Cluster
-    from aioproducer.net.node import Node
 
 __all__ = ["Gauges", "unready"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from aioproducer.core.accumulator import Accumulator
 from aioproducer.core.availability import Availability
 from aioproducer.core.backoff import Backoff
-from aioproducer.core.idling import Idling, shrink
-from aioproducer.core.refreshing import Refreshing
-from aioproducer.core.sequence import NO_IDENTITY
+from aioproducer.core.metadata.metadata_schedule import Refreshing
+from aioproducer.core.metadata.topic_expiry import Idling, shrink
+from aioproducer.core.partition_queues import Accumulator
+from aioproducer.core.sequence_numbers import NO_IDENTITY
 from aioproducer.engine.append.admission import Parking
 from aioproducer.engine.append.appender import Appender
 from aioproducer.engine.append.batch_sizing import Room
@@ -39,18 +39,18 @@ from aioproducer.engine.transactions.producer_id import ProducerIds
 from aioproducer.engine.transactions.transaction_manager import Parts, Transactor
 from aioproducer.net.cluster import Cluster
 from aioproducer.net.settings import net_settings
-from aioproducer.records.ratios import CompressionRatios
+from aioproducer.records.compression_ratio_estimator import CompressionRatios
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Awaitable, Callable
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.batch import Batch
+    from aioproducer.core.producer_batch import Batch
     from aioproducer.engine.append.chosen_build import FastPath
     from aioproducer.interfaces import Dialer, Resolver
     from aioproducer.model import Compression, FlushSummary
-    from aioproducer.net.lane import NetSettings
+    from aioproducer.net.broker_connection import NetSettings
 
 __all__ = ["Assembly"]
 

@@ -6,15 +6,15 @@ import asyncio
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.core.metadata import Broker
+from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.net.addresses import canonical
-from aioproducer.net.node import Node, Standing
+from aioproducer.net.broker_node import Node, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
     from aioproducer.interfaces import Stream
-    from aioproducer.net.lane import NetSettings
+    from aioproducer.net.broker_connection import NetSettings
 
 __all__ = ["Cluster"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from aioproducer.core.metadata import Broker
+    from aioproducer.core.metadata.cluster_metadata import Broker
     from aioproducer.errors import TransportError
 
 __all__ = ["NO_TRAFFIC", "UNSEEN", "Observer", "Traffic"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioproducer.core.backoff import Backoff
-from aioproducer.net.lane import NetSettings
+from aioproducer.net.broker_connection import NetSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -429,7 +429,7 @@ cdef uint32_t _murmur2(const unsigned char* data, int64_t size) noexcept nogil:
 
 
 def assign(Strings keys not None, Py_ssize_t at, Py_ssize_t rows, Py_ssize_t partitions, Py_ssize_t nobodys=-1):
-    """As `core.spreading.plain_assign`."""
+    """As `core.key_grouping.plain_assign`."""
     cdef Py_ssize_t index, groups = 0, place
     cdef int64_t size
     cdef const char* data = NULL

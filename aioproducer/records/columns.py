@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from aioproducer.extensions import extension
+from aioproducer.compiled_modules import extension
 from aioproducer.records import plain_columns
 from aioproducer.records.plain_columns import BadRow, Encoded
 

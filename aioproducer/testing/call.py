@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.testing.spoils import Outgoing
+from aioproducer.testing.corrupt_responses import Outgoing
 from aioproducer.wire.frame import encode_response
 from aioproducer.wire.schema import codec, message
 

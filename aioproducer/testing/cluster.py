@@ -19,23 +19,23 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
 
 from aioproducer.testing.broker import FakeBroker
+from aioproducer.testing.fault_scripting import Trouble
 from aioproducer.testing.groups import Groups
 from aioproducer.testing.handlers import HANDLERS
-from aioproducer.testing.journal import Journal, Request, Violation
 from aioproducer.testing.memory import MemoryNetwork
 from aioproducer.testing.releases import NEWEST, ranges
+from aioproducer.testing.request_log import Journal, Request, Violation
 from aioproducer.testing.topics import Topics
 from aioproducer.testing.transactions import Transactions
-from aioproducer.testing.trouble import Trouble
 from aioproducer.wire.api import CLIENT_VERSIONS, NAMES, ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from aioproducer.records.reader import Record
+    from aioproducer.testing.fault_scripting import H
     from aioproducer.testing.handlers.handler import Handler
     from aioproducer.testing.log import PartitionLog
-    from aioproducer.testing.trouble import H
     from aioproducer.wire.frame import RequestHeader
 
 __all__ = ["FakeCluster", "Isolation", "Request", "Violation"]

@@ -22,7 +22,7 @@ from aioproducer.errors import broker_error
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from aioproducer.testing.spoils import Spoil
+    from aioproducer.testing.corrupt_responses import Spoil
 
 __all__ = ["Faults", "Hang", "Kind", "Rule", "Target", "Verdict", "When"]
 

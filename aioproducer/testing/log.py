@@ -21,8 +21,8 @@ from aioproducer.errors import ProtocolError, broker_error
 from aioproducer.model import TimestampType
 from aioproducer.records.message_set_reader import Message, read_messages
 from aioproducer.records.reader import RecordBatch, read_batches
+from aioproducer.testing.batch_rewrite import marker, with_append_time, with_offsets
 from aioproducer.testing.producers import Producers
-from aioproducer.testing.stamps import marker, with_append_time, with_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

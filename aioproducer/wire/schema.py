@@ -9,11 +9,11 @@ from __future__ import annotations
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
+from aioproducer.wire.codegen import Source
+from aioproducer.wire.decoder import make_decoder
+from aioproducer.wire.encoder import make_encoder
 from aioproducer.wire.messages import SPECS
-from aioproducer.wire.reading import make_decoder
-from aioproducer.wire.source import Source
 from aioproducer.wire.spec import ZERO_ID, default_source
-from aioproducer.wire.writing import make_encoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence

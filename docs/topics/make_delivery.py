@@ -1,4 +1,4 @@
-"""Writes the tables of errors into `delivery.md` beside it, of `aioproducer/core/outcome.py`: `python docs/topics/make_delivery.py`."""
+"""Writes the tables of errors into `delivery.md` beside it, of `aioproducer/core/produce_errors.py`: `python docs/topics/make_delivery.py`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import pathlib
 import re
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.core.outcome import Action, Standing, Verdict, judge
+from aioproducer.core.produce_errors import Action, Standing, Verdict, judge
 from aioproducer.errors import ConnectionLost, broker_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 PAGE = pathlib.Path(__file__).with_name("delivery.md")
-BEGIN, END = "<!-- Made by docs/topics/make_delivery.py of aioproducer/core/outcome.py: change it there. -->\n", "<!-- end -->\n"
+BEGIN, END = "<!-- Made by docs/topics/make_delivery.py of aioproducer/core/produce_errors.py: change it there. -->\n", "<!-- end -->\n"
 
 WORDS: Final = {
     Action.COMPLETE: "counts as acknowledged, without an offset",

@@ -1,14 +1,14 @@
-"""Writes the tables of `transactions.md` beside it, of `aioproducer/core/transaction_errors.py`: `python docs/topics/make_transactions.py`."""
+"""Writes the tables of `transactions.md` beside it, of `aioproducer/core/transactions/transaction_errors.py`: `python docs/topics/make_transactions.py`."""
 
 from __future__ import annotations
 
 import pathlib
 import re
 
-from aioproducer.core.transaction_errors import COURSES, REST, Course, Rpc
+from aioproducer.core.transactions.transaction_errors import COURSES, REST, Course, Rpc
 
 PAGE = pathlib.Path(__file__).with_name("transactions.md")
-BEGIN = "<!-- Made by docs/topics/make_transactions.py of aioproducer/core/transaction_errors.py: change it there. -->"
+BEGIN = "<!-- Made by docs/topics/make_transactions.py of aioproducer/core/transactions/transaction_errors.py: change it there. -->"
 END = "<!-- end -->"
 WORDS = {
     Course.QUICK: "again, soon",

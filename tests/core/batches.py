@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aioproducer.core.accumulator import Accumulator, Cell
+from aioproducer.core.batch_splitting import Piece
 from aioproducer.core.batch_state import Event
-from aioproducer.core.installing import install
-from aioproducer.core.metadata import NO_ID, PartitionView, TopicView
-from aioproducer.core.splitting import Piece
+from aioproducer.core.metadata.cluster_metadata import NO_ID, PartitionView, TopicView
+from aioproducer.core.partition_queues import Accumulator, Cell
+from aioproducer.core.topic_updates import install
 
 if TYPE_CHECKING:
-    from aioproducer.core.batch import Batch
+    from aioproducer.core.producer_batch import Batch
 
 __all__ = ["FULL", "OpenBatch", "accumulator", "answered", "put", "sent", "split", "topic"]
 

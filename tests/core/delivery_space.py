@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from batches import FULL, RECORD_SIZE, put, topic
 
-from aioproducer.core.accumulator import Accumulator, Cell
-from aioproducer.core.attempt import AGAIN, go_again, over
+from aioproducer.core.batch_splitting import Piece
 from aioproducer.core.batch_state import Event
-from aioproducer.core.installing import install
-from aioproducer.core.outcome import Action, fate
-from aioproducer.core.sequence import LAST_EPOCH, Identity
-from aioproducer.core.splitting import Piece
+from aioproducer.core.partition_queues import Accumulator, Cell
+from aioproducer.core.produce_attempt import AGAIN, go_again, over
+from aioproducer.core.produce_errors import Action, fate
+from aioproducer.core.sequence_numbers import LAST_EPOCH, Identity
+from aioproducer.core.topic_updates import install
 from aioproducer.errors import BrokerError, ConnectionLost, Persisted, TransportError, broker_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioproducer.core.batch import Batch
+    from aioproducer.core.producer_batch import Batch
 
 __all__ = ["Explored", "Violation", "World", "explore"]
 

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.core.accumulator`: one rule each. `test_accumulator_machine` tries them in any order."""
+"""Tests of `aioproducer.core.partition_queues`: one rule each. `test_accumulator_machine` tries them in any order."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from batches import FULL, accumulator, answered, put, sent, split, topic
 
-from aioproducer.core import routes as module
-from aioproducer.core.accumulator import NOBODY, Accumulator, Cell
+from aioproducer.core import topic_routing as module
 from aioproducer.core.batch_state import Event, State
 from aioproducer.core.drain_policy import Fill
-from aioproducer.core.installing import install
+from aioproducer.core.partition_queues import NOBODY, Accumulator, Cell
 from aioproducer.core.partitioner import murmur2
+from aioproducer.core.topic_updates import install
 
 if TYPE_CHECKING:
-    from aioproducer.core.batch import Batch
-    from aioproducer.core.metadata import TopicView
+    from aioproducer.core.metadata.cluster_metadata import TopicView
+    from aioproducer.core.producer_batch import Batch
 
 
 def test_without_linger_an_open_batch_can_be_drained_at_once() -> None:

@@ -10,15 +10,15 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from aioproducer.core.accumulator import NOBODY, Accumulator, Cell
+from aioproducer.core.batch_splitting import Piece
 from aioproducer.core.batch_state import Event, State
 from aioproducer.core.drain_policy import Fill
-from aioproducer.core.installing import install
-from aioproducer.core.metadata import PartitionView, TopicView
-from aioproducer.core.splitting import Piece
+from aioproducer.core.metadata.cluster_metadata import PartitionView, TopicView
+from aioproducer.core.partition_queues import NOBODY, Accumulator, Cell
+from aioproducer.core.topic_updates import install
 
 if TYPE_CHECKING:
-    from aioproducer.core.batch import Batch
+    from aioproducer.core.producer_batch import Batch
 
 BROKERS = (1, 2)
 LIFETIME = 40.0

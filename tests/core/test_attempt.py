@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.core.attempt`: an attempt is judged within its batch's time and retries."""
+"""Tests of `aioproducer.core.produce_attempt`: an attempt is judged within its batch's time and retries."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 from batches import accumulator, put, sent
 
-from aioproducer.core.attempt import failures, go_again, over
 from aioproducer.core.batch_state import Event, State
-from aioproducer.core.outcome import Action
-from aioproducer.core.sequence import NO_IDENTITY, Identity
+from aioproducer.core.produce_attempt import failures, go_again, over
+from aioproducer.core.produce_errors import Action
+from aioproducer.core.sequence_numbers import NO_IDENTITY, Identity
 from aioproducer.errors import ConnectionLost, broker_error
 
 if TYPE_CHECKING:
-    from aioproducer.core.accumulator import Accumulator
-    from aioproducer.core.batch import Batch
+    from aioproducer.core.partition_queues import Accumulator
+    from aioproducer.core.producer_batch import Batch
 
 LIFETIME = 100.0
 

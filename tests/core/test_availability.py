@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer.core.availability import Availability
-from aioproducer.core.installing import elect
-from aioproducer.core.metadata import NO_ID
-from aioproducer.core.routes import NOBODY, Cell, Route
+from aioproducer.core.metadata.cluster_metadata import NO_ID
+from aioproducer.core.topic_routing import NOBODY, Cell, Route
+from aioproducer.core.topic_updates import elect
 
 
 def made(*leaders: int, timeout: float = 0.0, near: set[int] | None = None) -> tuple[Availability, Route]:

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.core.batch`: the table of states, a row each."""
+"""Tests of `aioproducer.core.producer_batch`: the table of states, a row each."""
 
 from __future__ import annotations
 

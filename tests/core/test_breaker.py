@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.core.breaker`."""
+"""Tests of `aioproducer.core.circuit_breaker`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer.core.breaker import Circuit, FailureRateCircuitBreaker, counts
+from aioproducer.core.circuit_breaker import Circuit, FailureRateCircuitBreaker, counts
 from aioproducer.errors import (
     ConnectionLost,
     KafkaError,

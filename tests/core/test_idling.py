@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.core.idling`."""
+"""Tests of `aioproducer.core.metadata.topic_expiry`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections import OrderedDict
 import pytest
 from batches import accumulator, put, topic
 
-from aioproducer.core.idling import Idling, shrink
-from aioproducer.core.installing import install
+from aioproducer.core.metadata.topic_expiry import Idling, shrink
+from aioproducer.core.topic_updates import install
 
 IDLE = 300.0
 

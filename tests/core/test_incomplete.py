@@ -1,14 +1,14 @@
-"""Tests of `aioproducer.core.incomplete`: in which order batches stand there, and for how long."""
+"""Tests of `aioproducer.core.incomplete_batches`: in which order batches stand there, and for how long."""
 
 from __future__ import annotations
 
 from batches import OpenBatch
 
-from aioproducer.core.batch import Batch
-from aioproducer.core.incomplete import Incomplete
-from aioproducer.core.metadata import NO_ID
-from aioproducer.core.routes import Cell, Route
-from aioproducer.core.splitting import Piece
+from aioproducer.core.batch_splitting import Piece
+from aioproducer.core.incomplete_batches import Incomplete
+from aioproducer.core.metadata.cluster_metadata import NO_ID
+from aioproducer.core.producer_batch import Batch
+from aioproducer.core.topic_routing import Cell, Route
 
 
 def made(*expiries: float) -> tuple[Incomplete, list[Batch]]:

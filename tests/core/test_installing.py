@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.core.installing`: a large topic is taken over, and forgotten, in steps, and records flow between any two of them."""
+"""Tests of `aioproducer.core.topic_updates`: a large topic is taken over, and forgotten, in steps, and records flow between any two of them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 from batches import FULL, accumulator, answered, put, sent, topic
 
-from aioproducer.core.accumulator import NOBODY, Accumulator, Cell
-from aioproducer.core.installing import elect, forgetting, install, installing, retiring
-from aioproducer.core.steps import STRIDE, whole
+from aioproducer.core.incremental import STRIDE, whole
+from aioproducer.core.partition_queues import NOBODY, Accumulator, Cell
+from aioproducer.core.topic_updates import elect, forgetting, install, installing, retiring
 
 if TYPE_CHECKING:
-    from aioproducer.core.batch import Batch
-    from aioproducer.core.metadata import TopicView
-    from aioproducer.core.steps import Steps
+    from aioproducer.core.incremental import Steps
+    from aioproducer.core.metadata.cluster_metadata import TopicView
+    from aioproducer.core.producer_batch import Batch
 
 ID, OTHER_ID = b"sixteen bytes id", b"another topic id"
 MANY = 3 * STRIDE

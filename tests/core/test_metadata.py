@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.core.metadata`: how an answer changes what is known."""
+"""Tests of `aioproducer.core.metadata.cluster_metadata`: how an answer changes what is known."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.core.metadata import NO_ID, Broker, ClusterView, PartitionView, TopicView
-from aioproducer.core.steps import STRIDE
+from aioproducer.core.incremental import STRIDE
+from aioproducer.core.metadata.cluster_metadata import NO_ID, Broker, ClusterView, PartitionView, TopicView
 from aioproducer.wire.schema import message
 
 ID, OTHER_ID = b"one topic's id..", b"another topic id"

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.core.outcome`: what each answer means for its batch, a row each. Source: Kafka's Errors and Sender."""
+"""Tests of `aioproducer.core.produce_errors`: what each answer means for its batch, a row each. Source: Kafka's Errors and Sender."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 from batches import accumulator, answered, put, sent
 
 from aioproducer import errors
-from aioproducer.core.outcome import Action, Standing, Verdict, fate, judge, standing
-from aioproducer.core.sequence import Identity
+from aioproducer.core.produce_errors import Action, Standing, Verdict, fate, judge, standing
+from aioproducer.core.sequence_numbers import Identity
 from aioproducer.errors import ConnectionLost, Persisted, ProtocolError, RequestTimedOut, broker_error
 
 RETRY, FAIL, SPLIT, EXCLUDE, COMPLETE, AWAIT = Action.RETRY, Action.FAIL, Action.SPLIT, Action.EXCLUDE, Action.COMPLETE, Action.AWAIT

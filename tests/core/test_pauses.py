@@ -1,14 +1,14 @@
-"""Tests of `aioproducer.core.pauses`: whose time is there, and when the next one's is."""
+"""Tests of `aioproducer.core.deadlines`: whose time is there, and when the next one's is."""
 
 from __future__ import annotations
 
 from batches import OpenBatch
 
-from aioproducer.core.batch import Batch
 from aioproducer.core.batch_state import Event
-from aioproducer.core.metadata import NO_ID
-from aioproducer.core.pauses import Pauses
-from aioproducer.core.routes import Cell, Route
+from aioproducer.core.deadlines import Pauses
+from aioproducer.core.metadata.cluster_metadata import NO_ID
+from aioproducer.core.producer_batch import Batch
+from aioproducer.core.topic_routing import Cell, Route
 
 
 def cells(many: int) -> list[Cell]:

@@ -1,10 +1,10 @@
-"""Tests of `aioproducer.core.ready`."""
+"""Tests of `aioproducer.core.ready_partitions`."""
 
 from __future__ import annotations
 
-from aioproducer.core.metadata import NO_ID
-from aioproducer.core.ready import Ready
-from aioproducer.core.routes import NOBODY, Cell, Route
+from aioproducer.core.metadata.cluster_metadata import NO_ID
+from aioproducer.core.ready_partitions import Ready
+from aioproducer.core.topic_routing import NOBODY, Cell, Route
 
 
 def test_turns_are_taken_in_order_and_by_broker() -> None:

@@ -1,8 +1,8 @@
-"""Tests of `aioproducer.core.refreshing`: KIP-526's rule, case by case."""
+"""Tests of `aioproducer.core.metadata.metadata_schedule`: KIP-526's rule, case by case."""
 
 from __future__ import annotations
 
-from aioproducer.core.refreshing import MOST, Question, Refreshing
+from aioproducer.core.metadata.metadata_schedule import MOST, Question, Refreshing
 
 MAX_AGE = 300.0
 HALF = MAX_AGE / 2

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.core.routes`: where records without a key go next, and when. Keys are tested with the accumulator."""
+"""Tests of `aioproducer.core.topic_routing`: where records without a key go next, and when. Keys are tested with the accumulator."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer.core.availability import Availability
-from aioproducer.core.batch import Batch
-from aioproducer.core.metadata import NO_ID
-from aioproducer.core.routes import NOBODY, Cell, Route
+from aioproducer.core.metadata.cluster_metadata import NO_ID
+from aioproducer.core.producer_batch import Batch
+from aioproducer.core.topic_routing import NOBODY, Cell, Route
 
 CHANCES = [number / 100 for number in range(100)]
 

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.core.sequence` in the accumulator that uses it. In brackets: the case of Java's TransactionManagerTest or SenderTest."""
+"""Tests of `aioproducer.core.sequence_numbers` in the accumulator that uses it. In brackets: the case of Java's TransactionManagerTest or SenderTest."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 from batches import accumulator, put, sent, split, topic
 
-from aioproducer.core.attempt import AGAIN, go_again, over
 from aioproducer.core.batch_state import Event, State
-from aioproducer.core.installing import forgetting, install
-from aioproducer.core.outcome import Action, fate
-from aioproducer.core.sequence import LAST_EPOCH, NO_IDENTITY, WINDOW, Identity, Numbering, on_wire
-from aioproducer.core.steps import whole
+from aioproducer.core.incremental import whole
+from aioproducer.core.produce_attempt import AGAIN, go_again, over
+from aioproducer.core.produce_errors import Action, fate
+from aioproducer.core.sequence_numbers import LAST_EPOCH, NO_IDENTITY, WINDOW, Identity, Numbering, on_wire
+from aioproducer.core.topic_updates import forgetting, install
 from aioproducer.errors import ConnectionLost, broker_error
 
 if TYPE_CHECKING:
-    from aioproducer.core.accumulator import Accumulator, Cell
-    from aioproducer.core.batch import Batch
+    from aioproducer.core.partition_queues import Accumulator, Cell
+    from aioproducer.core.producer_batch import Batch
     from aioproducer.errors import BrokerError, TransportError
 
 OUT_OF_ORDER, FENCED, MOVED = "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH", "NOT_LEADER_OR_FOLLOWER"

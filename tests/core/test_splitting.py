@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.core.splitting`: pieces are read back with the reader of another module."""
+"""Tests of `aioproducer.core.batch_splitting`: pieces are read back with the reader of another module."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.core.splitting import Piece, in_halves, without
+from aioproducer.core.batch_splitting import Piece, in_halves, without
 from aioproducer.engine.delivery.chosen_build import BatchResult, Home, MemoryRecordsBuilder
 from aioproducer.records.reader import Record, read_batches
 from aioproducer.records.record_batch import encode_headers, header

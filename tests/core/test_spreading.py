@@ -11,8 +11,8 @@ from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from aioproducer.core.key_grouping import MOST_ROWS, plain_assign
 from aioproducer.core.partitioner import murmur2
-from aioproducer.core.spreading import MOST_ROWS, plain_assign
 from aioproducer.records import plain_columns
 from aioproducer.records.plain_columns import BadRow
 

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.core.steps`."""
+"""Tests of `aioproducer.core.incremental`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioproducer.core.steps import whole
+from aioproducer.core.incremental import whole
 
 if TYPE_CHECKING:
-    from aioproducer.core.steps import Steps
+    from aioproducer.core.incremental import Steps
 
 
 def test_all_of_it_at_once() -> None:

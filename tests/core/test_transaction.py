@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.core.transaction`: its states, what is due in which order, and what each answer changes."""
+"""Tests of `aioproducer.core.transactions.transaction`: its states, what is due in which order, and what each answer changes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioproducer.core.sequence import NO_IDENTITY, Identity
-from aioproducer.core.transaction import Transaction
-from aioproducer.core.transaction_errors import COURSES, Course, Rpc
-from aioproducer.core.transaction_state import NEXT, Coordinator, Event, OffsetsCommit, Operation, Request, State
+from aioproducer.core.sequence_numbers import NO_IDENTITY, Identity
+from aioproducer.core.transactions.transaction import Transaction
+from aioproducer.core.transactions.transaction_errors import COURSES, Course, Rpc
+from aioproducer.core.transactions.transaction_state import NEXT, Coordinator, Event, OffsetsCommit, Operation, Request, State
 from aioproducer.errors import (
     ConnectionLost,
     RecordTooLarge,

@@ -1,11 +1,11 @@
-"""Tests of `aioproducer.core.transaction_errors`: the table, against Kafka's as java-producer.md has it; and what users are told."""
+"""Tests of `aioproducer.core.transactions.transaction_errors`: the table, against Kafka's as java-producer.md has it; and what users are told."""
 
 from __future__ import annotations
 
 import pytest
 
 from aioproducer import errors
-from aioproducer.core.transaction_errors import COURSES, EXPIRED, REST, Course, Rpc, course_of, error_of, gravest
+from aioproducer.core.transactions.transaction_errors import COURSES, EXPIRED, REST, Course, Rpc, course_of, error_of, gravest
 from aioproducer.errors import (
     BrokerError,
     CommitFailed,

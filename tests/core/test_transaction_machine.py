@@ -1,4 +1,4 @@
-"""`core.transaction` against a coordinator that loses, delays and refuses: whatever is called when, nothing gets a verdict that it was not given.
+"""`core.transactions.transaction` against a coordinator that loses, delays and refuses: whatever is called when, nothing gets a verdict that it was not given.
 
 The coordinator is a few lines of Kafka's: a transaction is open under one epoch, and a request of another epoch is fenced. A request that
 was lost may arrive at any later time, as long as its epoch holds (Jepsen's find): that is what epochs are for.
@@ -12,10 +12,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from aioproducer.core.sequence import NO_IDENTITY, Identity
-from aioproducer.core.transaction import Transaction
-from aioproducer.core.transaction_errors import Rpc
-from aioproducer.core.transaction_state import Operation, Request, State
+from aioproducer.core.sequence_numbers import NO_IDENTITY, Identity
+from aioproducer.core.transactions.transaction import Transaction
+from aioproducer.core.transactions.transaction_errors import Rpc
+from aioproducer.core.transactions.transaction_state import Operation, Request, State
 from aioproducer.errors import ConnectionLost, KafkaError, TransactionError, TransactionMisuse, broker_error
 from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 

@@ -14,9 +14,9 @@ from builds import compiled, compiled_columns, needs_compiled, needs_compiled_co
 
 import aioproducer
 from aioproducer import BuildInfo, Producer, build_info
-from aioproducer.core.spreading import assign
+from aioproducer.compiled_modules import crc_of_sources
+from aioproducer.core.key_grouping import assign
 from aioproducer.engine.append import chosen_build
-from aioproducer.extensions import crc_of_sources
 from aioproducer.records import columns
 
 PACKAGE = pathlib.Path(aioproducer.__file__).parent

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from aioproducer.core.batch import Batch
 from aioproducer.core.batch_state import State
-from aioproducer.core.metadata import NO_ID
-from aioproducer.core.routes import Cell, Route
+from aioproducer.core.metadata.cluster_metadata import NO_ID
+from aioproducer.core.producer_batch import Batch
+from aioproducer.core.topic_routing import Cell, Route
 from aioproducer.engine.sender.batch_compressor import Encoder
 from aioproducer.errors import BrokerError
 from aioproducer.model import Compression
-from aioproducer.records.builder import MemoryRecordsBuilder
 from aioproducer.records.compression import compress
-from aioproducer.records.ratios import CompressionRatios
+from aioproducer.records.compression_ratio_estimator import CompressionRatios
+from aioproducer.records.record_batch_writer import MemoryRecordsBuilder
 
 NOW = 1_700_000_000_000
 VALUE = b"".join(b"%d," % (number * number % 9973) for number in range(400))

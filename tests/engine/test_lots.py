@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.core.routes import Cell, Route
+from aioproducer.core.topic_routing import Cell, Route
 from aioproducer.engine.memory.buffer_pool import Line, Parked
 from aioproducer.engine.memory.partition_wait_queues import Lots
 

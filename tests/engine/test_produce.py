@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.core.accumulator import Cell, Route
-from aioproducer.core.batch import Batch
+from aioproducer.core.partition_queues import Cell, Route
+from aioproducer.core.producer_batch import Batch
 from aioproducer.engine.sender import produce_exchange
 from aioproducer.errors import BrokerError, ProtocolError
 from aioproducer.net.connection import Answer

@@ -16,7 +16,7 @@ from nodes import Tasks, now
 from scripted import ScriptedDialer, ScriptedStream, api_versions, settings
 
 from aioproducer.core.backoff import Backoff
-from aioproducer.core.refreshing import Refreshing
+from aioproducer.core.metadata.metadata_schedule import Refreshing
 from aioproducer.engine.metadata import metadata_updater as module
 from aioproducer.engine.metadata.metadata_updater import Refresher
 from aioproducer.errors import BootstrapFailed
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from scripted import Asked
 
-    from aioproducer.core.metadata import TopicView
-    from aioproducer.core.steps import Steps
+    from aioproducer.core.incremental import Steps
+    from aioproducer.core.metadata.cluster_metadata import TopicView
 
 
 class Table:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.core.accumulator import Accumulator
-from aioproducer.core.routes import Cell, Route
+from aioproducer.core.partition_queues import Accumulator
+from aioproducer.core.topic_routing import Cell, Route
 from aioproducer.engine.memory.buffer_pool import BufferPool
 from aioproducer.engine.memory.partition_quota import Shares
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from aioproducer.core.accumulator import Accumulator
-from aioproducer.core.routes import Cell, Route
+from aioproducer.core.partition_queues import Accumulator
+from aioproducer.core.topic_routing import Cell, Route
 from aioproducer.engine.circuit_breaker.context import Status, Views, name_of
 from aioproducer.model import TopicPartition
 

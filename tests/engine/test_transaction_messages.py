@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from aioproducer.core.sequence import NO_IDENTITY, Identity
-from aioproducer.core.transaction import Transaction
-from aioproducer.core.transaction_errors import Rpc
-from aioproducer.core.transaction_state import Coordinator, OffsetsCommit, Request
+from aioproducer.core.sequence_numbers import NO_IDENTITY, Identity
+from aioproducer.core.transactions.transaction import Transaction
+from aioproducer.core.transactions.transaction_errors import Rpc
+from aioproducer.core.transactions.transaction_state import Coordinator, OffsetsCommit, Request
 from aioproducer.engine.transactions.requests import KEYS, Told, bodies, newest, read
 from aioproducer.errors import BrokerError
 from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata

@@ -31,7 +31,7 @@ from unittest import mock
 
 import uvloop
 
-from aioproducer.core.refreshing import Question, Refreshing
+from aioproducer.core.metadata.metadata_schedule import Question, Refreshing
 from aioproducer.engine import wiring
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.jumping import run_jumping

@@ -8,9 +8,9 @@ import random
 import pytest
 from vectors.generate import run
 
-from aioproducer.core.metadata import NO_ID
+from aioproducer.core.metadata.cluster_metadata import NO_ID
 from aioproducer.core.partitioner import weighed
-from aioproducer.core.routes import Cell, Route
+from aioproducer.core.topic_routing import Cell, Route
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("compiler")]
 PARTITIONS = (1, 2, 3, 7, 12, 50, 1000, 65_537)

@@ -13,7 +13,7 @@ import pytest
 from aioproducer import Compression, Producer, RecordMetadata, TimestampType
 from aioproducer.errors import ConfigError
 from aioproducer.jars import JavaMissing
-from aioproducer.records.builder import MemoryRecordsBuilder
+from aioproducer.records.record_batch_writer import MemoryRecordsBuilder
 from aioproducer.testing.client import WireClient
 from aioproducer.testing.kafka_thread import ServerThread
 from aioproducer.wire.api import ApiKey

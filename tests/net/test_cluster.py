@@ -11,10 +11,10 @@ from jumping import run, settle, until
 from nodes import Tasks
 from scripted import ScriptedDialer, settings
 
-from aioproducer.core.metadata import Broker
+from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.errors import ConnectionLost
+from aioproducer.net.broker_node import Standing
 from aioproducer.net.cluster import Cluster
-from aioproducer.net.node import Standing
 from aioproducer.testing import FakeCluster
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
@@ -22,7 +22,7 @@ from aioproducer.wire.schema import message
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from aioproducer.net.node import Node
+    from aioproducer.net.broker_node import Node
 
 ONE, TWO, THREE = (Broker(number, f"host{number}", 9092) for number in (1, 2, 3))
 

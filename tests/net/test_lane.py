@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.net.lane`: addresses, set-up times, pauses, handshakes, and two lanes that do not wait for each other."""
+"""Tests of `aioproducer.net.broker_connection`: addresses, set-up times, pauses, handshakes, and two lanes that do not wait for each other."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from nodes import Tasks, ask, now, refuse, running, with_fake
 from scripted import Asked, ScriptedDialer, ScriptedStream, api_versions
 
 from aioproducer.core.backoff import Backoff
-from aioproducer.core.metadata import Broker
+from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.errors import ConnectionLost
-from aioproducer.net.node import Standing
+from aioproducer.net.broker_node import Standing
 from aioproducer.wire.api import CLIENT_VERSIONS, ApiKey
 
 if TYPE_CHECKING:

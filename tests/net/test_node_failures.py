@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.net.node`: connections that cannot be made."""
+"""Tests of `aioproducer.net.broker_node`: connections that cannot be made."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scripted import ScriptedDialer, ScriptedStream
 
 from aioproducer.core.backoff import Backoff
 from aioproducer.errors import ConnectionLost, KafkaError
-from aioproducer.net.node import Standing
+from aioproducer.net.broker_node import Standing
 
 
 def test_failures_are_followed_by_pauses_that_grow() -> None:

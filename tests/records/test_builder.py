@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from aioproducer.errors import ConfigError, SerializationError, UsageError
 from aioproducer.model import Compression, TimestampType
-from aioproducer.records.builder import NO_TIMESTAMP, MemoryRecordsBuilder
 from aioproducer.records.compression import compress
 from aioproducer.records.control import ControlRecord, ControlType, control_record
 from aioproducer.records.message_set_reader import read_messages
 from aioproducer.records.reader import read_batches
 from aioproducer.records.record_batch import header
+from aioproducer.records.record_batch_writer import NO_TIMESTAMP, MemoryRecordsBuilder
 
 NOW = 1_700_000_000_000
 MAGICS = [0, 1, 2]

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from aioproducer.errors import ProtocolError, UsageError
 from aioproducer.model import Compression, TimestampType
-from aioproducer.records.builder import MemoryRecordsBuilder
 from aioproducer.records.compression import compress
 from aioproducer.records.lz4_header import mend, spoil
 from aioproducer.records.message_set import message, message_size, wrapper
 from aioproducer.records.message_set_reader import Message, read_messages
 from aioproducer.records.reader import Record
+from aioproducer.records.record_batch_writer import MemoryRecordsBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from whole import JumpingLoop, jumping, running
 
 from aioproducer import BootstrapFailed, BrokerError, DeliveryError, Persisted, Producer, TimestampType
-from aioproducer.core.sequence import LAST_EPOCH
+from aioproducer.core.sequence_numbers import LAST_EPOCH
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioproducer.core.sequence import Numbering
+    from aioproducer.core.sequence_numbers import Numbering
 
 ON = {"enable_idempotence": True}
 ONE_EACH = {"batch_size": 100, **ON}  # a batch for each record

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from whole import jumping, running, turns
 
-from aioproducer.core.batch import Batch
-from aioproducer.core.routes import Cell, Placement, Route
-from aioproducer.core.sequence import LAST_EPOCH, Numbering
+from aioproducer.core.producer_batch import Batch
+from aioproducer.core.sequence_numbers import LAST_EPOCH, Numbering
+from aioproducer.core.topic_routing import Cell, Placement, Route
 from aioproducer.engine.memory.buffer_pool import Line
 from aioproducer.errors import BrokerError, MetadataTimeout, UsageError, WouldBlock
 from aioproducer.partitioners import RoundRobinPartitioner

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aioproducer.core import attempt, routes
-from aioproducer.core.outcome import Action, Verdict
+from aioproducer.core import produce_attempt, topic_routing
 from aioproducer.core.partitioner import pick
+from aioproducer.core.produce_errors import Action, Verdict
 from aioproducer.errors import KafkaError, TransportError
 from aioproducer.testing.simulation import ALL_FAULTS, PROFILES, Workload, draw, simulate
 from aioproducer.testing.simulation.__main__ import main
@@ -59,7 +59,7 @@ def test_queues_of_different_lengths_are_met(monkeypatch: pytest.MonkeyPatch) ->
         picked += 1
         return pick(table, chance)
 
-    monkeypatch.setattr(routes, "pick", counted)
+    monkeypatch.setattr(topic_routing, "pick", counted)
     seeds = range(1, 101)
     before = [picked for seed in seeds if simulate(seed).violations == []]
     assert len(before) == len(seeds)
@@ -171,12 +171,12 @@ def test_the_example_of_the_page_runs() -> None:
 @pytest.fixture
 def a_lost_reply_completes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug: a batch without an answer counts as acknowledged."""
-    judge = attempt.judge
+    judge = produce_attempt.judge
 
     def wrong(error: KafkaError | None, **facts: Any) -> Verdict:
         return Verdict(Action.COMPLETE) if isinstance(error, TransportError) else judge(error, **facts)
 
-    monkeypatch.setattr(attempt, "judge", wrong)
+    monkeypatch.setattr(produce_attempt, "judge", wrong)
 
 
 @pytest.mark.usefixtures("a_lost_reply_completes")

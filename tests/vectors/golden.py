@@ -8,9 +8,9 @@ import pathlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioproducer.model import Compression, TimestampType
-from aioproducer.records.builder import MemoryRecordsBuilder
 from aioproducer.records.message_set_reader import Message, read_messages
 from aioproducer.records.reader import MAX_DECOMPRESSED, Record, RecordBatch, read_batches
+from aioproducer.records.record_batch_writer import MemoryRecordsBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

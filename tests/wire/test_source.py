@@ -6,7 +6,7 @@ import traceback
 
 import pytest
 
-from aioproducer.wire.source import Source
+from aioproducer.wire.codegen import Source
 
 
 def _division() -> Source:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable, Iterator
 
-    from aioproducer.core.accumulator import Accumulator, Cell, Route
+    from aioproducer.core.partition_queues import Accumulator, Cell, Route
     from aioproducer.engine.append.appender import Appender
     from aioproducer.engine.append.chosen_build import FastPath
     from aioproducer.engine.append.loop_budget import Turn

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.accumulator import Accumulator, Cell, Route
-    from aioproducer.core.batch import Batch
+    from aioproducer.core.partition_queues import Accumulator, Cell, Route
+    from aioproducer.core.producer_batch import Batch
     from aioproducer.engine.append.batch_sizing import Room
     from aioproducer.engine.append.chosen_build import FastPath
     from aioproducer.engine.append.column_batches import Window

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.accumulator import Accumulator, Cell, Route
-    from aioproducer.core.batch import Batch
+    from aioproducer.core.partition_queues import Accumulator, Cell, Route
+    from aioproducer.core.producer_batch import Batch
     from aioproducer.engine.append.loop_budget import Turn
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.memory.partition_quota import Shares
-    from aioproducer.records.ratios import CompressionRatios
+    from aioproducer.records.compression_ratio_estimator import CompressionRatios
 
 __all__ = ["MOST_OVERHEAD", "Room"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from aioproducer.compiled_modules import ENGINE, extension
 from aioproducer.engine.append import fast_path
-from aioproducer.extensions import ENGINE, extension
 
 __all__ = ["BUILD", "REASON", "TURN", "TURN_RECORDS", "FastPath", "here"]
 

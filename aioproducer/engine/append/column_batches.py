@@ -13,7 +13,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.core import spreading
+from aioproducer.core import key_grouping
 from aioproducer.engine.delivery.chosen_build import BatchResult, make_delivery
 from aioproducer.engine.memory import wait_reasons
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable, Sequence
 
-    from aioproducer.core.accumulator import Accumulator, Cell, Route
+    from aioproducer.core.partition_queues import Accumulator, Cell, Route
     from aioproducer.engine.delivery.chosen_build import Delivery, Home
     from aioproducer.engine.delivery.deliveries import Deliveries, Run
     from aioproducer.engine.memory.buffer_pool import BufferPool, Parked
@@ -92,9 +92,9 @@ class Window:
         if not self.keyed:
             return None, [None], None, [self.at + self.rows]
         some = self.piece.keys, self.at, self.rows, len(route.cells)
-        picks, partitions, order, ends = spreading.assign(*some)
+        picks, partitions, order, ends = key_grouping.assign(*some)
         if -1 in partitions and len(partitions) > 1:  # all to one sticky partition: beside rows with keys they keep their places
-            picks, partitions, order, ends = spreading.assign(*some, sticky(route, self.size // len(partitions)).partition)
+            picks, partitions, order, ends = key_grouping.assign(*some, sticky(route, self.size // len(partitions)).partition)
         return picks, [None if partition < 0 else route.cells[partition] for partition in partitions], order, ends
 
     def need(self, room: int) -> int:

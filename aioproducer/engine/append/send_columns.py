@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.core.spreading import MOST_ROWS
+from aioproducer.core.key_grouping import MOST_ROWS
 from aioproducer.engine.append.column_batches import Window
 from aioproducer.engine.append.record_validation import check_partition, check_topic
 from aioproducer.engine.delivery.deliveries import Deliveries

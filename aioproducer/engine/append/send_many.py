@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.accumulator import Cell, Route
+    from aioproducer.core.partition_queues import Cell, Route
     from aioproducer.engine.append.admission import Parking
     from aioproducer.engine.append.appender import Appender
     from aioproducer.engine.append.chosen_build import FastPath

@@ -14,7 +14,7 @@ from aioproducer.model import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from aioproducer.core.accumulator import Accumulator, Cell
+    from aioproducer.core.partition_queues import Accumulator, Cell
     from aioproducer.net.cluster import Cluster
 
 __all__ = ["Status", "Views", "name_of"]

@@ -6,7 +6,7 @@
    records may come to it again until something does.
 3. What the breaker or the hook raises harms nobody: it is logged once.
 
-The rules are in `core.breaker`. Knows nothing of how records come in, but for whom to rouse.
+The rules are in `core.circuit_breaker`. Knows nothing of how records come in, but for whom to rouse.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from collections import OrderedDict
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from aioproducer.core.breaker import Circuit, FailureRateCircuitBreaker, counts
-from aioproducer.core.steps import STRIDE
+from aioproducer.core.circuit_breaker import Circuit, FailureRateCircuitBreaker, counts
+from aioproducer.core.incremental import STRIDE
 from aioproducer.engine.circuit_breaker.context import Status, Views, name_of
 from aioproducer.engine.tasks.deadline_timer import Alarm
 from aioproducer.errors import RequestTimedOut, UsageError
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.accumulator import Accumulator, Cell
-    from aioproducer.core.batch import Batch
-    from aioproducer.core.steps import Steps
+    from aioproducer.core.incremental import Steps
+    from aioproducer.core.partition_queues import Accumulator, Cell
+    from aioproducer.core.producer_batch import Batch
     from aioproducer.engine.append.admission import Parking
     from aioproducer.engine.observability.events import Events
     from aioproducer.engine.observability.slow_callbacks import Watch
     from aioproducer.engine.sender.produce_exchange import Told
     from aioproducer.engine.tasks.guarded_loop import GuardedLoop
     from aioproducer.interfaces import PartitionCircuitBreaker, ProducerStatusContext
+    from aioproducer.net.broker_node import Node
     from aioproducer.net.cluster import Cluster
-    from aioproducer.net.node import Node
 
 __all__ = ["Breaking"]
 

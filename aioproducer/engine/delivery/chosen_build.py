@@ -1,6 +1,6 @@
 """Choose the build of what holds records and their deliveries: compiled (`_records_builder`, `_delivery`, `_produce_request_result`), or the twins in plain Python.
 
-Both have the same names and behaviour, which one contract suite holds (tests/contract). `aioproducer.extensions` says which one runs.
+Both have the same names and behaviour, which one contract suite holds (tests/contract). `aioproducer.compiled_modules` says which one runs.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
+from aioproducer.compiled_modules import ENGINE, extension
 from aioproducer.engine.delivery import delivery, produce_request_result, records_builder
-from aioproducer.extensions import ENGINE, extension
 
 __all__ = [
     "FULL",

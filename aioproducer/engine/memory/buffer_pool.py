@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable
 
-    from aioproducer.core.accumulator import Cell, Route
+    from aioproducer.core.partition_queues import Cell, Route
     from aioproducer.engine.append.batch_builder import ReadyBatch
     from aioproducer.engine.append.column_batches import Window
     from aioproducer.engine.delivery.chosen_build import Delivery

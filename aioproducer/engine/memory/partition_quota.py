@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioproducer.core.accumulator import Accumulator, Cell
+    from aioproducer.core.partition_queues import Accumulator, Cell
     from aioproducer.engine.memory.buffer_pool import BufferPool
 
 __all__ = ["Shares"]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from aioproducer.engine.memory.buffer_pool import Line
 
 if TYPE_CHECKING:
-    from aioproducer.core.accumulator import Cell
+    from aioproducer.core.partition_queues import Cell
     from aioproducer.engine.memory.buffer_pool import Parked
 
 __all__ = ["Lots"]

@@ -10,7 +10,7 @@ from aioproducer.errors import BufferExhausted, MetadataTimeout, PartitionUnavai
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from aioproducer.core.accumulator import Cell, Route
+    from aioproducer.core.partition_queues import Cell, Route
     from aioproducer.engine.memory.buffer_pool import BufferPool, Parked
     from aioproducer.errors import KafkaError
 

@@ -1,4 +1,4 @@
-"""The metadata task: asks what is due (`core.refreshing` says what), and takes what answers tell.
+"""The metadata task: asks what is due (`core.metadata.metadata_schedule` says what), and takes what answers tell.
 
 1. A topic that a send waits for is asked for at once, together with those of the same loop turn (MET-02), on a connection that no other
    question is under way on, if there is one.
@@ -23,12 +23,12 @@ from functools import partial
 from itertools import filterfalse
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from aioproducer.core.idling import shrink
-from aioproducer.core.metadata import ClusterView
-from aioproducer.core.refreshing import Question
-from aioproducer.core.steps import STRIDE
+from aioproducer.core.incremental import STRIDE
+from aioproducer.core.metadata.cluster_metadata import ClusterView
+from aioproducer.core.metadata.metadata_schedule import Question
+from aioproducer.core.metadata.topic_expiry import shrink
 from aioproducer.errors import BootstrapFailed, BrokerError, ConnectionLost, KafkaError, ProtocolError, broker_error
-from aioproducer.net.node import Standing
+from aioproducer.net.broker_node import Standing
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Coroutine, Iterable
 
     from aioproducer.core.backoff import Backoff
-    from aioproducer.core.metadata import Broker, TopicView
-    from aioproducer.core.refreshing import Refreshing
-    from aioproducer.core.steps import Steps
+    from aioproducer.core.incremental import Steps
+    from aioproducer.core.metadata.cluster_metadata import Broker, TopicView
+    from aioproducer.core.metadata.metadata_schedule import Refreshing
+    from aioproducer.net.broker_node import Node
     from aioproducer.net.cluster import Cluster
     from aioproducer.net.connection import Answer
-    from aioproducer.net.node import Node
 
 __all__ = ["Refresher"]
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 from asyncio import get_running_loop, sleep
 from typing import TYPE_CHECKING
 
-from aioproducer.core.installing import forgetting
+from aioproducer.core.topic_updates import forgetting
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from aioproducer.core.accumulator import Accumulator
-    from aioproducer.core.idling import Idling
-    from aioproducer.core.routes import Route
-    from aioproducer.core.steps import Steps
+    from aioproducer.core.incremental import Steps
+    from aioproducer.core.metadata.topic_expiry import Idling
+    from aioproducer.core.partition_queues import Accumulator
+    from aioproducer.core.topic_routing import Route
 
 __all__ = ["Idle"]
 

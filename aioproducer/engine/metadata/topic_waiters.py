@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from aioproducer.core.installing import elect, installing, retiring
+from aioproducer.core.topic_updates import elect, installing, retiring
 from aioproducer.engine.memory.buffer_pool import Line
 from aioproducer.engine.memory.wait_reasons import FOR_PARTITION
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable, Iterable
 
-    from aioproducer.core.accumulator import Accumulator, Route
-    from aioproducer.core.metadata import TopicView
-    from aioproducer.core.steps import Steps
+    from aioproducer.core.incremental import Steps
+    from aioproducer.core.metadata.cluster_metadata import TopicView
+    from aioproducer.core.partition_queues import Accumulator, Route
     from aioproducer.engine.append.appender import Appender
     from aioproducer.engine.memory.buffer_pool import Parked
     from aioproducer.engine.observability.metrics_recorder import Meter

@@ -9,7 +9,7 @@ from aioproducer.net.observer import Observer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproducer.core.metadata import Broker
+    from aioproducer.core.metadata.cluster_metadata import Broker
     from aioproducer.engine.observability.events import Events
     from aioproducer.engine.observability.metrics_recorder import Meter
     from aioproducer.errors import TransportError

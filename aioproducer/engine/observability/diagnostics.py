@@ -10,15 +10,15 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.core.batch_state import State
-from aioproducer.core.sequence import NO_IDENTITY, WINDOW
+from aioproducer.core.sequence_numbers import NO_IDENTITY, WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioproducer.core.accumulator import Accumulator
-    from aioproducer.core.batch import Batch
+    from aioproducer.core.partition_queues import Accumulator
+    from aioproducer.core.producer_batch import Batch
+    from aioproducer.net.broker_node import Node
     from aioproducer.net.cluster import Cluster
-    from aioproducer.net.node import Node
 
 __all__ = ["backlog", "story", "waits_for"]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.sequence import Identity
+    from aioproducer.core.sequence_numbers import Identity
     from aioproducer.engine.gauges import Gauges
 
 __all__ = ["Telling"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.batch import Batch
+    from aioproducer.core.producer_batch import Batch
     from aioproducer.metrics.notes import NodeNotes
     from aioproducer.metrics.registry import Metrics
 

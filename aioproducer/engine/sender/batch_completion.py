@@ -1,4 +1,4 @@
-"""What becomes of a batch when an attempt ends: acknowledged, sent again, numbered anew, split, or failed. `core.outcome` decides it.
+"""What becomes of a batch when an attempt ends: acknowledged, sent again, numbered anew, split, or failed. `core.produce_errors` decides it.
 
 A batch's bytes stay counted until the connection is done with them, also when its records have failed long before. Knows nothing of
 requests, or of when the next attempt is due.
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from aioproducer.core.attempt import AGAIN, failures, go_again, over
+from aioproducer.core.batch_splitting import in_halves, without
 from aioproducer.core.batch_state import Event
-from aioproducer.core.outcome import TOO_LARGE, Action, append_time, fate
-from aioproducer.core.splitting import in_halves, without
+from aioproducer.core.produce_attempt import AGAIN, failures, go_again, over
+from aioproducer.core.produce_errors import TOO_LARGE, Action, append_time, fate
 from aioproducer.engine.delivery.chosen_build import uncollected
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.engine.observability.diagnostics import story, waits_for
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.accumulator import Accumulator, Cell
     from aioproducer.core.backoff import Backoff
-    from aioproducer.core.batch import Batch
-    from aioproducer.core.splitting import Piece
+    from aioproducer.core.batch_splitting import Piece
+    from aioproducer.core.partition_queues import Accumulator, Cell
+    from aioproducer.core.producer_batch import Batch
     from aioproducer.engine.delivery.completion_queue import Completions
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.observability.metrics_recorder import Meter

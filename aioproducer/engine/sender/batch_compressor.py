@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable, Container, Mapping, Sequence
 
-    from aioproducer.core.batch import Batch
+    from aioproducer.core.producer_batch import Batch
     from aioproducer.engine.tasks.guarded_loop import GuardedLoop
-    from aioproducer.records.ratios import CompressionRatios
+    from aioproducer.records.compression_ratio_estimator import CompressionRatios
 
 __all__ = ["Encoder"]
 

@@ -9,7 +9,7 @@ from aioproducer.core.batch_state import State
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from aioproducer.core.batch import Batch
+    from aioproducer.core.producer_batch import Batch
 
 __all__ = ["Flush"]
 

@@ -12,7 +12,7 @@ from aioproducer.wire.schema import codec, message_type
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from aioproducer.core.batch import Batch
+    from aioproducer.core.producer_batch import Batch
     from aioproducer.interfaces import Buffer
     from aioproducer.model import Acks
     from aioproducer.net.connection import Answer

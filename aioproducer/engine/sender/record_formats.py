@@ -10,21 +10,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
-from aioproducer.core.sequence import on_wire
+from aioproducer.core.sequence_numbers import on_wire
 from aioproducer.errors import ConfigError, UsageError, broker_error
 from aioproducer.model import Compression
-from aioproducer.records.builder import NO_TIMESTAMP, MemoryRecordsBuilder
 from aioproducer.records.compression import compress, decompress
 from aioproducer.records.message_set_reader import read_messages
 from aioproducer.records.reader import read_batches
 from aioproducer.records.record_batch import TRANSACTIONAL, encode_headers, encode_record, header
+from aioproducer.records.record_batch_writer import NO_TIMESTAMP, MemoryRecordsBuilder
 from aioproducer.wire.api import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.batch import Batch
+    from aioproducer.core.producer_batch import Batch
     from aioproducer.interfaces import Buffer
     from aioproducer.net.connection import Connection
     from aioproducer.records.reader import Record

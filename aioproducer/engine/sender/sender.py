@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from aioproducer.core.batch_state import Event
 from aioproducer.core.drain_policy import Fill, Linger, is_due, least_fill
-from aioproducer.core.metadata import NO_ID
+from aioproducer.core.metadata.cluster_metadata import NO_ID
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.engine.observability.diagnostics import backlog
 from aioproducer.engine.sender import produce_exchange
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.accumulator import Accumulator
     from aioproducer.core.backoff import Backoff
-    from aioproducer.core.batch import Batch
-    from aioproducer.core.sequence import Identity
+    from aioproducer.core.partition_queues import Accumulator
+    from aioproducer.core.producer_batch import Batch
+    from aioproducer.core.sequence_numbers import Identity
     from aioproducer.engine.append.admission import Parking
     from aioproducer.engine.append.appender import Appender
     from aioproducer.engine.append.chosen_build import FastPath
@@ -56,9 +56,9 @@ if TYPE_CHECKING:
     from aioproducer.engine.sender.batch_compressor import Encoder
     from aioproducer.engine.sender.produce_exchange import Asked
     from aioproducer.engine.tasks.guarded_loop import GuardedLoop
+    from aioproducer.net.broker_node import Node
     from aioproducer.net.cluster import Cluster
     from aioproducer.net.connection import Connection
-    from aioproducer.net.node import Node
 
 __all__ = ["Sender"]
 

@@ -1,7 +1,7 @@
 """The producer id of an idempotent producer: asked of any broker, held until it is used up, and asked for again (KIP-98).
 
 Records are taken meanwhile, and none is sent (IDM-01). Where brokers give none at all, every record that waits fails with the reason,
-and the next record asks again: what a user was not allowed may be granted. Knows nothing of numbers; those are `core.sequence`'s.
+and the next record asks again: what a user was not allowed may be granted. Knows nothing of numbers; those are `core.sequence_numbers`'s.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.core.sequence import Identity
+from aioproducer.core.sequence_numbers import Identity
 from aioproducer.errors import BootstrapFailed, BrokerError, ConnectionLost, KafkaError, ProtocolError, TransportError, broker_error
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
@@ -17,10 +17,10 @@ from aioproducer.wire.schema import message
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproducer.core.accumulator import Accumulator
     from aioproducer.core.backoff import Backoff
+    from aioproducer.core.partition_queues import Accumulator
+    from aioproducer.net.broker_node import Node
     from aioproducer.net.cluster import Cluster
-    from aioproducer.net.node import Node
 
 __all__ = ["ProducerIds"]
 

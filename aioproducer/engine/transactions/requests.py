@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aioproducer.core.sequence import NO_IDENTITY, Identity
-from aioproducer.core.transaction_errors import Rpc
+from aioproducer.core.sequence_numbers import NO_IDENTITY, Identity
+from aioproducer.core.transactions.transaction_errors import Rpc
 from aioproducer.errors import broker_error
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
@@ -16,8 +16,8 @@ from aioproducer.wire.schema import message
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from aioproducer.core.transaction import Transaction
-    from aioproducer.core.transaction_state import Request
+    from aioproducer.core.transactions.transaction import Transaction
+    from aioproducer.core.transactions.transaction_state import Request
     from aioproducer.errors import BrokerError
 
 __all__ = ["KEYS", "Told", "bodies", "newest", "read"]

@@ -5,7 +5,7 @@
 3. Beside the requests, the state moves the other parts: the fast way is open within transactions only; what may not be sent any more is
    dropped when a transaction is given up; partitions are held until they are added; who the producer is, brokers are told anew.
 
-What the state is, and what an answer means, is `core.transaction`'s. Knows nothing of records.
+What the state is, and what an answer means, is `core.transactions.transaction`'s. Knows nothing of records.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import anyio
 
 from aioproducer.core.backoff import Backoff
-from aioproducer.core.metadata import Broker
-from aioproducer.core.transaction import Transaction
-from aioproducer.core.transaction_errors import Course, Rpc
-from aioproducer.core.transaction_state import State
+from aioproducer.core.metadata.cluster_metadata import Broker
+from aioproducer.core.transactions.transaction import Transaction
+from aioproducer.core.transactions.transaction_errors import Course, Rpc
+from aioproducer.core.transactions.transaction_state import State
 from aioproducer.engine.transactions import requests
 from aioproducer.errors import (
     BrokerError,
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.accumulator import Accumulator, Cell
-    from aioproducer.core.batch import Batch
-    from aioproducer.core.transaction_state import Operation, Request
+    from aioproducer.core.partition_queues import Accumulator, Cell
+    from aioproducer.core.producer_batch import Batch
+    from aioproducer.core.transactions.transaction_state import Operation, Request
     from aioproducer.engine.append.admission import Parking
     from aioproducer.engine.observability.metrics_recorder import Meter
     from aioproducer.engine.sender.sender import Sender
     from aioproducer.engine.transactions.requests import Told
     from aioproducer.errors import DeliveryError, TransactionError
     from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata
+    from aioproducer.net.broker_node import Node
     from aioproducer.net.cluster import Cluster
-    from aioproducer.net.node import Node
 
 __all__ = ["FEATURE", "Parts", "Transactor"]
 

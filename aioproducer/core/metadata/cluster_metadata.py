@@ -16,13 +16,13 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aioproducer.core.steps import STRIDE, whole
+from aioproducer.core.incremental import STRIDE, whole
 from aioproducer.errors import BrokerError, broker_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from aioproducer.core.steps import Steps
+    from aioproducer.core.incremental import Steps
 
 __all__ = ["NO_ID", "Broker", "ClusterView", "PartitionView", "TopicView"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
-    from aioproducer.core.transaction_errors import Rpc
+    from aioproducer.core.transactions.transaction_errors import Rpc
     from aioproducer.errors import TransactionError
     from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata
 

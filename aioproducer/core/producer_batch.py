@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.batch_state import NEXT, Event, State, next_state
-from aioproducer.core.sequence import NO_IDENTITY, UNNUMBERED
+from aioproducer.core.sequence_numbers import NO_IDENTITY, UNNUMBERED
 
 if TYPE_CHECKING:
-    from aioproducer.core.routes import Cell
-    from aioproducer.core.splitting import Piece
+    from aioproducer.core.batch_splitting import Piece
+    from aioproducer.core.topic_routing import Cell
     from aioproducer.errors import KafkaError
     from aioproducer.interfaces import Buffer, OpenBatch
 

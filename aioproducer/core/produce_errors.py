@@ -20,7 +20,7 @@ from aioproducer.errors import BrokerError, Persisted, TransportError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aioproducer.core.batch import Batch
+    from aioproducer.core.producer_batch import Batch
 
 __all__ = ["NUMBERS", "TOO_LARGE", "Action", "Standing", "Verdict", "append_time", "fate", "judge", "standing"]
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from aioproducer.core.metadata import NO_ID
-from aioproducer.core.routes import NOBODY, Cell, Route
-from aioproducer.core.steps import STRIDE, whole
+from aioproducer.core.incremental import STRIDE, whole
+from aioproducer.core.metadata.cluster_metadata import NO_ID
+from aioproducer.core.topic_routing import NOBODY, Cell, Route
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from aioproducer.core.accumulator import Accumulator
-    from aioproducer.core.metadata import TopicView
-    from aioproducer.core.steps import Steps
+    from aioproducer.core.incremental import Steps
+    from aioproducer.core.metadata.cluster_metadata import TopicView
+    from aioproducer.core.partition_queues import Accumulator
 
 __all__ = ["elect", "forgetting", "install", "installing", "retiring"]
 

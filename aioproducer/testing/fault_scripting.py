@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aioproducer.testing import spoils
+from aioproducer.testing import corrupt_responses
 from aioproducer.testing.faults import Faults, Hang, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
 
     from aioproducer.testing.call import Context
+    from aioproducer.testing.corrupt_responses import Spoil
     from aioproducer.testing.faults import Kind, When
-    from aioproducer.testing.spoils import Spoil
 
 __all__ = ["Trouble"]
 
@@ -159,41 +159,41 @@ class Trouble:
 
         The first 4 bytes are the size, the next 4 the correlation id.
         """
-        self._spoil(api, spoils.truncated(keep), times, broker)
+        self._spoil(api, corrupt_responses.truncated(keep), times, broker)
 
     def garbage(
         self, api: str, body: bytes | Callable[[bytes], bytes] | None = None, *, times: int | None = 1, broker: int | None = None
     ) -> None:
         """Let answers have the right correlation id and another body: given, made of the sound one, or of its size and nonsense."""
-        self._spoil(api, spoils.garbage(body), times, broker)
+        self._spoil(api, corrupt_responses.garbage(body), times, broker)
 
     def raw(self, api: str, data: bytes, *, times: int | None = 1, broker: int | None = None) -> None:
         """Let these bytes come in place of answers, size and all: `b"HTTP/1.1 400 Bad Request"`."""
-        self._spoil(api, spoils.raw(data), times, broker)
+        self._spoil(api, corrupt_responses.raw(data), times, broker)
 
     def wrong_correlation_id(self, api: str, *, times: int | None = 1, broker: int | None = None) -> None:
         """Let answers name a request that was not made."""
-        self._spoil(api, spoils.wrong_id, times, broker)
+        self._spoil(api, corrupt_responses.wrong_id, times, broker)
 
     def unsolicited(self, api: str, *, times: int | None = 1, broker: int | None = None) -> None:
         """Let an answer that nobody asked for follow each answer."""
-        self._spoil(api, spoils.unsolicited, times, broker)
+        self._spoil(api, corrupt_responses.unsolicited, times, broker)
 
     def drop_reply(self, api: str, *, times: int | None = 1, broker: int | None = None) -> None:
         """Let requests be carried out and never answered; what is asked behind them is."""
-        self._spoil(api, spoils.lost, times, broker)
+        self._spoil(api, corrupt_responses.lost, times, broker)
 
     def reorder(self, api: str, *, times: int | None = 1, broker: int | None = None) -> None:
         """Let an answer come behind the next one of its connection."""
-        self._spoil(api, spoils.late, times, broker)
+        self._spoil(api, corrupt_responses.late, times, broker)
 
     def segment(self, api: str, size: int = 1, *, times: int | None = None, broker: int | None = None) -> None:
         """Let answers come in pieces of so many bytes, one in each turn of the loop."""
-        self._spoil(api, spoils.segmented(size), times, broker)
+        self._spoil(api, corrupt_responses.segmented(size), times, broker)
 
     def gather(self, api: str, count: int, *, broker: int | None = None) -> None:
         """Keep the next answers of one connection until there are so many, and send them in one piece."""
-        self._spoil(api, spoils.gathered(count), count, broker)
+        self._spoil(api, corrupt_responses.gathered(count), count, broker)
 
     # ---
 

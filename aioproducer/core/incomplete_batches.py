@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from aioproducer.core.batch import Batch
+    from aioproducer.core.producer_batch import Batch
 
 __all__ = ["Incomplete"]
 

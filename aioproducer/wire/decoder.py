@@ -16,8 +16,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import ProtocolError
+from aioproducer.wire.codegen import Source
 from aioproducer.wire.primitives import numbers, read_uvarint, skip_tags
-from aioproducer.wire.source import Source
 from aioproducer.wire.spec import ZERO_ID, default_source
 
 if TYPE_CHECKING:

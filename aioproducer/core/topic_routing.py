@@ -12,15 +12,15 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.availability import Availability
-from aioproducer.core.batch import NO_EPOCH
 from aioproducer.core.partitioner import murmur2, pick, weighed
+from aioproducer.core.producer_batch import NO_EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioproducer.core.batch import Batch
-    from aioproducer.core.breaker import Circuit
-    from aioproducer.core.sequence import Numbering
+    from aioproducer.core.circuit_breaker import Circuit
+    from aioproducer.core.producer_batch import Batch
+    from aioproducer.core.sequence_numbers import Numbering
 
 __all__ = ["NOBODY", "Cell", "Placement", "Route"]
 

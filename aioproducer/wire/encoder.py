@@ -11,9 +11,9 @@ import struct
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from aioproducer.wire.codegen import Source
+from aioproducer.wire.decoder import CODES
 from aioproducer.wire.primitives import VARINT, numbers, splice, uvarint
-from aioproducer.wire.reading import CODES
-from aioproducer.wire.source import Source
 from aioproducer.wire.spec import ZERO_ID, default_source
 
 if TYPE_CHECKING:

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from aioproducer.errors import RequestTimedOut, TransportError
 from aioproducer.net.addresses import Addresses
-from aioproducer.net.lane import Lane
+from aioproducer.net.broker_connection import Lane
 from aioproducer.wire.api import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
-    from aioproducer.core.metadata import Broker
+    from aioproducer.core.metadata.cluster_metadata import Broker
+    from aioproducer.net.broker_connection import NetSettings
     from aioproducer.net.connection import Answer
-    from aioproducer.net.lane import NetSettings
     from aioproducer.wire.api import ApiKey
 
 __all__ = ["Node", "Slots", "Standing"]

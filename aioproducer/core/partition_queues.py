@@ -6,7 +6,7 @@
 4. A partition's batches in flight are all on one connection (KAFKA-18905). After a failure one goes at a time, until one that went alone
    succeeds: those that were in flight beside the failed one prove nothing. What was cut from a batch that was too large may be too
    large again: it always goes alone.
-5. With idempotence, a batch is numbered when it is first drained (`core.sequence`), and nothing is drained before the producer has an id.
+5. With idempotence, a batch is numbered when it is first drained (`core.sequence_numbers`), and nothing is drained before the producer has an id.
    The first after a long silence goes alone: a broker that has forgotten the producer takes any number for the first.
 6. A partition that may not be drained is passed over; it never stops the others (where Java breaks off, ACC-09).
 7. An open batch may wait for more records: for a time, or by load: while something of its partition is in flight. It goes when the last
@@ -14,7 +14,7 @@
    turn, and takes more until that comes, or it is too old (KIP-782). Nothing waits so while memory is short; but nothing is
    closed then that stands behind other batches, either (`hurry`).
 
-Knows nothing of loops, memory, where routes come from (`core.installing`), or how a record becomes bytes: an open batch is an `interfaces.OpenBatch`.
+Knows nothing of loops, memory, where routes come from (`core.topic_updates`), or how a record becomes bytes: an open batch is an `interfaces.OpenBatch`.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.availability import Availability
-from aioproducer.core.batch import NO_EPOCH, Batch
 from aioproducer.core.batch_state import Event, State
+from aioproducer.core.deadlines import Pauses
 from aioproducer.core.drain_policy import Fill
-from aioproducer.core.incomplete import Incomplete
-from aioproducer.core.outcome import fate
-from aioproducer.core.pauses import Pauses
-from aioproducer.core.ready import Ready
-from aioproducer.core.routes import NOBODY, Cell, Route
-from aioproducer.core.sequence import LAST_EPOCH, NO_IDENTITY, Identity, Numbering, Past
+from aioproducer.core.incomplete_batches import Incomplete
+from aioproducer.core.produce_errors import fate
+from aioproducer.core.producer_batch import NO_EPOCH, Batch
+from aioproducer.core.ready_partitions import Ready
+from aioproducer.core.sequence_numbers import LAST_EPOCH, NO_IDENTITY, Identity, Numbering, Past
+from aioproducer.core.topic_routing import NOBODY, Cell, Route
 from aioproducer.errors import Persisted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioproducer.core.splitting import Piece
+    from aioproducer.core.batch_splitting import Piece
 
 __all__ = ["NOBODY", "Accumulator", "Cell", "Route"]
 

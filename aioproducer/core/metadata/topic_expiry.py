@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, MutableMapping
 
-    from aioproducer.core.routes import Route
+    from aioproducer.core.topic_routing import Route
 
 __all__ = ["Idling", "shrink"]
 

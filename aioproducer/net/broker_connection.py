@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from aioproducer.core.backoff import Backoff
-    from aioproducer.core.metadata import Broker
+    from aioproducer.core.metadata.cluster_metadata import Broker
     from aioproducer.interfaces import Dialer, Resolver, Stream
     from aioproducer.net.addresses import Addresses
     from aioproducer.net.observer import Observer

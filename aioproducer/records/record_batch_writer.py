@@ -12,8 +12,8 @@ from aioproducer.errors import UsageError
 from aioproducer.model import Compression, TimestampType
 from aioproducer.records import message_set, record_batch
 from aioproducer.records.compression import compress
+from aioproducer.records.compression_ratio_estimator import SAFETY
 from aioproducer.records.control import end_marker
-from aioproducer.records.ratios import SAFETY
 
 if TYPE_CHECKING:
     from aioproducer.interfaces import Buffer

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioproducer.core.batch import Batch
+    from aioproducer.core.producer_batch import Batch
 
 __all__ = ["LAST_EPOCH", "NO_IDENTITY", "UNNUMBERED", "WINDOW", "Identity", "Numbering", "Past", "on_wire"]
 

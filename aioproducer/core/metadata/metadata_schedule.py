@@ -18,7 +18,7 @@ from collections import OrderedDict
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aioproducer.core.idling import shrink
+from aioproducer.core.metadata.topic_expiry import shrink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.core.sequence import NO_IDENTITY, Identity
-from aioproducer.core.transaction_errors import Course, Rpc, course_of, error_of, gravest
-from aioproducer.core.transaction_state import NEXT, Coordinator, Event, OffsetsCommit, Operation, Request, State
+from aioproducer.core.sequence_numbers import NO_IDENTITY, Identity
+from aioproducer.core.transactions.transaction_errors import Course, Rpc, course_of, error_of, gravest
+from aioproducer.core.transactions.transaction_state import NEXT, Coordinator, Event, OffsetsCommit, Operation, Request, State
 from aioproducer.errors import BrokerError, TransactionAborted, TransactionMisuse
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from aioproducer.core.batch_state import State
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioproducer.core.batch import Batch
-    from aioproducer.core.routes import Cell
+    from aioproducer.core.producer_batch import Batch
+    from aioproducer.core.topic_routing import Cell
 
 __all__ = ["Pauses"]
 

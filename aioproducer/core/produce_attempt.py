@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.core.outcome import Action, Verdict, judge, standing
+from aioproducer.core.produce_errors import Action, Verdict, judge, standing
 
 if TYPE_CHECKING:
-    from aioproducer.core.accumulator import Accumulator
-    from aioproducer.core.batch import Batch
+    from aioproducer.core.partition_queues import Accumulator
+    from aioproducer.core.producer_batch import Batch
     from aioproducer.errors import BrokerError, TransportError
 
 __all__ = ["AGAIN", "failures", "go_again", "over"]

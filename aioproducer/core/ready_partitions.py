@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioproducer.core.routes import Cell
+    from aioproducer.core.topic_routing import Cell
 
 __all__ = ["Ready"]
 

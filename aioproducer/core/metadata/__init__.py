@@ -1,0 +1,1 @@
+"""What is known of the cluster, when it is asked for again, and which topics are forgotten."""
