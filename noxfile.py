@@ -163,54 +163,54 @@ def bench(session: nox.Session) -> None:
     if words[:1] not in (["pending"], ["columns"]):  # which have clusters of their own
         need_java(session)
     if words and words[0] in {"heartbeat", "stall", "knobs", "linger", "many", "pending", "columns"}:
-        run(session, "python", "-m", f"tests.benchmarks.{words[0]}", *words[1:])
+        run(session, "python", "-m", f"tests.tools.benchmarks.{words[0]}", *words[1:])
     else:
-        run(session, "python", "-m", "tests.benchmarks", *words)
+        run(session, "python", "-m", "tests.tools.benchmarks", *words)
 
 
 @nox.session(venv_backend="none")
 def peers(session: nox.Session) -> None:
     """The report: ours beside every other client on one real Kafka. Behind `--`: `--quick`, `--only`, `--rounds`, `--page`, `--json`."""
     need_java(session)
-    run(session, "python", "-m", "tests.benchmarks.peers", *session.posargs)
+    run(session, "python", "-m", "tests.tools.benchmarks.peers", *session.posargs)
 
 
 @nox.session(venv_backend="none")
 def mutants(session: nox.Session) -> None:
     """Small wrong changes of records, core and the pool: each must make a test fail. Names behind `--`: only these."""
-    run(session, "python", "-m", "tests.mutants", *session.posargs)
+    run(session, "python", "-m", "tests.tools.mutants", *session.posargs)
 
 
 @nox.session(venv_backend="none")
 def gate(session: nox.Session) -> None:
-    """Instructions of a record, of this tree over those of its merge base with main (of main: of the commit in tests/gate/base), by callgrind: at most 3 % more."""
-    run(session, "python", "-m", "tests.gate", *session.posargs)
+    """Instructions of a record, of this tree over those of its merge base with main (of main: of the commit in tests/tools/gate/base), by callgrind: at most 3 % more."""
+    run(session, "python", "-m", "tests.tools.gate", *session.posargs)
 
 
 @nox.session(venv_backend="none")
 def leaks(session: nox.Session) -> None:
     """A million sends that end in every way, and nothing more alive than before. Ends and `--sends N` behind `--`."""
-    run(session, "python", "-m", "tests.leaks", *session.posargs)
+    run(session, "python", "-m", "tests.tools.leaks", *session.posargs)
 
 
 @nox.session(venv_backend="none")
 def sanitize(session: nox.Session) -> None:
     """The unit tests on extensions built with AddressSanitizer and UndefinedBehaviorSanitizer. Behind `--`: pytest's arguments."""
-    run(session, "python", "-m", "tests.sanitize", *session.posargs)
+    run(session, "python", "-m", "tests.tools.sanitize", *session.posargs)
 
 
 @nox.session(venv_backend="none")
 def chaos(session: nox.Session) -> None:
     """Three real nodes are killed, stopped and cut off while producers send, for 20 minutes; then every record is looked for."""
     need_java(session)
-    run(session, "python", "-m", "tests.chaos", *session.posargs)
+    run(session, "python", "-m", "tests.tools.chaos", *session.posargs)
 
 
 @nox.session(venv_backend="none")
 def soak(session: nox.Session) -> None:
     """50,000 records a second to a real Kafka for 30 minutes, with cut connections: memory, tasks and sockets stay flat. `--minutes`, `--rate`."""
     need_java(session)
-    run(session, "python", "-m", "tests.soak", *session.posargs)
+    run(session, "python", "-m", "tests.tools.soak", *session.posargs)
 
 
 @nox.session(venv_backend="none")
@@ -218,7 +218,7 @@ def sim(session: nox.Session) -> None:
     """200,000 simulated runs in two processes. Behind `--`: the simulation's arguments, or `bugs`: those that it must find."""
     words = session.posargs or ["--seeds", "1-200000", "--jobs", "2"]
     if words[0] == "bugs":
-        run(session, "python", "-m", "tests.mutants", "--simulated", *words[1:])
+        run(session, "python", "-m", "tests.tools.mutants", "--simulated", *words[1:])
     else:
         run(session, "python", "-m", "aioproducer.testing.simulation", *words)
 
@@ -226,7 +226,7 @@ def sim(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def experiments(session: nox.Session) -> None:
     """What the special systems are good for, each on and off, as tables and pictures. Names and `--quick`, `--page`, `--json` behind `--`."""
-    run(session, "python", "-m", "tests.experiments", *session.posargs)
+    run(session, "python", "-m", "tests.tools.experiments", *session.posargs)
 
 
 @nox.session(venv_backend="none")

@@ -11,11 +11,11 @@ import sys
 
 import pytest
 
-from tests.gate import __main__ as gate
-from tests.gate import callgrind, trees, verdict
+from tests.tools.gate import __main__ as gate
+from tests.tools.gate import callgrind, trees, verdict
 
 ROOT = pathlib.Path(__file__).parents[1]
-HERE = ROOT / "tests/gate"
+HERE = ROOT / "tests/tools/gate"
 TOY = """
 import json, pathlib, sys
 import aioproducer

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioproducer import RecordMetadata
-from tests import leaks
+from tests.tools import leaks
 
 if TYPE_CHECKING:
     from aioproducer import Producer
@@ -49,7 +49,9 @@ async def leaking_references(producer: Producer[Any, Any], _: FakeCluster, sends
 
 def test_twenty_thousand_sends_leave_nothing() -> None:
     """However they end; in a process of its own, where nothing else makes objects."""
-    done = subprocess.run([sys.executable, "-m", "tests.leaks", "--sends", "20000"], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.tools.leaks", "--sends", "20000"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("leaks: none\n")
 

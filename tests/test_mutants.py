@@ -6,8 +6,8 @@ import pathlib
 
 import pytest
 
-from tests.mutants.listed import MUTANTS, Mutant
-from tests.mutants.simulated import SIMULATED
+from tests.tools.mutants.listed import MUTANTS, Mutant
+from tests.tools.mutants.simulated import SIMULATED
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -21,6 +21,6 @@ def test_a_mutant_can_be_made(mutant: Mutant) -> None:
 
 
 def test_names_are_unique() -> None:
-    """`python -m tests.mutants NAME` runs one."""
+    """`python -m tests.tools.mutants NAME` runs one."""
     listed = [*MUTANTS, *SIMULATED]
     assert len({mutant.name for mutant in listed}) == len(listed)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import sanitize
+from tests.tools import sanitize
 
 if TYPE_CHECKING:
     import pathlib

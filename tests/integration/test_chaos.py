@@ -1,4 +1,4 @@
-"""The short version of `python -m tests.chaos`: real nodes die while our producer sends, and every record is looked for."""
+"""The short version of `python -m tests.tools.chaos`: real nodes die while our producer sends, and every record is looked for."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from chaos.faults import FAULTS
-from chaos.report import draw
-from chaos.run import Chosen, chaos
-from chaos.stage import Settings
+
+from tests.tools.chaos.faults import FAULTS
+from tests.tools.chaos.report import draw
+from tests.tools.chaos.run import Chosen, chaos
+from tests.tools.chaos.stage import Settings
 
 if TYPE_CHECKING:
     import pathlib
 
-    from chaos.report import Report
+    from tests.tools.chaos.report import Report
 
 pytestmark = pytest.mark.integration
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.benchmarks.clients import OURS
-from tests.benchmarks.peers import draw
-from tests.benchmarks.peers.clients import CALLBACK
-from tests.benchmarks.peers.plan import PARTS
-from tests.benchmarks.peers.rounds import Bench, Found, Ran
-from tests.benchmarks.peers.sheets import curve_sheets
+from tests.tools.benchmarks.clients import OURS
+from tests.tools.benchmarks.peers import draw
+from tests.tools.benchmarks.peers.clients import CALLBACK
+from tests.tools.benchmarks.peers.plan import PARTS
+from tests.tools.benchmarks.peers.rounds import Bench, Found, Ran
+from tests.tools.benchmarks.peers.sheets import curve_sheets
 
 if TYPE_CHECKING:
     from pathlib import Path

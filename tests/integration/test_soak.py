@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from tests.soak import __main__ as program
-from tests.soak.run import Chosen, soak
+from tests.tools.soak import __main__ as program
+from tests.tools.soak.run import Chosen, soak
 
 pytestmark = pytest.mark.integration
 

@@ -1,1 +1,0 @@
-"""Our producer beside aiokafka's, on one real broker: `python -m tests.benchmarks`. Each module's docstring says what it measures."""

@@ -1,4 +1,0 @@
-"""What the producer's special systems are good for, each with itself on and off: `python -m tests.experiments`.
-
-Each module has `async def run(quick: bool) -> Result`, and its docstring says what it measures.
-"""

@@ -1,0 +1,1 @@
+"""Our producer beside aiokafka's, on one real broker: `python -m tests.tools.benchmarks`. Each module's docstring says what it measures."""

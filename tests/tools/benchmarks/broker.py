@@ -1,0 +1,164 @@
+"""One real Kafka for a bench, near and, through proxies in processes of their own, far. Knows nothing of clients and workloads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import pathlib
+import sys
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.testing.client import WireClient
+from aioproducer.testing.kafka_node import free_ports
+from aioproducer.testing.kafka_server import KafkaServer
+from aioproducer.wire.api import ApiKey
+from aioproducer.wire.schema import message
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping, Sequence
+
+ROOT = pathlib.Path(__file__).parents[3]
+HOST = "127.0.0.1"
+TOPICS_A_REQUEST: Final = 500
+READY_SECONDS: Final = 300.0
+POLL_SECONDS: Final = 0.5
+_LATEST: Final = -1
+SERVER_PROPERTIES: Final[Mapping[str, object]] = {
+    # what was measured is of no use any more
+    "log.segment.bytes": 64 * 2**20,
+    "log.retention.bytes": 64 * 2**20,
+    "log.retention.check.interval.ms": 5_000,
+    "log.segment.delete.delay.ms": 1_000,
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Broker:
+    """A running Kafka and the ways to it; the far ones by their round trip's milliseconds."""
+
+    server: KafkaServer
+    far: Mapping[float, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.server.bootstrap_servers
+
+    def bootstrap_servers_at(self, rtt_ms: float) -> str:
+        """Where clients find it when a round trip is to take so long; 0: without a proxy."""
+        return self.far[rtt_ms] if rtt_ms else self.bootstrap_servers
+
+    async def create_topic(self, name: str, partitions: int) -> None:
+        await self.server.create_topic(name, partitions)
+
+    async def create_topics(self, names: Sequence[str]) -> None:
+        """Of one partition each, some hundred a request; each has a leader then."""
+        async with WireClient(self.bootstrap_servers, timeout=120.0) as client:
+            for first in range(0, len(names), TOPICS_A_REQUEST):
+                some = names[first : first + TOPICS_A_REQUEST]
+                wanted = [message("CreateTopics.request.topics", name=name, num_partitions=1, replication_factor=1) for name in some]
+                answer = await client.ask(ApiKey.CREATE_TOPICS, topics=wanted, timeout_ms=100_000)
+                refused = [topic.name for topic in answer.topics if topic.error_code]
+                assert not refused, refused
+        async with asyncio.timeout(READY_SECONDS):
+            while True:
+                try:
+                    await self.ends(names, 1)
+                except LookupError:
+                    await asyncio.sleep(POLL_SECONDS)
+                else:
+                    return
+
+    async def ends(self, topics: Sequence[str], partitions: int) -> list[int]:
+        """The offset after the last record of each partition of each topic. LookupError: the broker does not lead one, or not yet."""
+        ends: dict[tuple[str, int], int] = {}
+        async with WireClient(self.bootstrap_servers, timeout=60.0) as client:
+            for first in range(0, len(topics), TOPICS_A_REQUEST):
+                asked = [_ends_of(topic, partitions) for topic in topics[first : first + TOPICS_A_REQUEST]]
+                answer = await client.ask(ApiKey.LIST_OFFSETS, replica_id=-1, topics=asked)
+                for topic in answer.topics:
+                    for partition in topic.partitions:
+                        if partition.error_code:
+                            raise LookupError(f"{topic.name}-{partition.partition_index}: error {partition.error_code}")
+                        ends[topic.name, partition.partition_index] = partition.offset
+        return [ends[topic, index] for topic in topics for index in range(partitions)]
+
+    def pause(self) -> None:
+        self.server.pause()
+
+    def resume(self) -> None:
+        self.server.resume()
+
+
+def _ends_of(topic: str, partitions: int) -> object:
+    wanted = [message("ListOffsets.request.topics.partitions", partition_index=index, timestamp=_LATEST) for index in range(partitions)]
+    return message("ListOffsets.request.topics", name=topic, partitions=wanted)
+
+
+@contextlib.asynccontextmanager
+async def real_broker(*, rtts_ms: Sequence[float] = (), is_server: bool = False) -> AsyncGenerator[Broker]:
+    """A fresh Kafka for as long as the block lasts.
+
+    Args:
+        rtts_ms: with a listener and a proxy for each of these.
+        is_server: as a server runs it, for a long run: all compilers, more memory, logs kept short. Else quick to start.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        proxies = {rtt_ms: await stack.enter_async_context(delaying_proxy(rtt_ms / 2)) for rtt_ms in rtts_ms}
+        server = await stack.enter_async_context(_ManyDoors([proxy.port for proxy in proxies.values()], is_server=is_server))
+        for proxy, port in zip(proxies.values(), server.far_ports, strict=True):
+            await proxy.lead_to(port)
+        yield Broker(server, {rtt_ms: f"{HOST}:{proxy.port}" for rtt_ms, proxy in proxies.items()})
+
+
+class _ManyDoors(KafkaServer):
+    """A node with a listener more for each proxy, which sends clients there: a broker's own address would lead them around it."""
+
+    def __init__(self, proxy_ports: Sequence[int], *, is_server: bool) -> None:
+        if is_server:  # which may compile as well as it can, and has room: it is not what is measured
+            super().__init__(properties=SERVER_PROPERTIES, heap="1g", jvm_options=("-XX:TieredStopAtLevel=4",))
+        else:
+            super().__init__()
+        self._proxy_ports = proxy_ports
+        self.far_ports: tuple[int, ...] = ()
+
+    def _settings(self) -> dict[str, object]:
+        self.far_ports = free_ports(len(self._proxy_ports))  # asked for again whenever ports were taken
+        settings = super()._settings()
+        for number, (port, proxy_port) in enumerate(zip(self.far_ports, self._proxy_ports, strict=True)):
+            more = {
+                "listeners": f"FAR{number}://{HOST}:{port}",
+                "advertised.listeners": f"FAR{number}://{HOST}:{proxy_port}",
+                "listener.security.protocol.map": f"FAR{number}:PLAINTEXT",
+            }
+            settings |= {name: f"{settings[name]},{value}" for name, value in more.items()}
+        return settings
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Proxy:
+    """A running `tests.tools.benchmarks.proxy`."""
+
+    port: int
+    process: asyncio.subprocess.Process
+
+    async def lead_to(self, port: int) -> None:
+        """Where it connects its clients to; before the first of them."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"%d\n" % port)
+        await self.process.stdin.drain()
+
+
+@contextlib.asynccontextmanager
+async def delaying_proxy(delay_ms: float) -> AsyncGenerator[Proxy]:
+    """A proxy that delays each way by so much, listens, and ends with the block, or with this process."""
+    command = (sys.executable, "-m", "tests.tools.benchmarks.proxy", str(delay_ms))
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=pipe, stdout=pipe)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield Proxy(int(await process.stdout.readline()), process)
+    finally:
+        process.stdin.close()
+        await process.wait()

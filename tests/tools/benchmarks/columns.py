@@ -1,0 +1,201 @@
+"""`send_columns` beside `send_many` and the loop of `await send()`, against a stub broker in another process: rate and CPU of the client.
+
+    python -m tests.tools.benchmarks.columns [--records 2000000] [--rounds 7] [--batch-size 262144] [--json PATH]
+
+Values of 100 bytes with a timestamp each, idempotence, no compression, 6 partitions; from the call until all is acknowledged. The stub answers
+at once and reads no record, so what is measured is the client. Each run is a fresh process, rounds are interleaved, and `send` and
+`send_many` have a tenth of the records. Exit status 1 when the median rate of `send_columns` without keys is below the bar.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import gc
+import json
+import pathlib
+import statistics
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from tests.tools.benchmarks.client import cpu_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from aioproducer import Producer
+
+ROOT: Final = pathlib.Path(__file__).parents[3]
+TOPIC: Final = "columns"
+SIZE: Final = 100
+PARTITIONS: Final = 6
+BAR: Final = 4e6
+DEFAULT: Final = 16_384
+START: Final = 1_700_000_000_000
+"""Of the timestamps, one for each millisecond."""
+_SLOW: Final = 10
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """One run of one way."""
+
+    way: str
+    batch_size: int
+    records: int
+    seconds: float
+    cpu_seconds: float
+
+    @property
+    def rate(self) -> float:
+        return self.records / self.seconds
+
+    @property
+    def cpu_ns(self) -> float:
+        return self.cpu_seconds * 1e9 / self.records
+
+
+# The client
+
+
+def columns(count: int) -> tuple[Any, Any, Any]:
+    """Values, keys and times as arrays."""
+    import pyarrow as pa
+
+    offsets = pa.array(range(0, (count + 1) * SIZE, SIZE), pa.int64()).buffers()[1]
+    values = pa.Array.from_buffers(pa.large_binary(), count, [None, offsets, pa.py_buffer(b"v" * SIZE * count)])
+    keys = pa.array([b"key-%d" % (at % 1000) for at in range(count)])
+    return values, keys, pa.array(range(START, START + count), pa.int64())
+
+
+async def by_columns(producer: Producer[bytes, bytes], count: int) -> Callable[[], Awaitable[Any]]:
+    values, _, times = columns(count)
+    return lambda: producer.send_columns(TOPIC, values=values, timestamps_ms=times)
+
+
+async def by_keyed_columns(producer: Producer[bytes, bytes], count: int) -> Callable[[], Awaitable[Any]]:
+    values, keys, times = columns(count)
+    return lambda: producer.send_columns(TOPIC, values=values, keys=keys, timestamps_ms=times)
+
+
+async def by_many(producer: Producer[bytes, bytes], count: int) -> Callable[[], Awaitable[Any]]:
+    """Its fast way has no timestamps."""
+    values = columns(count)[0].to_pylist()
+    return lambda: producer.send_many(TOPIC, values)
+
+
+async def by_loop(producer: Producer[bytes, bytes], count: int) -> Callable[[], Awaitable[Any]]:
+    values, _, times = columns(count)
+    rows = list(zip(values.to_pylist(), times.to_pylist(), strict=True))
+
+    async def loop() -> list[Any]:
+        return [await producer.send(TOPIC, value, timestamp_ms=moment) for value, moment in rows]
+
+    return loop
+
+
+WAYS: Final = {"columns": by_columns, "columns, keys": by_keyed_columns, "send_many": by_many, "send loop": by_loop}
+
+
+async def run(way: str, count: int, batch_size: int, address: str) -> Measure:
+    from aioproducer import Producer
+
+    producer: Producer[bytes, bytes] = Producer(bootstrap_servers=address, batch_size=batch_size, max_request_size=4 * 2**20)
+    async with producer:
+        for begin in (min(count, 20_000), count):  # the first one warms up
+            send = await WAYS[way](producer, begin)
+            gc.collect()
+            began, before = time.perf_counter(), cpu_seconds()
+            deliveries = await send()
+            summary = await producer.flush()
+            seconds, cpu = time.perf_counter() - began, cpu_seconds() - before
+            assert not summary.failed
+            last = await deliveries[-1]
+            assert last.offset > 0
+    return Measure(way=way, batch_size=batch_size, records=count, seconds=seconds, cpu_seconds=cpu)
+
+
+# The rounds
+
+
+async def measured(*words: str) -> Measure:
+    """One run in a fresh process, against a fresh stub."""
+    pipe = asyncio.subprocess.PIPE
+    stub = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.tools.benchmarks.stub", str(PARTITIONS), cwd=ROOT, stdin=pipe, stdout=pipe
+    )
+    assert stub.stdout is not None
+    assert stub.stdin is not None
+    try:
+        address = (await stub.stdout.readline()).decode().strip()
+        client = await asyncio.create_subprocess_exec(sys.executable, "-m", __spec__.name, "run", *words, address, cwd=ROOT, stdout=pipe)
+        said, _ = await client.communicate()
+    finally:
+        stub.stdin.close()
+        await stub.wait()
+    if client.returncode:
+        raise SystemExit("a run failed: its last words stand above")
+    return Measure(**json.loads(said.splitlines()[-1]))
+
+
+def table(measures: Sequence[Measure]) -> Table:
+    shown = Table(title="medians (worst); 100 B values, idempotence, no compression, against a stub broker")
+    for heading in ("way", "batch_size", "records", "M records/s", "client CPU, ns a record"):
+        shown.add_column(heading, justify="right")
+    for way, batch_size in dict.fromkeys((one.way, one.batch_size) for one in measures):
+        some = [one for one in measures if (one.way, one.batch_size) == (way, batch_size)]
+        rates, costs = [one.rate / 1e6 for one in some], [one.cpu_ns for one in some]
+        shown.add_row(
+            way,
+            f"{batch_size:,}",
+            f"{some[0].records:,}",
+            f"{statistics.median(rates):.2f} ({min(rates):.2f})",
+            f"{statistics.median(costs):.0f} ({max(costs):.0f})",
+        )
+    return shown
+
+
+async def compare(chosen: argparse.Namespace, console: Console) -> bool:
+    few = chosen.records // _SLOW
+    plan = [("columns", chosen.records, chosen.batch_size), ("columns", chosen.records, DEFAULT)]
+    plan += [("columns, keys", chosen.records, chosen.batch_size), ("send_many", few, DEFAULT), ("send loop", few, DEFAULT)]
+    measures = []
+    for number in range(chosen.rounds):
+        for way, count, batch_size in plan[:: 1 if number % 2 else -1]:
+            measures.append(await measured(way, str(count), str(batch_size)))
+            one = measures[-1]
+            console.print(f"round {number + 1}: {way:13} batch_size {batch_size:9,} {one.rate / 1e6:6.2f} M/s {one.cpu_ns:6.0f} ns")
+    measures.sort(key=lambda one: plan.index((one.way, one.records, one.batch_size)))
+    console.print(table(measures))
+    rate = statistics.median(one.rate for one in measures if (one.way, one.batch_size) == ("columns", chosen.batch_size))
+    console.print(
+        f"bar {BAR / 1e6:g} M records/s with batch_size {chosen.batch_size:,}: {'met' if rate >= BAR else 'not met'}, {rate / 1e6:.2f}"
+    )
+    if chosen.json:
+        chosen.json.write_text(json.dumps([dataclasses.asdict(one) for one in measures], indent=1) + "\n")
+    return rate >= BAR
+
+
+def main() -> int:
+    words = sys.argv[1:]
+    if words[:1] == ["run"]:
+        print(json.dumps(dataclasses.asdict(uvloop.run(run(words[1], int(words[2]), int(words[3]), words[4])))))
+        return 0
+    parser = argparse.ArgumentParser(prog="python -m tests.tools.benchmarks.columns")
+    parser.add_argument("--records", type=int, default=2_000_000, help="of each run of columns (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--batch-size", type=int, default=262_144, help="beside the default of 16 KiB (default: %(default)s)")
+    parser.add_argument("--json", type=pathlib.Path, metavar="PATH", help="write everything measured there")
+    console = Console(highlight=False)
+    console.width = max(console.width, 120)
+    return 0 if asyncio.run(compare(parser.parse_args(), console)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""Ways of sending in which a record's latency counts: from before `send` to the callback of its delivery. `load` says how much work there is.
+
+1. `busy`: one task counts to `load` before each send, and never waits for anything else; `busy_mixed`: to many topics in turn.
+2. `paced`: one task wakes every millisecond and sends what `load` records a second make due.
+3. `tasks`: `job.tasks` tasks share `load` records a second, evenly apart.
+
+The client may be any that has an `async` `send` and gives back something with `add_done_callback`; confluent's AIOProducer has an adapter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.tools.benchmarks.workloads import Job, Tally
+
+TICK: Final = 0.001
+"""Seconds between two wake-ups of `paced`."""
+
+
+async def busy(client: Any, job: Job) -> Tally:
+    """One task that computes between its sends."""
+    send, topic, value, clock, load = client.send, job.topic, job.value, time.perf_counter, job.load
+    notes = Notes(job)
+    for key in job.keys:
+        for _ in range(load):
+            pass
+        began = clock()
+        (await send(topic, value, key)).add_done_callback(partial(notes.done, began))
+    return await notes.all(client)
+
+
+async def busy_mixed(client: Any, job: Job) -> Tally:
+    """The same, to many topics in turn."""
+    send, value, clock, load = client.send, job.value, time.perf_counter, job.load
+    notes = Notes(job)
+    for topic, cell, key in zip(itertools.cycle(job.topics), job.cells(), job.keys, strict=False):
+        for _ in range(load):
+            pass
+        began = clock()
+        (await send(topic, value, key)).add_done_callback(partial(notes.done, began, cell=cell))
+    return await notes.all(client)
+
+
+async def paced(client: Any, job: Job) -> Tally:
+    """One task in ticks of a millisecond; what is due after a late tick is sent at once."""
+    clock, notes = time.perf_counter, Notes(job)
+    begin, sent, ticks = clock(), 0, 0
+    while sent < len(job.keys):
+        due = min(int((clock() - begin) * job.load) + 1, len(job.keys))
+        await _send(client, job, job.keys[sent:due], notes)
+        sent, ticks = due, ticks + 1
+        await asyncio.sleep(max(begin + ticks * TICK - clock(), 0))
+    return await notes.all(client)
+
+
+async def tasks(client: Any, job: Job) -> Tally:
+    """Many tasks, each of which sends at its own even pace."""
+    clock, notes, many = time.perf_counter, Notes(job), job.tasks
+    begin = clock()
+
+    async def pace(first: int) -> None:
+        for number in range(first, len(job.keys), many):
+            await asyncio.sleep(max(begin + number / job.load - clock(), 0))
+            await _send(client, job, job.keys[number : number + 1], notes)
+
+    async with asyncio.TaskGroup() as group:
+        for first in range(many):
+            group.create_task(pace(first))
+    return await notes.all(client)
+
+
+async def _send(client: Any, job: Job, keys: Sequence[bytes], notes: Notes) -> None:
+    send, topic, value, clock = client.send, job.topic, job.value, time.perf_counter
+    for key in keys:
+        began = clock()
+        (await send(topic, value, key)).add_done_callback(partial(notes.done, began))
+
+
+class Notes:
+    """What the callbacks note of each record."""
+
+    def __init__(self, job: Job) -> None:
+        self._tally = job.tally()
+        self._left = len(job.keys)
+        self._is_done = asyncio.Event()
+
+    def done(self, began: float, delivery: Any, *, cell: int = 0) -> None:
+        """A record was acknowledged; `cell`: where its topic's partitions begin in the tally."""
+        tally = self._tally
+        tally.latencies.append(time.perf_counter() - began)
+        metadata = delivery.result()
+        tally.offsets += metadata.offset
+        tally.counts[cell + metadata.partition] += 1
+        self._left -= 1
+        if not self._left:
+            self._is_done.set()
+
+    async def all(self, client: Any) -> Tally:
+        """The tally, once every callback has run."""
+        await client.flush()
+        if self._left:
+            await self._is_done.wait()
+        return self._tally

@@ -1,0 +1,295 @@
+"""confluent-kafka: its Producer with a callback for each record and without, and its AIOProducer. Each sends in its own ways.
+
+Knows no workload but by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tests.tools.benchmarks.clients import version_of
+from tests.tools.benchmarks.workloads import GATHERED, SAMPLED
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Sequence
+
+    from confluent_kafka import Producer
+    from confluent_kafka.aio import AIOProducer
+
+    from tests.tools.benchmarks.task import Settings
+    from tests.tools.benchmarks.workloads import Job, Tally
+
+SERVED = 500
+"""Records between two calls of `poll(0)`, which runs the callbacks."""
+FULL_SECONDS = 0.05
+"""One wait for room in a full queue."""
+
+
+def config(bootstrap_servers: str, settings: Settings) -> dict[str, Any]:
+    """In librdkafka's words. The partitioner is Java's, as everybody's here."""
+    return {
+        "bootstrap.servers": bootstrap_servers,
+        "acks": "all",
+        "enable.idempotence": True,
+        "linger.ms": settings.linger_ms,
+        "batch.size": settings.batch_size,
+        "compression.type": settings.compression,
+        "partitioner": "murmur2_random",
+        **{name: value for name, value in settings.own.items() if "." in name},
+    }
+
+
+def build() -> str:
+    """Both versions."""
+    import confluent_kafka
+
+    return f"{version_of('confluent-kafka')}, librdkafka {confluent_kafka.libversion()[0]}"
+
+
+@contextlib.asynccontextmanager
+async def producer(bootstrap_servers: str, settings: Settings) -> AsyncGenerator[Producer]:
+    """The one without asyncio; it blocks the loop of its process, on which nothing else runs."""
+    from confluent_kafka import Producer
+
+    yield Producer(config(bootstrap_servers, settings))
+
+
+async def stream(client: Producer, job: Job) -> Tally:
+    """`produce` with a callback for each record, then `flush`; the callback reads the two facts."""
+    tally = job.tally()
+    counts, offsets = tally.counts, 0
+
+    def delivered(error: object, message: Any) -> None:
+        nonlocal offsets
+        if error is None:
+            offsets += message.offset()
+            counts[message.partition()] += 1
+
+    produce, poll, topic, value = client.produce, client.poll, job.topic, job.value
+    for number, key in enumerate(job.keys):
+        callback = delivered if number % SAMPLED else _noting(tally, delivered)
+        try:
+            produce(topic, value, key, on_delivery=callback)
+        except BufferError:
+            _produce_late(client, topic, value, key, callback)
+        if not number % SERVED:
+            poll(0)
+    client.flush()
+    tally.offsets = offsets
+    return tally
+
+
+def _noting(tally: Tally, callback: Callable[[object, Any], None]) -> Callable[[object, Any], None]:
+    """The same callback, which also notes how long its record took from now."""
+    began = time.perf_counter()
+
+    def noted(error: object, message: Any) -> None:
+        tally.note(began, message)
+        callback(error, message)
+
+    return noted
+
+
+def _produce_late(client: Producer, topic: str, value: bytes, key: bytes | None, callback: Callable[..., None] | None) -> None:
+    while True:
+        client.poll(FULL_SECONDS)
+        with contextlib.suppress(BufferError):
+            client.produce(topic, value, key, on_delivery=callback)
+            return
+
+
+async def mixed(client: Producer, job: Job) -> Tally:
+    """A `stream` to many topics in turn, or of many values."""
+    tally = job.tally()
+    cells = dict(zip(job.topics, job.cells(), strict=False))
+
+    def delivered(error: object, message: Any) -> None:
+        if error is None:
+            tally.offsets += message.offset()
+            tally.counts[cells[message.topic()] + message.partition()] += 1
+
+    produce, poll = client.produce, client.poll
+    each = zip(itertools.cycle(job.topics), itertools.cycle(job.values), job.keys, strict=False)
+    for number, (topic, value, key) in enumerate(each):
+        callback = delivered if number % SAMPLED else _noting(tally, delivered)
+        try:
+            produce(topic, value, key, on_delivery=callback)
+        except BufferError:
+            _produce_late(client, topic, value, key, callback)
+        if not number % SERVED:
+            poll(0)
+    client.flush()
+    return tally
+
+
+async def single(client: Producer, job: Job) -> Tally:
+    """One record at a time, each waited for in `flush`."""
+    tally, clock, topic, value = job.tally(), time.perf_counter, job.topic, job.value
+
+    def delivered(error: object, message: Any) -> None:
+        if error is None:
+            tally.offsets += message.offset()
+            tally.counts[message.partition()] += 1
+
+    for key in job.keys:
+        before = clock()
+        client.produce(topic, value, key, on_delivery=delivered)
+        client.flush()
+        tally.latencies.append(clock() - before)
+    return tally
+
+
+async def many_silent(client: Producer, job: Job) -> Tally:
+    """`produce` of values without keys and callbacks, then `flush`: that all of it arrived, the log says."""
+    produce, poll, topic, value = client.produce, client.poll, job.topic, job.value
+    for number in range(len(job.keys)):
+        try:
+            produce(topic, value)
+        except BufferError:
+            _produce_late(client, topic, value, None, None)
+        if not number % SERVED:
+            poll(0)
+    client.flush()
+    return job.tally(is_told=False)
+
+
+async def stream_silent(client: Producer, job: Job) -> Tally:
+    """The same with keys."""
+    produce, poll, topic, value = client.produce, client.poll, job.topic, job.value
+    for number, key in enumerate(job.keys):
+        try:
+            produce(topic, value, key)
+        except BufferError:
+            _produce_late(client, topic, value, key, None)
+        if not number % SERVED:
+            poll(0)
+    client.flush()
+    return job.tally(is_told=False)
+
+
+async def many_batch(client: Producer, job: Job) -> Tally:
+    """`produce_batch` of values without keys and callbacks, 10,000 a call, then `flush`."""
+    topic, value = job.topic, job.value
+    for first in range(0, len(job.keys), GATHERED):
+        left: list[dict[str, Any]] = [{"value": value} for _ in job.keys[first : first + GATHERED]]
+        while left:
+            client.produce_batch(topic, left)
+            left = [message for message in left if "_error" in message]
+            client.poll(FULL_SECONDS if left else 0)
+            for message in left:
+                del message["_error"]
+    client.flush()
+    return job.tally(is_told=False)
+
+
+@contextlib.asynccontextmanager
+async def aio_producer(bootstrap_servers: str, settings: Settings) -> AsyncGenerator[AIOProducer]:
+    """The one of asyncio, started and closed; where it has no room, its records fail, so its queue is as long as the workload."""
+    from confluent_kafka.aio import AIOProducer
+
+    local = {name: value for name, value in settings.own.items() if "." not in name}
+    wanted = {"queue.buffering.max.messages": 1_000_000, **config(bootstrap_servers, settings)}
+    async with AIOProducer(wanted, **local) as client:
+        yield client
+
+
+async def aio_stream(client: AIOProducer, job: Job) -> Tally:
+    """`await produce()` for each record, flush, then read every result."""
+    produce, topic, value = client.produce, job.topic, job.value
+    tally, futures = job.tally(), []
+    for first in range(0, len(job.keys), SAMPLED):
+        began = time.perf_counter()
+        futures += [await produce(topic, value, key) for key in job.keys[first : first + SAMPLED]]
+        futures[first].add_done_callback(partial(tally.note, began))
+    await client.flush()
+    counts, offsets = tally.counts, 0
+    for future in futures:
+        message = await future
+        offsets += message.offset()
+        counts[message.partition()] += 1
+    tally.offsets = offsets
+    return tally
+
+
+async def aio_mixed(client: AIOProducer, job: Job) -> Tally:
+    """The same to many topics in turn, or of many values."""
+    produce = client.produce
+    each = zip(itertools.cycle(job.topics), itertools.cycle(job.values), job.keys, strict=False)
+    tally, futures = job.tally(), []
+    for first in range(0, len(job.keys), SAMPLED):
+        began = time.perf_counter()
+        futures += [await produce(topic, value, key) for topic, value, key in itertools.islice(each, SAMPLED)]
+        futures[first].add_done_callback(partial(tally.note, began))
+    await client.flush()
+    for cell, future in zip(job.cells(), futures, strict=False):
+        message = await future
+        tally.offsets += message.offset()
+        tally.counts[cell + message.partition()] += 1
+    return tally
+
+
+async def aio_gather(client: AIOProducer, job: Job) -> Tally:
+    """`await produce()` 10,000 times, flush, `asyncio.gather` these futures, and so on: without the flush nobody serves the last of them."""
+    produce, topic, value = client.produce, job.topic, job.value
+    tally = job.tally()
+    counts, offsets = tally.counts, 0
+    for first in range(0, len(job.keys), GATHERED):
+        futures = []
+        for at in range(first, min(first + GATHERED, len(job.keys)), SAMPLED):
+            began = time.perf_counter()
+            futures += [await produce(topic, value, key) for key in job.keys[at : min(at + SAMPLED, first + GATHERED)]]
+            futures[at - first].add_done_callback(partial(tally.note, began))
+        await client.flush()
+        for message in await asyncio.gather(*futures):
+            offsets += message.offset()
+            counts[message.partition()] += 1
+    tally.offsets = offsets
+    return tally
+
+
+async def aio_single(client: AIOProducer, job: Job) -> Tally:
+    """One record at a time: produce, flush, read; a flush is the quickest way to its result."""
+    tally, clock, topic, value = job.tally(), time.perf_counter, job.topic, job.value
+    for key in job.keys:
+        before = clock()
+        future = await client.produce(topic, value, key)
+        await client.flush()
+        message = await future
+        tally.latencies.append(clock() - before)
+        tally.offsets += message.offset()
+        tally.counts[message.partition()] += 1
+    return tally
+
+
+async def aio_herd(client: AIOProducer, job: Job) -> Tally:
+    """Some thousand tasks, each sending its share one at a time; one more task polls, without which results wait for the next batch."""
+    tally = job.tally()
+    tasks = min(job.tasks, len(job.keys))
+    is_over = False
+
+    async def serve() -> None:
+        while not is_over:
+            await client.poll(0.1)
+
+    server = asyncio.create_task(serve())
+    async with asyncio.TaskGroup() as group:
+        for number in range(tasks):
+            group.create_task(_one_by_one(client, job, job.keys[number::tasks], tally))
+    is_over = True
+    await server
+    return tally
+
+
+async def _one_by_one(client: AIOProducer, job: Job, keys: Sequence[bytes], tally: Tally) -> None:
+    clock, topic, value = time.perf_counter, job.topic, job.value
+    for key in keys:
+        before = clock()
+        message = await (await client.produce(topic, value, key))
+        tally.latencies.append(clock() - before)
+        tally.offsets += message.offset()
+        tally.counts[message.partition()] += 1

@@ -1,0 +1,303 @@
+"""The workloads: what a client does between two looks at the clock. Both clients of one face run these very functions.
+
+`send`, `send_and_wait` and `flush` have one signature in aiokafka and in aioproducer, so nothing stands between a workload and the client.
+Of every result the same two facts are read, its offset and its partition; from a `Tally` of them it is proved that nothing was lost or
+doubled. Knows nothing of which client it drives, nor of processes, brokers and reports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+import json
+import random
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tests.tools.benchmarks import latency
+from tests.tools.benchmarks.task import FEW_KEYS, HERD, VALUE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Mapping, Sequence
+
+    from tests.tools.benchmarks.task import Task
+
+PARTITIONS = 6
+VALUE = b"v" * VALUE_BYTES
+GATHERED = 10_000
+SAMPLED = 256
+"""Of so many records of a burst the latency of one is noted: to note each would cost as much as to send it."""
+TEXTS = 1_000
+
+
+class Metadata(Protocol):
+    """What both clients say about a record that arrived."""
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def partition(self) -> int: ...
+
+
+class Client(Protocol):
+    """The face that both producers have."""
+
+    async def send(self, topic: str, value: bytes, key: bytes | None = None, /, *, partition: int | None = None) -> Awaitable[Metadata]: ...
+
+    async def send_and_wait(self, topic: str, value: bytes, key: bytes | None = None, /, *, partition: int | None = None) -> Metadata: ...
+
+    async def flush(self) -> object: ...
+
+
+class Tally:
+    """How many results each partition had, the sum of their offsets, and how long single ones took.
+
+    Attributes:
+        unread: results that the workload does not read; they are read when the clock has stopped.
+        is_told: whether this client says where its records are.
+    """
+
+    def __init__(self, cells: int = PARTITIONS, *, is_told: bool = True) -> None:
+        self.counts = [0] * cells
+        self.offsets = 0
+        self.latencies: list[float] = []
+        self.unread: AsyncIterable[Metadata] | None = None
+        self.is_told = is_told
+
+    def note(self, began: float, _delivery: object) -> None:
+        """A sampled record was acknowledged, now."""
+        self.latencies.append(time.perf_counter() - began)
+
+    async def read_rest(self) -> None:
+        if self.unread is not None:
+            async for metadata in self.unread:
+                self.offsets += metadata.offset
+                self.counts[metadata.partition] += 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Job:
+    """So many records; `keys` holds the key of each, made before the clock starts. With more than one topic, or value, they take turns."""
+
+    topics: Sequence[str]
+    keys: Sequence[bytes]
+    values: Sequence[bytes] = (VALUE,)
+    partitions: int = PARTITIONS
+    tasks: int = HERD
+    load: int = 0
+
+    @property
+    def topic(self) -> str:
+        return self.topics[0]
+
+    @property
+    def value(self) -> bytes:
+        return self.values[0]
+
+    def tally(self, *, is_told: bool = True) -> Tally:
+        return Tally(len(self.topics) * self.partitions, is_told=is_told)
+
+    def cells(self) -> itertools.cycle[int]:
+        """Of each record in turn, where its topic's partitions begin in a tally."""
+        return itertools.cycle(range(0, len(self.topics) * self.partitions, self.partitions))
+
+
+def jobs(task: Task) -> tuple[Job, Job]:
+    """The warm-up, and what is measured."""
+    keys = few_keys(0, task.warm_up + task.records, task.keys) if task.keys else unique_keys(0, task.warm_up + task.records)
+    values = text_values(task.value_bytes) if task.text else [b"v" * task.value_bytes]
+    first, rest = keys[: task.warm_up], keys[task.warm_up :]
+    warm_up, measured = (Job(task.topics, part, values, task.partitions, task.tasks, task.load) for part in (first, rest))
+    return warm_up, measured
+
+
+def few_keys(first: int, records: int, different: int = FEW_KEYS) -> list[bytes]:
+    """So many different keys of 10 bytes, in turn."""
+    keys = [b"key-%06d" % number for number in range(different)]
+    return [keys[number % different] for number in range(first, first + records)]
+
+
+def unique_keys(first: int, records: int) -> list[bytes]:
+    """Keys of 16 bytes, none of them twice."""
+    return [b"%016x" % number for number in range(first, first + records)]
+
+
+def text_values(size: int) -> list[bytes]:
+    """1,000 lines of JSON of just so many bytes, the same every time: orders of some goods, which gzip makes about a quarter of."""
+    chance = random.Random(7)
+    goods = ["hammer", "screwdriver", "pliers", "spanner", "chisel", "saw", "drill", "vice", "file", "plane", "level", "clamp"]
+    lines = []
+    for number in range(TEXTS):
+        parts = [f'{{"order": {number}, "customer": "{chance.getrandbits(64):016x}", "items": [']
+        left = size - len(parts[0])
+        while left > 0:
+            item = {"item": chance.choice(goods), "price": chance.randrange(100, 99_999) / 100, "count": chance.randrange(1, 9)}
+            parts.append(json.dumps(item) + ", ")
+            left -= len(parts[-1])
+        lines.append("".join(parts)[:size].encode())
+    return lines
+
+
+async def stream(client: Client, job: Job) -> Tally:
+    """`await send()` for each record, flush, then read every result."""
+    send, topic, value = client.send, job.topic, job.value
+    tally, deliveries = job.tally(), []
+    for first in range(0, len(job.keys), SAMPLED):
+        began = time.perf_counter()
+        deliveries += [await send(topic, value, key) for key in job.keys[first : first + SAMPLED]]
+        deliveries[first].add_done_callback(partial(tally.note, began))
+    await client.flush()
+    counts, offsets = tally.counts, 0
+    for delivery in deliveries:
+        metadata = await delivery
+        offsets += metadata.offset
+        counts[metadata.partition] += 1
+    tally.offsets = offsets
+    return tally
+
+
+async def mixed(client: Client, job: Job) -> Tally:
+    """A `stream` to many topics in turn, or of many values."""
+    send = client.send
+    each = zip(itertools.cycle(job.topics), itertools.cycle(job.values), job.keys, strict=False)
+    tally, deliveries = job.tally(), []
+    for first in range(0, len(job.keys), SAMPLED):
+        began = time.perf_counter()
+        deliveries += [await send(topic, value, key) for topic, value, key in itertools.islice(each, SAMPLED)]
+        deliveries[first].add_done_callback(partial(tally.note, began))
+    await client.flush()
+    for cell, delivery in zip(job.cells(), deliveries, strict=False):
+        metadata = await delivery
+        tally.offsets += metadata.offset
+        tally.counts[cell + metadata.partition] += 1
+    return tally
+
+
+async def gather(client: Client, job: Job) -> Tally:
+    """`await send()` 10,000 times, `asyncio.gather` these deliveries, and so on."""
+    send, topic, value = client.send, job.topic, job.value
+    tally = job.tally()
+    counts, offsets = tally.counts, 0
+    for first in range(0, len(job.keys), GATHERED):
+        deliveries = []
+        for at in range(first, min(first + GATHERED, len(job.keys)), SAMPLED):
+            began = time.perf_counter()
+            deliveries += [await send(topic, value, key) for key in job.keys[at : min(at + SAMPLED, first + GATHERED)]]
+            deliveries[at - first].add_done_callback(partial(tally.note, began))
+        for metadata in await asyncio.gather(*deliveries):
+            offsets += metadata.offset
+            counts[metadata.partition] += 1
+    tally.offsets = offsets
+    return tally
+
+
+async def many(client: Any, job: Job) -> Tally:
+    """One `send_many` of values without keys, and flush; only ours has it. Results are read when the clock has stopped."""
+    deliveries = await client.send_many(job.topic, [job.value] * len(job.keys))
+    await client.flush()
+    tally = job.tally()
+    tally.unread = read(deliveries)
+    return tally
+
+
+async def read(deliveries: Any) -> AsyncIterable[Metadata]:
+    """The results, one by one."""
+    for delivery in deliveries:
+        yield await delivery
+
+
+async def single(client: Client, job: Job) -> Tally:
+    """One record at a time, each waited for."""
+    tally = job.tally()
+    await _one_by_one(client, job, job.keys, tally)
+    return tally
+
+
+async def herd(client: Client, job: Job) -> Tally:
+    """Some thousand tasks, each sending its share one at a time, each record waited for."""
+    tally = job.tally()
+    tasks = min(job.tasks, len(job.keys))
+    async with asyncio.TaskGroup() as group:
+        for number in range(tasks):
+            group.create_task(_one_by_one(client, job, job.keys[number::tasks], tally))
+    return tally
+
+
+async def _one_by_one(client: Client, job: Job, keys: Sequence[bytes], tally: Tally) -> None:
+    send_and_wait, topic, value, clock, latencies = client.send_and_wait, job.topic, job.value, time.perf_counter, tally.latencies
+    for key in keys:
+        before = clock()
+        metadata = await send_and_wait(topic, value, key)
+        latencies.append(clock() - before)
+        tally.offsets += metadata.offset
+        tally.counts[metadata.partition] += 1
+
+
+WAYS: Mapping[str, Callable[[Any, Job], Coroutine[Any, Any, Tally]]] = {
+    "stream": stream,
+    "mixed": mixed,
+    "gather": gather,
+    "many": many,
+    "single": single,
+    "herd": herd,
+    "busy": latency.busy,
+    "busy_mixed": latency.busy_mixed,
+    "paced": latency.paced,
+    "tasks": latency.tasks,
+}
+"""By name, for whoever has the face of `Client`."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Workload:
+    """What is run, on how many records, with how many different keys.
+
+    Attributes:
+        rtt_ms: through a proxy that delays by so much in all.
+        load, tasks: as a task has them.
+    """
+
+    way: str
+    records: int
+    keys: int = FEW_KEYS
+    rtt_ms: int = 0
+    value_bytes: int = VALUE_BYTES
+    load: int = 0
+    tasks: int = HERD
+    partitions: int = PARTITIONS
+    topics: int = 1
+
+    @property
+    def keys_are(self) -> str:
+        return f"{self.keys:,} of 10 B" if self.keys else "unique, 16 B"
+
+
+def _latency(way: str, load: int, records: int, **more: int) -> Workload:
+    """Values of 300 B, 16 keys."""
+    return Workload(way, records, keys=16, value_bytes=300, load=load, **more)
+
+
+WORKLOADS: Mapping[str, Workload] = {
+    "stream_keys": Workload("stream", 300_000),
+    "stream_unique": Workload("stream", 300_000, keys=0),
+    "gather": Workload("gather", 300_000),
+    "single": Workload("single", 5_000),
+    "herd": Workload("herd", 100_000),
+    "rtt20": Workload("stream", 150_000, rtt_ms=20),
+    "busy_0": _latency("busy", 0, 200_000),
+    "busy_200": _latency("busy", 200, 150_000),
+    "busy_1000": _latency("busy", 1_000, 60_000),
+    "busy_1500": _latency("busy", 1_500, 50_000),
+    "busy_10000": _latency("busy", 10_000, 8_000),
+    "paced_1k": _latency("paced", 1_000, 2_000),
+    "paced_10k": _latency("paced", 10_000, 20_000),
+    "paced_50k": _latency("paced", 50_000, 100_000),
+    "tasks_10k": _latency("tasks", 10_000, 20_000, tasks=200),
+    "partitions500": Workload("busy", 150_000, value_bytes=300, keys=10_000, partitions=500),
+    "topics2000": Workload("busy_mixed", 150_000, value_bytes=300, partitions=1, topics=2_000),
+}
+LATENCY: Sequence[str] = [name for name, one in WORKLOADS.items() if one.way in {"busy", "paced", "tasks"} and one.partitions == PARTITIONS]
+"""Those whose latency is promised."""

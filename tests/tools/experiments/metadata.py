@@ -1,0 +1,390 @@
+"""KIP-526: what metadata costs who sends to 10,000 topics: at the start, while 50 of them are hot, and after the others are forgotten.
+
+1. Start: each topic's first record at its time, whatever became of those before (1,000 new topics a second), to 10 fake brokers in a
+   process of their own that answer after 50 ms. Ours, Java's rule (below), aiokafka, each in a fresh process.
+2. Steady state, in a loop whose time jumps: 50 topics are sent to for half an hour after all 10,000 were. Ours, ours without forgetting,
+   and Java's rule, which forgets too.
+3. Memory: what Python allocates (tracemalloc), sockets and all, before the 10,000, with them, and after 9,950 of them are forgotten.
+
+Java's rule is a policy in the place of ours: new topics alone, and all of them when the oldest is `max_age` old or one has changed. It is
+Kafka's since KIP-526 was built there; aiokafka asks for every topic whenever one is new.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import dataclasses
+import gc
+import itertools
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+import tracemalloc
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from unittest import mock
+
+import uvloop
+
+from aioproducer.core.metadata.metadata_schedule import Question, Refreshing
+from aioproducer.engine import wiring
+from aioproducer.testing import FakeCluster
+from aioproducer.testing.jumping import run_jumping
+
+from .result import Result
+from .served import ROOT, Figures, metered, served, topic_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+BROKERS: Final = 10
+RTT_MS: Final = 50.0
+RATE: Final = 1000  # new topics a second
+PATIENCE: Final = 90.0  # seconds that a client may take for the start
+HOT: Final = 50
+IDLE: Final = 5.0  # seconds, in the memory run
+NEVER: Final = 10**9
+OURS, JAVAS, PEER = "aioproducer", "Java's rule", "aiokafka"
+KEPT: Final = "aioproducer, never forgetting"
+COLOURS: Final = {OURS: "#12a594", JAVAS: "#2f6fde", PEER: "#e5793a", KEPT: "#b03a6f"}
+
+
+class JavasRule(Refreshing):
+    """New topics alone; all of them when one is old or has changed."""
+
+    @property
+    def target(self) -> int:
+        return 0  # nothing fills a request
+
+    def next_other(self, now: float) -> Question | None:
+        oldest = next(iter(self._told.values()), self._answered_at)
+        if not self._changed and now < oldest + self._max_age:
+            return None
+        names = [name for name in {**self._changed, **self._told} if name not in self._asked]
+        self._changed.clear()
+        self._asked.update(names)
+        return Question(names, frozenset(names))
+
+    def due_at(self) -> float:
+        return 0.0 if self._changed else next(iter(self._told.values()), self._answered_at) + self._max_age
+
+
+def javas() -> Any:
+    """While entered, producers that are made follow Java's rule."""
+    return mock.patch.object(wiring, "Refreshing", JavasRule)
+
+
+# Start, in a fresh process
+
+
+async def start(client: str, bootstrap_servers: str, topics: int) -> dict[str, Any]:
+    """Seconds of each first `send`, until its record was queued; those that were not within PATIENCE are left out."""
+    names = topic_names(topics)
+    random.Random(1).shuffle(names)
+    waits: list[float] = []
+    clock = time.perf_counter
+
+    waiting: set[asyncio.Task[None]] = set()
+
+    async def first(producer: Any, name: str) -> None:
+        began = clock()
+        await producer.send(name, b"v" * 100)
+        waits.append(clock() - began)
+
+    async with made(client, bootstrap_servers) as producer:
+        with paused() as pauses:
+            began, begun = clock(), 0
+            while begun < topics:
+                due = min(int((clock() - began) * RATE) + 1, topics)
+                for name in names[begun:due]:
+                    task = asyncio.create_task(first(producer, name))
+                    waiting.add(task)
+                    task.add_done_callback(waiting.discard)
+                begun = due
+                await asyncio.sleep(0.001)
+            if waiting:
+                await asyncio.wait(waiting, timeout=max(began + PATIENCE - clock(), 0.0))
+            seconds = clock() - began
+        late = tuple(waiting)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+    return {"waits": waits, "seconds": seconds, "pause": max(pauses, default=0.0)}
+
+
+@contextlib.contextmanager
+def paused() -> Iterator[list[float]]:
+    """Seconds of each of the collector's pauses. What was there before is frozen: it is the imports, not what a client makes."""
+    pauses: list[float] = []
+    began = 0.0
+
+    def note(phase: str, _info: dict[str, int]) -> None:
+        nonlocal began
+        if phase == "start":
+            began = time.perf_counter()
+        else:
+            pauses.append(time.perf_counter() - began)
+
+    gc.collect()
+    gc.freeze()
+    gc.callbacks.append(note)
+    try:
+        yield pauses
+    finally:
+        gc.callbacks.remove(note)
+
+
+@contextlib.asynccontextmanager
+async def made(client: str, bootstrap_servers: str) -> Any:
+    if client == PEER:
+        from aiokafka import AIOKafkaProducer
+
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers, acks="all") as producer:
+            yield producer
+        return
+    from aioproducer import Producer
+
+    with javas() if client == JAVAS else contextlib.nullcontext():
+        async with Producer(bootstrap_servers=bootstrap_servers) as producer:
+            yield producer
+
+
+# Memory, in a fresh process
+
+
+async def remember(options: Mapping[str, Any], topics: int) -> dict[str, float]:
+    """Bytes that are allocated with the hot topics alone, with all, and when the others are forgotten. The loop says what time it is."""
+    from aioproducer import Producer
+
+    clock = asyncio.get_running_loop().time
+
+    names = topic_names(topics)
+    hot = names[:HOT]
+
+    async def beat(producer: Any, seconds: float) -> None:
+        until = clock() + seconds
+        while clock() < until:
+            for name in hot:
+                await producer.send(name, b"v" * 100)
+            await asyncio.sleep(0.1)
+        await producer.flush()
+
+    def level() -> int:
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    async with Producer(**options, metadata_max_idle_ms=IDLE * 1000) as producer:
+        await beat(producer, IDLE)
+        parts: Any = producer._engine
+        before = level()
+        for at in range(0, topics, 100):
+            await asyncio.gather(*(producer.send(name, b"v" * 100) for name in names[at : at + 100]))
+        await producer.flush()
+        full, held = level(), len(parts._accumulator.routes)  # of a busy machine some are forgotten by now
+        await beat(producer, 3 * IDLE)
+        after = level()
+        return {"before": before, "full": full, "held": held, "after": after, "left": len(parts._accumulator.routes) - HOT}
+
+
+# Steady state
+
+
+def steady(client: str, topics: int, minutes: int) -> list[Figures]:
+    """Metadata of each minute; the first has the start."""
+    from aioproducer import Producer
+
+    names = topic_names(topics)
+    told: list[Figures] = []
+
+    async def main() -> None:
+        async with FakeCluster(brokers=BROKERS, memory=True) as cluster:
+            for name in names:
+                cluster.create_topic(name)
+            options: dict[str, Any] = {"metadata_max_idle_ms": NEVER} if client == KEPT else {}
+            with metered() as figures:
+                async with Producer(**cluster.client_options, **options) as producer:
+                    for at in range(0, topics, 500):
+                        await asyncio.gather(*(producer.send(name, b"v") for name in names[at : at + 500]))
+                    for _ in range(minutes):
+                        for _ in range(12):
+                            for name in names[:HOT]:
+                                await producer.send(name, b"v")
+                            await asyncio.sleep(5)
+                        told.append(dataclasses.replace(figures))
+                        figures.clear()
+
+    with javas() if client == JAVAS else contextlib.nullcontext():
+        run_jumping(main())
+    return told
+
+
+# All together
+
+
+async def in_process(*words: str) -> Any:
+    """This module's own program."""
+    with tempfile.TemporaryDirectory() as folder:
+        told = Path(folder) / "told.json"
+        program = (sys.executable, "-m", "tests.tools.experiments.metadata", str(told), *words)
+        process = await asyncio.create_subprocess_exec(*program, cwd=ROOT)
+        if await process.wait():
+            raise SystemExit(f"{words[0]} failed: its last words stand above")
+        return json.loads(told.read_text())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Found:
+    """What the three parts told.
+
+    Attributes:
+        alone: bytes that one topic takes in an answer.
+        starts: by client, what it told, and what the brokers did.
+        minutes: of the steady state, by client.
+        memory: bytes, by when.
+    """
+
+    topics: int
+    alone: float
+    starts: Mapping[str, tuple[dict[str, Any], Figures]]
+    minutes: Mapping[str, list[Figures]]
+    memory: Mapping[str, float]
+
+
+async def run(quick: bool) -> Result:
+    """The three parts, one after another."""
+    topics, minutes = (500, 12) if quick else (10_000, 30)
+    starts = {client: await started(client, topics) for client in (OURS, JAVAS, PEER)}
+    minutes_of = {client: await asyncio.to_thread(steady, client, topics, minutes) for client in (OURS, KEPT, JAVAS)}
+    async with served(BROKERS, topics, 0.0) as cluster:
+        memory = await in_process("memory", cluster.bootstrap_servers, str(topics))
+    return shown(Found(topics, await description(topics), starts, minutes_of, memory))
+
+
+async def started(client: str, topics: int) -> tuple[dict[str, Any], Figures]:
+    """A client's start, with brokers of its own."""
+    async with served(BROKERS, topics, RTT_MS) as cluster:
+        told = await in_process("start", client, cluster.bootstrap_servers, str(topics))
+        return told, await cluster.figures()
+
+
+def shown(found: Found) -> Result:
+    """What it comes to."""
+    topics, minutes_of, memory = found.topics, found.minutes, found.memory
+    rows = [start_row(client, told, figures, topics, found.alone) for client, (told, figures) in found.starts.items()]
+    waits = {client: sorted(told["waits"]) for client, (told, _) in found.starts.items()}
+    building = found.starts[OURS][1].longest
+    for row, client in ((rows[0], OURS), (rows[1], JAVAS)):
+        row |= steady_cells(minutes_of[client])
+    rows[2] |= dict.fromkeys(steady_cells(minutes_of[OURS]), "-")
+    rows.insert(1, dict.fromkeys(rows[0], "-") | {"client": KEPT} | steady_cells(minutes_of[KEPT]))
+    ours = rows[0]
+    growth = memory["after"] / memory["before"] - 1
+    p99 = statistics.quantiles(waits[OURS], n=100, method="inclusive")[98] * 1000
+    limit = 3 * RTT_MS + building * 1000
+    return Result(
+        rows=rows,
+        text=words(topics, memory, growth, building),
+        draw=lambda path: draw(path, waits, minutes_of),
+        bars={
+            f"bytes of the start at most 1.2 x one description of each topic ({ours['of one each']:.2f} x)": ours["of one each"] <= 1.2,
+            f"p99 of the first send at most 3 x RTT + the longest building of an answer ({p99:.0f} <= {limit:.0f} ms)": p99 <= limit,
+            f"memory after forgetting within 5 % of what it was before ({growth:+.1%}), no topic left ({memory['left']})": (
+                growth <= 0.05 and not memory["left"]
+            ),
+        },
+    )
+
+
+async def description(topics: int) -> float:
+    """Bytes that one topic takes in an answer."""
+    async with FakeCluster(brokers=BROKERS, memory=True) as cluster:
+        for name in topic_names(topics):
+            cluster.create_topic(name)
+        from aioproducer import Producer
+
+        with metered() as figures:
+            async with Producer(**cluster.client_options) as producer:
+                empty = figures.size
+                await producer.partitions_for(topic_names(1)[0])
+                return figures.size - 2 * empty if figures.size > 2 * empty else figures.size - empty
+
+
+def start_row(client: str, told: dict[str, Any], figures: Figures, topics: int, alone: float) -> dict[str, Any]:
+    cuts = statistics.quantiles(told["waits"], n=100, method="inclusive")
+    return {
+        "client": client,
+        "first sends": len(told["waits"]),
+        "within s": round(told["seconds"], 1),
+        "p50 ms": cuts[49] * 1000,
+        "p99 ms": cuts[98] * 1000,
+        "pause ms": told["pause"] * 1000,
+        "requests": figures.requests,
+        "MB": figures.size / 1e6,
+        "of one each": figures.size / (topics * alone),
+        "building s": figures.building,
+    }
+
+
+def steady_cells(minutes: Sequence[Figures]) -> dict[str, Any]:
+    """Bytes a second before anything is forgotten, without the start, and in the last half."""
+    early, late = minutes[1:5], minutes[len(minutes) // 2 :]
+    rates = {name: sum(one.size for one in some) / (60 * len(some)) for name, some in (("B/s at first", early), ("B/s later", late))}
+    return {**rates, "largest KB": max(one.largest for one in minutes[1:]) / 1000}
+
+
+def words(topics: int, memory: Mapping[str, float], growth: float, building: float) -> str:
+    mib = {name: memory[name] / 2**20 for name in ("before", "full", "after")}
+    return (
+        f"{topics:,} topics of one partition, {BROKERS} brokers, {RTT_MS:g} ms from a request to its answer, {RATE:,} new topics a second. "
+        f"'of one each': bytes over those of one description of each topic. The longest building of an answer for ours took the broker "
+        f"{building * 1000:.1f} ms; 'building' is that of all. 'pause' is the collector's longest. The last three columns are of the steady state, {HOT} hot topics after one record to "
+        f"each: minutes 2 to 5, the second half of the run, and the largest answer after the first minute. "
+        f"Memory: {mib['before']:.2f} MiB with {HOT} topics, {mib['full']:.2f} with {memory['held']:,}, {mib['after']:.2f} when the others were forgotten "
+        f"({growth:+.1%})."
+    )
+
+
+def draw(path: Path, waits: Mapping[str, list[float]], minutes: Mapping[str, list[Figures]]) -> None:
+    """How long first sends waited, and metadata by the minute."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 4), layout="constrained", facecolor="white")
+    left, right = figure.subplots(1, 2)
+    for client, all_waits in waits.items():
+        shares = [number / len(all_waits) for number in range(1, len(all_waits) + 1)]
+        left.plot([wait * 1000 for wait in all_waits], shares, color=COLOURS[client], label=f"{client} ({len(all_waits):,})")
+    left.set(xscale="log", xlabel="ms until the first send to a topic was queued", ylabel="share of topics", title="start")
+    for client, all_minutes in minutes.items():
+        sums = list(itertools.accumulate(one.size / 1e6 for one in all_minutes[1:]))
+        right.plot(range(1, len(all_minutes)), sums, color=COLOURS[client], label=client)
+    right.set(xlabel="minute", ylabel="MB of metadata since the start", title=f"{HOT} hot topics of {sum(map(bool, waits[OURS])):,}")
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False)
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    """One part, as a process of its own."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("told", type=Path)
+    parser.add_argument("part", choices=("start", "memory"))
+    parser.add_argument("words", nargs="+")
+    chosen = parser.parse_args()
+    if chosen.part == "start":
+        client, bootstrap_servers, topics = chosen.words
+        told = uvloop.run(start(client, bootstrap_servers, int(topics)))
+    else:
+        tracemalloc.start()
+        bootstrap_servers, topics = chosen.words
+        told = asyncio.run(remember({"bootstrap_servers": bootstrap_servers}, int(topics)))
+    chosen.told.write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""docs/topics/faults.md, made of the rows and of what came of them. Knows nothing of how they are played."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import pathlib
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from .row import CLIENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["PAGE", "Line", "page"]
+
+PAGE = pathlib.Path(__file__).parents[3] / "docs/topics/faults.md"
+_LONGEST = 110  # characters of a reason
+_SURVIVES = "yes"
+_NOT_ASKED = "-"
+_HEAD = """# Who survives what
+
+Each row is one thing that can go wrong between a producer and Kafka, told to a fake cluster (`aioproducer.testing.FakeCluster`) and put
+to a producer. **yes**: everything that must hold held. **no**: what did not. **-**: the row was not put to that client, as it is about
+code, options or an inside that only we have or can reach. **real**, **suites**: the row is about real nodes, or about all tests at once; it
+is shown by what is named, for ours alone, and is not counted below.
+
+What must hold of every row, beside its own line: each delivery ends, and ends once; what was acknowledged stands in the log where its
+offset says; unless the row says so, no record is in the log twice and the log has the records in the order in which they were sent. Of
+transactions: each call succeeds unless the row says that it fails; of a transaction whose commit succeeded all that was acknowledged is
+visible to a reader of committed records, of any other nothing. Of ours more is asked: deliveries end within `delivery_timeout_ms` and a
+second; a failure that says `persisted=no` is not in the log; errors are of the kind, and say, what the row says; no task, byte of memory or
+connection is left; the brokers could read every request.
+
+All three run with idempotence (`enable_idempotence=True`, in confluent-kafka's words `enable.idempotence`) and acks=all, except where a row
+says *without idempotence*; else with their defaults, so ours has five batches of a partition in flight. Rows 64 to 76, and those that say
+so, have a `transactional_id`; *version 1* and *2* are the cluster's `transaction.version`. The two others, of the versions named here, speak
+the first version of that protocol to either cluster. Options have our names in the rows, and each client is given what it has of them
+(aiokafka has one time-out for a request and a record: it is given the longer, and its calls of transactions are cancelled after
+`max_block_ms`).
+
+Ours runs in time that jumps, on memory streams, as it does in `tests/tools/faults/test_rows.py` and `tests/tools/faults/test_coded.py`; the others run in
+real time, on sockets, in processes of their own, with two seconds of grace where a row says how long something may take, and 20 seconds of
+patience where it does not. Numbers are those of the project's list of faults; those of security are not among them.
+
+This page is written by `python -m tests.tools.faults`; do not edit it.
+"""
+
+
+class Line(NamedTuple):
+    """One line of the table.
+
+    Attributes:
+        results: by client, what did not hold; a client that is not there was not asked.
+        shown: where ours is shown, if not by this run.
+    """
+
+    number: int
+    name: str
+    case: str
+    expected: str
+    results: Mapping[str, Sequence[str]]
+    shown: str = ""
+
+    @property
+    def title(self) -> str:
+        """As the page shows it."""
+        return f"{self.name}: {self.case}" if self.case else self.name
+
+
+def page(lines: Sequence[Line]) -> str:
+    """The whole page."""
+    heads = [_head(client) for client in CLIENTS]
+    table = [f"| # | fault | must hold | {' | '.join(heads)} |", f"|---|---|---|{'---|' * len(CLIENTS)}"]
+    for line in lines:
+        cells = [_cell(line.results.get(client)) for client in CLIENTS]
+        cells[0] = line.shown or cells[0]
+        table.append(f"| {line.number} | {_plain(line.title)} | {_plain(line.expected)} | {' | '.join(cells)} |")
+    totals = [_total(lines, client) for client in CLIENTS]
+    return "\n".join([_HEAD, *table, "", "In all: " + "; ".join(totals) + ".", ""])
+
+
+def _head(client: str) -> str:
+    return client if client == "aioproducer" else f"{client} {importlib.metadata.version(client)}"
+
+
+def _cell(complaints: Sequence[str] | None) -> str:
+    if complaints is None:
+        return _NOT_ASKED
+    return f"no: {_cut(_plain(complaints[0]))}" if complaints else _SURVIVES
+
+
+def _cut(text: str) -> str:
+    """At the end of a word, if it is too long."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST].rpartition(' ')[0]} ..."
+
+
+def _total(lines: Sequence[Line], client: str) -> str:
+    asked = [line.results[client] for line in lines if client in line.results]
+    return f"{client} survives {sum(not complaints for complaints in asked)} of {len(asked)}"
+
+
+def _plain(text: str) -> str:
+    """Without what differs from run to run, or would break the table."""
+    text = re.sub(r"<[^<>]*( at 0x\w+)[^<>]*>", "...", text)
+    text = re.sub(r"(127\.0\.0\.1|localhost):\d+", "the broker", text)
+    text = re.sub(r"\[\('127\.0\.0\.1', \d+[^\]]*\]", "the broker", text)
+    return " ".join(text.replace("|", "/").split())

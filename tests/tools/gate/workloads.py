@@ -1,0 +1,172 @@
+"""What is counted: the ways of a record through a producer, each between two marks that callgrind sees.
+
+    python -P tests/tools/gate/workloads.py RECORDS SINGLES       # under valgrind, as callgrind.py calls it
+
+The producer is that of the tree on PYTHONPATH, older ones too: this file takes its public face, `FakeCluster` and `JumpingLoop` alone.
+Nothing depends on clocks, chance or the kernel: time jumps, the cluster is in memory, and both builds see the same loop turns each time.
+Knows nothing of trees, valgrind and verdicts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib.machinery
+import itertools
+import json
+import pathlib
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from marks import calibrate, counted, uncounted
+
+import aioproducer
+from aioproducer import Producer, Record
+from aioproducer.testing import FakeCluster
+from aioproducer.testing.jumping import JumpingLoop
+from aioproducer.testing.memory import MemoryNetwork
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+TOPIC: Final = "orders"
+PARTITIONS: Final = 6
+KEYS: Final = [b"key-%06d" % number for number in range(1000)]
+VALUE: Final = b"v" * 100
+TICK: Final = 10
+GATHERED: Final = 500
+MANY: Final = 1000
+MOMENT: Final = 1_700_000_000.0
+
+
+# The cluster: what it does is not counted
+
+
+class Far:
+    """A receiver of the cluster's."""
+
+    def __init__(self, receiver: Any) -> None:
+        self._receiver = receiver
+
+    def data_received(self, data: bytes) -> None:
+        uncounted(partial(self._receiver.data_received, data))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._receiver, name)
+
+
+class Network(MemoryNetwork):
+    """One whose listeners are not counted."""
+
+    def listen(self, host: str, port: int, receiver: Callable[[], Any]) -> None:
+        super().listen(host, port, lambda: Far(receiver()))  # type: ignore[arg-type, return-value]
+
+
+# The workloads
+
+
+async def keyed(producer: Producer[bytes, bytes], records: int) -> None:
+    for key in itertools.islice(itertools.cycle(KEYS), records):
+        await producer.send(TOPIC, VALUE, key)
+    await producer.flush()
+
+
+async def keyless(producer: Producer[bytes, bytes], records: int) -> None:
+    for _ in range(records):
+        await producer.send(TOPIC, VALUE)
+    await producer.flush()
+
+
+async def headers(producer: Producer[bytes, bytes], records: int) -> None:
+    for key in itertools.islice(itertools.cycle(KEYS), records):
+        await producer.send(TOPIC, VALUE, key, headers=[("trace", b"0123456789abcdef")])
+    await producer.flush()
+
+
+async def single(producer: Producer[bytes, bytes], records: int) -> None:
+    for key in itertools.islice(itertools.cycle(KEYS), records):
+        await producer.send_and_wait(TOPIC, VALUE, key)
+
+
+async def tick(producer: Producer[bytes, bytes], records: int) -> None:
+    for first in range(0, records, TICK):
+        await asyncio.gather(*[await producer.send(TOPIC, VALUE, key) for key in KEYS[first : min(first + TICK, records)]])
+
+
+async def gather(producer: Producer[bytes, bytes], records: int) -> None:
+    for _ in range(records // GATHERED):
+        await asyncio.gather(*[await producer.send(TOPIC, VALUE, key) for key in KEYS[:GATHERED]])
+
+
+async def many(producer: Producer[bytes, bytes], records: int) -> None:
+    for _ in range(records // MANY):
+        await (await producer.send_many(TOPIC, [VALUE] * MANY))
+
+
+async def many_keyed(producer: Producer[bytes, bytes], records: int) -> None:
+    some = [Record(VALUE, key) for key in itertools.islice(itertools.cycle(KEYS), MANY)]
+    for _ in range(records // MANY):
+        await (await producer.send_many(TOPIC, some))
+
+
+WORKLOADS: Final[dict[str, Callable[[Producer[bytes, bytes], int], Coroutine[Any, Any, None]]]] = {
+    "keyed": keyed,
+    "keyless": keyless,
+    "headers": headers,
+    "single": single,
+    "tick": tick,
+    "gather": gather,
+    "many": many,
+    "many, keyed": many_keyed,
+}
+COSTLY: Final = frozenset({"single", "tick"})
+"""A request for a record or for ten: fewer records do."""
+
+
+async def opened() -> tuple[FakeCluster, Producer[bytes, bytes]]:
+    cluster = FakeCluster(memory=True)
+    cluster.network = Network()
+    await cluster.__aenter__()
+    cluster.create_topic(TOPIC, PARTITIONS)
+    producer: Producer[bytes, bytes] = Producer(**cluster.client_options, chance=lambda: 0.5, wall_clock=lambda: MOMENT)
+    return cluster, await producer.__aenter__()
+
+
+def run(name: str, records: int) -> int:
+    """Run one workload twice, the second time counted; gives what its cluster has in the log."""
+    work = WORKLOADS[name]
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        cluster, producer = runner.run(opened())
+        runner.run(work(producer, records // 2))  # caches, specialized bytecode
+        before = sum(cluster.end_offsets(TOPIC).values())
+        gc.collect()
+        gc.freeze()  # a collection walks over what the work made, not over whatever was imported
+        loop = runner.get_loop()
+        counted(name, records, lambda: loop.run_until_complete(work(producer, records)))
+        gc.unfreeze()
+        logged = sum(cluster.end_offsets(TOPIC).values()) - before
+        runner.run(producer.__aexit__(None, None, None))
+        runner.run(cluster.__aexit__(None, None, None))
+    assert cluster.violations == []
+    return logged
+
+
+def is_compiled() -> bool:
+    """Whether the way of a record is the extension; what else is one is imported in either build."""
+    loaded = (module for name, module in sys.modules.items() if name.startswith("aioproducer.engine.") and name.endswith("._fast_path"))
+    file = getattr(next(loaded, None), "__file__", None) or ""
+    return file.endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES))
+
+
+def main(records: int, singles: int) -> None:
+    calibrate()
+    for name in WORKLOADS:
+        wanted = singles if name in COSTLY else records
+        logged = run(name, wanted)
+        assert logged == wanted, f"{name}: {logged} of {wanted} records are in the log"
+    print(json.dumps({"tree": str(pathlib.Path(aioproducer.__file__).parents[1]), "is_compiled": is_compiled()}))
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,261 @@
+"""Bugs that the simulation must find, as data: a name that says what goes wrong, the file, what stands there and what stands there instead.
+
+Each is of the kind that a test of one part may not see: what goes wrong does so when several things happen at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Final
+
+from tests.tools.mutants.listed import Mutant
+
+__all__ = ["SIMULATED", "Simulated"]
+
+SEEDS: Final = 2_000
+"""Within which each must be found."""
+_FOUND: Final = re.compile(r"^[\d,]+ seeds, [1-9]\d* with violations", re.MULTILINE)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Simulated(Mutant):
+    """One seeded bug; `profile` is the simulation's."""
+
+    tests: tuple[str, ...] = ()
+    profile: str = "idempotent"
+
+    def words(self) -> tuple[str, ...]:
+        """What finds it, as arguments of Python."""
+        seeds = ("--seeds", f"1-{SEEDS}", "--most", "1")
+        return ("-m", "aioproducer.testing.simulation", *seeds, "--profile", self.profile)
+
+    def is_noticed(self, status: int | None, output: str) -> bool:
+        """Whether it was found; status 1 alone may be a program that does not run, and time that is over is no proof."""
+        return status == 1 and _FOUND.search(output) is not None
+
+    def last_word(self, output: str) -> str:
+        """The first seed that found it, and what it found."""
+        lines = output.splitlines()
+        first = next((number for number, line in enumerate(lines) if line.startswith("seed ")), None)
+        return lines[-1] if first is None else f"{lines[first].partition(':')[0]}: {lines[first + 1].strip()}"
+
+
+SIMULATED: tuple[Simulated, ...] = (
+    Simulated(
+        "out-of-order-counts-as-success",
+        "core/produce_errors.py",
+        '    "OUT_OF_ORDER_SEQUENCE_NUMBER": _GAP,',
+        '    "OUT_OF_ORDER_SEQUENCE_NUMBER": dict.fromkeys(Standing, Action.COMPLETE),',
+    ),
+    Simulated(
+        "each-attempt-has-a-number-of-its-own",
+        "core/sequence_numbers.py",
+        "        if batch.sequence >= 0 and not self._is_lost(batch):\n            return False\n        begins",
+        "        if batch.sequence >= 0 and not self._is_lost(batch):\n            self._remove(batch)\n            self._append(batch)\n            batch.header = None\n            return False\n        begins",
+    ),
+    Simulated(
+        "a-retry-goes-to-the-back",
+        "core/partition_queues.py",
+        "        while at < len(closed) and closed[at].place < batches[0].place:",
+        "        while at < len(closed):",
+        profile="plain",
+    ),
+    Simulated(
+        "a-numbered-retry-goes-to-the-back",
+        "core/partition_queues.py",
+        "        while at < len(closed) and closed[at].place < batches[0].place:",
+        "        while at < len(closed):",
+    ),
+    Simulated(
+        "an-epoch-is-never-bumped",
+        "core/sequence_numbers.py",
+        "self.identity = self.identity._replace(epoch=self.identity.epoch + 1)",
+        "self.identity = self.identity._replace(epoch=self.identity.epoch)",
+    ),
+    Simulated(
+        "a-lost-reply-completes",
+        "core/produce_errors.py",
+        "        return Verdict(Action.RETRY, refresh=True, uncertain=True)",
+        "        return Verdict(Action.COMPLETE, refresh=True, uncertain=True)",
+        profile="plain",
+    ),
+    Simulated(
+        "a-numbered-lost-reply-completes",
+        "core/produce_errors.py",
+        "        return Verdict(Action.RETRY, refresh=True, uncertain=True)",
+        "        return Verdict(Action.COMPLETE, refresh=True, uncertain=True)",
+    ),
+    Simulated(
+        "the-first-of-an-epoch-does-not-go-alone",
+        "core/partition_queues.py",
+        "        cell.one_at_a_time |= is_first\n",
+        "",
+    ),
+    Simulated(
+        "a-partition-is-not-muted-while-one-is-in-flight",
+        "core/partition_queues.py",
+        "cell.is_muted or (cell.one_at_a_time and cell.in_flight):",
+        "cell.is_muted:",
+    ),
+    Simulated(
+        "who-comes-last-gets-memory-first",
+        "engine/memory/buffer_pool.py",
+        "        self._parked.append(parked)",
+        "        self._parked.appendleft(parked)",
+        profile="plain",
+    ),
+    Simulated(
+        "a-cancelled-send-keeps-memory",
+        "engine/append/admission.py",
+        "        except BaseException:\n            self._release_marks()\n",
+        "        except BaseException:\n            self._pool.try_take(64)\n            self._release_marks()\n",
+        profile="plain",
+    ),
+    Simulated(
+        "what-expired-on-the-wire-keeps-its-memory",
+        "engine/sender/batch_completion.py",
+        "        if has_ended:\n            self._give_back(batch)\n",
+        "        if has_ended:\n            batch.hold(0)\n",
+        profile="plain",
+    ),
+    Simulated(
+        "parts-of-a-split-have-one-number",
+        "core/sequence_numbers.py",
+        "            sequence += part.count\n",
+        "",
+    ),
+    Simulated(
+        "parts-of-a-split-have-no-number",
+        "core/sequence_numbers.py",
+        "            part.identity, part.sequence = batch.identity, sequence\n",
+        "            part.identity = batch.identity\n",
+    ),
+    Simulated(
+        "what-expired-on-the-wire-was-certainly-not-written",
+        "core/produce_errors.py",
+        "Persisted.MAYBE if batch.may_be_written or batch.on_wire else Persisted.NO",
+        "Persisted.MAYBE if batch.may_be_written else Persisted.NO",
+        profile="plain",
+    ),
+    Simulated(
+        "a-late-answer-is-nothing",
+        "core/sequence_numbers.py",
+        "            self.gap = max(self.gap, last)",
+        "            self.next = batch.sequence",
+    ),
+    Simulated(
+        "a-flush-forgets-the-parts-of-a-split",
+        "engine/sender/flush.py",
+        "            self._batches.update(parts)\n",
+        "",
+        profile="transactional",
+    ),
+    Simulated(
+        "a-commit-does-not-mind-what-failed",
+        "engine/sender/batch_completion.py",
+        "        if self.on_failure is not None:",
+        "        if self.on_failure is not None and not batch.attempts:",
+        profile="transactional",
+    ),
+    Simulated(
+        "a-commit-waits-for-nobody",
+        "engine/transactions/transaction_manager.py",
+        "        await self._parts.flush(None)\n",
+        "",
+        profile="transactional",
+    ),
+    Simulated(
+        "a-forgotten-topic-comes-back-in-its-epoch",
+        "core/partition_queues.py",
+        "past=self._past)",
+        "past=None)",
+    ),
+    Simulated(
+        "of-what-was-forgotten-the-oldest-epoch-is-kept",
+        "core/sequence_numbers.py",
+        "max(before.identity, self.identity)",
+        "min(before.identity, self.identity)",
+    ),
+    Simulated(
+        "a-topic-with-batches-is-forgotten",
+        "core/partition_queues.py",
+        "            return False\n        return cell.numbers is None or cell.numbers.may_be_forgotten(self.granted)",
+        "            return True\n        return cell.numbers is None or cell.numbers.may_be_forgotten(self.granted)",
+    ),
+    Simulated(
+        "a-topic-is-forgotten-under-the-epoch-that-goes-on",
+        "core/sequence_numbers.py",
+        "(self.renews or self.identity != granted)",
+        "True",
+        profile="transactional",
+    ),
+    Simulated(
+        "what-a-record-waits-for-is-forgotten-with-its-topic",
+        "engine/append/admission.py",
+        "        if record.topic is not None and record.topic not in self._accumulator.routes:",
+        "        if False:",
+        profile="plain",
+    ),
+    Simulated(
+        "a-muted-partition-loses-its-batches",
+        "core/partition_queues.py",
+        "        self.close(cell)\n        self.ready.remove(cell)\n\n    def unmute",
+        "        self.close(cell)\n        for batch in cell.closed:\n            self.incomplete._roots.pop(batch, None)\n        cell.closed.clear()\n        self.ready.remove(cell)\n\n    def unmute",
+    ),
+    Simulated(
+        "what-was-muted-is-drained-from-the-back",
+        "core/partition_queues.py",
+        "        cell.is_muted = False\n        cell.retry_at",
+        "        cell.is_muted = False\n        cell.closed.reverse()\n        cell.retry_at",
+    ),
+    Simulated(
+        "a-muted-partition-is-drained",
+        "core/partition_queues.py",
+        "cell.retry_at or cell.is_held or cell.is_muted or",
+        "cell.retry_at or cell.is_held or",
+    ),
+    Simulated(
+        "a-probe-does-not-go-alone",
+        "core/partition_queues.py",
+        "        cell.one_at_a_time |= is_trial\n",
+        "",
+        profile="plain",
+    ),
+    Simulated(
+        "who-goes-elsewhere-goes-to-its-own-partition-too",
+        "engine/append/appender.py",
+        "            cell = self._instead_of(cell, record)",
+        "            self._append(cell, record)\n            cell = self._instead_of(cell, record)",
+    ),
+    Simulated(
+        "who-fails-fast-is-queued-all-the-same",
+        "engine/append/appender.py",
+        'raise wait_reasons.unavailable(cell, "The record was not queued.")',
+        'raise (self._append(cell, record), wait_reasons.unavailable(cell, "The record was not queued."))[1]',
+    ),
+    Simulated(
+        "a-full-partition-stays-full",
+        "core/availability.py",
+        "        cell.is_full = False\n",
+        "",
+    ),
+    Simulated(
+        "who-comes-goes-ahead-of-those-who-waited-for-a-full-partition",
+        "engine/append/admission.py",
+        "return bool(self._line) or self._aside.is_roused",
+        "return bool(self._line)",
+    ),
+    Simulated(
+        "those-who-waited-for-a-full-partition-leave-the-fast-way-open",
+        "engine/append/admission.py",
+        "        if self._aside.rouse(cell):\n            self._way.fast = {}\n",
+        "        if self._aside.rouse(cell):\n",
+    ),
+    Simulated(
+        "what-is-weighed-is-not-what-is-chosen-from",
+        "core/topic_routing.py",
+        "for at in choices])",
+        "for at in range(len(cells))])",
+    ),
+)

@@ -1,0 +1,189 @@
+"""The unit tests on extensions that are built with AddressSanitizer and UndefinedBehaviorSanitizer.
+
+    python -m tests.tools.sanitize [pytest's arguments]
+
+First a toy extension with two mistakes, to see that they are caught. Then the tree is copied into a temporary folder, and its extensions,
+whatever setup.py has, are built there so that the first mistake ends the process. Every process of the tests leaves its report in a
+folder, so that one is seen too whose status nobody looks at. Exit status 1: a report, or a test failed; 3: it cannot be run here, and why.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from typing import TYPE_CHECKING, Final
+
+from tests.tools.gate import trees
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROOT: Final = pathlib.Path(__file__).parents[2]
+FLAGS: Final = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g -O1"
+LIBRARIES: Final = ("libasan.so", "libubsan.so")
+INSTALL: Final = "apt-get install gcc (it brings libasan and libubsan)"
+PASSED, FAILED, NOT_CHECKED = 0, 1, 3
+TESTS: Final = (
+    *("-m", "not integration and not slow and not spark", "-p", "no:cacheprovider"),
+    *("--ignore=tests/spark", "--ignore=tests/test_examples.py"),
+    *("-o", "faulthandler_timeout=1800"),  # everything is several times slower
+    "--deselect=tests/engine/test_refresher.py::test_a_large_answer_never_holds_the_loop",  # it allows 5 ms of CPU
+    "--deselect=tests/tools/faults/test_coded.py::test_row[50-",  # these, 10 ms
+    "--ignore=tests/test_gate.py",  # valgrind and preloaded libraries do not go together
+    "--ignore=tests/test_leaks.py",  # freed memory is kept, to see who uses it
+    "--ignore=tests/test_sanitize.py",
+)
+
+TOY: Final = {
+    "toy.pyx": """# cython: language_level=3
+from libc.stdlib cimport free, malloc
+
+def write(int index):
+    cdef char *room = <char *> malloc(16)
+    room[index] = 1
+    free(room)
+
+def read_late(int index):
+    cdef char *room = <char *> malloc(16)
+    room[0] = index
+    free(room)
+    return room[index]
+
+def add(int number):
+    return number + 2147483647
+""",
+    "setup.py": """from Cython.Build import cythonize
+from setuptools import Extension, setup
+setup(name="toy", ext_modules=cythonize([Extension("toy", ["toy.pyx"])], build_dir="build/cython"))
+""",
+    "test_toy.py": """import subprocess, sys, toy
+def test_fine(): toy.write(15); toy.add(0)
+def test_overflow(): toy.write(16)
+def test_late(): toy.read_late(1)
+def test_undefined(): toy.add(1)
+def test_elsewhere(): subprocess.run([sys.executable, "-c", "import toy; toy.write(16)"], stderr=subprocess.DEVNULL)
+""",
+}
+CAUGHT: Final = {"fine": False, "overflow": True, "late": True, "undefined": True, "elsewhere": True}
+"""The toy's tests, and whether each must leave a report; the last one passes all the same."""
+ALONE: Final = (
+    "-q",
+    "--no-header",
+    "--no-summary",
+    *(word for name in ("cacheprovider", "aioproducer", "asyncio", "randomly") for word in ("-p", f"no:{name}")),
+)
+
+
+NO_MEMORY: Final = "WARNING: AddressSanitizer failed to allocate"
+
+
+class Missing(Exception):
+    """What is needed here and is not there, with what to do."""
+
+
+def libraries() -> list[str]:
+    """The sanitizers' own libraries, as gcc knows them.
+
+    Raises:
+        Missing: gcc, or one of them.
+    """
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        raise Missing(f"there is no gcc: {INSTALL}")
+    found = [_said(gcc, f"-print-file-name={name}") for name in LIBRARIES]
+    for path in found:
+        if not pathlib.Path(path).is_absolute():  # gcc gives back what it does not know
+            raise Missing(f"there is no {path}: {INSTALL}")
+    return [str(pathlib.Path(path).resolve()) for path in found]
+
+
+def _said(*words: str) -> str:
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def environment(folder: pathlib.Path, kept: pathlib.Path, preloaded: Sequence[str]) -> dict[str, str]:
+    """For Python, which is not built with sanitizers itself, and its children: reports go into `kept`.
+
+    PYTHONMALLOC: blocks of Python's own allocator are nothing that AddressSanitizer sees. detect_leaks: what an interpreter keeps until
+    its end is no leak; `nox -s leaks` looks for those. libubsan knows no log_path beside libasan: every Python tells it as it starts.
+    """
+    return {
+        **os.environ,
+        "PYTHONPATH": f"{folder}{os.pathsep}{kept / 'start'}",
+        "PYTHONMALLOC": "malloc",
+        "LD_PRELOAD": " ".join(preloaded),
+        "ASAN_OPTIONS": f"detect_leaks=0:halt_on_error=1:allocator_may_return_null=1:log_path={kept / 'address'}",
+        "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+        "AIOPRODUCER_PURE": "",
+        "AIOPRODUCER_REQUIRE_EXT": "1",
+    }
+
+
+def suite(folder: pathlib.Path, preloaded: Sequence[str], arguments: Sequence[str]) -> tuple[int, list[str]]:
+    """Run a folder's tests; pytest's exit status, and the reports of all processes."""
+    with tempfile.TemporaryDirectory(prefix="reports-") as name:
+        kept = pathlib.Path(name)
+        (kept / "start").mkdir()
+        told = [f"ctypes.CDLL({one!r}).__sanitizer_set_report_path({os.fsencode(kept / 'undefined')!r})" for one in preloaded[1:]]
+        (kept / "start/sitecustomize.py").write_text("\n".join(["import ctypes", *told]))
+        command = (sys.executable, "-m", "pytest", *arguments)
+        done = subprocess.run(command, cwd=folder, env=environment(folder, kept, preloaded), check=False)
+        return done.returncode, list(filter(None, (_report(path) for path in sorted(kept.iterdir()) if path.is_file())))
+
+
+def _report(path: pathlib.Path) -> str:
+    """What is wrong; that terabytes were asked for in vain, which ends in a MemoryError, is not."""
+    lines = path.read_text(errors="replace").splitlines(keepends=True)
+    return "".join(line for line in lines if NO_MEMORY not in line)
+
+
+def built(folder: pathlib.Path) -> list[str]:
+    """Build a folder's extensions with sanitizers; their names."""
+    previous = os.environ.get("CC")
+    os.environ["CC"] = "gcc"  # whose libraries they are
+    try:
+        return sorted(path.name for path in trees.build(folder, FLAGS))
+    finally:
+        os.environ.pop("CC") if previous is None else os.environ.__setitem__("CC", previous)
+
+
+def missed(preloaded: Sequence[str]) -> list[str]:
+    """The toy's mistakes that are not caught, or what is taken for one."""
+    with tempfile.TemporaryDirectory(prefix="toy-") as name:
+        folder = pathlib.Path(name)
+        for file, text in TOY.items():
+            (folder / file).write_text(text)
+        built(folder)
+        return [test for test, caught in CAUGHT.items() if bool(suite(folder, preloaded, (*ALONE, "-k", f"test_{test}"))[1]) is not caught]
+
+
+def main(words: Sequence[str]) -> int:
+    try:
+        preloaded = libraries()
+        wrong = missed(preloaded)
+        if wrong:
+            print(f"FAILED: the sanitizers are wrong about the toy's {', '.join(wrong)}")
+            return FAILED
+        with tempfile.TemporaryDirectory(prefix="sanitize-") as name:
+            folder = pathlib.Path(name).resolve()
+            trees.copy(ROOT, folder)
+            print("built with sanitizers:", *built(folder), flush=True)
+            status, reports = suite(folder, preloaded, (*TESTS, *words))
+    except (Missing, trees.NoBase, trees.NoBuild) as reason:
+        print(f"NOT CHECKED: {reason}")
+        return NOT_CHECKED
+    except trees.BuildFailed as error:
+        print(f"FAILED: it does not build: {error}")
+        return FAILED
+    for report in reports:
+        print(report)
+    print(f"sanitize: {len(reports)} reports, pytest's exit status {status}")
+    return FAILED if reports or status else PASSED
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
