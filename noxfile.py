@@ -48,7 +48,7 @@ assert info.build == sys.argv[1] and info.reason == info.columns_reason
 TREE_WITHOUT_THE_PACKAGE = (".ci", "docs", "examples", "tests", "README.md", "noxfile.py", "pyproject.toml", "setup.py")
 OF_THE_PACKAGES_SOURCE = (
     "tests/compiled",
-    "tests/engine/test_build.py",
+    "tests/engine/test_build_info.py",
     "tests/test_docs.py",
     "tests/test_floors.py",
     "tests/test_gate.py",

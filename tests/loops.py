@@ -25,7 +25,7 @@ __all__ = ["jumping", "use", "why_left_out"]
 KIND = os.environ.get("AIOPRODUCER_TEST_LOOP", "")
 _ON_UVLOOP = {
     "it lasts for more than some seconds of real time": {
-        "tests/engine/test_refresher.py": """
+        "tests/engine/metadata/test_metadata_updater.py": """
             test_a_broker_may_ask_for_a_new_bootstrap
             test_a_broker_that_throttles_is_left_alone
             test_a_failed_bootstrap_names_every_address_and_its_reason
@@ -63,7 +63,7 @@ _ON_UVLOOP = {
             test_nor_is_one_whose_unanswered_requests_have_no_room_yet
             test_the_least_recently_used_lane_is_closed_first
         """,
-        "tests/net/test_lane.py": """
+        "tests/net/test_broker_connection.py": """
             test_a_broker_that_closes_at_our_newest_form_is_asked_in_the_oldest
             test_a_resolver_that_hangs_is_given_up
             test_after_a_loss_the_name_is_looked_up_again
@@ -71,13 +71,13 @@ _ON_UVLOOP = {
             test_each_failure_gives_the_next_attempt_more_time
             test_one_that_stood_for_a_while_is_made_again_at_once
         """,
-        "tests/net/test_node.py": """
+        "tests/net/test_broker_node.py": """
             test_a_call_that_takes_too_long
             test_a_lost_connection_is_made_again_when_it_is_wanted
             test_closing_ends_everything
             test_nothing_is_dialled_that_nobody_wants
         """,
-        "tests/net/test_node_failures.py": """
+        "tests/net/test_broker_node_failures.py": """
             test_a_handshake_that_hangs_is_given_up
         """,
         "tests/net/test_throttle.py": """
@@ -188,25 +188,25 @@ _ON_UVLOOP = {
         """,
     },
     "its times are exact, which only time that jumps is": {
-        "tests/engine/test_refresher.py": """
+        "tests/engine/metadata/test_metadata_updater.py": """
             test_a_new_topic_does_not_wait_behind_a_refresh
             test_a_wanted_topic_is_asked_for_at_once_with_those_of_its_turn
             test_bootstrap_goes_on_to_the_next_address
             test_an_address_that_hangs_holds_up_the_next_for_a_moment_only
         """,
-        "tests/net/test_lane.py": """
+        "tests/net/test_broker_connection.py": """
             test_a_lane_that_hangs_holds_up_no_other
             test_all_addresses_of_a_name_are_tried
             test_only_a_usable_connection_ends_the_pauses
             test_patience_is_shorter_than_the_dial
         """,
-        "tests/net/test_node.py": """
+        "tests/net/test_broker_node.py": """
             test_a_node_that_was_closed_while_it_dialled_never_stands
             test_a_call_waits_for_its_connection_no_longer_than_for_its_answer
             test_a_connection_that_ends_before_its_waiter_runs
             test_who_waits_when_a_node_is_closed_is_told
         """,
-        "tests/net/test_node_failures.py": """
+        "tests/net/test_broker_node_failures.py": """
             test_a_failed_dial_tells_those_who_wait
             test_failures_are_followed_by_pauses_that_grow
             test_a_dial_that_hangs_is_given_up
@@ -284,7 +284,7 @@ _ON_UVLOOP = {
         """,
     },
     "it looks into asyncio's own loop": {
-        "tests/engine/test_alarm.py": """
+        "tests/engine/tasks/test_deadline_timer.py": """
             test_a_patient_one_can_be_stopped_while_it_waits_for_the_sockets
         """,
         "tests/net/test_addresses.py": """

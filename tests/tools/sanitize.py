@@ -31,7 +31,7 @@ TESTS: Final = (
     *("-m", "not integration and not slow and not spark", "-p", "no:cacheprovider"),
     *("--ignore=tests/spark", "--ignore=tests/test_examples.py"),
     *("-o", "faulthandler_timeout=1800"),  # everything is several times slower
-    "--deselect=tests/engine/test_refresher.py::test_a_large_answer_never_holds_the_loop",  # it allows 5 ms of CPU
+    "--deselect=tests/engine/metadata/test_metadata_updater.py::test_a_large_answer_never_holds_the_loop",  # it allows 5 ms of CPU
     "--deselect=tests/tools/faults/test_coded.py::test_row[50-",  # these, 10 ms
     "--ignore=tests/test_gate.py",  # valgrind and preloaded libraries do not go together
     "--ignore=tests/test_leaks.py",  # freed memory is kept, to see who uses it
