@@ -14,7 +14,7 @@ from aioproducer.engine.append.chosen_build import BUILD
 from aioproducer.engine.append.not_started import NOT_STARTED, closed_path
 from aioproducer.engine.append.thread_bridge import FromThread
 from aioproducer.engine.gauges import unready
-from aioproducer.engine.runtime import Engine
+from aioproducer.engine.runtime import Runtime
 from aioproducer.engine.tasks.fork_safety import FORKED
 from aioproducer.engine.transactions.context import TransactionScope
 from aioproducer.errors import ProducerClosed, UsageError
@@ -104,9 +104,9 @@ class Producer(Generic[K, V]):
         self._is_send_ours = type(self).send is Producer.send  # else `send_and_wait` goes by the subclass's
         if not self._is_send_ours:
             _warn_of_other_ways_in(type(self))
-        self._engine: Engine | None = None
-        self._starting: Engine | None = None
-        self._unstarted: Engine | None = None  # whose start failed
+        self._engine: Runtime | None = None
+        self._starting: Runtime | None = None
+        self._unstarted: Runtime | None = None  # whose start failed
 
     async def start(self, *, wait: bool = True) -> None:
         """Start the tasks, and wait for the first metadata of any bootstrap broker, at most `max_block_ms`.
@@ -123,7 +123,7 @@ class Producer(Generic[K, V]):
         """
         self._check_startable()
         self._fast_path = closed_path()  # what a start that failed has left in the old one is of no meaning
-        self._starting = engine = Engine(
+        self._starting = engine = Runtime(
             self.config, self._fast_path, self._dialer, self._resolver, VERSION, chance=self._chance, wall_clock=self._wall_clock
         )
         try:
@@ -309,7 +309,7 @@ class Producer(Generic[K, V]):
         """The one door for other threads: `producer.from_thread.send(...)` gives a `concurrent.futures.Future`."""
         return FromThread(self._running().from_thread, self)
 
-    def _running(self) -> Engine:
+    def _running(self) -> Runtime:
         if self._engine is None:
             if self._starting is not None:
                 self._starting.check_place()
@@ -425,7 +425,7 @@ class Producer(Generic[K, V]):
         elif not (engine.is_forked or (self._is_stopped and engine.has_ended)):
             await self._stop(engine)
 
-    async def _stop(self, engine: Engine) -> None:
+    async def _stop(self, engine: Runtime) -> None:
         is_over = engine.loop.is_closed()
         if not is_over:
             engine.check_place()

@@ -49,8 +49,8 @@ class Build:
     MemoryRecordsBuilder: Any
     Delivery: Any
     FastPath: Any
-    BatchResult: Any
-    Home: Any
+    ProduceRequestResult: Any
+    DeliveryContext: Any
 
     def __init__(self, prefix: str) -> None:
         self.is_compiled = bool(prefix)

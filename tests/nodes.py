@@ -10,7 +10,7 @@ from jumping import settle
 from scripted import settings
 
 from aioproducer.core.metadata.cluster_metadata import Broker
-from aioproducer.net.broker_node import Node
+from aioproducer.net.broker_node import BrokerNode
 from aioproducer.testing import FakeCluster
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
@@ -57,12 +57,12 @@ class Tasks:
 
 @contextlib.asynccontextmanager
 async def running(
-    dialer: Any, broker: Broker = BROKER, on_change: Callable[[Node], None] | None = None, tasks: Tasks | None = None, **changes: Any
-) -> AsyncIterator[Node]:
+    dialer: Any, broker: Broker = BROKER, on_change: Callable[[BrokerNode], None] | None = None, tasks: Tasks | None = None, **changes: Any
+) -> AsyncIterator[BrokerNode]:
     """A node; its tasks must end when it is closed."""
     tasks = tasks or Tasks()
     told = settings(dialer, **changes)
-    node = Node(broker, told, told.resolver.resolve, tasks.spawn, on_change or (lambda _: None))
+    node = BrokerNode(broker, told, told.resolver.resolve, tasks.spawn, on_change or (lambda _: None))
     try:
         yield node
     finally:
@@ -71,9 +71,9 @@ async def running(
 
 
 @contextlib.asynccontextmanager
-async def with_fake(**changes: Any) -> AsyncIterator[tuple[Node, FakeCluster, list[Node]]]:
+async def with_fake(**changes: Any) -> AsyncIterator[tuple[BrokerNode, FakeCluster, list[BrokerNode]]]:
     """A node of a fake cluster's only broker, and the changes it tells of."""
-    changed: list[Node] = []
+    changed: list[BrokerNode] = []
     async with FakeCluster(memory=True) as cluster:
         fake = cluster.brokers[1]
         async with running(cluster.network, Broker(1, fake.host, fake.port), changed.append, **changes) as node:
@@ -81,7 +81,7 @@ async def with_fake(**changes: Any) -> AsyncIterator[tuple[Node, FakeCluster, li
         await settle()
 
 
-def ask(node: Node, timeout: float = 30.0) -> asyncio.Task[Any]:
+def ask(node: BrokerNode, timeout: float = 30.0) -> asyncio.Task[Any]:
     """Ask for the cluster's metadata."""
     return asyncio.ensure_future(node.call(ApiKey.METADATA, lambda _: message("Metadata.request", topics=[]), timeout=timeout))
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from aioproducer.core.topic_routing import Cell
+    from aioproducer.core.topic_routing import PartitionQueue
 
 __all__ = ["Availability"]
 
@@ -45,41 +45,43 @@ class Availability:
         self.version = 0
         self.timeout = timeout
         self._is_near = is_near
-        self._avoided: set[Cell] = set()
-        self._blocked: dict[int, tuple[float, Cell | None]] = {}  # since when, the longest first; and what waits behind its own batches
-        self._late: dict[int, Cell | None] = {}
+        self._avoided: set[PartitionQueue] = set()
+        self._blocked: dict[
+            int, tuple[float, PartitionQueue | None]
+        ] = {}  # since when, the longest first; and what waits behind its own batches
+        self._late: dict[int, PartitionQueue | None] = {}
 
     # Avoided
 
-    def avoid(self, cell: Cell) -> None:
+    def avoid(self, cell: PartitionQueue) -> None:
         """For its circuit: no choice falls on this partition while there are others."""
         cell.is_avoided = True
         self._leave_out(cell)
 
-    def welcome(self, cell: Cell) -> None:
+    def welcome(self, cell: PartitionQueue) -> None:
         """Its circuit is no reason any more."""
         cell.is_avoided = False
         if not cell.is_full:
             self.forget(cell)
 
-    def fill(self, cell: Cell) -> None:
+    def fill(self, cell: PartitionQueue) -> None:
         """It holds as much as it may: likewise."""
         cell.is_full = True
         self._leave_out(cell)
 
-    def ease(self, cell: Cell) -> None:
+    def ease(self, cell: PartitionQueue) -> None:
         """It does not any more."""
         cell.is_full = False
         if not cell.is_avoided:
             self.forget(cell)
 
-    def _leave_out(self, cell: Cell) -> None:
+    def _leave_out(self, cell: PartitionQueue) -> None:
         if cell not in self._avoided:
             self._avoided.add(cell)
             self.version += 1
             cell.route.leave(cell)
 
-    def forget(self, cell: Cell) -> None:
+    def forget(self, cell: PartitionQueue) -> None:
         """There is nothing against it, or its topic is forgotten."""
         if cell in self._avoided:
             self._avoided.remove(cell)
@@ -87,7 +89,7 @@ class Availability:
 
     # Late
 
-    def blocked(self, node_id: int, now: float, behind: Cell | None = None) -> None:
+    def blocked(self, node_id: int, now: float, behind: PartitionQueue | None = None) -> None:
         """Something is ready for a broker, and it takes nothing now; or something of a partition has to wait for what it has in flight."""
         if self.timeout and node_id not in self._late:
             self._blocked.setdefault(node_id, (now, behind))
@@ -109,7 +111,7 @@ class Availability:
         """How many brokers are late."""
         return len(self._late)
 
-    def look(self, now: float, ready: Mapping[int, Collection[Cell]]) -> None:
+    def look(self, now: float, ready: Mapping[int, Collection[PartitionQueue]]) -> None:
         """Judge brokers by the time; `ready`: by broker, the partitions with something for it. Costs what late brokers are, and what changes."""
         for node_id in [node_id for node_id, behind in self._late.items() if not _waiting(node_id, ready, behind)]:
             self.drained(node_id)
@@ -131,18 +133,18 @@ class Availability:
 
     # Verdicts
 
-    def is_usable(self, cell: Cell) -> bool:
+    def is_usable(self, cell: PartitionQueue) -> bool:
         """Whether a choice may fall on a partition while there are others."""
         return cell.leader >= 0 and cell.leader not in self._late and cell not in self._avoided
 
-    def usable(self, cells: Sequence[Cell], led: tuple[int, ...]) -> tuple[int, ...]:
+    def usable(self, cells: Sequence[PartitionQueue], led: tuple[int, ...]) -> tuple[int, ...]:
         """Of the partitions with a leader those that are usable, or all of them if none is."""
         left = {cell.partition for cell in self._avoided if cell.route.cells is cells}
         if self._late:
             left.update(cell.partition for cell in cells if cell.leader in self._late)
         return (tuple(filterfalse(left.__contains__, led)) or led) if left else led
 
-    def near(self, cells: Sequence[Cell], usable: tuple[int, ...]) -> tuple[int, ...]:
+    def near(self, cells: Sequence[PartitionQueue], usable: tuple[int, ...]) -> tuple[int, ...]:
         """Of the usable ones those whose leader is in the client's rack, or all of them if none is (PAR-08)."""
         is_near = self._is_near
         if is_near is None:
@@ -150,7 +152,7 @@ class Availability:
         return tuple(partition for partition in usable if is_near(cells[partition].leader)) or usable
 
 
-def _waiting(node_id: int, ready: Mapping[int, Collection[Cell]], behind: Cell | None) -> Collection[Cell]:
+def _waiting(node_id: int, ready: Mapping[int, Collection[PartitionQueue]], behind: PartitionQueue | None) -> Collection[PartitionQueue]:
     """Partitions with something that waits for a broker: those that are ready, else the one that waits for what it has in flight."""
     if cells := ready.get(node_id):
         return cells

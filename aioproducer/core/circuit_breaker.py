@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aioproducer.interfaces import CircuitBreakManager, ProducerStatusContext
     from aioproducer.model import TopicPartition
 
-__all__ = ["Circuit", "FailureRateCircuitBreaker", "counts"]
+__all__ = ["FailureRateCircuitBreaker", "PartitionCircuit", "counts"]
 
 _LEADER: Final = frozenset(
     {
@@ -52,7 +52,7 @@ def counts(error: Exception) -> bool:
     return isinstance(error, TransportError) or (isinstance(error, BrokerError) and error.name in _COUNTED)
 
 
-class Circuit:
+class PartitionCircuit:
     """Of a partition that is muted or on probation.
 
     Args:

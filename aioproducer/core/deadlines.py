@@ -15,45 +15,45 @@ from aioproducer.core.batch_state import State
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioproducer.core.producer_batch import Batch
-    from aioproducer.core.topic_routing import Cell
+    from aioproducer.core.producer_batch import ProducerBatch
+    from aioproducer.core.topic_routing import PartitionQueue
 
-__all__ = ["Pauses"]
+__all__ = ["Deadlines"]
 
 
-class Pauses:
+class Deadlines:
     """Those of one producer. What is over meanwhile, for another reason, is passed over."""
 
     __slots__ = ("_aging", "_backing_off", "_lingering", "ties")
 
     def __init__(self) -> None:
-        self._lingering: deque[tuple[float, Batch]] = deque()  # all linger equally long: the first is due first
-        self._aging: deque[tuple[float, Batch]] = deque()  # likewise
-        self._backing_off: list[tuple[float, int, Cell]] = []
+        self._lingering: deque[tuple[float, ProducerBatch]] = deque()  # all linger equally long: the first is due first
+        self._aging: deque[tuple[float, ProducerBatch]] = deque()  # likewise
+        self._backing_off: list[tuple[float, int, PartitionQueue]] = []
         self.ties = count()
 
-    def linger(self, batch: Batch, until: float) -> None:
+    def linger(self, batch: ProducerBatch, until: float) -> None:
         """An open batch may be filled until then."""
         self._lingering.append((until, batch))
 
-    def age(self, batch: Batch, until: float) -> None:
+    def age(self, batch: ProducerBatch, until: float) -> None:
         """An open batch may take more until then."""
         self._aging.append((until, batch))
 
-    def back_off(self, cell: Cell, until: float) -> None:
+    def back_off(self, cell: PartitionQueue, until: float) -> None:
         """Nothing is drained of a partition until then, if not for longer already."""
         cell.retry_at = max(cell.retry_at, until)
         heapq.heappush(self._backing_off, (cell.retry_at, next(self.ties), cell))
 
-    def lingered(self, now: float) -> Iterator[Batch]:
+    def lingered(self, now: float) -> Iterator[ProducerBatch]:
         """Open batches whose time is there."""
         return _due(self._lingering, now)
 
-    def aged(self, now: float) -> Iterator[Batch]:
+    def aged(self, now: float) -> Iterator[ProducerBatch]:
         """Open batches that take no more."""
         return _due(self._aging, now)
 
-    def backed_off(self, now: float) -> Iterator[Cell]:
+    def backed_off(self, now: float) -> Iterator[PartitionQueue]:
         """Partitions whose time is there."""
         waiting = self._backing_off
         while waiting and waiting[0][0] <= now:
@@ -77,7 +77,7 @@ class Pauses:
         return min(moments, default=None)
 
 
-def _due(batches: deque[tuple[float, Batch]], now: float) -> Iterator[Batch]:
+def _due(batches: deque[tuple[float, ProducerBatch]], now: float) -> Iterator[ProducerBatch]:
     """Those that are open still, of which it is time; what is over meanwhile is not kept."""
     while batches and (batches[0][0] <= now or batches[0][1].state is not State.OPEN):
         batch = batches.popleft()[1]

@@ -11,37 +11,37 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from aioproducer.core.producer_batch import Batch
+    from aioproducer.core.producer_batch import ProducerBatch
 
-__all__ = ["Incomplete"]
+__all__ = ["IncompleteBatches"]
 
 
-class Incomplete:
+class IncompleteBatches:
     """Those of one producer. Its length counts what a batch was split into once."""
 
     __slots__ = ("_roots",)
 
     def __init__(self) -> None:
-        self._roots: OrderedDict[Batch, None] = OrderedDict()
+        self._roots: OrderedDict[ProducerBatch, None] = OrderedDict()
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[ProducerBatch]:
         for root in self._roots:
             yield from (root,) if root.parts is None else root.parts
 
     def __len__(self) -> int:
         return len(self._roots)
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: ProducerBatch) -> None:
         """A new one."""
         self._roots[batch] = None
 
-    def split(self, batch: Batch, parts: Iterable[Batch]) -> None:
+    def split(self, batch: ProducerBatch, parts: Iterable[ProducerBatch]) -> None:
         """Smaller ones stand for it."""
         root = batch.root
         others = (part for part in root.parts or () if part is not batch)
         root.parts = dict.fromkeys(sorted((*others, *parts), key=lambda part: part.place))
 
-    def end(self, batch: Batch) -> None:
+    def end(self, batch: ProducerBatch) -> None:
         """It has ended."""
         root = batch.root
         if root.parts is not None:
@@ -49,9 +49,9 @@ class Incomplete:
         if not root.parts:
             del self._roots[root]
 
-    def expired(self, now: float) -> list[Batch]:
+    def expired(self, now: float) -> list[ProducerBatch]:
         """Those whose time is over. They are not ended yet."""
-        batches: list[Batch] = []
+        batches: list[ProducerBatch] = []
         for batch in self:
             if batch.expires_at > now:
                 break

@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.availability import Availability
 from aioproducer.core.batch_state import Event, State
-from aioproducer.core.deadlines import Pauses
+from aioproducer.core.deadlines import Deadlines
 from aioproducer.core.drain_policy import Fill
-from aioproducer.core.incomplete_batches import Incomplete
+from aioproducer.core.incomplete_batches import IncompleteBatches
 from aioproducer.core.produce_errors import fate
-from aioproducer.core.producer_batch import NO_EPOCH, Batch
-from aioproducer.core.ready_partitions import Ready
-from aioproducer.core.sequence_numbers import LAST_EPOCH, NO_IDENTITY, Identity, Numbering, Past
-from aioproducer.core.topic_routing import NOBODY, Cell, Route
+from aioproducer.core.producer_batch import NO_EPOCH, ProducerBatch
+from aioproducer.core.ready_partitions import ReadyPartitions
+from aioproducer.core.sequence_numbers import LAST_EPOCH, NO_IDENTITY, Past, ProducerIdAndEpoch, SequenceNumbers
+from aioproducer.core.topic_routing import NOBODY, PartitionQueue, TopicRouting
 from aioproducer.errors import Persisted
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from aioproducer.core.batch_splitting import Piece
 
-__all__ = ["NOBODY", "Accumulator", "Cell", "Route"]
+__all__ = ["NOBODY", "PartitionQueue", "PartitionQueues", "TopicRouting"]
 
 _LOOKS: Final = 256  # partitions of which one drain asks whether their batch is full; the next one goes on behind them
 _FRESH: Final = 1 / 16  # of its lifetime in which a batch takes records while it waits for its turn
@@ -52,7 +52,7 @@ _OPEN, _READY, _CLOSE, _DRAIN, _FAIL = (
 )  # looked up once: each batch comes by them
 
 
-class Accumulator:
+class PartitionQueues:
     """All partitions' batches.
 
     Args:
@@ -83,36 +83,36 @@ class Accumulator:
         linger: float,
         by_load: bool = False,
         lifetime: float,
-        on_close: Callable[[Batch], None],
+        on_close: Callable[[ProducerBatch], None],
         availability: Availability | None = None,
     ) -> None:
         self._on_close = on_close
         self.availability = availability or Availability()
         self.by_load = by_load
-        self.routes: dict[str, Route] = {}
-        self.incomplete = Incomplete()
+        self.routes: dict[str, TopicRouting] = {}
+        self.incomplete = IncompleteBatches()
         self.eager = False  # memory is short, or the producer closes: partial batches go at once
         self.full = full
         self._linger = linger
         # Whether any partial batch waits: without linger no batch is asked.
         self._lingers = bool(linger or by_load)
         self._ages = max(lifetime * _FRESH, linger)  # seconds for which a batch takes records
-        self._filling: dict[Cell, None] = {}  # whose batch is open, oldest first
+        self._filling: dict[PartitionQueue, None] = {}  # whose batch is open, oldest first
         self._lifetime = lifetime
-        self.ready = Ready()
-        self._pauses = Pauses()
+        self.ready = ReadyPartitions()
+        self._pauses = Deadlines()
         self._number = 0
         self._past: Past | None = None
-        self.granted: Identity | None = None
+        self.granted: ProducerIdAndEpoch | None = None
         self.is_transactional = False
-        self.on_open: Callable[[Batch], object] | None = None
+        self.on_open: Callable[[ProducerBatch], object] | None = None
         self.on_identity_lost: Callable[[], object] = lambda: None
-        self.on_send: Callable[[Batch], float] | None = None
-        self.on_another_leader: Callable[[Cell], object] | None = None
+        self.on_send: Callable[[ProducerBatch], float] | None = None
+        self.on_another_leader: Callable[[PartitionQueue], object] | None = None
 
     # Leaders
 
-    def lead(self, cell: Cell, leader: int, epoch: int) -> None:
+    def lead(self, cell: PartitionQueue, leader: int, epoch: int) -> None:
         """Another leader, or a later election: what backs off from the last one need not any more (LDR-02)."""
         if leader == cell.leader and epoch <= cell.epoch:
             return
@@ -129,7 +129,7 @@ class Accumulator:
         if cell.is_muted and is_another and self.on_another_leader is not None:
             self.on_another_leader(cell)
 
-    def lead_anew(self, cell: Cell) -> None:
+    def lead_anew(self, cell: PartitionQueue) -> None:
         """Its topic is another of that name: elections are counted anew, and so are its batches."""
         cell.epoch = NO_EPOCH
         if cell.numbers is not None:
@@ -138,13 +138,13 @@ class Accumulator:
 
     # Forgetting
 
-    def may_be_forgotten(self, cell: Cell) -> bool:
+    def may_be_forgotten(self, cell: PartitionQueue) -> bool:
         """Whether nothing of a partition is under way, and it can be known anew."""
         if cell.current is not None or cell.closed or cell.in_flight:
             return False
         return cell.numbers is None or cell.numbers.may_be_forgotten(self.granted)
 
-    def forget(self, cell: Cell) -> None:
+    def forget(self, cell: PartitionQueue) -> None:
         """Keep of a partition what those that come after it must know. Epochs that are used up end the producer's id."""
         if cell.numbers is not None:
             self._past = cell.numbers.past(self.granted, self._past)
@@ -153,10 +153,10 @@ class Accumulator:
 
     # Appending
 
-    def open(self, cell: Cell, open_batch: Any, result: Any, *, credit: int, now: float) -> Batch:
+    def open(self, cell: PartitionQueue, open_batch: Any, result: Any, *, credit: int, now: float) -> ProducerBatch:
         """Start a batch; it can be drained at once, or after `linger`."""
         self._number += 1
-        batch = Batch(cell, self._number, open_batch, result, credit=credit, expires_at=now + self._lifetime)
+        batch = ProducerBatch(cell, self._number, open_batch, result, credit=credit, expires_at=now + self._lifetime)
         cell.route.used_at = now
         cell.current = batch
         cell.bytes += credit
@@ -172,7 +172,7 @@ class Accumulator:
             self.watch(cell, now)
         return batch
 
-    def close(self, cell: Cell) -> Batch | None:
+    def close(self, cell: PartitionQueue) -> ProducerBatch | None:
         """Take the open batch from those who append; it is next in its queue. None if there was none."""
         batch = cell.current
         if batch is not None:
@@ -180,7 +180,7 @@ class Accumulator:
             self._offer(cell)
         return batch
 
-    def _close(self, batch: Batch) -> None:
+    def _close(self, batch: ProducerBatch) -> None:
         cell, records = batch.cell, batch.open
         assert records is not None
         batch.payload, batch.base_timestamp, batch.max_timestamp = records.close()
@@ -195,13 +195,13 @@ class Accumulator:
         cell.closed.append(batch)
         self._on_close(batch)
 
-    def ripen(self, cell: Cell) -> None:
+    def ripen(self, cell: PartitionQueue) -> None:
         """Its open batch has waited enough: it goes when its turn comes, and takes more until then."""
         if not cell.is_ripe:
             cell.is_ripe = True
             self._offer(cell)
 
-    def closes_at(self, batch: Batch) -> float:
+    def closes_at(self, batch: ProducerBatch) -> float:
         """When one that waits for its turn takes no more records: they share the deadline that began with its first, and would have less time."""
         return batch.expires_at - self._lifetime * (1 - _FRESH)
 
@@ -210,13 +210,13 @@ class Accumulator:
         """How many batches take records."""
         return len(self._filling)
 
-    def open_cells(self) -> list[Cell]:
+    def open_cells(self) -> list[PartitionQueue]:
         """Cells whose batch takes records, oldest first."""
         return list(self._filling)
 
     # Ready queues
 
-    def _may_go(self, cell: Cell) -> bool:
+    def _may_go(self, cell: PartitionQueue) -> bool:
         closed, granted = cell.closed, self.granted
         if not closed and (cell.current is None or (self._lingers and not self.eager and self._waits(cell))):
             return False
@@ -227,10 +227,10 @@ class Accumulator:
         numbers = cell.numbers
         return granted != NO_IDENTITY if numbers is None else numbers.admits(granted, closed[0] if closed else None, cell.in_flight)
 
-    def _waits(self, cell: Cell) -> bool:
+    def _waits(self, cell: PartitionQueue) -> bool:
         return not cell.is_ripe and bool(self._linger or (self.by_load and cell.in_flight))
 
-    def _offer(self, cell: Cell) -> bool:
+    def _offer(self, cell: PartitionQueue) -> bool:
         """Whether it has a turn; who has one already is asked again when that comes."""
         ready = self.ready[cell.leader]
         if cell in ready:
@@ -240,7 +240,7 @@ class Accumulator:
             ready[cell] = None
         return may_go
 
-    def watch(self, cell: Cell, now: float) -> None:
+    def watch(self, cell: PartitionQueue, now: float) -> None:
         """Whether what it has waits until its broker answers what is in flight before it."""
         has_more = cell.closed or cell.current is not None
         if has_more and cell.in_flight and not cell.is_muted and cell not in self.ready.get(cell.leader, ()):
@@ -272,14 +272,14 @@ class Accumulator:
 
     # Draining
 
-    def drain(self, node_id: int, lane: object, limit: int, most: int | None = None, *, least: Fill = Fill.PARTIAL) -> list[Batch]:
+    def drain(self, node_id: int, lane: object, limit: int, most: int | None = None, *, least: Fill = Fill.PARTIAL) -> list[ProducerBatch]:
         """The batches of one request to `node_id` over `lane`: one of each partition, at most `limit` bytes unless the first is larger.
 
         No more than `most`; those that are less than `least` stay open, and of thousands some are looked at. Their state is ENCODING; they
         count as in flight.
         """
         ready = self.ready[node_id]
-        batches: list[Batch] = []
+        batches: list[ProducerBatch] = []
         size = 0
         for _ in range(min(len(ready), _LOOKS) if least else len(ready)):
             if len(batches) == most or not ready:  # none: who was asked whether to send has muted others
@@ -303,24 +303,24 @@ class Accumulator:
             batches.append(batch)
         return batches
 
-    def _first(self, cell: Cell) -> Batch:
+    def _first(self, cell: PartitionQueue) -> ProducerBatch:
         """Its oldest batch; one that is open closes for that."""
         if not cell.closed:
             assert cell.current is not None
             self._close(cell.current)
         return cell.closed[0]
 
-    def _is_passed_over(self, cell: Cell, lane: object) -> bool:
+    def _is_passed_over(self, cell: PartitionQueue, lane: object) -> bool:
         return (cell.in_flight > 0 and cell.lane is not lane) or (self.granted is not None and not self._may_go(cell))
 
-    def _is_left_out(self, batch: Batch, ask: Callable[[Batch], float]) -> bool:
+    def _is_left_out(self, batch: ProducerBatch, ask: Callable[[ProducerBatch], float]) -> bool:
         """Whether a batch that could go is held for now."""
         until = ask(batch)
         if until:
             self._pauses.back_off(batch.cell, until)
         return bool(until) or batch.cell.is_muted
 
-    def _take_off(self, batch: Batch, lane: object) -> None:
+    def _take_off(self, batch: ProducerBatch, lane: object) -> None:
         """The first of its partition goes, over that connection."""
         cell = batch.cell
         if self.granted is not None:
@@ -335,16 +335,16 @@ class Accumulator:
         if cell.closed or cell.current is not None:
             self._offer(cell)
 
-    def _number_batch(self, batch: Batch, granted: Identity) -> None:
+    def _number_batch(self, batch: ProducerBatch, granted: ProducerIdAndEpoch) -> None:
         cell = batch.cell
         if cell.numbers is None:
-            cell.numbers = Numbering(renews=not self.is_transactional, past=self._past)
+            cell.numbers = SequenceNumbers(renews=not self.is_transactional, past=self._past)
         # until the first of an epoch, or after a silence, is acknowledged, its broker may take any number for the first
         is_first = cell.numbers.number(batch, granted) or (batch.expires_at > cell.remembered_until and not cell.in_flight)
         cell.one_at_a_time |= is_first
         cell.remembered_until = batch.expires_at + _REMEMBERED
 
-    def identify(self, identity: Identity | None) -> None:
+    def identify(self, identity: ProducerIdAndEpoch | None) -> None:
         """Who the producer is from now on; None: nobody. Partitions go on under what they have until all of that has ended."""
         self.granted = identity
         for batch in self.incomplete:
@@ -356,32 +356,32 @@ class Accumulator:
             self.granted = NO_IDENTITY
             self.on_identity_lost()
 
-    def release(self, cell: Cell) -> None:
+    def release(self, cell: PartitionQueue) -> None:
         """Let a held partition be drained."""
         cell.is_held = False
         self._offer(cell)
 
     # Partitions that fail, or hold too much
 
-    def fill(self, cell: Cell) -> None:
+    def fill(self, cell: PartitionQueue) -> None:
         """It holds as much as it may. Its open batch closes: who comes next must not go ahead of those who wait for room."""
         self.availability.fill(cell)
         self.close(cell)
 
-    def mute(self, cell: Cell) -> None:
+    def mute(self, cell: PartitionQueue) -> None:
         """Drain nothing of it. Its open batch closes: who goes the fast way to it is to be asked where else to go."""
         cell.is_muted = True
         self.close(cell)
         self.ready.remove(cell)
 
-    def unmute(self, cell: Cell, *, is_trial: bool) -> None:
+    def unmute(self, cell: PartitionQueue, *, is_trial: bool) -> None:
         """Drain what it has, now; a trial: one batch, and more when that has succeeded."""
         cell.is_muted = False
         cell.retry_at = 0.0
         cell.one_at_a_time |= is_trial
         self._offer(cell)
 
-    def landed(self, batch: Batch) -> bool:
+    def landed(self, batch: ProducerBatch) -> bool:
         """A drained batch is no longer in flight, whatever became of it. Returns whether it has ended; if not, it is to be ended, put back or split next."""
         cell = batch.cell
         batch.held = False
@@ -393,14 +393,14 @@ class Accumulator:
             self._offer(cell)
         return has_ended
 
-    def succeeded(self, batch: Batch) -> None:
+    def succeeded(self, batch: ProducerBatch) -> None:
         """A batch was acknowledged: several may be in flight again, if it was sent alone and what is next was not cut from one too large."""
         cell = batch.cell
         if batch.is_alone and not (cell.closed and cell.closed[0].is_part):
             cell.one_at_a_time = False
             self._offer(cell)
 
-    def requeue(self, batch: Batch, retry_at: float) -> None:
+    def requeue(self, batch: ProducerBatch, retry_at: float) -> None:
         """Put a batch back in its place, not to be drained before `retry_at` (0: at once), or before the next election."""
         cell = batch.cell
         batch.move(Event.RETRY)
@@ -410,7 +410,7 @@ class Accumulator:
         else:
             self._offer(cell)
 
-    def split(self, batch: Batch, pieces: Sequence[tuple[Piece, Any]]) -> list[Batch]:
+    def split(self, batch: ProducerBatch, pieces: Sequence[tuple[Piece, Any]]) -> list[ProducerBatch]:
         """Put smaller batches, of pieces and their results, in the place of one that was refused: ahead of what came after it (BAT-03)."""
         cell = batch.cell
         batch.move(Event.SPLIT)
@@ -422,7 +422,7 @@ class Accumulator:
         self._offer(cell)
         return parts
 
-    def _put_back(self, cell: Cell, batches: Sequence[Batch]) -> None:
+    def _put_back(self, cell: PartitionQueue, batches: Sequence[ProducerBatch]) -> None:
         closed = cell.closed
         at = 0
         while at < len(closed) and closed[at].place < batches[0].place:
@@ -431,7 +431,7 @@ class Accumulator:
         cell.one_at_a_time = True
         self.ready.remove(cell)
 
-    def end(self, batch: Batch, event: Event) -> None:
+    def end(self, batch: ProducerBatch, event: Event) -> None:
         """A batch was acknowledged or failed, wherever it stands."""
         cell = batch.cell
         if batch.state is _OPEN:
@@ -449,20 +449,20 @@ class Accumulator:
             self._offer(cell)
         self.incomplete.end(batch)
 
-    def acknowledged_late(self, batch: Batch) -> None:
+    def acknowledged_late(self, batch: ProducerBatch) -> None:
         """The answer to one that has ended: it is in the log."""
         if batch.cell.numbers is not None:
             batch.cell.numbers.acknowledged(batch)
             self._look_at(batch.cell)
 
-    def renumber(self, batch: Batch, *, is_fenced: bool) -> None:
+    def renumber(self, batch: ProducerBatch, *, is_fenced: bool) -> None:
         """Its broker will not take its number; it gets another one when all before it have ended."""
         numbers = batch.cell.numbers
         if numbers is not None:
             numbers.lose(batch, is_fenced=is_fenced)
             self._look_at(batch.cell)
 
-    def _look_at(self, cell: Cell) -> None:
+    def _look_at(self, cell: PartitionQueue) -> None:
         """A batch of it ended, or its numbers have changed: it may go, or not any more, or the whole producer needs another id for it."""
         if self.granted is not None and cell.numbers is not None and cell.numbers.needs_identity(self.granted):
             self.lose_identity()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from aioproducer.core.produce_errors import Action, Verdict, judge, standing
 
 if TYPE_CHECKING:
-    from aioproducer.core.partition_queues import Accumulator
-    from aioproducer.core.producer_batch import Batch
+    from aioproducer.core.partition_queues import PartitionQueues
+    from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.errors import BrokerError, TransportError
 
 __all__ = ["AGAIN", "failures", "go_again", "over"]
@@ -21,7 +21,7 @@ AGAIN: Final = frozenset({Action.RETRY, Action.AWAIT}) | _ANEW
 
 
 def over(
-    batch: Batch,
+    batch: ProducerBatch,
     error: BrokerError | TransportError | None,
     *,
     now: float,
@@ -52,12 +52,12 @@ def over(
     return verdict._replace(action=Action.FAIL) if is_last and verdict.action is not Action.COMPLETE else verdict
 
 
-def failures(batch: Batch) -> int:
+def failures(batch: ProducerBatch) -> int:
     """Attempts that count as such."""
     return batch.attempts - batch.spared
 
 
-def go_again(accumulator: Accumulator, batch: Batch, action: Action, retry_at: float) -> None:
+def go_again(accumulator: PartitionQueues, batch: ProducerBatch, action: Action, retry_at: float) -> None:
     """Put a batch back in its place (one of `AGAIN`), not to be drained before `retry_at`; 0: at once."""
     if action in _ANEW:
         accumulator.renumber(batch, is_fenced=action is Action.NEW_ID)

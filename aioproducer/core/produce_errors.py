@@ -20,7 +20,7 @@ from aioproducer.errors import BrokerError, Persisted, TransportError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aioproducer.core.producer_batch import Batch
+    from aioproducer.core.producer_batch import ProducerBatch
 
 __all__ = ["NUMBERS", "TOO_LARGE", "Action", "Standing", "Verdict", "append_time", "fate", "judge", "standing"]
 
@@ -127,7 +127,7 @@ def _action(error: BrokerError, records: int, named: int) -> Action:
     return Action.RETRY if error.retriable else Action.FAIL
 
 
-def append_time(batch: Batch, told_ms: int) -> int:
+def append_time(batch: ProducerBatch, told_ms: int) -> int:
     """The time that its broker gave the records of an acknowledged batch, in ms; -1: they keep their own.
 
     Kafka answers a duplicate with the latest of the records' own times where it tells a log append time else (UnifiedLog.append), and
@@ -141,7 +141,7 @@ def append_time(batch: Batch, told_ms: int) -> int:
     return told_ms
 
 
-def standing(batch: Batch) -> Standing:
+def standing(batch: ProducerBatch) -> Standing:
     """How a batch stands, before its attempt is judged."""
     if batch.sequence < 0:
         return Standing.PLAIN
@@ -151,6 +151,6 @@ def standing(batch: Batch) -> Standing:
     return Standing.UNSURE if batch.may_be_written else Standing.FIRST
 
 
-def fate(batch: Batch) -> Persisted:
+def fate(batch: ProducerBatch) -> Persisted:
     """Whether a batch that failed may be in the log."""
     return Persisted.MAYBE if batch.may_be_written or batch.on_wire else Persisted.NO

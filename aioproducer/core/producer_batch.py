@@ -16,18 +16,18 @@ from aioproducer.core.sequence_numbers import NO_IDENTITY, UNNUMBERED
 
 if TYPE_CHECKING:
     from aioproducer.core.batch_splitting import Piece
-    from aioproducer.core.topic_routing import Cell
+    from aioproducer.core.topic_routing import PartitionQueue
     from aioproducer.errors import KafkaError
     from aioproducer.interfaces import Buffer, OpenBatch
 
-__all__ = ["NO_EPOCH", "Batch"]
+__all__ = ["NO_EPOCH", "ProducerBatch"]
 
 NO_EPOCH: Final = -1
 _OPEN: Final = State.OPEN  # Python 3.11 looks members up slowly, and these are asked for with every batch
 _ENDED: Final = State.DONE  # it, and all that follow it
 
 
-class Batch:
+class ProducerBatch:
     """Records of one partition on their way (Java's `ProducerBatch`).
 
     Attributes:
@@ -84,7 +84,9 @@ class Batch:
         "state",
     )
 
-    def __init__(self, cell: Cell, number: int, open_batch: OpenBatch | None, result: Any, *, credit: int, expires_at: float) -> None:
+    def __init__(
+        self, cell: PartitionQueue, number: int, open_batch: OpenBatch | None, result: Any, *, credit: int, expires_at: float
+    ) -> None:
         self.cell = cell
         self.number = number
         self.piece: tuple[int, ...] = ()
@@ -92,8 +94,8 @@ class Batch:
         self.result = result
         self.credit = credit
         self.expires_at = expires_at
-        self._root: Batch | None = None  # no circle: batches must not wait for the collector
-        self.parts: dict[Batch, None] | None = None
+        self._root: ProducerBatch | None = None  # no circle: batches must not wait for the collector
+        self.parts: dict[ProducerBatch, None] | None = None
         self.state = _OPEN
         self.attempts = self.spared = 0
         self.count = 0
@@ -111,9 +113,9 @@ class Batch:
         self.may_be_written = False
         self.on_wire = self.held = self.is_encoded = self.is_alone = False
 
-    def part(self, nth: int, piece: Piece, result: Any) -> Batch:
+    def part(self, nth: int, piece: Piece, result: Any) -> ProducerBatch:
         """A smaller batch of some of its records: as old as it, closed, not sent yet, though perhaps written by an earlier attempt."""
-        part = Batch(self.cell, self.number, None, result, credit=0, expires_at=self.expires_at)
+        part = ProducerBatch(self.cell, self.number, None, result, credit=0, expires_at=self.expires_at)
         part.piece = (*self.piece, nth)
         part.move(Event.CLOSE)
         part._root = self.root
@@ -147,7 +149,7 @@ class Batch:
         return (self.number, *self.piece)
 
     @property
-    def root(self) -> Batch:
+    def root(self) -> ProducerBatch:
         """The batch that it was once split from, else itself; all that stand for one batch share its deadline."""
         return self._root or self
 

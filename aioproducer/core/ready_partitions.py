@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioproducer.core.topic_routing import Cell
+    from aioproducer.core.topic_routing import PartitionQueue
 
-__all__ = ["Ready"]
+__all__ = ["ReadyPartitions"]
 
 
-class Ready(dict[int, OrderedDict["Cell", None]]):
+class ReadyPartitions(dict[int, OrderedDict["PartitionQueue", None]]):
     """`ready[node_id][cell] = None`: it takes its turn. Under `NOBODY` are those without a leader."""
 
     __slots__ = ()
 
-    def __missing__(self, node_id: int) -> OrderedDict[Cell, None]:
+    def __missing__(self, node_id: int) -> OrderedDict[PartitionQueue, None]:
         cells = self[node_id] = OrderedDict()
         return cells
 
-    def remove(self, cell: Cell) -> None:
+    def remove(self, cell: PartitionQueue) -> None:
         """It has no turn any more, if it had one."""
         if (cells := self.get(cell.leader)) is not None:
             cells.pop(cell, None)
@@ -31,7 +31,7 @@ class Ready(dict[int, OrderedDict["Cell", None]]):
         """Brokers with something to drain; `NOBODY` among them shows partitions that wait for a leader."""
         return (node_id for node_id, cells in self.items() if cells)
 
-    def cells(self, node_id: int) -> tuple[Cell, ...]:
+    def cells(self, node_id: int) -> tuple[PartitionQueue, ...]:
         """Partitions with something to drain to a broker."""
         return tuple(self.get(node_id, ()))
 

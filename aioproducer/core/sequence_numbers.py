@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioproducer.core.producer_batch import Batch
+    from aioproducer.core.producer_batch import ProducerBatch
 
-__all__ = ["LAST_EPOCH", "NO_IDENTITY", "UNNUMBERED", "WINDOW", "Identity", "Numbering", "Past", "on_wire"]
+__all__ = ["LAST_EPOCH", "NO_IDENTITY", "UNNUMBERED", "WINDOW", "Past", "ProducerIdAndEpoch", "SequenceNumbers", "on_wire"]
 
 WINDOW: Final = 5  # batches of a producer that a broker remembers of a partition
 LAST_EPOCH: Final = 32_767
@@ -32,14 +32,14 @@ _NOTHING: Final = -1
 _WRAP: Final = 0x7FFF_FFFF
 
 
-class Identity(NamedTuple):
+class ProducerIdAndEpoch(NamedTuple):
     """Who a producer is to its brokers."""
 
     producer_id: int
     epoch: int
 
 
-NO_IDENTITY: Final = Identity(-1, -1)
+NO_IDENTITY: Final = ProducerIdAndEpoch(-1, -1)
 
 
 def on_wire(sequence: int) -> int:
@@ -56,12 +56,12 @@ class Past(NamedTuple):
         strays: whether something of it may yet be written.
     """
 
-    granted: Identity
-    identity: Identity
+    granted: ProducerIdAndEpoch
+    identity: ProducerIdAndEpoch
     strays: bool
 
 
-class Numbering:
+class SequenceNumbers:
     """The numbers of one partition.
 
     Args:
@@ -85,14 +85,14 @@ class Numbering:
         self.next = 0
         self.acked = self.lost = self.gap = _NOTHING
         self.strays = False
-        self.outstanding: list[Batch] = []
+        self.outstanding: list[ProducerBatch] = []
         if past is not None:
             self.granted, self.identity, self.strays = past
             self.lost = 0
 
     # Before a batch is sent
 
-    def admits(self, granted: Identity, batch: Batch | None, in_flight: int) -> bool:
+    def admits(self, granted: ProducerIdAndEpoch, batch: ProducerBatch | None, in_flight: int) -> bool:
         """Whether the partition's next batch may be sent now.
 
         Args:
@@ -108,7 +108,7 @@ class Numbering:
             return not in_flight and not self.outstanding and self._can_renew(granted)
         return len(self.outstanding) < WINDOW and granted != NO_IDENTITY
 
-    def number(self, batch: Batch, granted: Identity) -> bool:
+    def number(self, batch: ProducerBatch, granted: ProducerIdAndEpoch) -> bool:
         """Give an admitted batch its number, unless it has one that still holds; True: it is the first of a new epoch."""
         if batch.sequence >= 0 and not self._is_lost(batch):
             return False
@@ -119,17 +119,17 @@ class Numbering:
             self._append(batch)
         return begins
 
-    def needs_identity(self, granted: Identity) -> bool:
+    def needs_identity(self, granted: ProducerIdAndEpoch) -> bool:
         """Whether nothing can go on before the producer has another id: its epochs are used up."""
         return self.renews and self._is_due(granted) and not self._can_renew(granted)
 
-    def _is_lost(self, batch: Batch) -> bool:
+    def _is_lost(self, batch: ProducerBatch) -> bool:
         return self.renews and 0 <= self.lost <= batch.sequence
 
-    def _is_due(self, granted: Identity) -> bool:
+    def _is_due(self, granted: ProducerIdAndEpoch) -> bool:
         return self.lost >= 0 or self.gap >= 0 or granted != self.granted
 
-    def _can_renew(self, granted: Identity) -> bool:
+    def _can_renew(self, granted: ProducerIdAndEpoch) -> bool:
         if granted == NO_IDENTITY:
             return False
         return granted != self.granted or self._has_epochs
@@ -138,7 +138,7 @@ class Numbering:
     def _has_epochs(self) -> bool:
         return self.renews and self.identity.epoch < LAST_EPOCH
 
-    def _renew(self, granted: Identity) -> None:
+    def _renew(self, granted: ProducerIdAndEpoch) -> None:
         """Begin at 0, under the next epoch or another id. What is outstanding is not in the log: rule 3.
 
         Another id does not refuse strays of the old one, only its next epoch does: that comes first.
@@ -157,7 +157,7 @@ class Numbering:
             batch.header = None
             self._append(batch)
 
-    def _append(self, batch: Batch) -> None:
+    def _append(self, batch: ProducerBatch) -> None:
         batch.identity = self.identity
         batch.sequence = self.next
         self.next += batch.count
@@ -165,17 +165,17 @@ class Numbering:
 
     # After it was sent
 
-    def is_behind(self, batch: Batch) -> bool:
+    def is_behind(self, batch: ProducerBatch) -> bool:
         """Whether others that were numbered before it have not ended."""
         return bool(self.outstanding) and self.outstanding[0] is not batch
 
-    def lose(self, batch: Batch, *, is_fenced: bool = False) -> None:
+    def lose(self, batch: ProducerBatch, *, is_fenced: bool = False) -> None:
         """The broker will not take it under its number, and has not: it is to be numbered anew. Fenced: nor anything else of its epoch."""
         if self._is_ours(batch):
             self.strays &= not is_fenced
             self.lost = batch.sequence if self.lost < 0 else min(self.lost, batch.sequence)
 
-    def acknowledged(self, batch: Batch) -> None:
+    def acknowledged(self, batch: ProducerBatch) -> None:
         """It is in the log, and so is all that was numbered before it. Also for one that has ended, whose answer came late."""
         if not self._is_ours(batch):
             return
@@ -187,7 +187,7 @@ class Numbering:
         if self.lost >= 0:
             self._settle()
 
-    def failed(self, batch: Batch, *, may_be_written: bool) -> None:
+    def failed(self, batch: ProducerBatch, *, may_be_written: bool) -> None:
         """It ended without an acknowledgement."""
         if not self._is_ours(batch):
             return
@@ -200,7 +200,7 @@ class Numbering:
             self.strays = True
         self._settle()
 
-    def split(self, batch: Batch, parts: Sequence[Batch]) -> None:
+    def split(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
         """Smaller batches stand for it, in the order of their numbers; together they have as many records as it had."""
         if not self._is_ours(batch):
             return
@@ -222,11 +222,11 @@ class Numbering:
 
     # When it is forgotten
 
-    def may_be_forgotten(self, granted: Identity | None) -> bool:
+    def may_be_forgotten(self, granted: ProducerIdAndEpoch | None) -> bool:
         """Whether nothing is under way, and no epoch goes on in which brokers know its numbers: a transactional producer's, of some versions."""
         return not self.outstanding and (self.renews or self.identity != granted)
 
-    def past(self, granted: Identity | None, before: Past | None) -> Past | None:
+    def past(self, granted: ProducerIdAndEpoch | None, before: Past | None) -> Past | None:
         """What is to be kept of this partition, and of those that were forgotten before.
 
         Strays of an id that is no longer the producer's count until a partition of the new one is forgotten: they are older than that by then.
@@ -237,10 +237,10 @@ class Numbering:
             return Past(self.granted, max(before.identity, self.identity), before.strays or self.strays)
         return before if before is not None and self.granted != granted else Past(self.granted, self.identity, self.strays)
 
-    def _is_ours(self, batch: Batch) -> bool:
+    def _is_ours(self, batch: ProducerBatch) -> bool:
         return batch.sequence >= 0 and batch.identity == self.identity
 
-    def _remove(self, batch: Batch) -> None:
+    def _remove(self, batch: ProducerBatch) -> None:
         if self.outstanding and self.outstanding[0] is batch:  # mostly
             del self.outstanding[0]
         elif batch in self.outstanding:

@@ -18,11 +18,11 @@ from aioproducer.core.producer_batch import NO_EPOCH
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioproducer.core.circuit_breaker import Circuit
-    from aioproducer.core.producer_batch import Batch
-    from aioproducer.core.sequence_numbers import Numbering
+    from aioproducer.core.circuit_breaker import PartitionCircuit
+    from aioproducer.core.producer_batch import ProducerBatch
+    from aioproducer.core.sequence_numbers import SequenceNumbers
 
-__all__ = ["NOBODY", "Cell", "Placement", "Route"]
+__all__ = ["NOBODY", "KeyPlacement", "PartitionQueue", "TopicRouting"]
 
 _KEYS: Final = 32_768  # keys whose partition a topic remembers
 _STRANGERS: Final = 16 * _KEYS  # sends of other keys after which it learns anew
@@ -33,7 +33,7 @@ _NO_UNIT: Final = 2**31  # whatever a batch has, it is one
 NOBODY: Final = -1  # the leader of a partition that has none
 
 
-class Cell:
+class PartitionQueue:
     """One partition's batches, and what keeps them from being drained.
 
     Attributes:
@@ -78,22 +78,22 @@ class Cell:
         "topic",
     )
 
-    def __init__(self, route: Route, partition: int, leader: int, full: Any) -> None:
+    def __init__(self, route: TopicRouting, partition: int, leader: int, full: Any) -> None:
         self.route = route
         self.topic = route.topic
         self.partition = partition
         self.leader = leader
         self.epoch = NO_EPOCH
         self.open = full
-        self.current: Batch | None = None
-        self.closed: list[Batch] = []  # short mostly, and of a tenth of a deque's bytes
+        self.current: ProducerBatch | None = None
+        self.closed: list[ProducerBatch] = []  # short mostly, and of a tenth of a deque's bytes
         self.in_flight = 0
         self.lane: object = None
-        self.numbers: Numbering | None = None
+        self.numbers: SequenceNumbers | None = None
         self.is_ripe = self.is_held = False
         self.one_at_a_time = False
         self.bytes = self.filled = 0
-        self.circuit: Circuit | None = None
+        self.circuit: PartitionCircuit | None = None
         self.is_full = self.is_avoided = self.is_muted = False
         self.remembered_until = self.retry_at = 0.0
 
@@ -101,7 +101,7 @@ class Cell:
         return f"<Cell {self.topic}-{self.partition} leader {self.leader}: {len(self.closed)} closed, {self.in_flight} in flight>"
 
 
-class Placement(dict[bytes, "Cell"]):
+class KeyPlacement(dict[bytes, "PartitionQueue"]):
     """`placement[key]`: the cell of a key. Those of keys seen lately are remembered, which spares their hash.
 
     TypeError: a key is not bytes.
@@ -109,11 +109,11 @@ class Placement(dict[bytes, "Cell"]):
 
     __slots__ = ("_cells", "_strangers")
 
-    def __init__(self, cells: Sequence[Cell]) -> None:
+    def __init__(self, cells: Sequence[PartitionQueue]) -> None:
         self._cells = cells
         self._strangers = 0
 
-    def __missing__(self, key: bytes) -> Cell:
+    def __missing__(self, key: bytes) -> PartitionQueue:
         cells = self._cells
         cell = cells[(murmur2(key) & 0x7FFFFFFF) % len(cells)]
         if len(self) < _KEYS:
@@ -132,7 +132,7 @@ class Placement(dict[bytes, "Cell"]):
         self._strangers = 0
 
 
-class Route:
+class TopicRouting:
     """Where the records of one topic go, while it has that id and so many partitions: other ones make another route.
 
     Which partitions are usable is `availability`'s to say, for all choices alike. A circuit breaker avoids a partition by
@@ -179,10 +179,10 @@ class Route:
     def __init__(self, topic: str, topic_id: bytes, availability: Availability | None = None) -> None:
         self.topic = topic
         self.topic_id = topic_id
-        self.cells: list[Cell] = []
-        self.gone: list[Cell] | tuple[()] = ()
-        self.by_key = Placement(self.cells)
-        self.sticky: Cell | None = None
+        self.cells: list[PartitionQueue] = []
+        self.gone: list[PartitionQueue] | tuple[()] = ()
+        self.by_key = KeyPlacement(self.cells)
+        self.sticky: PartitionQueue | None = None
         self.share = 0
         self.used_at = 0.0
         self.is_narrow = self.stamps_time = False
@@ -238,18 +238,18 @@ class Route:
         sticky = self.sticky
         return sticky is not None and (not self.share or self.share + size <= quantum) and self._availability.is_usable(sticky)
 
-    def switch(self, chance: float, *, is_adaptive: bool, unit: int = _NO_UNIT) -> Cell:
+    def switch(self, chance: float, *, is_adaptive: bool, unit: int = _NO_UNIT) -> PartitionQueue:
         """It is another partition's turn; the new sticky one. Arguments as of `another`."""
         self.sticky = self.another(chance, is_adaptive=is_adaptive, unit=unit)
         self.share = 0
         return self.sticky
 
-    def leave(self, cell: Cell) -> None:
+    def leave(self, cell: PartitionQueue) -> None:
         """It is another partition's turn now, if this is the sticky one, whatever room its open batch has."""
         if self.sticky is cell:
             self.sticky = None
 
-    def another(self, chance: float, *, is_adaptive: bool = False, unit: int = _NO_UNIT) -> Cell:
+    def another(self, chance: float, *, is_adaptive: bool = False, unit: int = _NO_UNIT) -> PartitionQueue:
         """A partition for records without a key.
 
         Each of the usable ones is as likely, but for the sticky one, which is left if there is any other. If `is_adaptive` and they have
@@ -287,7 +287,7 @@ class Route:
         return self._table
 
 
-def _queued(cell: Cell, unit: int) -> int:
+def _queued(cell: PartitionQueue, unit: int) -> int:
     """Batches that wait to be sent; of many, what they are by their bytes, as nobody looks at thousands for each new one."""
     count = len(cell.closed) + (cell.current is not None)
     if cell.bytes < 2 * unit:

@@ -10,31 +10,31 @@ from typing import TYPE_CHECKING
 
 from aioproducer.core.incremental import STRIDE, whole
 from aioproducer.core.metadata.cluster_metadata import NO_ID
-from aioproducer.core.topic_routing import NOBODY, Cell, Route
+from aioproducer.core.topic_routing import NOBODY, PartitionQueue, TopicRouting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from aioproducer.core.incremental import Steps
     from aioproducer.core.metadata.cluster_metadata import TopicView
-    from aioproducer.core.partition_queues import Accumulator
+    from aioproducer.core.partition_queues import PartitionQueues
 
 __all__ = ["elect", "forgetting", "install", "installing", "retiring"]
 
 
-def install(accumulator: Accumulator, topic: TopicView) -> Route:
+def install(accumulator: PartitionQueues, topic: TopicView) -> TopicRouting:
     """`installing` and `retiring`, at once."""
     route = whole(installing(accumulator, topic))
     whole(retiring(accumulator, topic))
     return route
 
 
-def installing(accumulator: Accumulator, topic: TopicView) -> Steps[Route]:
+def installing(accumulator: PartitionQueues, topic: TopicView) -> Steps[TopicRouting]:
     """Take over what is known of a topic.
 
     A new route takes the old one's place in the last step, whole. `retiring` is to follow; until then nobody else may install the topic.
     """
-    before = accumulator.routes.get(topic.name) or Route(topic.name, topic.topic_id, accumulator.availability)
+    before = accumulator.routes.get(topic.name) or TopicRouting(topic.name, topic.topic_id, accumulator.availability)
     route = before
     if before.topic_id == NO_ID:
         before.topic_id = topic.topic_id
@@ -55,16 +55,16 @@ def installing(accumulator: Accumulator, topic: TopicView) -> Steps[Route]:
     return route
 
 
-def _rerouting(accumulator: Accumulator, topic: TopicView, before: Route) -> Steps[Route]:
+def _rerouting(accumulator: PartitionQueues, topic: TopicView, before: TopicRouting) -> Steps[TopicRouting]:
     """A route with nothing of the old one's placement; partitions that were there before keep their batches."""
     is_anew = topic.topic_id not in (before.topic_id, NO_ID)
     if is_anew:
         before.topic_id = topic.topic_id  # for all partitions at once: a request has one id for a topic
-    route = Route(topic.name, before.topic_id, accumulator.availability)
+    route = TopicRouting(topic.name, before.topic_id, accumulator.availability)
     gone = {cell.partition: cell for cell in before.gone}
     for index in range(len(topic.partitions)):
         cell = before.cells[index] if index < len(before.cells) else gone.pop(index, None)
-        route.cells.append(cell or Cell(route, index, NOBODY, accumulator.full))
+        route.cells.append(cell or PartitionQueue(route, index, NOBODY, accumulator.full))
         if not (index + 1) % STRIDE:
             yield
     route.gone = [*before.cells[len(route.cells) :], *gone.values()] or ()
@@ -77,7 +77,7 @@ def _rerouting(accumulator: Accumulator, topic: TopicView, before: Route) -> Ste
     return route
 
 
-def retiring(accumulator: Accumulator, topic: TopicView) -> Steps[None]:
+def retiring(accumulator: PartitionQueues, topic: TopicView) -> Steps[None]:
     """After `installing`: partitions that the topic has no more are let go of when their last batch has ended.
 
     What waits for one is still tried until its time is over, at a broker that will say so: a broker that is behind may tell of the
@@ -98,7 +98,7 @@ def retiring(accumulator: Accumulator, topic: TopicView) -> Steps[None]:
             yield
 
 
-def elect(accumulator: Accumulator, topic: TopicView, partition: int) -> None:
+def elect(accumulator: PartitionQueues, topic: TopicView, partition: int) -> None:
     """`install` for one partition, of a topic that has the id and the partitions that are known."""
     route = accumulator.routes.get(topic.name)
     if route is not None and partition < len(route.cells):
@@ -111,7 +111,7 @@ def elect(accumulator: Accumulator, topic: TopicView, partition: int) -> None:
 
 
 def forgetting(
-    accumulator: Accumulator, route: Route, is_in_use: Callable[[str], bool], forget: Iterable[Callable[[str], object]]
+    accumulator: PartitionQueues, route: TopicRouting, is_in_use: Callable[[str], bool], forget: Iterable[Callable[[str], object]]
 ) -> Steps[bool]:
     """Forget a topic that nobody uses; whether it is gone: not if a batch of it is there, or comes between two steps.
 

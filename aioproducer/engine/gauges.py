@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.partition_queues import Accumulator
-    from aioproducer.engine.append.admission import Parking
+    from aioproducer.core.partition_queues import PartitionQueues
+    from aioproducer.engine.append.admission import Admission
     from aioproducer.engine.memory.buffer_pool import BufferPool
-    from aioproducer.engine.metadata.metadata_updater import Refresher
-    from aioproducer.net.broker_node import Node
+    from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
+    from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
 
 __all__ = ["Gauges", "unready"]
@@ -42,10 +42,10 @@ class Gauges:
         self,
         config: ProducerConfig,
         pool: BufferPool,
-        accumulator: Accumulator,
-        parking: Parking,
+        accumulator: PartitionQueues,
+        parking: Admission,
         cluster: Cluster,
-        refresher: Refresher,
+        refresher: MetadataUpdater,
         clock: Callable[[], float],
     ) -> None:
         self._pool = pool
@@ -113,9 +113,9 @@ def unready(reason: str) -> Health:
     return Health(is_ready=False, reasons=(reason,))
 
 
-def _is_up(node: Node) -> bool:
+def _is_up(node: BrokerNode) -> bool:
     return node.produce.is_usable or node.control.is_usable
 
 
-def _is_down(node: Node) -> bool:
+def _is_down(node: BrokerNode) -> bool:
     return node.failures > 0 and not _is_up(node)

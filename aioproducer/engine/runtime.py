@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.engine.append.chosen_build import FastPath, here
-from aioproducer.engine.append.send_columns import Columns
-from aioproducer.engine.append.send_many import Many
+from aioproducer.engine.append.send_columns import SendColumns
+from aioproducer.engine.append.send_many import SendMany
 from aioproducer.engine.append.thread_bridge import ThreadBridge, running_loop
 from aioproducer.engine.delivery.chosen_build import Delivery
 from aioproducer.engine.dropped_producer import DroppedProducer
@@ -19,7 +19,7 @@ from aioproducer.engine.gauges import unready
 from aioproducer.engine.observability.waiting_notice import waiting_notice
 from aioproducer.engine.sender.record_formats import check_brokers
 from aioproducer.engine.tasks import fork_safety
-from aioproducer.engine.wiring import Assembly
+from aioproducer.engine.wiring import Wiring
 from aioproducer.errors import KafkaError, ProducerClosed, UsageError
 from aioproducer.model import FlushSummary
 from aioproducer.net.transport import close_socket, disown
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
     from aioproducer.engine.append.batch_builder import ReadyBatch
     from aioproducer.engine.delivery.deliveries import Deliveries
-    from aioproducer.engine.memory.buffer_pool import Parked
-    from aioproducer.engine.transactions.transaction_manager import Transactor
+    from aioproducer.engine.memory.buffer_pool import PendingSend
+    from aioproducer.engine.transactions.transaction_manager import TransactionManager
     from aioproducer.interfaces import Dialer, Resolver
     from aioproducer.metrics.registry import Snapshot
     from aioproducer.model import Health, PartitionNumber
 
-__all__ = ["Engine"]
+__all__ = ["Runtime"]
 
 _log = logging.getLogger(__name__)
 _ELSEWHERE: Final = "the producer belongs to another event loop; make one in this loop"
@@ -47,7 +47,7 @@ _OTHER_THREAD: Final = (
 _STOPPED_EARLY: Final = "stopped while it started"
 
 
-class Engine:
+class Runtime:
     """The parts of one producer on one loop.
 
     Args:
@@ -80,7 +80,7 @@ class Engine:
         self._config = config
         self._way = way
         self._pid = os.getpid()
-        parts = Assembly(
+        parts = Wiring(
             config,
             self.loop,
             way,
@@ -205,7 +205,7 @@ class Engine:
         self.check()
         return self._sender.tick()
 
-    def _accept(self, *record: Any) -> Delivery | Parked:
+    def _accept(self, *record: Any) -> Delivery | PendingSend:
         self.check()
         return self._take(*record)
 
@@ -217,7 +217,7 @@ class Engine:
     async def send_many(self, topic: str, records: Any, send: Callable[..., Awaitable[Delivery]]) -> Deliveries:
         """All of them, in bulk where that can be; `send` is the producer's."""
         self.check()
-        return await Many(self._config, self.loop, self._way, self._turn, self._appender, self._parking, send).send(topic, records)
+        return await SendMany(self._config, self.loop, self._way, self._turn, self._appender, self._parking, send).send(topic, records)
 
     async def send_columns(
         self,
@@ -230,10 +230,10 @@ class Engine:
     ) -> Deliveries:
         """All rows of these columns; `send` is the producer's."""
         self.check()
-        columns = Columns(self._config, self._appender, self._parking, take=self._accept_window, send=send)
+        columns = SendColumns(self._config, self._appender, self._parking, take=self._accept_window, send=send)
         return await columns.send(topic, values, keys, partition, timestamps_ms)
 
-    def _accept_window(self, parked: Parked) -> Delivery | Parked:
+    def _accept_window(self, parked: PendingSend) -> Delivery | PendingSend:
         self.check()
         return self._intake.accept_window(parked)
 
@@ -259,7 +259,7 @@ class Engine:
         return outcome if type(outcome) is Delivery else await self._intake.wait(outcome)  # type: ignore[arg-type]
 
     @property
-    def transactor(self) -> Transactor:
+    def transactor(self) -> TransactionManager:
         """What carries transactions out. UsageError: this producer has none."""
         self.check()
         if self._transactor is None:

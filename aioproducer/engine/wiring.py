@@ -7,36 +7,36 @@ from typing import TYPE_CHECKING, cast
 
 from aioproducer.core.availability import Availability
 from aioproducer.core.backoff import Backoff
-from aioproducer.core.metadata.metadata_schedule import Refreshing
-from aioproducer.core.metadata.topic_expiry import Idling, shrink
-from aioproducer.core.partition_queues import Accumulator
+from aioproducer.core.metadata.metadata_schedule import MetadataSchedule
+from aioproducer.core.metadata.topic_expiry import TopicExpiry, shrink
+from aioproducer.core.partition_queues import PartitionQueues
 from aioproducer.core.sequence_numbers import NO_IDENTITY
-from aioproducer.engine.append.admission import Parking
+from aioproducer.engine.append.admission import Admission
 from aioproducer.engine.append.appender import Appender
-from aioproducer.engine.append.batch_sizing import Room
-from aioproducer.engine.append.interceptors import Interception
-from aioproducer.engine.append.loop_budget import Turn
-from aioproducer.engine.append.record_validation import Checks
-from aioproducer.engine.append.slow_path import Intake, TransactionalIntake
-from aioproducer.engine.circuit_breaker.manager import Breaking
+from aioproducer.engine.append.batch_sizing import BatchSizing
+from aioproducer.engine.append.interceptors import ProducerInterceptors
+from aioproducer.engine.append.loop_budget import LoopBudget
+from aioproducer.engine.append.record_validation import RecordValidation
+from aioproducer.engine.append.slow_path import SlowPath, TransactionalSlowPath
+from aioproducer.engine.circuit_breaker.manager import ProducerCircuitBreakManager
 from aioproducer.engine.delivery import chosen_build
-from aioproducer.engine.delivery.chosen_build import Home
-from aioproducer.engine.delivery.completion_queue import Completions
-from aioproducer.engine.delivery.unhandled_failures import UnseenFailures
+from aioproducer.engine.delivery.chosen_build import DeliveryContext
+from aioproducer.engine.delivery.completion_queue import CompletionQueue
+from aioproducer.engine.delivery.unhandled_failures import UnhandledFailures
 from aioproducer.engine.gauges import Gauges
 from aioproducer.engine.memory.buffer_pool import BufferPool
-from aioproducer.engine.memory.partition_quota import Shares
-from aioproducer.engine.metadata.metadata_updater import Refresher
-from aioproducer.engine.metadata.topic_expiry import Idle
-from aioproducer.engine.observability.instruments import Telling
-from aioproducer.engine.sender.batch_compressor import Encoder
+from aioproducer.engine.memory.partition_quota import PartitionQuota
+from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
+from aioproducer.engine.metadata.topic_expiry import TopicExpiryTask
+from aioproducer.engine.observability.instruments import Instruments
+from aioproducer.engine.sender.batch_compressor import BatchCompressor
 from aioproducer.engine.sender.record_formats import NEWEST, level_of
 from aioproducer.engine.sender.sender import Sender
-from aioproducer.engine.tasks.deadline_timer import Alarm
+from aioproducer.engine.tasks.deadline_timer import DeadlineTimer
 from aioproducer.engine.tasks.guarded_loop import GuardedLoop
 from aioproducer.engine.tasks.supervisor import Supervisor
 from aioproducer.engine.transactions.producer_id import ProducerIds
-from aioproducer.engine.transactions.transaction_manager import Parts, Transactor
+from aioproducer.engine.transactions.transaction_manager import Parts, TransactionManager
 from aioproducer.net.cluster import Cluster
 from aioproducer.net.settings import net_settings
 from aioproducer.records.compression_ratio_estimator import CompressionRatios
@@ -46,16 +46,16 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.producer_batch import Batch
+    from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.engine.append.chosen_build import FastPath
     from aioproducer.interfaces import Dialer, Resolver
     from aioproducer.model import Compression, FlushSummary
     from aioproducer.net.broker_connection import NetSettings
 
-__all__ = ["Assembly"]
+__all__ = ["Wiring"]
 
 
-class Assembly:
+class Wiring:
     """The parts, by name; arguments as of `engine.Engine`.
 
     Args:
@@ -83,14 +83,14 @@ class Assembly:
         self._loop = loop
         self._chance = chance
         self._backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
-        unseen = UnseenFailures(loop, warns=config.transactional_id is None)  # a commit raises them
-        self.home = Home(loop, unseen.on_failure, wall_clock)
+        unseen = UnhandledFailures(loop, warns=config.transactional_id is None)  # a commit raises them
+        self.home = DeliveryContext(loop, unseen.on_failure, wall_clock)
         if config.on_delivery_error is not None:
             unseen.hook = self.home.watch.over("on_delivery_error", config.on_delivery_error)
         self._guard = GuardedLoop(loop, on_bug)
         self.supervisor = Supervisor(on_crash)
-        self.telling = Telling(config, version, loop.time, self.home.now_ms())
-        self.turn = Turn(loop, way)
+        self.telling = Instruments(config, version, loop.time, self.home.now_ms())
+        self.turn = LoopBudget(loop, way)
         self._make_senders(way)
         self._make_doors(way)
         settings = net_settings(config, version, dialer, resolver, chance)._replace(observer=self.telling.observer)
@@ -112,14 +112,14 @@ class Assembly:
         config = self._config
         self.pool = BufferPool(config.buffer_memory)
         self.ratios = CompressionRatios()
-        self.encoder = Encoder(
+        self.encoder = BatchCompressor(
             self._guard,
             cast("Compression", config.compression_type),
             level_of(config),
             self.ratios,
             in_slices=config.linger_ms == 0,
         )
-        self.accumulator = Accumulator(
+        self.accumulator = PartitionQueues(
             chosen_build.FULL,
             linger=config.fixed_linger_ms / 1000,
             by_load=config.linger_ms == "auto",
@@ -132,7 +132,7 @@ class Assembly:
         )
         self.accumulator.is_transactional = config.transactional_id is not None
         self.accumulator.granted = NO_IDENTITY if config.is_idempotent else None
-        completions = Completions(self._guard)
+        completions = CompletionQueue(self._guard)
         self.sender = Sender(
             config,
             self._guard,
@@ -150,9 +150,9 @@ class Assembly:
     def _make_doors(self, way: FastPath) -> None:
         """What takes records in."""
         config = self._config
-        checks = Checks(config, self.home.watch)
-        shares = Shares(self.pool, self.accumulator, is_bounded=config.circuit_breaker_class is not None)
-        self.room = Room(
+        checks = RecordValidation(config, self.home.watch)
+        shares = PartitionQuota(self.pool, self.accumulator, is_bounded=config.circuit_breaker_class is not None)
+        self.room = BatchSizing(
             config,
             self._loop,
             self.turn,
@@ -174,7 +174,7 @@ class Assembly:
             shares=shares,
             chance=self._chance,
         )
-        self.parking = Parking(
+        self.parking = Admission(
             self._loop,
             way,
             self.turn,
@@ -189,13 +189,13 @@ class Assembly:
             trouble=lambda: self.refresher.trouble,
             on_known=lambda topic: self.idling.watch(topic, self._loop.time()),
             next_turn=self.sender.turn,
-            alarm=partial(Alarm, self._guard, is_patient=True),
+            alarm=partial(DeadlineTimer, self._guard, is_patient=True),
             meter=self.telling.meter,
         )
-        kind = Intake if config.transactional_id is None else TransactionalIntake
+        kind = SlowPath if config.transactional_id is None else TransactionalSlowPath
         self.intake = kind(checks, self.parking, self.pool, self.home, self.room.limit)
         self.take, self.take_now = self.intake.accept, self.intake.accept_now
-        self.interception = Interception(config.interceptors, self._loop, self.home.watch, self.telling.metrics)
+        self.interception = ProducerInterceptors(config.interceptors, self._loop, self.home.watch, self.telling.metrics)
         if config.interceptors:
             self.take, self.take_now = map(self.interception.around, (self.take, self.take_now))
         way.make_room, way.goes_on = self.appender.make_room, self.turn.goes_on
@@ -208,10 +208,10 @@ class Assembly:
         assert isinstance(servers, tuple)
         self.cluster = Cluster(servers, settings, self.supervisor.spawn, self._guard.guarded(self.sender.on_node))
         topics = self.parking.topics
-        self.refresher = Refresher(
+        self.refresher = MetadataUpdater(
             self.cluster,
             self._backoff,
-            Refreshing(config.metadata_max_age_ms / 1000, self._is_needed),
+            MetadataSchedule(config.metadata_max_age_ms / 1000, self._is_needed),
             request_timeout=settings.request_timeout,
             recovery_time=config.metadata_recovery_rebootstrap_trigger_ms / 1000,
             auto_create=config.allow_auto_create_topics,
@@ -223,19 +223,19 @@ class Assembly:
             on_leader=topics.on_leader,
         )
 
-    def _make_breaking(self) -> Breaking | None:
+    def _make_breaking(self) -> ProducerCircuitBreakManager | None:
         if self._config.circuit_breaker_class is None:
             return None
         sender, events = self.sender, self.telling.events
-        sender.breaking = breaking = Breaking(
+        sender.breaking = breaking = ProducerCircuitBreakManager(
             self._config, self._guard, self.accumulator, self.cluster, self.parking, self.home.watch, events, sender.turn
         )
         sender.ends.on_freed = breaking.freed
         return breaking
 
-    def _make_idle(self) -> Idle:
-        self.idling = Idling(self.accumulator.routes, self._config.metadata_max_idle_ms / 1000)
-        return Idle(
+    def _make_idle(self) -> TopicExpiryTask:
+        self.idling = TopicExpiry(self.accumulator.routes, self._config.metadata_max_idle_ms / 1000)
+        return TopicExpiryTask(
             self.idling,
             self.accumulator,
             slices=self.refresher.slices,
@@ -264,15 +264,15 @@ class Assembly:
             fail=self.sender.drop_unsent,
         )
 
-    def _make_transactor(self, flush: Callable[[float | None], Awaitable[FlushSummary]]) -> Transactor | None:
-        if not isinstance(self.intake, TransactionalIntake):
+    def _make_transactor(self, flush: Callable[[float | None], Awaitable[FlushSummary]]) -> TransactionManager | None:
+        if not isinstance(self.intake, TransactionalSlowPath):
             return None
         meet, spawn, meter = self.refresher.meet, self.supervisor.spawn, self.telling.meter
         parts = Parts(self.cluster, self.accumulator, self.sender, self.parking, meet, flush, spawn, meter)
-        self.intake.transactor = transactor = Transactor(self._config, parts, self._backoff, self._chance)
+        self.intake.transactor = transactor = TransactionManager(self._config, parts, self._backoff, self._chance)
         return transactor
 
-    def _on_close(self, batch: Batch) -> None:
+    def _on_close(self, batch: ProducerBatch) -> None:
         self.room.settle(batch)
 
     def _want(self, topic: str) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from aioproducer.net.addresses import Addresses
     from aioproducer.net.observer import Observer
 
-__all__ = ["Lane", "NetSettings"]
+__all__ = ["BrokerConnection", "NetSettings"]
 
 _TRIES: Final = 3  # of a handshake, of which the last is made in the oldest form
 
@@ -62,7 +62,7 @@ class NetSettings(NamedTuple):
     observer: Observer = UNSEEN
 
 
-class Lane:
+class BrokerConnection:
     """A connection to one broker, made when it is wanted.
 
     Args:

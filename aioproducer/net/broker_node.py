@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioproducer.errors import RequestTimedOut, TransportError
 from aioproducer.net.addresses import Addresses
-from aioproducer.net.broker_connection import Lane
+from aioproducer.net.broker_connection import BrokerConnection
 from aioproducer.wire.api import NAMES
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from aioproducer.net.connection import Answer
     from aioproducer.wire.api import ApiKey
 
-__all__ = ["Node", "Slots", "Standing"]
+__all__ = ["BrokerNode", "InFlightRequests", "Standing"]
 
 
-class Slots:
+class InFlightRequests:
     """A semaphore for synchronous code: who drains takes a slot or lets it be; nobody waits for one."""
 
     __slots__ = ("_all", "_free")
@@ -65,7 +65,7 @@ class Standing(enum.IntEnum):
     PAUSING = 5  # after a failure
 
 
-class Node:
+class BrokerNode:
     """One broker and the connections to it.
 
     Args:
@@ -80,10 +80,10 @@ class Node:
         settings: NetSettings,
         look_up: Callable[[str], Awaitable[Sequence[str]]],
         spawn: Callable[[Coroutine[None, None, None], str], object],
-        on_change: Callable[[Node], None],
+        on_change: Callable[[BrokerNode], None],
     ) -> None:
         self.broker = broker
-        self.slots = Slots(settings.max_in_flight)
+        self.slots = InFlightRequests(settings.max_in_flight)
         self.addresses = Addresses(broker.host, look_up)
         self._on_change = on_change
         self._observer = settings.observer
@@ -93,7 +93,7 @@ class Node:
         self._calm = asyncio.Event()
         self._calm.set()
         self.produce, self.control = (
-            Lane(
+            BrokerConnection(
                 label,
                 broker,
                 self.addresses,

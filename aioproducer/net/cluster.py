@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.net.addresses import canonical
-from aioproducer.net.broker_node import Node, Standing
+from aioproducer.net.broker_node import BrokerNode, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -35,14 +35,14 @@ class Cluster:
         addresses: tuple[str, ...],
         settings: NetSettings,
         spawn: Callable[[Coroutine[None, None, None], str], object],
-        on_change: Callable[[Node], None],
+        on_change: Callable[[BrokerNode], None],
     ) -> None:
         self._settings = settings
         self._spawn = spawn
         self._on_change = on_change
-        self._nodes: dict[int, Node] = {}
+        self._nodes: dict[int, BrokerNode] = {}
         self._addresses = addresses
-        self._bootstrap: tuple[Node, ...] = ()
+        self._bootstrap: tuple[BrokerNode, ...] = ()
         self._turn = 0
         self._is_closed = False
         self._begin()
@@ -53,20 +53,20 @@ class Cluster:
         for at, address in enumerate(self._addresses):
             host, _, port = address.rpartition(":")
             broker = Broker(_FIRST_BOOTSTRAP_ID - at, host.strip("[]"), int(port))
-            nodes.append(Node(broker, self._settings, look_up, self._spawn, self._on_change))
+            nodes.append(BrokerNode(broker, self._settings, look_up, self._spawn, self._on_change))
         self._bootstrap = tuple(nodes)
 
     @property
-    def bootstrap(self) -> tuple[Node, ...]:
+    def bootstrap(self) -> tuple[BrokerNode, ...]:
         """The addresses that we were told to start from."""
         return self._bootstrap
 
     @property
-    def nodes(self) -> tuple[Node, ...]:
+    def nodes(self) -> tuple[BrokerNode, ...]:
         """The brokers of the cluster, as metadata names them."""
         return tuple(self._nodes.values())
 
-    def node(self, node_id: int) -> Node | None:
+    def node(self, node_id: int) -> BrokerNode | None:
         """The broker of that id, if it is one of the cluster's now."""
         return self._nodes.get(node_id)
 
@@ -89,7 +89,7 @@ class Cluster:
                 node.close()
         for node_id, broker in brokers.items():
             if node_id not in self._nodes:
-                self._nodes[node_id] = Node(broker, self._settings, self._settings.resolver.resolve, self._spawn, self._on_change)
+                self._nodes[node_id] = BrokerNode(broker, self._settings, self._settings.resolver.resolve, self._spawn, self._on_change)
         if self._nodes:
             self._leave_bootstrap()
 
@@ -100,7 +100,7 @@ class Cluster:
             if connection is not None and not connection.in_flight:
                 connection.close()
 
-    def candidates(self) -> list[Node]:
+    def candidates(self) -> list[BrokerNode]:
         """Whom to ask for metadata, the best first (NET-22); those that equal each other take turns.
 
         Who pauses after a failure, or throttles, is left out. Only when all known brokers pause are the bootstrap addresses asked

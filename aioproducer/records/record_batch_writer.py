@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aioproducer.model import Headers
     from aioproducer.records.control import ControlType
 
-__all__ = ["NO_LIMIT", "NO_TIMESTAMP", "MemoryRecordsBuilder"]
+__all__ = ["NO_LIMIT", "NO_TIMESTAMP", "RecordBatchWriter"]
 
 NO_TIMESTAMP: Final = -1
 NO_LIMIT: Final = 2**31 - 1
@@ -31,7 +31,7 @@ _CONTROL: Final = 0x20
 _CRC: Final = slice(12, 16)  # of a message in a set
 
 
-class MemoryRecordsBuilder:
+class RecordBatchWriter:
     """One batch (magic 2), or one message set (magic 0 and 1), while records are appended, and then its bytes.
 
     Args:

@@ -50,7 +50,7 @@ LOOP = asyncio.new_event_loop()  # never run: what is called back with rubbish w
 
 
 def batch_of(room: int = 200) -> Any:
-    return build.MemoryRecordsBuilder(build.BatchResult(build.Home(LOOP, lambda *_: None), "orders", 0, NOW), NOW, room)
+    return build.MemoryRecordsBuilder(build.ProduceRequestResult(build.DeliveryContext(LOOP, lambda *_: None), "orders", 0, NOW), NOW, room)
 
 
 def check(batch: Any) -> None:
@@ -198,7 +198,7 @@ def what_does_not_fit() -> None:
         with survived():
             check(
                 build.MemoryRecordsBuilder(
-                    build.BatchResult(build.Home(asyncio.get_running_loop(), lambda *_: None), "t", 0, NOW), NOW, room
+                    build.ProduceRequestResult(build.DeliveryContext(asyncio.get_running_loop(), lambda *_: None), "t", 0, NOW), NOW, room
                 )
             )
         with survived():
@@ -247,7 +247,7 @@ def results_that_meddle() -> None:
         for name in ("home", "count", "kept", "outcome", "place_of", "_key_sizes", "base_offset"):
 
             class Result:
-                home = build.Home(asyncio.get_running_loop(), lambda *_: None)
+                home = build.DeliveryContext(asyncio.get_running_loop(), lambda *_: None)
 
                 def __getattribute__(self, asked: str) -> Any:
                     if asked == name:
@@ -282,7 +282,14 @@ def results_that_meddle() -> None:
 def kinds() -> list[type]:
     """Every class that a user can lay hands on."""
     delivery = batch_of().append(NOW, None, b"v")
-    found = {build.MemoryRecordsBuilder, build.Delivery, build.FastPath, build.BatchResult, build.Home, type(delivery.__await__())}
+    found = {
+        build.MemoryRecordsBuilder,
+        build.Delivery,
+        build.FastPath,
+        build.ProduceRequestResult,
+        build.DeliveryContext,
+        type(delivery.__await__()),
+    }
     for name in ("DeliveryWaiter", "RecordSizes"):
         found |= {getattr(build, name)} if hasattr(build, name) else set()
     return sorted(found, key=lambda kind: kind.__name__)

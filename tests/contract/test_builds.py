@@ -68,8 +68,8 @@ class Subject:
     """A batch of one of the builds, and what is seen of it."""
 
     def __init__(self, build: Any, loop: asyncio.AbstractEventLoop, room: int) -> None:
-        self.home = build.Home(loop, lambda _error, _count: None)
-        self.result = build.BatchResult(self.home, "orders", 3, BASE)
+        self.home = build.DeliveryContext(loop, lambda _error, _count: None)
+        self.result = build.ProduceRequestResult(self.home, "orders", 3, BASE)
         self.open: MemoryRecordsBuilder = build.MemoryRecordsBuilder(self.result, BASE, room)
         self.build = build
 
@@ -142,7 +142,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 @pytest.mark.parametrize("base_offset", [0, 2**30, 2**60 - 1, 2**60, 2**63 - 1])
 def test_any_offset_is_told(build: Any, loop: asyncio.AbstractEventLoop, base_offset: int) -> None:
     """Also one that C's numbers would not hold with the record's index; at the first look and at the next."""
-    result = build.BatchResult(build.Home(loop, lambda _error, _count: None), "orders", 3, BASE)
+    result = build.ProduceRequestResult(build.DeliveryContext(loop, lambda _error, _count: None), "orders", 3, BASE)
     opened = build.MemoryRecordsBuilder(result, BASE, 1_000)
     deliveries = [opened.append(BASE, None, b"v") for _ in range(3)]
     opened.close()

@@ -40,7 +40,7 @@ class Mine(RecordMetadata):
 @pytest.fixture
 def deliveries(build: Any) -> Iterator[list[Any]]:
     with contextlib.closing(asyncio.new_event_loop()) as loop:
-        result = build.BatchResult(build.Home(loop, lambda _error, _count: None), "orders", 3, NOW)
+        result = build.ProduceRequestResult(build.DeliveryContext(loop, lambda _error, _count: None), "orders", 3, NOW)
         opened = build.MemoryRecordsBuilder(result, NOW, 1_000_000)
         found = [opened.append(NOW + at % 7, b"k" * (at % 5), b"v" * (at % 11)) for at in range(RECORDS)]
         opened.close()

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from aioproducer.core.batch_splitting import Piece
 from aioproducer.core.batch_state import Event
 from aioproducer.core.metadata.cluster_metadata import NO_ID, PartitionView, TopicView
-from aioproducer.core.partition_queues import Accumulator, Cell
+from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues
 from aioproducer.core.topic_updates import install
 
 if TYPE_CHECKING:
-    from aioproducer.core.producer_batch import Batch
+    from aioproducer.core.producer_batch import ProducerBatch
 
 __all__ = ["FULL", "OpenBatch", "accumulator", "answered", "put", "sent", "split", "topic"]
 
@@ -53,13 +53,15 @@ def topic(*leaders: int, name: str = "t", topic_id: bytes = NO_ID, epoch: int = 
     return TopicView(name, topic_id, tuple(PartitionView(leader, epoch) for leader in leaders))
 
 
-def accumulator(*leaders: int, linger: float = 0.0, by_load: bool = False, lifetime: float = 1000.0) -> tuple[Accumulator, list[Cell]]:
+def accumulator(
+    *leaders: int, linger: float = 0.0, by_load: bool = False, lifetime: float = 1000.0
+) -> tuple[PartitionQueues, list[PartitionQueue]]:
     """One with topic t, and its cells."""
-    made = Accumulator(FULL, linger=linger, by_load=by_load, lifetime=lifetime, on_close=lambda batch: None)
+    made = PartitionQueues(FULL, linger=linger, by_load=by_load, lifetime=lifetime, on_close=lambda batch: None)
     return made, list(install(made, topic(*leaders)).cells)
 
 
-def put(rules: Accumulator, cell: Cell, record: int = 0, *, now: float = 0.0) -> Batch:
+def put(rules: PartitionQueues, cell: PartitionQueue, record: int = 0, *, now: float = 0.0) -> ProducerBatch:
     """Append a record as the engine does; the batch that has it."""
     if cell.current is None:
         rules.open(cell, OpenBatch(), None, credit=0, now=now)
@@ -68,7 +70,7 @@ def put(rules: Accumulator, cell: Cell, record: int = 0, *, now: float = 0.0) ->
     return cell.current
 
 
-def sent(rules: Accumulator, node_id: int, lane: object = "lane", limit: int = 1000, **options: Any) -> list[Batch]:
+def sent(rules: PartitionQueues, node_id: int, lane: object = "lane", limit: int = 1000, **options: Any) -> list[ProducerBatch]:
     """Drain and send."""
     batches = rules.drain(node_id, lane, limit, **options)
     for batch in batches:
@@ -76,7 +78,7 @@ def sent(rules: Accumulator, node_id: int, lane: object = "lane", limit: int = 1
     return batches
 
 
-def answered(rules: Accumulator, batch: Batch, *, retry_at: float | None = None) -> None:
+def answered(rules: PartitionQueues, batch: ProducerBatch, *, retry_at: float | None = None) -> None:
     """A batch was acknowledged, or is to be sent again."""
     rules.landed(batch)
     if retry_at is None:
@@ -86,7 +88,7 @@ def answered(rules: Accumulator, batch: Batch, *, retry_at: float | None = None)
         rules.requeue(batch, retry_at)
 
 
-def split(rules: Accumulator, batch: Batch) -> list[Batch]:
+def split(rules: PartitionQueues, batch: ProducerBatch) -> list[ProducerBatch]:
     """A batch was answered: it is too large. It becomes two."""
     rules.landed(batch)
     assert isinstance(batch.payload, bytes)

@@ -19,17 +19,17 @@ from batches import FULL, RECORD_SIZE, put, topic
 
 from aioproducer.core.batch_splitting import Piece
 from aioproducer.core.batch_state import Event
-from aioproducer.core.partition_queues import Accumulator, Cell
+from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues
 from aioproducer.core.produce_attempt import AGAIN, go_again, over
 from aioproducer.core.produce_errors import Action, fate
-from aioproducer.core.sequence_numbers import LAST_EPOCH, Identity
+from aioproducer.core.sequence_numbers import LAST_EPOCH, ProducerIdAndEpoch
 from aioproducer.core.topic_updates import install
 from aioproducer.errors import BrokerError, ConnectionLost, Persisted, TransportError, broker_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioproducer.core.producer_batch import Batch
+    from aioproducer.core.producer_batch import ProducerBatch
 
 __all__ = ["Explored", "Violation", "World", "explore"]
 
@@ -50,7 +50,7 @@ class Violation(AssertionError):
 class Sent(NamedTuple):
     """A batch as it is on the wire."""
 
-    identity: Identity
+    identity: ProducerIdAndEpoch
     sequence: int
     records: tuple[int, ...]
 
@@ -109,7 +109,7 @@ class Log:
 
     def fence(self, producer_id: int) -> None:
         """Somebody else, wherever from, writes under a client's id and the last epoch."""
-        self.batches.append(Sent(Identity(producer_id, LAST_EPOCH), _FAR, ()))
+        self.batches.append(Sent(ProducerIdAndEpoch(producer_id, LAST_EPOCH), _FAR, ()))
         self._take(self.batches[-1])
         self.committed = len(self.batches)
 
@@ -138,7 +138,7 @@ class _Numbers:
         return 0
 
 
-def _nothing(_batch: Batch) -> None:
+def _nothing(_batch: ProducerBatch) -> None:
     pass
 
 
@@ -158,12 +158,12 @@ class World:
     """
 
     def __init__(self, sizes: tuple[int, ...], trouble: int, epoch: int = 0) -> None:
-        self.rules = Accumulator(FULL, linger=0.0, lifetime=_NEVER, on_close=_nothing)
+        self.rules = PartitionQueues(FULL, linger=0.0, lifetime=_NEVER, on_close=_nothing)
         self.rules._pauses.ties = _Numbers()  # type: ignore[assignment]
         self.rules.on_identity_lost = self.ask
         self.epoch = epoch
-        self.rules.granted = Identity(1, epoch)
-        self.cell: Cell = install(self.rules, topic(1)).cells[0]
+        self.rules.granted = ProducerIdAndEpoch(1, epoch)
+        self.cell: PartitionQueue = install(self.rules, topic(1)).cells[0]
         self.trouble = trouble
         self.leader = 1
         self.election = 0
@@ -171,7 +171,7 @@ class World:
         self.is_excused = False
         self.asks = False
         self.log = Log()
-        self.lanes: dict[int, tuple[str, list[tuple[Batch, Sent]]]] = {1: ("1", []), 2: ("2", [])}
+        self.lanes: dict[int, tuple[str, list[tuple[ProducerBatch, Sent]]]] = {1: ("1", []), 2: ("2", [])}
         self.strays: list[tuple[int, Sent]] = []
         self.fates: dict[int, Persisted | bool] = {}
         for number, size in enumerate(sizes):
@@ -298,7 +298,7 @@ class World:
         before = max(self.log.known, default=0)
         numbers = self.cell.numbers
         self.asks = False
-        self.rules.identify(Identity(max(before, numbers.identity.producer_id if numbers else 0) + 1, self.epoch))
+        self.rules.identify(ProducerIdAndEpoch(max(before, numbers.identity.producer_id if numbers else 0) + 1, self.epoch))
 
     def _on_cut(self, node: int, read: int, stray: int) -> None:
         name, flights = self.lanes[node]
@@ -313,7 +313,7 @@ class World:
     def _on_expiry(self, at: int) -> None:
         self._fail(list(self.rules.incomplete)[at])
 
-    def _hear(self, batch: Batch, told: Told | None) -> None:
+    def _hear(self, batch: ProducerBatch, told: Told | None) -> None:
         """An answer, or None: there will be none."""
         batch.on_wire = False
         self.rules.landed(batch)
@@ -339,13 +339,13 @@ class World:
             if verdict.action is Action.EXCLUDE:
                 self._fail(first)
 
-    def _split(self, batch: Batch, at: int) -> list[Batch]:
+    def _split(self, batch: ProducerBatch, at: int) -> list[ProducerBatch]:
         assert isinstance(batch.payload, bytes)
         payload = batch.payload
         pieces = [Piece(range(at), payload[: at * RECORD_SIZE], 0, 0), Piece(range(at, batch.count), payload[at * RECORD_SIZE :], 0, 0)]
         return self.rules.split(batch, [(piece, None) for piece in pieces])
 
-    def _fail(self, batch: Batch) -> None:
+    def _fail(self, batch: ProducerBatch) -> None:
         said = fate(batch)
         self.fates.update(dict.fromkeys(_records(batch), said))
         self.rules.end(batch, Event.FAIL)
@@ -398,12 +398,12 @@ class World:
         return (client, flights, tuple(self.strays), log, self.leader, self.is_told, self.is_excused, self.trouble)
 
 
-def _records(batch: Batch) -> tuple[int, ...]:
+def _records(batch: ProducerBatch) -> tuple[int, ...]:
     assert isinstance(batch.payload, bytes)
     return tuple(int(batch.payload[at : at + RECORD_SIZE]) for at in range(0, len(batch.payload), RECORD_SIZE))
 
 
-def _look(batch: Batch) -> tuple[object, ...]:
+def _look(batch: ProducerBatch) -> tuple[object, ...]:
     return (batch.number, batch.identity, batch.sequence, batch.count)
 
 

@@ -9,25 +9,25 @@ from hypothesis import strategies as st
 
 from aioproducer.core.availability import Availability
 from aioproducer.core.metadata.cluster_metadata import NO_ID
-from aioproducer.core.topic_routing import NOBODY, Cell, Route
+from aioproducer.core.topic_routing import NOBODY, PartitionQueue, TopicRouting
 from aioproducer.core.topic_updates import elect
 
 
-def made(*leaders: int, timeout: float = 0.0, near: set[int] | None = None) -> tuple[Availability, Route]:
+def made(*leaders: int, timeout: float = 0.0, near: set[int] | None = None) -> tuple[Availability, TopicRouting]:
     availability = Availability(timeout, near.__contains__ if near is not None else None)
-    route = Route("t", NO_ID, availability)
-    route.cells += [Cell(route, partition, leader, FULL) for partition, leader in enumerate(leaders)]
+    route = TopicRouting("t", NO_ID, availability)
+    route.cells += [PartitionQueue(route, partition, leader, FULL) for partition, leader in enumerate(leaders)]
     return availability, route
 
 
-def queue(cell: Cell, depth: int) -> None:
+def queue(cell: PartitionQueue, depth: int) -> None:
     cell.closed.clear()
     cell.closed.extend([None] * depth)  # type: ignore[list-item]
 
 
-def waiting(route: Route) -> dict[int, list[Cell]]:
+def waiting(route: TopicRouting) -> dict[int, list[PartitionQueue]]:
     """Something for every partition."""
-    ready: dict[int, list[Cell]] = {}
+    ready: dict[int, list[PartitionQueue]] = {}
     for cell in route.cells:
         ready.setdefault(cell.leader, []).append(cell)
     return ready

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer.core.batch_splitting import Piece, in_halves, without
-from aioproducer.engine.delivery.chosen_build import BatchResult, Home, MemoryRecordsBuilder
+from aioproducer.engine.delivery.chosen_build import DeliveryContext, MemoryRecordsBuilder, ProduceRequestResult
 from aioproducer.records.reader import Record, read_batches
 from aioproducer.records.record_batch import encode_headers, header
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 BASE = 1_700_000_000_000
-HOME = Home(cast("Any", SimpleNamespace(time=time.monotonic)), lambda _error, _count: None)
+HOME = DeliveryContext(cast("Any", SimpleNamespace(time=time.monotonic)), lambda _error, _count: None)
 RECORDS = st.lists(
     st.tuples(
         st.integers(-(10**6), 10**12),
@@ -36,7 +36,7 @@ RECORDS = st.lists(
 def payload_of(records: Sequence[Any]) -> tuple[bytes, int]:
     """As the producer encodes it, and its base timestamp."""
     base = BASE + records[0][0]
-    batch = MemoryRecordsBuilder(BatchResult(HOME, "t", 0, base), base, 1 << 20)
+    batch = MemoryRecordsBuilder(ProduceRequestResult(HOME, "t", 0, base), base, 1 << 20)
     for delta, key, value, headers in records:
         assert batch.append_record(BASE + delta, key, value, encode_headers(headers)) is not None
     payload, base_timestamp, _ = batch.close()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer.core.circuit_breaker import Circuit, FailureRateCircuitBreaker, counts
+from aioproducer.core.circuit_breaker import FailureRateCircuitBreaker, PartitionCircuit, counts
 from aioproducer.errors import (
     ConnectionLost,
     KafkaError,
@@ -86,7 +86,7 @@ def test_only_what_speaks_against_a_partition_counts(error: KafkaError, is_count
 
 def test_a_circuit_opens_for_longer_with_each_probe_that_fails() -> None:
     """1, 2, 4 s, up to the longest."""
-    circuit = Circuit(10.0, 1.0, FAILED)
+    circuit = PartitionCircuit(10.0, 1.0, FAILED)
     assert (circuit.state, circuit.due) == (CircuitState.OPEN, 11.0)
     intervals = []
     now = circuit.due
@@ -100,7 +100,7 @@ def test_a_circuit_opens_for_longer_with_each_probe_that_fails() -> None:
 
 def test_only_a_probe_moves_a_circuit() -> None:
     """What was on its way when it opened says nothing that is new; and a probe is begun once."""
-    circuit = Circuit(10.0, 1.0, None)
+    circuit = PartitionCircuit(10.0, 1.0, None)
     assert not circuit.fail(10.5, 5.0, FAILED)
     assert (circuit.due, circuit.interval, circuit.cause) == (11.0, 1.0, None)
     assert circuit.probe()

@@ -5,21 +5,21 @@ from __future__ import annotations
 from batches import OpenBatch
 
 from aioproducer.core.batch_state import Event
-from aioproducer.core.deadlines import Pauses
+from aioproducer.core.deadlines import Deadlines
 from aioproducer.core.metadata.cluster_metadata import NO_ID
-from aioproducer.core.producer_batch import Batch
-from aioproducer.core.topic_routing import Cell, Route
+from aioproducer.core.producer_batch import ProducerBatch
+from aioproducer.core.topic_routing import PartitionQueue, TopicRouting
 
 
-def cells(many: int) -> list[Cell]:
-    route = Route("t", NO_ID)
-    return [Cell(route, partition, 1, None) for partition in range(many)]
+def cells(many: int) -> list[PartitionQueue]:
+    route = TopicRouting("t", NO_ID)
+    return [PartitionQueue(route, partition, 1, None) for partition in range(many)]
 
 
 def test_what_lingers_and_is_still_open_is_there_at_its_time() -> None:
     """One that was closed meanwhile is passed over."""
-    pauses = Pauses()
-    batches = [Batch(cell, 1, OpenBatch(), None, credit=0, expires_at=0.0) for cell in cells(4)]
+    pauses = Deadlines()
+    batches = [ProducerBatch(cell, 1, OpenBatch(), None, credit=0, expires_at=0.0) for cell in cells(4)]
     for at, batch in enumerate(batches):
         pauses.linger(batch, 10.0 + at)
     assert pauses.next() == 10.0
@@ -35,7 +35,7 @@ def test_what_lingers_and_is_still_open_is_there_at_its_time() -> None:
 
 def test_the_longest_of_several_pauses_holds() -> None:
     """And one that was ended by something else is none."""
-    pauses = Pauses()
+    pauses = Deadlines()
     first, second = cells(2)
     pauses.back_off(first, 5.0)
     pauses.back_off(first, 3.0)

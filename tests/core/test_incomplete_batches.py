@@ -5,23 +5,23 @@ from __future__ import annotations
 from batches import OpenBatch
 
 from aioproducer.core.batch_splitting import Piece
-from aioproducer.core.incomplete_batches import Incomplete
+from aioproducer.core.incomplete_batches import IncompleteBatches
 from aioproducer.core.metadata.cluster_metadata import NO_ID
-from aioproducer.core.producer_batch import Batch
-from aioproducer.core.topic_routing import Cell, Route
+from aioproducer.core.producer_batch import ProducerBatch
+from aioproducer.core.topic_routing import PartitionQueue, TopicRouting
 
 
-def made(*expiries: float) -> tuple[Incomplete, list[Batch]]:
-    route = Route("t", NO_ID)
-    cell = Cell(route, 0, 1, None)
-    batches = [Batch(cell, at, OpenBatch(), None, credit=0, expires_at=expiry) for at, expiry in enumerate(expiries)]
-    incomplete = Incomplete()
+def made(*expiries: float) -> tuple[IncompleteBatches, list[ProducerBatch]]:
+    route = TopicRouting("t", NO_ID)
+    cell = PartitionQueue(route, 0, 1, None)
+    batches = [ProducerBatch(cell, at, OpenBatch(), None, credit=0, expires_at=expiry) for at, expiry in enumerate(expiries)]
+    incomplete = IncompleteBatches()
     for batch in batches:
         incomplete.add(batch)
     return incomplete, batches
 
 
-def part(batch: Batch, number: int) -> Batch:
+def part(batch: ProducerBatch, number: int) -> ProducerBatch:
     return batch.part(number, Piece(range(1), b".", 0, 0), None)
 
 

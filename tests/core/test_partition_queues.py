@@ -10,13 +10,13 @@ from batches import FULL, accumulator, answered, put, sent, split, topic
 from aioproducer.core import topic_routing as module
 from aioproducer.core.batch_state import Event, State
 from aioproducer.core.drain_policy import Fill
-from aioproducer.core.partition_queues import NOBODY, Accumulator, Cell
+from aioproducer.core.partition_queues import NOBODY, PartitionQueue, PartitionQueues
 from aioproducer.core.partitioner import murmur2
 from aioproducer.core.topic_updates import install
 
 if TYPE_CHECKING:
     from aioproducer.core.metadata.cluster_metadata import TopicView
-    from aioproducer.core.producer_batch import Batch
+    from aioproducer.core.producer_batch import ProducerBatch
 
 
 def test_without_linger_an_open_batch_can_be_drained_at_once() -> None:
@@ -159,7 +159,7 @@ def test_by_load_nothing_is_left_behind_however_what_is_in_flight_ends(ending: s
     put(rules, cell, 2)
     sent(rules, 1)
     behind = put(rules, cell, 3)
-    before: list[Batch] = []
+    before: list[ProducerBatch] = []
     if ending.startswith("retried"):
         answered(rules, first, retry_at=10.0 if ending == "retried later" else 0.0)
         before = [first]
@@ -306,7 +306,7 @@ def test_a_ripe_batch_takes_more_until_its_turn_comes(options: dict[str, Any]) -
     assert (flying.state, later.state) == (State.IN_FLIGHT, State.OPEN)
 
 
-def to_send_again(rules: Accumulator, cell: Cell, at: float) -> Batch:
+def to_send_again(rules: PartitionQueues, cell: PartitionQueue, at: float) -> ProducerBatch:
     """A batch that stands before all others until then."""
     batch = put(rules, cell)
     rules.close(cell)
@@ -604,8 +604,8 @@ def test_a_partition_whose_last_batch_ended_is_not_ready() -> None:
 
 def test_closing_tells() -> None:
     """Once for each batch, when its size is known."""
-    told: list[Batch] = []
-    rules = Accumulator(FULL, linger=0, lifetime=10, on_close=told.append)
+    told: list[ProducerBatch] = []
+    rules = PartitionQueues(FULL, linger=0, lifetime=10, on_close=told.append)
     (cell,) = install(rules, topic(1)).cells
     batch = put(rules, cell)
     assert told == []

@@ -14,11 +14,11 @@ from aioproducer.core.batch_splitting import Piece
 from aioproducer.core.batch_state import Event, State
 from aioproducer.core.drain_policy import Fill
 from aioproducer.core.metadata.cluster_metadata import PartitionView, TopicView
-from aioproducer.core.partition_queues import NOBODY, Accumulator, Cell
+from aioproducer.core.partition_queues import NOBODY, PartitionQueue, PartitionQueues
 from aioproducer.core.topic_updates import install
 
 if TYPE_CHECKING:
-    from aioproducer.core.producer_batch import Batch
+    from aioproducer.core.producer_batch import ProducerBatch
 
 BROKERS = (1, 2)
 LIFETIME = 40.0
@@ -35,26 +35,26 @@ class Accumulating(RuleBasedStateMachine):
         self.now = 1.0
         self.by_load = linger is None
         self.linger = linger or 0.0
-        self.closings: Counter[Batch] = Counter()
-        self.rules = Accumulator(
+        self.closings: Counter[ProducerBatch] = Counter()
+        self.rules = PartitionQueues(
             FULL, linger=self.linger, by_load=self.by_load, lifetime=LIFETIME, on_close=lambda batch: self.closings.update([batch])
         )
-        self.hurried: set[Batch] = set()
-        self.ripe: set[Batch] = set()  # they waited enough
+        self.hurried: set[ProducerBatch] = set()
+        self.ripe: set[ProducerBatch] = set()  # they waited enough
         self.leaders = [1] * PARTITIONS
         self.epochs = [0] * PARTITIONS
-        self.sent_in: dict[Batch, int] = {}
-        self.cells: list[Cell] = install(self.rules, topic(*self.leaders)).cells
+        self.sent_in: dict[ProducerBatch, int] = {}
+        self.cells: list[PartitionQueue] = install(self.rules, topic(*self.leaders)).cells
         self.appended = 0
-        self.opened_at: dict[Batch, float] = {}  # in order
-        self.records: dict[Batch, list[int]] = {}
-        self.requests: dict[int, deque[list[Batch]]] = {node: deque() for node in BROKERS}
+        self.opened_at: dict[ProducerBatch, float] = {}  # in order
+        self.records: dict[ProducerBatch, list[int]] = {}
+        self.requests: dict[int, deque[list[ProducerBatch]]] = {node: deque() for node in BROKERS}
         self.lanes: dict[int, object] = {node: f"{node}, first" for node in BROKERS}
-        self.flying: dict[Cell, list[Batch]] = {cell: [] for cell in self.cells}
-        self.pause_until: dict[Cell, float] = {}
-        self.is_suspect: dict[Cell, bool] = dict.fromkeys(self.cells, False)
-        self.highest_sent: dict[Cell, tuple[int, ...]] = dict.fromkeys(self.cells, (0,))
-        self.sent_alone: dict[Batch, bool] = {}
+        self.flying: dict[PartitionQueue, list[ProducerBatch]] = {cell: [] for cell in self.cells}
+        self.pause_until: dict[PartitionQueue, float] = {}
+        self.is_suspect: dict[PartitionQueue, bool] = dict.fromkeys(self.cells, False)
+        self.highest_sent: dict[PartitionQueue, tuple[int, ...]] = dict.fromkeys(self.cells, (0,))
+        self.sent_alone: dict[ProducerBatch, bool] = {}
 
     # What happens
 
@@ -109,7 +109,7 @@ class Accumulating(RuleBasedStateMachine):
             for batch in batches:
                 self.retry(batch, 0.0)
 
-    def check_drained(self, batch: Batch, node: int, expected: Batch | None) -> None:
+    def check_drained(self, batch: ProducerBatch, node: int, expected: ProducerBatch | None) -> None:
         cell = batch.cell
         assert batch is expected, "not the oldest that stands there"
         assert (batch.state, batch.held, cell.leader) == (State.ENCODING, True, node)
@@ -269,15 +269,15 @@ class Accumulating(RuleBasedStateMachine):
 
     # Words
 
-    def standing(self, cell: Cell) -> list[Batch]:
+    def standing(self, cell: PartitionQueue) -> list[ProducerBatch]:
         """Batches that are not in flight."""
         return [*cell.closed, *([cell.current] if cell.current is not None else [])]
 
-    def land(self, batch: Batch) -> None:
+    def land(self, batch: ProducerBatch) -> None:
         self.flying[batch.cell].remove(batch)
         self.rules.landed(batch)
 
-    def split(self, batch: Batch) -> None:
+    def split(self, batch: ProducerBatch) -> None:
         """Its first record, and the others."""
         cell: Any = batch.cell
         self.land(batch)
@@ -292,7 +292,7 @@ class Accumulating(RuleBasedStateMachine):
         self.is_suspect[cell] = True
         self.highest_sent[cell] = min(self.highest_sent[cell], before(batch))
 
-    def retry(self, batch: Batch, retry_at: float) -> None:
+    def retry(self, batch: ProducerBatch, retry_at: float) -> None:
         cell: Any = batch.cell
         self.flying[cell].remove(batch)
         answered(self.rules, batch, retry_at=retry_at)
@@ -302,12 +302,12 @@ class Accumulating(RuleBasedStateMachine):
             self.pause_until[cell] = max(self.pause_until.get(cell, 0.0), retry_at)
 
 
-def before(batch: Batch) -> tuple[int, ...]:
+def before(batch: ProducerBatch) -> tuple[int, ...]:
     """A number just below that of a batch and of what it may be split into."""
     return (*batch.place[:-1], batch.place[-1] - 1, 1 << 30)
 
 
-def in_its_place(ages: dict[Batch, float], batch: Batch, parts: list[Batch]) -> dict[Batch, float]:
+def in_its_place(ages: dict[ProducerBatch, float], batch: ProducerBatch, parts: list[ProducerBatch]) -> dict[ProducerBatch, float]:
     """The parts of a batch are as old as it."""
     return {each: age for key, age in ages.items() for each in (parts if key is batch else (key,))}
 

@@ -10,20 +10,20 @@ from batches import accumulator, put, sent
 from aioproducer.core.batch_state import Event, State
 from aioproducer.core.produce_attempt import failures, go_again, over
 from aioproducer.core.produce_errors import Action
-from aioproducer.core.sequence_numbers import NO_IDENTITY, Identity
+from aioproducer.core.sequence_numbers import NO_IDENTITY, ProducerIdAndEpoch
 from aioproducer.errors import ConnectionLost, broker_error
 
 if TYPE_CHECKING:
-    from aioproducer.core.partition_queues import Accumulator
-    from aioproducer.core.producer_batch import Batch
+    from aioproducer.core.partition_queues import PartitionQueues
+    from aioproducer.core.producer_batch import ProducerBatch
 
 LIFETIME = 100.0
 
 
-def landed(attempts: int = 1) -> tuple[Accumulator, Batch]:
+def landed(attempts: int = 1) -> tuple[PartitionQueues, ProducerBatch]:
     """A batch whose latest attempt has just ended."""
     rules, (cell,) = accumulator(1, lifetime=LIFETIME)
-    rules.granted = Identity(7, 0)
+    rules.granted = ProducerIdAndEpoch(7, 0)
     put(rules, cell)
     put(rules, cell)
     rules.close(cell)

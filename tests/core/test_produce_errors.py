@@ -7,7 +7,7 @@ from batches import accumulator, answered, put, sent
 
 from aioproducer import errors
 from aioproducer.core.produce_errors import Action, Standing, Verdict, fate, judge, standing
-from aioproducer.core.sequence_numbers import Identity
+from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
 from aioproducer.errors import ConnectionLost, Persisted, ProtocolError, RequestTimedOut, broker_error
 
 RETRY, FAIL, SPLIT, EXCLUDE, COMPLETE, AWAIT = Action.RETRY, Action.FAIL, Action.SPLIT, Action.EXCLUDE, Action.COMPLETE, Action.AWAIT
@@ -189,7 +189,7 @@ def test_whether_a_failed_batch_is_in_the_log(*, may_be_written: bool, on_wire: 
 def test_how_a_batch_stands() -> None:
     """Among those of its partition that were numbered and have not ended."""
     rules, (cell,) = accumulator(1)
-    rules.granted = Identity(7, 0)
+    rules.granted = ProducerIdAndEpoch(7, 0)
     for _ in range(3):
         batch = put(rules, cell)
         rules.close(cell)

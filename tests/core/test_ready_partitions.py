@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from aioproducer.core.metadata.cluster_metadata import NO_ID
-from aioproducer.core.ready_partitions import Ready
-from aioproducer.core.topic_routing import NOBODY, Cell, Route
+from aioproducer.core.ready_partitions import ReadyPartitions
+from aioproducer.core.topic_routing import NOBODY, PartitionQueue, TopicRouting
 
 
 def test_turns_are_taken_in_order_and_by_broker() -> None:
     """Who stands there already keeps its turn; who leaves twice leaves once."""
-    route = Route("orders", NO_ID)
-    cells = [Cell(route, partition, leader, None) for partition, leader in enumerate((1, 2, 1, NOBODY))]
-    ready = Ready()
+    route = TopicRouting("orders", NO_ID)
+    cells = [PartitionQueue(route, partition, leader, None) for partition, leader in enumerate((1, 2, 1, NOBODY))]
+    ready = ReadyPartitions()
     for cell in (*cells, cells[0]):
         ready[cell.leader][cell] = None
     assert ready.cells(1) == (cells[0], cells[2])

@@ -11,13 +11,13 @@ from aioproducer.core.batch_state import Event, State
 from aioproducer.core.incremental import whole
 from aioproducer.core.produce_attempt import AGAIN, go_again, over
 from aioproducer.core.produce_errors import Action, fate
-from aioproducer.core.sequence_numbers import LAST_EPOCH, NO_IDENTITY, WINDOW, Identity, Numbering, on_wire
+from aioproducer.core.sequence_numbers import LAST_EPOCH, NO_IDENTITY, WINDOW, ProducerIdAndEpoch, SequenceNumbers, on_wire
 from aioproducer.core.topic_updates import forgetting, install
 from aioproducer.errors import ConnectionLost, broker_error
 
 if TYPE_CHECKING:
-    from aioproducer.core.partition_queues import Accumulator, Cell
-    from aioproducer.core.producer_batch import Batch
+    from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues
+    from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.errors import BrokerError, TransportError
 
 OUT_OF_ORDER, FENCED, MOVED = "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH", "NOT_LEADER_OR_FOLLOWER"
@@ -25,15 +25,15 @@ LOST = "no answer"
 OK = ""
 
 
-def idempotent(count: int = 0, *, size: int = 1, partitions: int = 1, epoch: int = 0) -> tuple[Accumulator, list[Cell]]:
+def idempotent(count: int = 0, *, size: int = 1, partitions: int = 1, epoch: int = 0) -> tuple[PartitionQueues, list[PartitionQueue]]:
     """Partitions of an idempotent producer, the first with closed batches."""
     rules, cells = accumulator(*[1] * partitions)
-    rules.granted = Identity(7, epoch)
+    rules.granted = ProducerIdAndEpoch(7, epoch)
     more(rules, cells[0], count, size=size)
     return rules, cells
 
 
-def more(rules: Accumulator, cell: Cell, count: int = 1, *, size: int = 1) -> list[Batch]:
+def more(rules: PartitionQueues, cell: PartitionQueue, count: int = 1, *, size: int = 1) -> list[ProducerBatch]:
     batches = []
     for _ in range(count):
         for record in range(size):
@@ -43,9 +43,9 @@ def more(rules: Accumulator, cell: Cell, count: int = 1, *, size: int = 1) -> li
     return batches
 
 
-def fly(rules: Accumulator, lane: str = "lane") -> list[Batch]:
+def fly(rules: PartitionQueues, lane: str = "lane") -> list[ProducerBatch]:
     """All that may be on its way at once."""
-    batches: list[Batch] = []
+    batches: list[ProducerBatch] = []
     while drained := sent(rules, 1, lane):
         for batch in drained:
             batch.on_wire = True
@@ -54,7 +54,7 @@ def fly(rules: Accumulator, lane: str = "lane") -> list[Batch]:
     return batches
 
 
-def told(rules: Accumulator, batch: Batch, said: str = OK, *, retries: int = 1000) -> Action | None:
+def told(rules: PartitionQueues, batch: ProducerBatch, said: str = OK, *, retries: int = 1000) -> Action | None:
     """An attempt is over, as in the engine."""
     batch.on_wire = False
     rules.landed(batch)
@@ -74,15 +74,15 @@ def told(rules: Accumulator, batch: Batch, said: str = OK, *, retries: int = 100
     return verdict.action
 
 
-def arrived(rules: Accumulator, cell: Cell, count: int = 1) -> None:
+def arrived(rules: PartitionQueues, cell: PartitionQueue, count: int = 1) -> None:
     """So many batches have been acknowledged: several may be in flight, and the broker knows the producer."""
     more(rules, cell, count)
     assert len(delivered(rules)) == count
 
 
-def delivered(rules: Accumulator, lane: str = "lane") -> list[Batch]:
+def delivered(rules: PartitionQueues, lane: str = "lane") -> list[ProducerBatch]:
     """Whatever goes is acknowledged, until nothing goes."""
-    batches: list[Batch] = []
+    batches: list[ProducerBatch] = []
     while flying := fly(rules, lane):
         batches += flying
         for batch in flying:
@@ -90,7 +90,7 @@ def delivered(rules: Accumulator, lane: str = "lane") -> list[Batch]:
     return batches
 
 
-def numbers(*batches: Batch) -> list[tuple[int, int]]:
+def numbers(*batches: ProducerBatch) -> list[tuple[int, int]]:
     """The epoch and number of each."""
     return [(batch.identity.epoch, batch.sequence) for batch in batches]
 
@@ -104,9 +104,9 @@ def test_nothing_goes_without_an_id() -> None:
     rules.granted = NO_IDENTITY
     rules.identify(NO_IDENTITY)
     assert fly(rules) == []
-    rules.identify(Identity(9, 3))
+    rules.identify(ProducerIdAndEpoch(9, 3))
     (batch,) = fly(rules)
-    assert (batch.identity, batch.sequence) == (Identity(9, 3), 0)
+    assert (batch.identity, batch.sequence) == (ProducerIdAndEpoch(9, 3), 0)
 
 
 def test_numbers_count_records() -> None:
@@ -408,11 +408,11 @@ def test_the_last_epoch_asks_for_another_id() -> None:
     told(rules, first, LOST)
     told(rules, second, LOST)
     assert delivered(rules) == [first, second]  # sent before, so they have numbers
-    assert first.identity == Identity(7, LAST_EPOCH)
-    rules.identify(Identity(8, 0))
+    assert first.identity == ProducerIdAndEpoch(7, LAST_EPOCH)
+    rules.identify(ProducerIdAndEpoch(8, 0))
     new = fly(rules)
     assert lost in new
-    assert [(batch.identity, batch.sequence) for batch in new] == [(Identity(8, 0), 0)] * 2
+    assert [(batch.identity, batch.sequence) for batch in new] == [(ProducerIdAndEpoch(8, 0), 0)] * 2
 
 
 def test_batches_of_the_old_id_end_first() -> None:
@@ -425,10 +425,10 @@ def test_batches_of_the_old_id_end_first() -> None:
     told(rules, first, LOST)
     told(rules, second, LOST)
     more(rules, cell)
-    rules.identify(Identity(8, 0))
+    rules.identify(ProducerIdAndEpoch(8, 0))
     *old, latest = delivered(rules)
     assert (old, numbers(*old), first.identity.producer_id) == ([first, second], [(0, 1), (0, 2)], 7)
-    assert (latest.identity, latest.sequence) == (Identity(8, 0), 0)
+    assert (latest.identity, latest.sequence) == (ProducerIdAndEpoch(8, 0), 0)
 
 
 def test_a_late_answer_to_an_old_id_changes_nothing() -> None:
@@ -454,13 +454,13 @@ def test_another_id_waits_until_the_old_ones_straggler_is_refused() -> None:
     (gone,) = fly(rules)
     told(rules, gone, LOST)
     rules.end(gone, Event.FAIL)
-    rules.identify(Identity(8, 0))
+    rules.identify(ProducerIdAndEpoch(8, 0))
     more(rules, cell, 2)
     (first,) = fly(rules)
-    assert first.identity == Identity(7, 1)
+    assert first.identity == ProducerIdAndEpoch(7, 1)
     told(rules, first)
     (second,) = fly(rules)
-    assert (second.identity, second.sequence) == (Identity(8, 0), 0)
+    assert (second.identity, second.sequence) == (ProducerIdAndEpoch(8, 0), 0)
 
 
 def test_another_id_waits_although_the_refusing_batch_was_refused() -> None:
@@ -471,13 +471,13 @@ def test_another_id_waits_although_the_refusing_batch_was_refused() -> None:
     (gone,) = fly(rules)
     told(rules, gone, LOST)
     rules.end(gone, Event.FAIL)
-    rules.identify(Identity(8, 0))
+    rules.identify(ProducerIdAndEpoch(8, 0))
     more(rules, cell, 3)
     told(rules, fly(rules)[0], "INVALID_REQUEST")
     (second,) = fly(rules)
-    assert second.identity == Identity(7, 2)
+    assert second.identity == ProducerIdAndEpoch(7, 2)
     told(rules, second)
-    assert [batch.identity for batch in fly(rules)] == [Identity(8, 0)]
+    assert [batch.identity for batch in fly(rules)] == [ProducerIdAndEpoch(8, 0)]
 
 
 def test_who_is_fenced_fears_no_strays() -> None:
@@ -491,9 +491,9 @@ def test_who_is_fenced_fears_no_strays() -> None:
     (next_one,) = more(rules, cell)
     fly(rules)
     told(rules, next_one, FENCED)
-    rules.identify(Identity(8, 0))
+    rules.identify(ProducerIdAndEpoch(8, 0))
     assert fly(rules) == [next_one]
-    assert next_one.identity == Identity(8, 0)
+    assert next_one.identity == ProducerIdAndEpoch(8, 0)
 
 
 def test_who_is_fenced_asks_for_one_id() -> None:
@@ -505,10 +505,10 @@ def test_who_is_fenced_asks_for_one_id() -> None:
         more(rules, cell)
     first, second = fly(rules)
     assert told(rules, first, FENCED) is Action.NEW_ID
-    rules.identify(Identity(8, 0))
+    rules.identify(ProducerIdAndEpoch(8, 0))
     assert told(rules, second, FENCED) is Action.NEW_ID
     assert asked == ["id"]
-    assert {(batch.identity, batch.sequence) for batch in fly(rules)} == {(Identity(8, 0), 0)}
+    assert {(batch.identity, batch.sequence) for batch in fly(rules)} == {(ProducerIdAndEpoch(8, 0), 0)}
 
 
 # Wrap
@@ -615,16 +615,16 @@ def test_a_new_log_in_the_last_epoch() -> None:
 # Rule 6: forgotten topics
 
 
-def forget(rules: Accumulator) -> bool:
+def forget(rules: PartitionQueues) -> bool:
     return whole(forgetting(rules, rules.routes["t"], lambda _topic: False, []))
 
 
-def again(rules: Accumulator) -> Cell:
+def again(rules: PartitionQueues) -> PartitionQueue:
     """The topic, as it comes back."""
     return install(rules, topic(1)).cells[0]
 
 
-def goes(rules: Accumulator, cell: Cell) -> list[Batch]:
+def goes(rules: PartitionQueues, cell: PartitionQueue) -> list[ProducerBatch]:
     """One more batch is acknowledged."""
     batches = more(rules, cell)
     assert delivered(rules) == batches
@@ -682,9 +682,9 @@ def test_the_last_epoch_of_a_forgotten_topic_asks_for_another_id() -> None:
     assert asked == ["id"]
     (batch,) = more(rules, again(rules))
     assert fly(rules) == []
-    rules.identify(Identity(8, 0))
+    rules.identify(ProducerIdAndEpoch(8, 0))
     assert fly(rules) == [batch]
-    assert (batch.identity, batch.sequence) == (Identity(8, 0), 0)
+    assert (batch.identity, batch.sequence) == (ProducerIdAndEpoch(8, 0), 0)
 
 
 def test_another_id_knows_nothing_of_what_was_forgotten_before() -> None:
@@ -692,7 +692,7 @@ def test_another_id_knows_nothing_of_what_was_forgotten_before() -> None:
     rules, (cell,) = idempotent()
     arrived(rules, cell)
     assert forget(rules)
-    rules.identify(Identity(8, 0))
+    rules.identify(ProducerIdAndEpoch(8, 0))
     assert numbers(*goes(rules, again(rules))) == [(0, 0)]
     assert forget(rules)
     assert numbers(*goes(rules, again(rules))) == [(1, 0)]
@@ -707,10 +707,10 @@ def test_strays_of_a_forgotten_topic_are_refused_when_it_comes_back() -> None:
     rules.end(batch, Event.FAIL)
     told(rules, batch, LOST)
     assert forget(rules)
-    rules.identify(Identity(8, 0))
+    rules.identify(ProducerIdAndEpoch(8, 0))
     first, second = more(rules, again(rules), 2)
     delivered(rules)
-    assert (first.identity, second.identity) == (Identity(7, 1), Identity(8, 0))
+    assert (first.identity, second.identity) == (ProducerIdAndEpoch(7, 1), ProducerIdAndEpoch(8, 0))
 
 
 def test_a_topic_of_an_epoch_that_goes_on_is_not_forgotten() -> None:
@@ -719,7 +719,7 @@ def test_a_topic_of_an_epoch_that_goes_on_is_not_forgotten() -> None:
     rules.is_transactional = True
     arrived(rules, cell)
     assert not forget(rules)
-    rules.identify(Identity(7, 1))
+    rules.identify(ProducerIdAndEpoch(7, 1))
     assert forget(rules)
     assert numbers(*goes(rules, again(rules))) == [(1, 0)]
 
@@ -741,7 +741,7 @@ def test_a_transaction_never_begins_an_epoch() -> None:
     assert numbers(second) == [(0, 2)]
     assert told(rules, second, OUT_OF_ORDER) is Action.FAIL
     assert fly(rules) == []
-    rules.identify(Identity(7, 1))
+    rules.identify(ProducerIdAndEpoch(7, 1))
     assert numbers(*fly(rules)) == [(1, 0)]
 
 
@@ -759,4 +759,4 @@ def test_a_transaction_asks_for_no_id() -> None:
 
 def test_repr() -> None:
     """For a debugger."""
-    assert repr(Numbering()) == "<Numbering -1/-1: next 0, acked -1, lost -1, gap -1, 0 outstanding>"
+    assert repr(SequenceNumbers()) == "<Numbering -1/-1: next 0, acked -1, lost -1, gap -1, 0 outstanding>"

@@ -12,22 +12,22 @@ from hypothesis import strategies as st
 
 from aioproducer.core.availability import Availability
 from aioproducer.core.metadata.cluster_metadata import NO_ID
-from aioproducer.core.producer_batch import Batch
-from aioproducer.core.topic_routing import NOBODY, Cell, Route
+from aioproducer.core.producer_batch import ProducerBatch
+from aioproducer.core.topic_routing import NOBODY, PartitionQueue, TopicRouting
 
 CHANCES = [number / 100 for number in range(100)]
 
 
-def made(leaders: list[int], sticky: int | None) -> Route:
-    route = Route("t", NO_ID)
-    route.cells += [Cell(route, partition, leader, FULL) for partition, leader in enumerate(leaders)]
+def made(leaders: list[int], sticky: int | None) -> TopicRouting:
+    route = TopicRouting("t", NO_ID)
+    route.cells += [PartitionQueue(route, partition, leader, FULL) for partition, leader in enumerate(leaders)]
     route.sticky = None if sticky is None else route.cells[sticky]
     return route
 
 
-def held(cell: Cell, credit: int) -> Batch:
+def held(cell: PartitionQueue, credit: int) -> ProducerBatch:
     """A batch that holds so much memory."""
-    return Batch(cell, 1, None, None, credit=credit, expires_at=1.0)
+    return ProducerBatch(cell, 1, None, None, credit=credit, expires_at=1.0)
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_a_new_turn_is_a_new_share() -> None:
 def test_what_is_not_usable_does_not_stay(trouble: str) -> None:
     """Whatever it has had of its share."""
     availability = Availability(timeout=1.0)
-    route = Route("t", NO_ID, availability)
-    route.cells += [Cell(route, partition, 1 + partition, FULL) for partition in range(3)]
+    route = TopicRouting("t", NO_ID, availability)
+    route.cells += [PartitionQueue(route, partition, 1 + partition, FULL) for partition in range(3)]
     route.sticky = route.cells[0]
     assert route.stays(1, 100)
     if trouble == "no leader":
@@ -115,7 +115,7 @@ def test_what_is_not_usable_does_not_stay(trouble: str) -> None:
         availability.avoid(route.cells[0])
     else:
         availability.blocked(1, 0.0)
-        availability.look(2.0, {1: [Cell(route, 7, 1, FULL)]})
+        availability.look(2.0, {1: [PartitionQueue(route, 7, 1, FULL)]})
     assert not route.stays(1, 100)
     assert {route.another(chance).partition for chance in CHANCES} == {1, 2}
 
@@ -123,7 +123,7 @@ def test_what_is_not_usable_does_not_stay(trouble: str) -> None:
 # Queues
 
 
-def queue(route: Route, *depths: int) -> None:
+def queue(route: TopicRouting, *depths: int) -> None:
     for cell, depth in zip(route.cells, depths, strict=True):
         cell.closed.clear()
         cell.closed.extend([None] * depth)  # type: ignore[list-item]
@@ -178,8 +178,8 @@ def test_where_queues_say_nothing_all_others_are_as_likely(is_adaptive: bool, de
 def test_queues_of_what_is_not_usable_say_nothing() -> None:
     """Neither by their length, nor are they chosen; that one was left out is noticed at once."""
     availability = Availability()
-    route = Route("t", NO_ID, availability)
-    route.cells += [Cell(route, partition, 1 + partition, FULL) for partition in range(3)]
+    route = TopicRouting("t", NO_ID, availability)
+    route.cells += [PartitionQueue(route, partition, 1 + partition, FULL) for partition in range(3)]
     queue(route, 100, 0, 1)
     assert Counter(route.another((nth + 0.5) / 202, is_adaptive=True).partition for nth in range(202)) == {0: 1, 1: 101, 2: 100}
     availability.avoid(route.cells[0])
@@ -189,8 +189,8 @@ def test_queues_of_what_is_not_usable_say_nothing() -> None:
 def test_what_was_seen_of_queues_does_not_outlive_the_choice() -> None:
     """Of 40 partitions they are looked at now and then; when one is avoided in between, they are all the same."""
     availability = Availability()
-    route = Route("t", NO_ID, availability)
-    route.cells += [Cell(route, partition, 1, FULL) for partition in range(40)]
+    route = TopicRouting("t", NO_ID, availability)
+    route.cells += [PartitionQueue(route, partition, 1, FULL) for partition in range(40)]
     queue(route, *range(40))
     route.another(0.5, is_adaptive=True)
     for cell in route.cells[20:]:

@@ -9,13 +9,13 @@ import pytest
 from batches import FULL, accumulator, answered, put, sent, topic
 
 from aioproducer.core.incremental import STRIDE, whole
-from aioproducer.core.partition_queues import NOBODY, Accumulator, Cell
+from aioproducer.core.partition_queues import NOBODY, PartitionQueue, PartitionQueues
 from aioproducer.core.topic_updates import elect, forgetting, install, installing, retiring
 
 if TYPE_CHECKING:
     from aioproducer.core.incremental import Steps
     from aioproducer.core.metadata.cluster_metadata import TopicView
-    from aioproducer.core.producer_batch import Batch
+    from aioproducer.core.producer_batch import ProducerBatch
 
 ID, OTHER_ID = b"sixteen bytes id", b"another topic id"
 MANY = 3 * STRIDE
@@ -25,14 +25,14 @@ def large(count: int, leader: int = 1, *, topic_id: bytes = ID, epoch: int = 0) 
     return topic(*[leader] * count, topic_id=topic_id, epoch=epoch)
 
 
-def with_topic(view: TopicView) -> tuple[Accumulator, list[Cell]]:
-    rules = Accumulator(FULL, linger=0.0, lifetime=1000.0, on_close=lambda batch: None)
+def with_topic(view: TopicView) -> tuple[PartitionQueues, list[PartitionQueue]]:
+    rules = PartitionQueues(FULL, linger=0.0, lifetime=1000.0, on_close=lambda batch: None)
     return rules, list(install(rules, view).cells)
 
 
 def test_a_new_topic_is_there_when_it_is_whole() -> None:
     """In the last step, not before."""
-    rules = Accumulator(FULL, linger=0.0, lifetime=1000.0, on_close=lambda batch: None)
+    rules = PartitionQueues(FULL, linger=0.0, lifetime=1000.0, on_close=lambda batch: None)
     steps = 0
     for _ in installing(rules, large(MANY)):
         steps += 1
@@ -45,7 +45,7 @@ def test_a_new_topic_is_there_when_it_is_whole() -> None:
 
 def test_a_small_topic_takes_one_step() -> None:
     """Nobody comes between."""
-    rules = Accumulator(FULL, linger=0.0, lifetime=1000.0, on_close=lambda batch: None)
+    rules = PartitionQueues(FULL, linger=0.0, lifetime=1000.0, on_close=lambda batch: None)
     assert list(installing(rules, large(STRIDE - 1))) == []
     assert list(retiring(rules, large(STRIDE - 1))) == []
     assert list(installing(rules, large(STRIDE - 2, topic_id=OTHER_ID))) == []
@@ -66,8 +66,8 @@ def test_records_flow_between_the_steps(view: TopicView) -> None:
     """To the partitions that there are as yet. Each batch goes once, to who leads then; those of a partition that is no more wait there."""
     rules, cells = with_topic(large(MANY))
     route = rules.routes["t"]
-    written: list[Batch] = []
-    received: list[Batch] = []
+    written: list[ProducerBatch] = []
+    received: list[ProducerBatch] = []
     step = 0
     for _ in installing(rules, view):
         assert rules.routes["t"] is route
@@ -152,12 +152,12 @@ def test_what_is_not_known_is_not_elected(name: str, partition: int) -> None:
 # Forgetting
 
 
-def forget(rules: Accumulator, told: list[str], *, is_in_use: bool = False) -> Steps[bool]:
+def forget(rules: PartitionQueues, told: list[str], *, is_in_use: bool = False) -> Steps[bool]:
     return forgetting(rules, rules.routes["t"], lambda _topic: is_in_use, [told.append])
 
 
-def cells_alive() -> set[Cell]:
-    return {each for each in gc.get_objects() if isinstance(each, Cell)}
+def cells_alive() -> set[PartitionQueue]:
+    return {each for each in gc.get_objects() if isinstance(each, PartitionQueue)}
 
 
 def test_a_topic_that_nobody_uses_is_forgotten_in_one_step() -> None:

@@ -10,7 +10,7 @@ from vectors.generate import run
 
 from aioproducer.core.metadata.cluster_metadata import NO_ID
 from aioproducer.core.partitioner import weighed
-from aioproducer.core.topic_routing import Cell, Route
+from aioproducer.core.topic_routing import PartitionQueue, TopicRouting
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("compiler")]
 PARTITIONS = (1, 2, 3, 7, 12, 50, 1000, 65_537)
@@ -35,7 +35,7 @@ def test_queues_weigh_what_java_gives_them() -> None:
     assert [weighed(depths) or depths for depths in queues] == [json.loads(line) for line in told]
 
 
-def route(partitions: int) -> Route:
-    made = Route("t", NO_ID)
-    made.cells += [Cell(made, partition, 1, None) for partition in range(partitions)]
+def route(partitions: int) -> TopicRouting:
+    made = TopicRouting("t", NO_ID)
+    made.cells += [PartitionQueue(made, partition, 1, None) for partition in range(partitions)]
     return made

@@ -13,7 +13,7 @@ import pytest
 from aioproducer import Compression, Producer, RecordMetadata, TimestampType
 from aioproducer.errors import ConfigError
 from aioproducer.jars import JavaMissing
-from aioproducer.records.record_batch_writer import MemoryRecordsBuilder
+from aioproducer.records.record_batch_writer import RecordBatchWriter
 from aioproducer.testing.client import WireClient
 from aioproducer.testing.kafka_thread import ServerThread
 from aioproducer.wire.api import ApiKey
@@ -109,7 +109,7 @@ def test_the_producers_message_sets_are_taken_and_read_back(old_server: ServerTh
 def test_every_version_of_produce_that_has_message_sets_takes_ours(old_server: ServerThread, codec: str, version: int, magic: int) -> None:
     """Produce 0 to 2, as brokers of their time spoke it."""
     topic = new_topic(old_server)
-    builder = MemoryRecordsBuilder(magic=magic, codec=Compression[codec.upper()])
+    builder = RecordBatchWriter(magic=magic, codec=Compression[codec.upper()])
     for value, key, stamp in SENT:
         builder.append(stamp, key, value)
 

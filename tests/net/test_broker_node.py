@@ -11,7 +11,7 @@ from nodes import Tasks, ask, now, refuse, running, with_fake
 from scripted import ScriptedDialer, ScriptedStream, api_versions
 
 from aioproducer.errors import ConnectionLost, ProtocolError, RequestTimedOut
-from aioproducer.net.broker_node import Node, Slots, Standing
+from aioproducer.net.broker_node import BrokerNode, InFlightRequests, Standing
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 
@@ -90,7 +90,7 @@ def test_a_full_buffer_makes_a_node_unready() -> None:
     """Nobody drains into it; when it has room, whoever drains is told."""
 
     async def main() -> None:
-        changed: list[Node] = []
+        changed: list[BrokerNode] = []
         async with running(ScriptedDialer(), on_change=changed.append) as node:
             node.want_produce()
             await until(lambda: node.is_ready)
@@ -403,7 +403,7 @@ def test_a_cancelled_task_leaves_no_connection(when: str) -> None:
 
 def test_slots() -> None:
     """So many may be taken as were given; nobody waits."""
-    slots = Slots(2)
+    slots = InFlightRequests(2)
     assert [slots.try_acquire() for _ in range(3)] == [True, True, False]
     slots.release()
     assert [slots.try_acquire() for _ in range(2)] == [True, False]

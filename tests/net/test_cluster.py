@@ -22,7 +22,7 @@ from aioproducer.wire.schema import message
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from aioproducer.net.broker_node import Node
+    from aioproducer.net.broker_node import BrokerNode
 
 ONE, TWO, THREE = (Broker(number, f"host{number}", 9092) for number in (1, 2, 3))
 
@@ -43,11 +43,11 @@ async def standing(dialer: Any = None, *addresses: str, **changes: Any) -> Async
         await tasks.end()
 
 
-def wheres(nodes: list[Node]) -> list[str]:
+def wheres(nodes: list[BrokerNode]) -> list[str]:
     return [node.where for node in nodes]
 
 
-def ask(node: Node) -> asyncio.Task[Any]:
+def ask(node: BrokerNode) -> asyncio.Task[Any]:
     return asyncio.ensure_future(node.call(ApiKey.METADATA, lambda _: message("Metadata.request", topics=[]), timeout=30.0))
 
 

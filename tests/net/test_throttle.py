@@ -11,7 +11,7 @@ from nodes import ask, now, running, with_fake
 from scripted import ScriptedDialer
 
 from aioproducer.errors import ConnectionLost, RequestTimedOut
-from aioproducer.net.broker_node import Node, Standing
+from aioproducer.net.broker_node import BrokerNode, Standing
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import codec, message
 
@@ -110,7 +110,7 @@ def test_a_node_that_is_closed_throttles_no_more() -> None:
     """Who waits is told, and no timer is left."""
 
     async def main() -> None:
-        changed: list[Node] = []
+        changed: list[BrokerNode] = []
         async with running(ScriptedDialer(), on_change=changed.append) as node:
             node.throttle(60_000)
             task = ask(node, timeout=100.0)

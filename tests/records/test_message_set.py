@@ -23,7 +23,7 @@ from aioproducer.records.lz4_header import mend, spoil
 from aioproducer.records.message_set import message, message_size, wrapper
 from aioproducer.records.message_set_reader import Message, read_messages
 from aioproducer.records.reader import Record
-from aioproducer.records.record_batch_writer import MemoryRecordsBuilder
+from aioproducer.records.record_batch_writer import RecordBatchWriter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,7 +69,7 @@ PEERS = [(magic, name, codec) for magic in (0, 1) for name, codec in peers(magic
 
 def build(magic: int, codec: Compression, records: Sequence[Record] = RECORDS) -> bytes:
     """By our builder."""
-    builder = MemoryRecordsBuilder(magic=magic, codec=codec, base_offset=records[0].offset)
+    builder = RecordBatchWriter(magic=magic, codec=codec, base_offset=records[0].offset)
     for record in records:
         builder.append(record.timestamp_ms, record.key, record.value, offset=record.offset)
     return builder.build()

@@ -17,7 +17,7 @@ from aioproducer.records.control import ControlRecord, ControlType, control_reco
 from aioproducer.records.message_set_reader import read_messages
 from aioproducer.records.reader import read_batches
 from aioproducer.records.record_batch import header
-from aioproducer.records.record_batch_writer import NO_TIMESTAMP, MemoryRecordsBuilder
+from aioproducer.records.record_batch_writer import NO_TIMESTAMP, RecordBatchWriter
 
 NOW = 1_700_000_000_000
 MAGICS = [0, 1, 2]
@@ -25,8 +25,8 @@ FORMATS = [(magic, codec) for magic in MAGICS for codec in Compression if magic 
 HEADERS = (("h", b"1"), ("none", None))
 
 
-def transaction(**more: Any) -> MemoryRecordsBuilder:
-    return MemoryRecordsBuilder(**{"producer_id": 7, "producer_epoch": 1, "is_transactional": True, "is_control": True, **more})
+def transaction(**more: Any) -> RecordBatchWriter:
+    return RecordBatchWriter(**{"producer_id": 7, "producer_epoch": 1, "is_transactional": True, "is_control": True, **more})
 
 
 # the seeds' checks
@@ -45,7 +45,7 @@ def transaction(**more: Any) -> MemoryRecordsBuilder:
 def test_what_a_format_cannot_hold_is_refused_at_once(asked: dict[str, Any], said: str) -> None:
     """Before any record."""
     with pytest.raises(UsageError, match=said):
-        MemoryRecordsBuilder(**asked)
+        RecordBatchWriter(**asked)
 
 
 @pytest.mark.parametrize("magic", MAGICS)
@@ -58,7 +58,7 @@ def test_what_a_format_cannot_hold_is_refused_at_once(asked: dict[str, Any], sai
 ])  # fmt: skip
 def test_a_bad_record_is_refused_and_leaves_no_trace(magic: int, record: tuple[Any, ...], more: dict[str, Any], said: str) -> None:
     """What was appended before and after is there, and nothing else."""
-    builder = MemoryRecordsBuilder(magic=magic, base_offset=10)
+    builder = RecordBatchWriter(magic=magic, base_offset=10)
     builder.append(NOW, b"first", b"1")
     before = (builder.estimated_size, builder.count, builder.max_timestamp)
     with pytest.raises(UsageError, match=said):
@@ -68,7 +68,7 @@ def test_a_bad_record_is_refused_and_leaves_no_trace(magic: int, record: tuple[A
     assert [one.key for one in read(magic, builder)] == [b"first", b"second"]
 
 
-def read(magic: int, builder: MemoryRecordsBuilder) -> list[Any]:
+def read(magic: int, builder: RecordBatchWriter) -> list[Any]:
     raw = builder.build()
     return [record for entry in (read_messages(raw) if magic < 2 else read_batches(raw)) for record in entry.check()]
 
@@ -76,7 +76,7 @@ def read(magic: int, builder: MemoryRecordsBuilder) -> list[Any]:
 @pytest.mark.parametrize("magic", [0, 1])
 def test_headers_need_magic_2(magic: int) -> None:
     """No headers are no headers."""
-    builder = MemoryRecordsBuilder(magic=magic)
+    builder = RecordBatchWriter(magic=magic)
     builder.append(NOW, b"k", b"v", ())
     with pytest.raises(UsageError, match=f"headers need record batches .magic 2., and this is a message set of magic {magic}"):
         builder.append(NOW, b"k", b"v", HEADERS)
@@ -85,7 +85,7 @@ def test_headers_need_magic_2(magic: int) -> None:
 
 def test_a_bad_header_leaves_no_trace_either() -> None:
     """Its text does not show it."""
-    builder = MemoryRecordsBuilder()
+    builder = RecordBatchWriter()
     with pytest.raises(SerializationError, match="bytes or None, not str"):
         builder.append(NOW, b"k", b"v", [("h", "secret")])  # type: ignore[list-item]
     builder.append(NOW + 5, b"k", b"v")
@@ -96,7 +96,7 @@ def test_a_bad_header_leaves_no_trace_either() -> None:
 @pytest.mark.parametrize("magic", MAGICS)
 def test_no_timestamp_is_a_timestamp(magic: int) -> None:
     """The only negative one."""
-    builder = MemoryRecordsBuilder(magic=magic)
+    builder = RecordBatchWriter(magic=magic)
     builder.append(NO_TIMESTAMP, b"k", b"v")
     assert [record.timestamp_ms for record in read(magic, builder)] == [-1]
 
@@ -104,7 +104,7 @@ def test_no_timestamp_is_a_timestamp(magic: int) -> None:
 @pytest.mark.parametrize("magic", MAGICS)
 def test_the_latest_time_is_known(magic: int) -> None:
     """Not the last one's; magic 0 has none."""
-    builder = MemoryRecordsBuilder(magic=magic)
+    builder = RecordBatchWriter(magic=magic)
     assert builder.max_timestamp == NO_TIMESTAMP
     builder.append(NOW + 5, b"k", b"v")
     builder.append(NOW, b"k", b"v")
@@ -115,7 +115,7 @@ def test_the_latest_time_is_known(magic: int) -> None:
 @pytest.mark.parametrize("end", ["close_for_appends", "build", "abort"])
 def test_a_closed_batch_takes_no_more(magic: int, end: str) -> None:
     """However it was closed; and says so before it looks at the record."""
-    builder = MemoryRecordsBuilder(magic=magic)
+    builder = RecordBatchWriter(magic=magic)
     builder.append(NOW, b"k", b"v")
     getattr(builder, end)()
     with pytest.raises(UsageError, match="closed and takes no more"):
@@ -126,12 +126,12 @@ def test_a_closed_batch_takes_no_more(magic: int, end: str) -> None:
 
 def test_an_aborted_batch_cannot_be_built_and_a_built_one_not_aborted() -> None:
     """One end is enough."""
-    builder = MemoryRecordsBuilder()
+    builder = RecordBatchWriter()
     builder.append(NOW, b"k", b"v")
     builder.abort()
     with pytest.raises(UsageError, match="was aborted"):
         builder.build()
-    built = MemoryRecordsBuilder()
+    built = RecordBatchWriter()
     built.append(NOW, b"k", b"v")
     raw = built.build()
     with pytest.raises(UsageError, match="built already"):
@@ -148,7 +148,7 @@ def test_an_aborted_batch_cannot_be_built_and_a_built_one_not_aborted() -> None:
 ])  # fmt: skip
 def test_a_producer_is_whole_or_not_there(asked: dict[str, Any], said: str) -> None:
     """RCD-04; found when it is built, as id and sequence may be known late."""
-    builder = MemoryRecordsBuilder(**asked)
+    builder = RecordBatchWriter(**asked)
     builder.append(NOW, b"k", b"v")
     with pytest.raises(UsageError, match=said):
         builder.build()
@@ -156,7 +156,7 @@ def test_a_producer_is_whole_or_not_there(asked: dict[str, Any], said: str) -> N
 
 def test_producer_and_flags_are_in_the_header() -> None:
     """As a broker reads them."""
-    builder = MemoryRecordsBuilder(
+    builder = RecordBatchWriter(
         producer_id=77, producer_epoch=3, base_sequence=40, is_transactional=True, base_offset=500, leader_epoch=6, codec=Compression.ZSTD
     )
     builder.append(NOW, b"k", b"v", HEADERS, offset=502)
@@ -204,7 +204,7 @@ def test_a_transactions_end_needs_a_control_batch() -> None:
 @pytest.mark.parametrize(("magic", "codec"), FORMATS)
 def test_the_first_record_always_fits(magic: int, codec: Compression) -> None:
     """Larger than the limit or not (RCD-05); and fills it."""
-    builder = MemoryRecordsBuilder(10, magic=magic, codec=codec)
+    builder = RecordBatchWriter(10, magic=magic, codec=codec)
     assert builder.has_room_for(NOW, b"k" * 1000, b"v" * 1000, HEADERS if magic == 2 else ())
     builder.append(NOW, b"k" * 1000, b"v" * 1000)
     assert builder.is_full
@@ -219,8 +219,8 @@ def test_room_is_reckoned_to_the_byte(magic: int, key: bytes | None, value: byte
     """A limit of the size that it will have is enough, and one byte less is not."""
     headers = headers if magic == 2 else ()
 
-    def filled(limit: int) -> MemoryRecordsBuilder:
-        builder = MemoryRecordsBuilder(limit, magic=magic, base_offset=5)
+    def filled(limit: int) -> RecordBatchWriter:
+        builder = RecordBatchWriter(limit, magic=magic, base_offset=5)
         builder.append(NOW, b"first", b"record")
         return builder
 
@@ -240,7 +240,7 @@ ROW = st.tuples(st.integers(NOW - 10**12, NOW + 10**12), st.none() | st.binary(m
 @settings(max_examples=150, deadline=None)
 def test_what_has_room_stays_within_the_limit(rows: list[Any], limit: int, magic: int) -> None:
     """Without compression exactly; and the size told while it fills is the size it has."""
-    builder = MemoryRecordsBuilder(limit, magic=magic)
+    builder = RecordBatchWriter(limit, magic=magic)
     for row in rows:
         if builder.has_room_for(*row):
             builder.append(*row)
@@ -253,7 +253,7 @@ def test_what_has_room_stays_within_the_limit(rows: list[Any], limit: int, magic
 def test_a_compressed_size_is_guessed_by_the_ratio(magic: int, codec: Compression) -> None:
     """Header, and uncompressed bytes times ratio times 1.05 (RCD-06); the next record is reckoned without compression."""
     overhead = (26, 34, 61)[magic]
-    builder = MemoryRecordsBuilder(2_000, magic=magic, codec=codec, ratio=0.5)
+    builder = RecordBatchWriter(2_000, magic=magic, codec=codec, ratio=0.5)
     assert (builder.estimated_size, builder.compression_ratio) == (overhead, 1.0)
     builder.append(NOW, b"", b"v" * 1_000)
     written = builder.uncompressed_size - overhead
@@ -268,15 +268,15 @@ def test_a_compressed_size_is_guessed_by_the_ratio(magic: int, codec: Compressio
 
 def test_the_sets_crc_is_told() -> None:
     """Of messages; a batch has one for all of them."""
-    crc = MemoryRecordsBuilder(magic=1).append(NOW, b"k", b"v")
+    crc = RecordBatchWriter(magic=1).append(NOW, b"k", b"v")
     assert crc == zlib.crc32(struct.pack(">bbqi", 1, 0, NOW, 1) + b"k" + struct.pack(">i", 1) + b"v")
-    assert MemoryRecordsBuilder().append(NOW, b"k", b"v") is None
+    assert RecordBatchWriter().append(NOW, b"k", b"v") is None
 
 
 @pytest.mark.parametrize(("magic", "codec"), FORMATS)
 def test_nothing_appended_is_no_bytes(magic: int, codec: Compression) -> None:
     """As in Kafka's."""
-    assert MemoryRecordsBuilder(magic=magic, codec=codec).build() == b""
+    assert RecordBatchWriter(magic=magic, codec=codec).build() == b""
 
 
 def test_a_level_is_used_and_a_wrong_one_told() -> None:
@@ -284,7 +284,7 @@ def test_a_level_is_used_and_a_wrong_one_told() -> None:
     text = b"".join(b"%d," % (number * number % 997) for number in range(3_000))
 
     def size(level: int | None) -> int:
-        builder = MemoryRecordsBuilder(codec=Compression.GZIP, level=level)
+        builder = RecordBatchWriter(codec=Compression.GZIP, level=level)
         builder.append(NOW, None, text)
         return len(builder.build())
 
@@ -295,7 +295,7 @@ def test_a_level_is_used_and_a_wrong_one_told() -> None:
 
 def test_the_header_of_a_batch_without_gaps_needs_no_last_offset() -> None:
     """The producer's own way and the builder's give the same bytes."""
-    builder = MemoryRecordsBuilder(codec=Compression.LZ4)
+    builder = RecordBatchWriter(codec=Compression.LZ4)
     for number in range(3):
         builder.append(NOW + number, b"k", b"v" * 50)
     raw = builder.build()

@@ -17,7 +17,7 @@ from aioproducer.testing import FakeCluster
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioproducer.core.sequence_numbers import Numbering
+    from aioproducer.core.sequence_numbers import SequenceNumbers
 
 ON = {"enable_idempotence": True}
 ONE_EACH = {"batch_size": 100, **ON}  # a batch for each record
@@ -46,7 +46,7 @@ def epochs(cluster: FakeCluster) -> list[int]:
     return seen
 
 
-def numbers_of(producer: Producer[Any, Any]) -> Numbering:
+def numbers_of(producer: Producer[Any, Any]) -> SequenceNumbers:
     numbers = producer._engine._accumulator.routes["orders"].cells[0].numbers
     assert numbers is not None
     return numbers

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from whole import jumping, running, turns
 
-from aioproducer.core.producer_batch import Batch
-from aioproducer.core.sequence_numbers import LAST_EPOCH, Numbering
-from aioproducer.core.topic_routing import Cell, Placement, Route
-from aioproducer.engine.memory.buffer_pool import Line
+from aioproducer.core.producer_batch import ProducerBatch
+from aioproducer.core.sequence_numbers import LAST_EPOCH, SequenceNumbers
+from aioproducer.core.topic_routing import KeyPlacement, PartitionQueue, TopicRouting
+from aioproducer.engine.memory.buffer_pool import WaitQueue
 from aioproducer.errors import BrokerError, MetadataTimeout, UsageError, WouldBlock
 from aioproducer.partitioners import RoundRobinPartitioner
 from aioproducer.testing import FakeCluster
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 IDLE = 5.0
 OPTIONS: dict[str, Any] = {"metadata_max_idle_ms": IDLE * 1000}
 TURNS = RoundRobinPartitioner()
-OF_A_TOPIC = (Batch, Cell, Line, Numbering, Placement, Route)
+OF_A_TOPIC = (ProducerBatch, PartitionQueue, WaitQueue, SequenceNumbers, KeyPlacement, TopicRouting)
 
 
 def now() -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from aioproducer.model import Compression, TimestampType
 from aioproducer.records.message_set_reader import Message, read_messages
 from aioproducer.records.reader import MAX_DECOMPRESSED, Record, RecordBatch, read_batches
-from aioproducer.records.record_batch_writer import MemoryRecordsBuilder
+from aioproducer.records.record_batch_writer import RecordBatchWriter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +83,7 @@ def written() -> list[Vector]:
 def build(magic: int, codec: Compression, case: Case) -> bytes:
     """The same by our builder."""
     is_appended = case.log_append_time != NO_TIMESTAMP
-    builder = MemoryRecordsBuilder(
+    builder = RecordBatchWriter(
         magic=magic,
         codec=codec,
         base_offset=case.base_offset,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from aioproducer.core.incremental import Steps
 
-__all__ = ["NO_ID", "Broker", "ClusterView", "PartitionView", "TopicView"]
+__all__ = ["NO_ID", "Broker", "ClusterMetadata", "PartitionView", "TopicView"]
 
 NO_ID: Final = bytes(16)
 _VIEWS: Final = 4096  # of leaders and epochs that are one object for all who have them: topics by the thousand have few
@@ -71,7 +71,7 @@ class TopicView(NamedTuple):
         return False
 
 
-class ClusterView:
+class ClusterMetadata:
     """What is known now.
 
     Attributes:

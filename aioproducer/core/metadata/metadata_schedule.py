@@ -23,7 +23,7 @@ from aioproducer.core.metadata.topic_expiry import shrink
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["MOST", "Question", "Refreshing"]
+__all__ = ["MOST", "MetadataSchedule", "Question"]
 
 MOST: Final = 1000  # topics of one request: its encoding holds the loop, too
 _FEWEST: Final = 20  # topics that fill a request
@@ -45,7 +45,7 @@ class Question(NamedTuple):
     is_new: bool = False
 
 
-class Refreshing:
+class MetadataSchedule:
     """The rule, and what it knows of topics.
 
     Args:

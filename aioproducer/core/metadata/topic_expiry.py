@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, MutableMapping
 
-    from aioproducer.core.topic_routing import Route
+    from aioproducer.core.topic_routing import TopicRouting
 
-__all__ = ["Idling", "shrink"]
+__all__ = ["TopicExpiry", "shrink"]
 
 _FEW: Final = 64  # topics, of which it does not matter how large their tables are
 _AGAIN: Final = 0.1  # of `max_idle`, until a topic is looked at again that is idle and still in use
 
 
-class Idling:
+class TopicExpiry:
     """The topics that are looked at.
 
     Args:
@@ -28,7 +28,7 @@ class Idling:
         max_idle: seconds without a new batch after which a topic is idle.
     """
 
-    def __init__(self, routes: Mapping[str, Route], max_idle: float) -> None:
+    def __init__(self, routes: Mapping[str, TopicRouting], max_idle: float) -> None:
         self.max_idle = max_idle
         self._routes = routes
         self._looks: list[tuple[float, str]] = []  # each topic once
@@ -42,7 +42,7 @@ class Idling:
         """It is idle, and cannot be forgotten yet."""
         heapq.heappush(self._looks, (now + self.max_idle * _AGAIN, topic))
 
-    def idle(self, now: float) -> Iterator[Route]:
+    def idle(self, now: float) -> Iterator[TopicRouting]:
         """Those that are idle. Each is looked at no more, unless it is watched again."""
         looks = self._looks
         while looks and looks[0][0] <= now:

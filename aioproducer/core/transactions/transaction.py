@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.core.sequence_numbers import NO_IDENTITY, Identity
+from aioproducer.core.sequence_numbers import NO_IDENTITY, ProducerIdAndEpoch
 from aioproducer.core.transactions.transaction_errors import Course, Rpc, course_of, error_of, gravest
 from aioproducer.core.transactions.transaction_state import NEXT, Coordinator, Event, OffsetsCommit, Operation, Request, State
 from aioproducer.errors import BrokerError, TransactionAborted, TransactionMisuse
@@ -182,7 +182,7 @@ class Transaction:
         """Who a coordinator is."""
         self.coordinators[at] = node_id
 
-    def granted(self, identity: Identity, init_version: int) -> None:
+    def granted(self, identity: ProducerIdAndEpoch, init_version: int) -> None:
         """A producer id and epoch, by that version of InitProducerId."""
         self.identity = identity
         self._can_renew = init_version >= _FIRST_RENEWABLE
@@ -192,7 +192,7 @@ class Transaction:
         self._go(Event.GRANT)
         self.operation.end()
 
-    def done(self, request: Request, identity: Identity = NO_IDENTITY) -> None:
+    def done(self, request: Request, identity: ProducerIdAndEpoch = NO_IDENTITY) -> None:
         """It was answered without an error. `identity`: for the next transaction, in version 2."""
         self._is_beginning = False
         if request.rpc is Rpc.ADD_PARTITIONS:

@@ -13,38 +13,38 @@ from __future__ import annotations
 from itertools import chain, count
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.engine.append.loop_budget_waiters import Resting
+from aioproducer.engine.append.loop_budget_waiters import LoopBudgetWaiters
 from aioproducer.engine.memory import wait_reasons
-from aioproducer.engine.memory.buffer_pool import Line, Parked
-from aioproducer.engine.memory.partition_wait_queues import Lots
+from aioproducer.engine.memory.buffer_pool import PendingSend, WaitQueue
+from aioproducer.engine.memory.partition_wait_queues import PartitionWaitQueues
 from aioproducer.engine.memory.wait_reasons import FOR_MEMORY, FOR_METADATA, FOR_OTHERS, FOR_PARTITION, FOR_SHARE, FOR_TOPIC, FOR_TURN
-from aioproducer.engine.metadata.topic_waiters import Topics
+from aioproducer.engine.metadata.topic_waiters import TopicWaiters
 from aioproducer.errors import PartitionUnavailable, UsageError
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable, Iterator
 
-    from aioproducer.core.partition_queues import Accumulator, Cell, Route
+    from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues, TopicRouting
     from aioproducer.engine.append.appender import Appender
     from aioproducer.engine.append.chosen_build import FastPath
-    from aioproducer.engine.append.loop_budget import Turn
+    from aioproducer.engine.append.loop_budget import LoopBudget
     from aioproducer.engine.delivery.chosen_build import Delivery
     from aioproducer.engine.memory.buffer_pool import BufferPool
-    from aioproducer.engine.memory.partition_quota import Shares
+    from aioproducer.engine.memory.partition_quota import PartitionQuota
     from aioproducer.engine.observability.metrics_recorder import Meter
-    from aioproducer.engine.tasks.deadline_timer import Alarm
+    from aioproducer.engine.tasks.deadline_timer import DeadlineTimer
     from aioproducer.engine.tasks.waiter import Waiter
     from aioproducer.errors import KafkaError
 
-__all__ = ["Parking"]
+__all__ = ["Admission"]
 
 _TURN_SECONDS: Final = 0.002  # of appending for those who wait
 _STRIDE: Final = 16  # records between two looks at the clock
 _MOVED_UP: Final = 2  # of the line, for each that joins it
 
 
-class Parking:
+class Admission:
     """Those who wait: for each topic, and in the line.
 
     Args:
@@ -69,11 +69,11 @@ class Parking:
         self,
         loop: AbstractEventLoop,
         way: FastPath,
-        turn: Turn,
-        accumulator: Accumulator,
+        turn: LoopBudget,
+        accumulator: PartitionQueues,
         pool: BufferPool,
         appender: Appender,
-        shares: Shares,
+        shares: PartitionQuota,
         *,
         max_block_ms: float,
         max_idle: float,
@@ -82,7 +82,7 @@ class Parking:
         trouble: Callable[[], KafkaError | None],
         on_known: Callable[[str], object],
         next_turn: Callable[[], None],
-        alarm: Callable[[Callable[[], float | None], Callable[[float], None]], Alarm],
+        alarm: Callable[[Callable[[], float | None], Callable[[float], None]], DeadlineTimer],
         meter: Meter,
     ) -> None:
         self._loop = loop
@@ -98,10 +98,10 @@ class Parking:
         self._is_short = False  # the line's first was refused in this turn
         self._turn = turn
         self._next_turn = next_turn
-        self._resting = Resting(loop, turn, self._place_unplaced)
-        self._line = Line()
-        self._aside = Lots()
-        self.topics = Topics(
+        self._resting = LoopBudgetWaiters(loop, turn, self._place_unplaced)
+        self._line = WaitQueue()
+        self._aside = PartitionWaitQueues()
+        self.topics = TopicWaiters(
             loop,
             accumulator,
             appender,
@@ -115,13 +115,13 @@ class Parking:
             turn=next_turn,
             meter=meter,
         )
-        self._deadlines = Line()
+        self._deadlines = WaitQueue()
         self._numbers = count()
         self._alarm = alarm(self._next_deadline, self._on_deadline)
 
     # In
 
-    def take_in(self, record: Parked) -> Delivery | Parked:
+    def take_in(self, record: PendingSend) -> Delivery | PendingSend:
         """Append what was checked, or park it."""
         obstacle = self._try(record)
         if obstacle is None:
@@ -140,7 +140,7 @@ class Parking:
             return self._stand(self._aside.line(record.behind), record, obstacle)
         return self._park(record, FOR_MEMORY)
 
-    def take_now(self, record: Parked) -> Delivery:
+    def take_now(self, record: PendingSend) -> Delivery:
         """Append what was checked, or raise WouldBlock; a topic that is not known is asked for. Who cannot rest has its goes at once."""
         obstacle = self._try(record)
         if obstacle == FOR_TURN and self._turn.may_go_on():
@@ -155,7 +155,7 @@ class Parking:
             self._hurry()
         raise wait_reasons.would_block(record.topic, obstacle)
 
-    def _try(self, record: Parked) -> str | None:
+    def _try(self, record: PendingSend) -> str | None:
         """Append; or what it would have to wait for."""
         assert record.topic is not None
         route = self._accumulator.routes.get(record.topic)
@@ -178,7 +178,7 @@ class Parking:
         self._next_turn()
         return None
 
-    async def wait(self, parked: Parked) -> None:
+    async def wait(self, parked: PendingSend) -> None:
         """Wait for what is parked; raises what it is given up for. Cancelled: it is not queued, and who stood behind it moves up."""
         try:
             await parked.wait()
@@ -189,19 +189,19 @@ class Parking:
 
     async def rest(self) -> None:
         """Wait for the next go."""
-        await self.wait(self._rest(Parked(None)))
+        await self.wait(self._rest(PendingSend(None)))
 
-    async def route(self, topic: str) -> Route:
+    async def route(self, topic: str) -> TopicRouting:
         """Where a topic's records go, once metadata names it; waits as `wait` does."""
         if topic not in self._accumulator.routes:
-            await self.wait(self._stand(self.topics.lot(topic), Parked(topic, asks=True), FOR_TOPIC))
+            await self.wait(self._stand(self.topics.lot(topic), PendingSend(topic, asks=True), FOR_TOPIC))
         route = self._accumulator.routes[topic]
         route.used_at = self._loop.time()
         return route
 
     # Parking
 
-    def _rest(self, record: Parked) -> Parked:
+    def _rest(self, record: PendingSend) -> PendingSend:
         self._next_turn()
         if self._turn.taker_is_cancelled:  # were its record placed meanwhile, it would go on again, and perhaps never hear of it
             return self._park(record, "")
@@ -233,18 +233,18 @@ class Parking:
             self._line.merge([record])
             self._wait_in_line(record)
 
-    def _wait_in_line(self, record: Parked) -> None:
+    def _wait_in_line(self, record: PendingSend) -> None:
         assert record.waiter is not None
         self._resting.give_up(record.waiter)
         self._deadlines.push(record)
         self._alarm.check()
         self._next_turn()
 
-    def _park(self, record: Parked, reason: str) -> Parked:
+    def _park(self, record: PendingSend, reason: str) -> PendingSend:
         self._way.fast = {}
         return self._stand(self._line, record, reason)
 
-    def _stand(self, line: Line, record: Parked, reason: str) -> Parked:
+    def _stand(self, line: WaitQueue, record: PendingSend, reason: str) -> PendingSend:
         self._number(record, reason)
         line.push(record)
         self._deadlines.head()  # those who left are not kept
@@ -252,7 +252,7 @@ class Parking:
         self._alarm.check()
         return record
 
-    def _number(self, record: Parked, reason: str) -> None:
+    def _number(self, record: PendingSend, reason: str) -> None:
         record.park(self._loop, next(self._numbers), reason, self._loop.time() + self._max_block_ms / 1000)
 
     def _hurry(self) -> None:
@@ -318,7 +318,7 @@ class Parking:
                 break
         self._reopen()
 
-    def _serve_first(self, line: Line, record: Parked) -> bool:
+    def _serve_first(self, line: WaitQueue, record: PendingSend) -> bool:
         """Whether it is not in the way any more of those behind it."""
         if record.topic is not None and record.topic not in self._accumulator.routes:  # forgotten meanwhile: once more for metadata
             line.pop()
@@ -332,7 +332,7 @@ class Parking:
         self._resting.add(waiter)
         return True
 
-    def _serve_one(self, line: Line, record: Parked) -> Waiter | None:
+    def _serve_one(self, line: WaitQueue, record: PendingSend) -> Waiter | None:
         """Take the next one out of its line, appended or given up; None: it must stay, or stands aside."""
         delivery: Delivery | None = None
         error: Exception | None = None
@@ -385,29 +385,29 @@ class Parking:
 
     # Partitions that hold as much as they may
 
-    def freed(self, cell: Cell) -> None:
+    def freed(self, cell: PartitionQueue) -> None:
         """A partition holds less than before: it may take more, and so may others."""
         for eased in self._shares.eased(cell):
             self.rouse(eased)
 
-    def rouse(self, cell: Cell) -> None:
+    def rouse(self, cell: PartitionQueue) -> None:
         """Those who wait for a partition may be appended, there or elsewhere."""
         if self._aside.rouse(cell):
             self._way.fast = {}
             self._next_turn()
 
-    def _admit(self, parked: list[Parked]) -> None:
+    def _admit(self, parked: list[PendingSend]) -> None:
         """A topic is known: those who waited for it move into the line."""
         self._line.merge(parked)  # a key in the line may belong to a partition that others waited for since before
         if self.has_line:
             self._way.fast = {}
         self._reopen()
 
-    def _give_up(self, record: Parked, error: Exception) -> None:
+    def _give_up(self, record: PendingSend, error: Exception) -> None:
         self._tell_given_up(record, error)
         record.leave(error=error if record.topic is not None else None).wake()
 
-    def _tell_given_up(self, record: Parked, error: Exception) -> None:
+    def _tell_given_up(self, record: PendingSend, error: Exception) -> None:
         if record.topic is not None and not record.asks:
             self._meter.given_up(self._loop.time(), record.topic, error)
             if self.on_given_up is not None:
@@ -427,16 +427,16 @@ class Parking:
         self._release_marks()
         self._next_turn()
 
-    def _overdue(self, record: Parked) -> KafkaError:
+    def _overdue(self, record: PendingSend) -> KafkaError:
         route = self._accumulator.routes.get(record.topic or "")
         return wait_reasons.late(record, self._pool, route, self.topics.trouble(record.topic or ""), self._max_block_ms)
 
-    def mark(self) -> list[Parked]:
+    def mark(self) -> list[PendingSend]:
         """Marks at the end of every line; each is served once all before it have been."""
         self._line_up()
         marks = []
         for line in filter(None, self._lines()):
-            mark = Parked(None)
+            mark = PendingSend(None)
             mark.park(self._loop, next(self._numbers), "", 0.0)
             line.push(mark)
             marks.append(mark)
@@ -467,11 +467,11 @@ class Parking:
         """What the parked records wait for, and how many for each."""
         return wait_reasons.told(self._everybody())
 
-    def _everybody(self) -> Iterator[Parked]:
+    def _everybody(self) -> Iterator[PendingSend]:
         resting = [self._resting.unplaced] if self._resting.unplaced is not None and self._resting.holds else []
         return chain(resting, *self._lines())
 
-    def _lines(self) -> tuple[Line, ...]:
+    def _lines(self) -> tuple[WaitQueue, ...]:
         return (self._line, *self._aside.lines(), *self.topics.lots())
 
     def shut(self) -> None:

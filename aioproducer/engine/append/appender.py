@@ -2,7 +2,7 @@
 
 1. What finds no room waits. Where a batch is full, and takes more before it is sent (`room`), so it does with keys; without a key it is
    another partition's turn first.
-2. With a circuit breaker a partition that is full (`shares`) gets no more: its records alone wait for it (`Parked.behind`). Those for a
+2. With a circuit breaker a partition that is full (`shares`) gets no more: its records alone wait for it (`PendingSend.behind`). Those for a
    muted one go where the user's policy says.
 
 Knows nothing of who waits, or of where records come from: no memory is an answer here (None, False), and nothing is waited for.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from aioproducer.core import partitioner
 from aioproducer.engine.append.batch_sizing import MOST_OVERHEAD
-from aioproducer.engine.append.column_batches import Windows
+from aioproducer.engine.append.column_batches import ColumnBatches
 from aioproducer.engine.delivery.chosen_build import Delivery, make_delivery
 from aioproducer.engine.memory import wait_reasons
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD, NO_HEADERS
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.partition_queues import Accumulator, Cell, Route
-    from aioproducer.core.producer_batch import Batch
-    from aioproducer.engine.append.batch_sizing import Room
+    from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues, TopicRouting
+    from aioproducer.core.producer_batch import ProducerBatch
+    from aioproducer.engine.append.batch_sizing import BatchSizing
     from aioproducer.engine.append.chosen_build import FastPath
-    from aioproducer.engine.append.column_batches import Window
-    from aioproducer.engine.append.loop_budget import Turn
-    from aioproducer.engine.delivery.chosen_build import Home
+    from aioproducer.engine.append.column_batches import ColumnWindow
+    from aioproducer.engine.append.loop_budget import LoopBudget
+    from aioproducer.engine.delivery.chosen_build import DeliveryContext
     from aioproducer.engine.delivery.deliveries import Run
-    from aioproducer.engine.memory.buffer_pool import BufferPool, Parked
-    from aioproducer.engine.memory.partition_quota import Shares
+    from aioproducer.engine.memory.buffer_pool import BufferPool, PendingSend
+    from aioproducer.engine.memory.partition_quota import PartitionQuota
 
 __all__ = ["FAIL_FAST", "STRICT", "Appender"]
 
@@ -67,13 +67,13 @@ class Appender:
         config: ProducerConfig,
         loop: AbstractEventLoop,
         way: FastPath,
-        turn: Turn,
-        accumulator: Accumulator,
+        turn: LoopBudget,
+        accumulator: PartitionQueues,
         pool: BufferPool,
-        home: Home,
+        home: DeliveryContext,
         *,
-        room: Room,
-        shares: Shares,
+        room: BatchSizing,
+        shares: PartitionQuota,
         chance: Callable[[], float],
     ) -> None:
         self.serving_ms = 0
@@ -95,7 +95,7 @@ class Appender:
         self._policy = config.circuit_breaker_keyed_policy
         self.is_kafkas = self._partitioner is None and not self._ignores_keys
         is_told = self._has_breaker and self._policy == FAIL_FAST
-        self._windows = Windows(loop, accumulator, pool, shares, home, sticky=self._sticky_now, room=room.of_rows, is_told=is_told)
+        self._windows = ColumnBatches(loop, accumulator, pool, shares, home, sticky=self._sticky_now, room=room.of_rows, is_told=is_told)
 
     def now_ms(self) -> int:
         """The time for a record's timestamp."""
@@ -103,7 +103,7 @@ class Appender:
 
     # One record
 
-    def place(self, record: Parked, route: Route) -> Delivery | None:
+    def place(self, record: PendingSend, route: TopicRouting) -> Delivery | None:
         """Append to the partition it belongs to; None: no memory, no such partition yet, or that one must not have more (`record.behind`).
 
         Raises:
@@ -126,19 +126,19 @@ class Appender:
         return self._append_sticky(route, record) if key is None or self._ignores_keys else self._append_to(route.by_key[key], record)
 
     @staticmethod
-    def is_missing(record: Parked, route: Route) -> bool:
+    def is_missing(record: PendingSend, route: TopicRouting) -> bool:
         """Whether it names a partition that the topic does not have."""
         return record.partition is not None and record.partition >= len(route.cells)
 
     @staticmethod
-    def _ask_partitioner(record: Parked, route: Route, choose: partitioner.Choose) -> int:
+    def _ask_partitioner(record: PendingSend, route: TopicRouting, choose: partitioner.Choose) -> int:
         """Once for each record and route, however often memory is short: who counts them would count wrong."""
         if record.chosen is None or record.chosen[0] is not route:
             chosen = partitioner.choose(choose, route.topic, record.key, record.value, len(route.cells), route.available)
             record.chosen = route, chosen
         return record.chosen[1]
 
-    def _append_sticky(self, route: Route, record: Parked) -> Delivery | None:
+    def _append_sticky(self, route: TopicRouting, record: PendingSend) -> Delivery | None:
         """To the topic's sticky partition while its batch has room, and until it has had its share; then to another's (KIP-794)."""
         cell = route.sticky
         if cell is not None and (batch := cell.current) is not None:
@@ -155,14 +155,14 @@ class Appender:
                 return delivery
             record.behind = None  # it has just been found to be full; another one may not be
 
-    def _least_bad(self, route: Route) -> Cell:
+    def _least_bad(self, route: TopicRouting) -> PartitionQueue:
         """Nothing is usable: of a few partitions one that is not muted, else one that is not full."""
         choices = route.choices
         begin = int(self._chance() * len(choices))
         few = [route.cells[choices[(begin + at) % len(choices)]] for at in range(min(len(choices), _FEW))]
         return min(few, key=lambda cell: (cell.is_avoided, cell.is_full, cell.bytes))
 
-    def _append_behind(self, cell: Cell, record: Parked) -> Delivery | None:
+    def _append_behind(self, cell: PartitionQueue, record: PendingSend) -> Delivery | None:
         """To the partition that it has waited for, if it takes more by now."""
         if record.whole is not None:
             delivery = self._add_whole(cell, record)
@@ -174,7 +174,7 @@ class Appender:
             record.behind = cell  # it was for want of memory: it stays with that partition all the same
         return delivery
 
-    def _sticky(self, route: Route, size: int) -> Cell:
+    def _sticky(self, route: TopicRouting, size: int) -> PartitionQueue:
         """Where records without a key go on: the sticky partition while it has a batch, or takes `size` bytes more, else another."""
         cell = route.sticky
         if cell is not None and (cell.current is not None or route.stays(size, self.room.of(route.topic))):
@@ -185,10 +185,10 @@ class Appender:
             self._resume(route, cell, before)
         return cell
 
-    def _switch(self, route: Route) -> Cell:
+    def _switch(self, route: TopicRouting) -> PartitionQueue:
         return route.switch(self._chance(), is_adaptive=self._is_adaptive, unit=self.room.limit + BATCH_OVERHEAD)
 
-    def _resume(self, route: Route, cell: Cell, before: Cell | None, *, at_once: bool = False) -> None:
+    def _resume(self, route: TopicRouting, cell: PartitionQueue, before: PartitionQueue | None, *, at_once: bool = False) -> None:
         """Let the batch of the new sticky partition take one share more, if it waits to be sent; close it if it cannot.
 
         `before`: the last sticky partition; if it is the same one, its batch takes three times what it has more.
@@ -201,7 +201,7 @@ class Appender:
             if not self.room.widen(batch, 0, self.room.limit if cell is not before else None, at_once=at_once):
                 self._accumulator.close(cell)
 
-    def _leave(self, route: Route, full: Batch, *, at_once: bool = False) -> None:
+    def _leave(self, route: TopicRouting, full: ProducerBatch, *, at_once: bool = False) -> None:
         """The sticky partition has had its share. Its batch takes more when it is its turn again, if it has not been sent by then."""
         cell = full.cell
         if not self.room.beyond(full):
@@ -210,13 +210,13 @@ class Appender:
         self._accumulator.ripen(cell)
         self._resume(route, self._switch(route), cell, at_once=at_once)
 
-    def _append_to(self, cell: Cell, record: Parked) -> Delivery | None:
+    def _append_to(self, cell: PartitionQueue, record: PendingSend) -> Delivery | None:
         """To its key's partition, or the named one; what becomes of it while that is muted is the user's choice."""
         if cell.is_avoided and self._policy != STRICT:
             cell = self._instead_of(cell, record)
         return self._append(cell, record)
 
-    def _instead_of(self, cell: Cell, record: Parked) -> Cell:
+    def _instead_of(self, cell: PartitionQueue, record: PendingSend) -> PartitionQueue:
         """A usable partition for a record of a muted one, for a key always the same while the same are usable; if there is none, that one."""
         if self._policy == FAIL_FAST:
             raise wait_reasons.unavailable(cell, "The record was not queued.")
@@ -230,7 +230,7 @@ class Appender:
             other = self._least_bad(route)
         return cell if other.is_avoided else other
 
-    def _append(self, cell: Cell, record: Parked) -> Delivery | None:
+    def _append(self, cell: PartitionQueue, record: PendingSend) -> Delivery | None:
         self._way.taken += _SLOW
         if (batch := cell.current) is not None:
             delivery = self._append_open(cell, record)
@@ -241,7 +241,7 @@ class Appender:
             self._accumulator.close(cell)  # before its sender waits: who comes between must not go ahead of it
         return self._open(cell, record)
 
-    def _append_open(self, cell: Cell, record: Parked) -> Delivery | None:
+    def _append_open(self, cell: PartitionQueue, record: PendingSend) -> Delivery | None:
         batch, now_ms = cell.current, self._timestamp(record)
         assert batch is not None
         assert batch.open is not None
@@ -254,7 +254,7 @@ class Appender:
             delivery = batch.open.append_record(now_ms, record.key, record.value, record.headers)
         return delivery
 
-    def _open(self, cell: Cell, record: Parked) -> Delivery | None:
+    def _open(self, cell: PartitionQueue, record: PendingSend) -> Delivery | None:
         now_ms = self._timestamp(record)
         batch = self.room.open(cell, now_ms, record.size)
         if batch is None:
@@ -265,13 +265,13 @@ class Appender:
         assert delivery is not None
         return delivery
 
-    def _timestamp(self, record: Parked) -> int:
+    def _timestamp(self, record: PendingSend) -> int:
         if record.timestamp_ms is not None:
             return record.timestamp_ms
         # not `tick`: it calls for another turn, and a record that waits for memory would be tried in each, as fast as the loop turns
         return self._way.turn_ms or self.serving_ms or self.now_ms()
 
-    def _add_whole(self, cell: Cell, record: Parked) -> Delivery | None:
+    def _add_whole(self, cell: PartitionQueue, record: PendingSend) -> Delivery | None:
         """A batch that the user filled goes behind what its partition has."""
         whole = record.whole
         assert whole is not None
@@ -289,14 +289,14 @@ class Appender:
         self._accumulator.close(cell)
         return make_delivery(whole.result, 0)
 
-    def _place_window(self, record: Parked, window: Window, route: Route) -> Delivery | None:
+    def _place_window(self, record: PendingSend, window: ColumnWindow, route: TopicRouting) -> Delivery | None:
         before = self._pool.available
         delivery = None if self.is_missing(record, route) else self._windows.place(record, window, route, self._timestamp(record))
         self._turn.spent += before - self._pool.available
         self._way.taken += 1
         return delivery
 
-    def _sticky_now(self, route: Route, size: int) -> Cell:
+    def _sticky_now(self, route: TopicRouting, size: int) -> PartitionQueue:
         """Where so many bytes without a key go at once."""
         cell = self._sticky(route, size)
         if self._shares.is_over(cell):
@@ -316,7 +316,7 @@ class Appender:
 
     # The fast way, and many at once
 
-    def make_room(self, route: Route, cell: Cell | None, key: bytes | None, value: bytes | None) -> Cell | None:
+    def make_room(self, route: TopicRouting, cell: PartitionQueue | None, key: bytes | None, value: bytes | None) -> PartitionQueue | None:
         """The partition that has room for a small plain record on the fast way: `cell`, or without a key perhaps another. None: the slow way."""
         if type(value) is not bytes or type(key) not in _PLAIN_KEYS or self._turn.must_pause():
             return None
@@ -332,13 +332,13 @@ class Appender:
             return cell
         return self._next_batch(cell, full, size) if cell is not None else None
 
-    def _next_sticky(self, route: Route, full: Batch | None, size: int) -> Cell | None:
+    def _next_sticky(self, route: TopicRouting, full: ProducerBatch | None, size: int) -> PartitionQueue | None:
         if full is not None:
             self._leave(route, full)
         cell = self._sticky(route, size)
         return cell if cell.current is not None else self._next_batch(cell, full, size)  # it is open for records of keys; it may have room
 
-    def _next_batch(self, cell: Cell, full: Batch | None, size: int) -> Cell | None:
+    def _next_batch(self, cell: PartitionQueue, full: ProducerBatch | None, size: int) -> PartitionQueue | None:
         """The partition with another batch, behind one that is full; one that is muted or holds too much is asked about on the slow way."""
         if cell.is_full or (cell.is_avoided and self._policy != STRICT):
             return None
@@ -346,7 +346,9 @@ class Appender:
             self._accumulator.close(cell)
         return cell if self.room.open_wide(cell, self._way.turn_ms, size, behind=full is not None) is not None else None
 
-    def append_run(self, route: Route, cell: Cell | None, keys: Sequence[bytes] | None, values: Sequence[bytes]) -> list[Run]:
+    def append_run(
+        self, route: TopicRouting, cell: PartitionQueue | None, keys: Sequence[bytes] | None, values: Sequence[bytes]
+    ) -> list[Run]:
         """Plain records to one partition, or without one to the sticky ones, at once: who calls has seen that `room.is_there`.
 
         All of them, or without a partition the first ones, if all partitions come to hold as much as they may.
@@ -371,21 +373,21 @@ class Appender:
                 self._outgrow(route, cell, batch, size)
         return runs
 
-    def _sticky_for_many(self, route: Route, size: int) -> Cell | None:
+    def _sticky_for_many(self, route: TopicRouting, size: int) -> PartitionQueue | None:
         """None: all partitions hold as much as they may. Others wait for them, and what were queued now would go ahead of those."""
         while (target := self._sticky(route, size)).current is None and not target.is_full:
             if not self._shares.is_over(target):
                 return target
         return target if target.current is not None else None
 
-    def _outgrow(self, route: Route, cell: Cell | None, full: Batch, size: int) -> None:
+    def _outgrow(self, route: TopicRouting, cell: PartitionQueue | None, full: ProducerBatch, size: int) -> None:
         """A batch is full, and there are more records at once: for that partition, or for the sticky ones."""
         if cell is None:
             self._leave(route, full, at_once=True)
         elif not self.room.widen(full, size, at_once=True):
             self._accumulator.close(cell)
 
-    def takes_freely(self, route: Route, cells: Collection[Cell]) -> bool:
+    def takes_freely(self, route: TopicRouting, cells: Collection[PartitionQueue]) -> bool:
         """Whether no record for these partitions, without any for the sticky ones, has to wait for one of them or go elsewhere."""
         if not self._has_breaker:
             return True

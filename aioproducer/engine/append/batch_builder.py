@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.engine.delivery.chosen_build import BatchResult, MemoryRecordsBuilder
+from aioproducer.engine.delivery.chosen_build import MemoryRecordsBuilder, ProduceRequestResult
 from aioproducer.errors import UsageError
 from aioproducer.records.record_batch import record_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproducer.engine.delivery.chosen_build import Home
+    from aioproducer.engine.delivery.chosen_build import DeliveryContext
     from aioproducer.model import Headers, TimestampMs
 
 __all__ = ["Filled", "ReadyBatch"]
@@ -33,7 +33,7 @@ class Filled:
         self._open = records
         self._closed: tuple[bytes, int, int] | None = None
         self.count = 0
-        self.result: BatchResult = records.result
+        self.result: ProduceRequestResult = records.result
 
     @property
     def is_closed(self) -> bool:
@@ -66,7 +66,7 @@ class ReadyBatch:
 
     __slots__ = ("_checked", "_home", "_is_closed", "_limit", "_records", "is_sent", "partition", "size", "topic")
 
-    def __init__(self, topic: str, partition: int, home: Home, limit: int, checked: Callable[..., Any]) -> None:
+    def __init__(self, topic: str, partition: int, home: DeliveryContext, limit: int, checked: Callable[..., Any]) -> None:
         self.topic = topic
         self.partition = partition
         self.size = 0
@@ -91,7 +91,7 @@ class ReadyBatch:
             return False
         if self._records is None:
             room = max(self._limit, record_size(0, 0, record.key, record.value, record.headers))
-            self._records = Filled(MemoryRecordsBuilder(BatchResult(self._home, self.topic, self.partition, now_ms), now_ms, room))
+            self._records = Filled(MemoryRecordsBuilder(ProduceRequestResult(self._home, self.topic, self.partition, now_ms), now_ms, room))
         records = self._records
         index, base = records.count, records.result.base_timestamp
         if not records.append(now_ms, record.key, record.value, record.headers):
@@ -115,11 +115,11 @@ class ReadyBatch:
         return self._records
 
     @property
-    def result(self) -> BatchResult:
+    def result(self) -> ProduceRequestResult:
         """What the deliveries of its records share."""
         return self.records.result
 
-    def is_of(self, home: Home) -> bool:
+    def is_of(self, home: DeliveryContext) -> bool:
         """Whether it was made by the producer of that home."""
         return self._home is home
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from aioproducer.engine.delivery.chosen_build import RECORD_OVERHEAD, BatchResult, Home, MemoryRecordsBuilder
+from aioproducer.engine.delivery.chosen_build import RECORD_OVERHEAD, DeliveryContext, MemoryRecordsBuilder, ProduceRequestResult
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.model import Compression
 from aioproducer.records.record_batch import OVERHEAD
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.partition_queues import Accumulator, Cell, Route
-    from aioproducer.core.producer_batch import Batch
-    from aioproducer.engine.append.loop_budget import Turn
+    from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues, TopicRouting
+    from aioproducer.core.producer_batch import ProducerBatch
+    from aioproducer.engine.append.loop_budget import LoopBudget
     from aioproducer.engine.memory.buffer_pool import BufferPool
-    from aioproducer.engine.memory.partition_quota import Shares
+    from aioproducer.engine.memory.partition_quota import PartitionQuota
     from aioproducer.records.compression_ratio_estimator import CompressionRatios
 
-__all__ = ["MOST_OVERHEAD", "Room"]
+__all__ = ["MOST_OVERHEAD", "BatchSizing"]
 
 MOST_OVERHEAD: Final = 24  # bytes of a small plain record beside its key and value
 _STEP: Final = 4096  # bytes of a batch's first room: 16 KiB up front would let 2,048 quiet partitions hold 32 MiB
@@ -37,7 +37,7 @@ _LEAST: Final = 512  # likewise, while memory is short
 _TIMES: Final = 3  # its room that a full batch gets more: each time what it has is copied
 
 
-class Room:
+class BatchSizing:
     """The memory of one producer's batches.
 
     Args:
@@ -55,13 +55,13 @@ class Room:
         self,
         config: ProducerConfig,
         loop: AbstractEventLoop,
-        turn: Turn,
-        accumulator: Accumulator,
+        turn: LoopBudget,
+        accumulator: PartitionQueues,
         pool: BufferPool,
-        home: Home,
+        home: DeliveryContext,
         *,
         ratios: CompressionRatios,
-        shares: Shares,
+        shares: PartitionQuota,
     ) -> None:
         self._loop = loop
         self._turn = turn
@@ -85,12 +85,12 @@ class Room:
         """Bytes of records that a batch takes before compression."""
         return self.limit if self._codec is Compression.NONE else min(self._ratios.room(topic, self._codec, self.limit), self._most)
 
-    def of_rows(self, route: Route, size: int) -> int:
+    def of_rows(self, route: TopicRouting, size: int) -> int:
         """Likewise of a batch of rows that are there at once, `size` bytes in all: as much as a full batch that waits may take."""
         room = self.of(route.topic)
         return max(room, self._widest) if self._may_widen(route, size) else room
 
-    def _may_widen(self, route: Route, size: int) -> bool:
+    def _may_widen(self, route: TopicRouting, size: int) -> bool:
         """Whether batches of a topic may have more than `batch_size`, with so many bytes of the memory taken for it."""
         return not route.is_narrow and 2 * (self._pool.available - size) >= self._pool.size
 
@@ -101,7 +101,7 @@ class Room:
 
     # A batch
 
-    def open(self, cell: Cell, now_ms: int, size: int) -> Batch | None:
+    def open(self, cell: PartitionQueue, now_ms: int, size: int) -> ProducerBatch | None:
         """A batch for a record of so many bytes. None: no memory for it, or its partition must not have more.
 
         While memory is short it opens with as much as the last one of its partition took, if there is so much.
@@ -114,7 +114,7 @@ class Room:
         batch = self._open(cell, now_ms, usual) if usual > least else None
         return batch if batch is not None else self._open(cell, now_ms, least)
 
-    def open_wide(self, cell: Cell, now_ms: int, size: int, *, behind: bool) -> Batch | None:
+    def open_wide(self, cell: PartitionQueue, now_ms: int, size: int, *, behind: bool) -> ProducerBatch | None:
         """One that has all its room at once, while memory is plentiful, as by steps it would be copied, or `behind` one that was full."""
         batch, room = None, self.of(cell.topic)
         if behind:
@@ -123,22 +123,22 @@ class Room:
             batch = self._open(cell, now_ms, room, ahead=room - self.first)
         return batch if batch is not None else self.open(cell, now_ms, size)
 
-    def open_for_many(self, cell: Cell, now_ms: int, size: int) -> Batch:
+    def open_for_many(self, cell: PartitionQueue, now_ms: int, size: int) -> ProducerBatch:
         """One for records of so many bytes in all, for which there is memory (`is_there`)."""
         room = min(self.limit, max(self.first, size))
         self._pool.take(room + BATCH_OVERHEAD)
         return self._opened(cell, now_ms, room, 0)
 
-    def _open(self, cell: Cell, now_ms: int, room: int, *, ahead: int = 0) -> Batch | None:
+    def _open(self, cell: PartitionQueue, now_ms: int, room: int, *, ahead: int = 0) -> ProducerBatch | None:
         """`ahead`: bytes of its room that this turn perhaps does not fill."""
         if self._shares.is_over(cell) or not self._take(room + BATCH_OVERHEAD):
             return None
         return self._opened(cell, now_ms, room, ahead)
 
-    def _opened(self, cell: Cell, now_ms: int, room: int, ahead: int) -> Batch:
+    def _opened(self, cell: PartitionQueue, now_ms: int, room: int, ahead: int) -> ProducerBatch:
         credit = room + BATCH_OVERHEAD
         self._turn.spent += credit - ahead
-        result = BatchResult(self._home, cell.topic, cell.partition, now_ms)
+        result = ProduceRequestResult(self._home, cell.topic, cell.partition, now_ms)
         return self._accumulator.open(cell, MemoryRecordsBuilder(result, now_ms, room), result, credit=credit, now=self._loop.time())
 
     def _take(self, credit: int) -> bool:
@@ -148,7 +148,7 @@ class Room:
         self._thrift = self._pool.size // (self._least + BATCH_OVERHEAD)
         return False
 
-    def grow(self, batch: Batch, size: int) -> bool:
+    def grow(self, batch: ProducerBatch, size: int) -> bool:
         """More room for an open batch, up to `batch_size`; False: it is full, or memory is short."""
         assert batch.open is not None
         left = self.of(batch.cell.topic) - batch.open.granted
@@ -161,12 +161,12 @@ class Room:
         self._turn.spent += left + self._give(batch, left)
         return True
 
-    def may_grow(self, cell: Cell, size: int) -> bool:
+    def may_grow(self, cell: PartitionQueue, size: int) -> bool:
         """Whether an open batch that does not take a record so large waits for memory alone. It is not closed for that: see `hurry`."""
         batch = cell.current
         return batch is not None and batch.open is not None and size <= self.of(cell.topic) - batch.open.granted
 
-    def widen(self, batch: Batch, size: int, most: int | None = None, *, at_once: bool = False) -> bool:
+    def widen(self, batch: ProducerBatch, size: int, most: int | None = None, *, at_once: bool = False) -> bool:
         """Three times the room more, or `most` bytes, for a full batch that has not been sent yet. False: it is to be closed.
 
         `at_once`: this turn fills it, so that all of it counts into that.
@@ -180,7 +180,7 @@ class Room:
         self._accumulator.ripen(batch.cell)
         return True
 
-    def beyond(self, batch: Batch, most: int | None = None) -> int:
+    def beyond(self, batch: ProducerBatch, most: int | None = None) -> int:
         """Bytes that a full batch may take more, 0: none."""
         if batch.open is None:  # it was closed as its partition must not have more (`shares`)
             return 0
@@ -190,7 +190,7 @@ class Room:
             return 0
         return left if self._accumulator.closes_at(batch) > self._loop.time() else 0
 
-    def _give(self, batch: Batch, left: int) -> int:
+    def _give(self, batch: ProducerBatch, left: int) -> int:
         """So much more room, which was taken already; bytes that the records there cost beside it."""
         assert batch.open is not None
         overhead = (batch.open.count - batch.settled) * RECORD_OVERHEAD
@@ -202,7 +202,7 @@ class Room:
 
     # What it did not need
 
-    def settle(self, batch: Batch) -> None:
+    def settle(self, batch: ProducerBatch) -> None:
         """A batch closed: what it took beyond its bytes goes back, and the sticky partition has had so much more of its share."""
         assert batch.payload is not None
         cell = batch.cell
@@ -211,7 +211,7 @@ class Room:
             cell.route.share += len(batch.payload)
         self.shrink(batch, len(batch.payload) + BATCH_OVERHEAD)
 
-    def shrink(self, batch: Batch, credit: int) -> None:
+    def shrink(self, batch: ProducerBatch, credit: int) -> None:
         """A batch needs no more than `credit` bytes from now on; more, if an older broker's format made it grow."""
         if batch.credit > credit:
             self._pool.release(-batch.hold(credit))

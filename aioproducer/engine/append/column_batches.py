@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core import key_grouping
-from aioproducer.engine.delivery.chosen_build import BatchResult, make_delivery
+from aioproducer.engine.delivery.chosen_build import ProduceRequestResult, make_delivery
 from aioproducer.engine.memory import wait_reasons
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.errors import UsageError
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable, Sequence
 
-    from aioproducer.core.partition_queues import Accumulator, Cell, Route
-    from aioproducer.engine.delivery.chosen_build import Delivery, Home
+    from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues, TopicRouting
+    from aioproducer.engine.delivery.chosen_build import Delivery, DeliveryContext
     from aioproducer.engine.delivery.deliveries import Deliveries, Run
-    from aioproducer.engine.memory.buffer_pool import BufferPool, Parked
-    from aioproducer.engine.memory.partition_quota import Shares
+    from aioproducer.engine.memory.buffer_pool import BufferPool, PendingSend
+    from aioproducer.engine.memory.partition_quota import PartitionQuota
     from aioproducer.records.arrow import Piece
     from aioproducer.records.columns import Encoded
 
-__all__ = ["Window", "Windows"]
+__all__ = ["ColumnBatches", "ColumnWindow"]
 
 _LARGEST: Final = 2**31 - 1  # bytes of records in a batch
 
@@ -43,7 +43,7 @@ class _Sealed:
 
     __slots__ = ("_encoded", "_result", "count")
 
-    def __init__(self, encoded: Encoded, result: BatchResult) -> None:
+    def __init__(self, encoded: Encoded, result: ProduceRequestResult) -> None:
         self._encoded = encoded
         self._result = result
         self.count = encoded.rows
@@ -55,7 +55,7 @@ class _Sealed:
         return encoded.payload, encoded.base, encoded.latest
 
 
-class Window:
+class ColumnWindow:
     """Some rows of a piece of columns.
 
     Args:
@@ -75,18 +75,18 @@ class Window:
         self.partition = partition
         self.keyed = keyed
         self._moment = moment
-        self._route: Route | None = None
-        self._groups: tuple[array[int] | None, Sequence[Cell | None], array[int] | None, Sequence[int]] = (None, (), None, ())
+        self._route: TopicRouting | None = None
+        self._groups: tuple[array[int] | None, Sequence[PartitionQueue | None], array[int] | None, Sequence[int]] = (None, (), None, ())
         self._runs: list[list[Run]] = []
 
-    def cells(self, route: Route, sticky: Callable[[Route, int], Cell]) -> Sequence[Cell | None]:
+    def cells(self, route: TopicRouting, sticky: Callable[[TopicRouting, int], PartitionQueue]) -> Sequence[PartitionQueue | None]:
         """The partitions of its groups; None: of rows that go to the sticky ones, whichever those are when they are queued."""
         if self._route is not route:
             self._route = route
             self._groups = self._grouped(route, sticky)
         return self._groups[1]
 
-    def _grouped(self, route: Route, sticky: Callable[[Route, int], Cell]) -> Any:
+    def _grouped(self, route: TopicRouting, sticky: Callable[[TopicRouting, int], PartitionQueue]) -> Any:
         if self.partition is not None:
             return None, [route.cells[self.partition]], None, [self.at + self.rows]
         if not self.keyed:
@@ -101,7 +101,7 @@ class Window:
         """Bytes of memory that it may take in all, in batches of `room` bytes, once its cells are known."""
         return self.size + (self.size // room + len(self._groups[1])) * BATCH_OVERHEAD
 
-    def encode(self, now_ms: int, room: int) -> list[tuple[int, Cell | None, Encoded]]:
+    def encode(self, now_ms: int, room: int) -> list[tuple[int, PartitionQueue | None, Encoded]]:
         """Its batches of `room` bytes, each with its group and partition. UsageError: some row cannot be a record."""
         _, cells, order, ends = self._groups
         piece, now_ms = self.piece, now_ms if self._moment is None else self._moment
@@ -121,7 +121,11 @@ class Window:
             raise piece.bad(error) from None
         return batches
 
-    def queue(self, batches: Sequence[tuple[int, Cell | None, Encoded]], add: Callable[[Cell | None, Encoded], BatchResult]) -> Delivery:
+    def queue(
+        self,
+        batches: Sequence[tuple[int, PartitionQueue | None, Encoded]],
+        add: Callable[[PartitionQueue | None, Encoded], ProduceRequestResult],
+    ) -> Delivery:
         """Hand its batches over, to `add`; the delivery of the first record."""
         runs: list[list[Run]] = [[] for _ in self._groups[1]]
         for number, cell, encoded in batches:
@@ -140,7 +144,7 @@ class Window:
         deliveries.add(self.rows, self._runs, picks if len(self._runs) > 1 else None)
 
 
-class Windows:
+class ColumnBatches:
     """Puts the windows of one producer into its partitions' queues.
 
     Args:
@@ -152,13 +156,13 @@ class Windows:
     def __init__(
         self,
         loop: AbstractEventLoop,
-        accumulator: Accumulator,
+        accumulator: PartitionQueues,
         pool: BufferPool,
-        shares: Shares,
-        home: Home,
+        shares: PartitionQuota,
+        home: DeliveryContext,
         *,
-        sticky: Callable[[Route, int], Cell],
-        room: Callable[[Route, int], int],
+        sticky: Callable[[TopicRouting, int], PartitionQueue],
+        room: Callable[[TopicRouting, int], int],
         is_told: bool,
     ) -> None:
         self._loop = loop
@@ -170,7 +174,7 @@ class Windows:
         self._room = room
         self._is_told = is_told
 
-    def place(self, record: Parked, window: Window, route: Route, now_ms: int) -> Delivery | None:
+    def place(self, record: PendingSend, window: ColumnWindow, route: TopicRouting, now_ms: int) -> Delivery | None:
         """Queue it; None: no memory, or one of its partitions must not have more (`record.behind`).
 
         Raises:
@@ -187,13 +191,13 @@ class Windows:
             return None
         return window.queue(window.encode(now_ms, room), partial(self._add, route))
 
-    def _add(self, route: Route, cell: Cell | None, encoded: Encoded) -> BatchResult:
+    def _add(self, route: TopicRouting, cell: PartitionQueue | None, encoded: Encoded) -> ProduceRequestResult:
         size = len(encoded.payload)
         cell = self._sticky(route, size) if cell is None else cell
         self._accumulator.close(cell)
         credit = size + BATCH_OVERHEAD
         self._pool.take(credit)
-        result = BatchResult(self._home, cell.topic, cell.partition, encoded.base)
+        result = ProduceRequestResult(self._home, cell.topic, cell.partition, encoded.base)
         self._accumulator.open(cell, _Sealed(encoded, result), result, credit=credit, now=self._loop.time())
         self._accumulator.close(cell)
         return result

@@ -22,18 +22,18 @@ from aioproducer.number_conversion import exact_int
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from aioproducer.engine.memory.buffer_pool import Parked
-    from aioproducer.engine.observability.slow_callbacks import Watch
+    from aioproducer.engine.memory.buffer_pool import PendingSend
+    from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
     from aioproducer.metrics.registry import Metrics
     from aioproducer.model import Headers
 
-__all__ = ["Interception"]
+__all__ = ["ProducerInterceptors"]
 
 _log = logging.getLogger(__name__)
 _NO_PARTITION: Final = -1
 
 
-class Interception:
+class ProducerInterceptors:
     """Calls one producer's interceptors.
 
     Args:
@@ -44,7 +44,7 @@ class Interception:
         UsageError: a class cannot be called without arguments.
     """
 
-    def __init__(self, given: Iterable[Any], loop: asyncio.AbstractEventLoop, watch: Watch, metrics: Metrics) -> None:
+    def __init__(self, given: Iterable[Any], loop: asyncio.AbstractEventLoop, watch: SlowCallbacks, metrics: Metrics) -> None:
         self._loop = loop
         self._metrics = metrics
         self._open = 0  # records whose end is still to be told, beside those that wait
@@ -60,10 +60,10 @@ class Interception:
     def around(self, accept: Callable[..., Any]) -> Callable[..., Any]:
         """The same door for records, intercepted: it gives a delivery or what is parked, or raises."""
 
-        def intercepted(*given: Any) -> Delivery | Parked:
+        def intercepted(*given: Any) -> Delivery | PendingSend:
             record = self._on_send(_with_headers(ProducerRecord(*given)))
             try:
-                taken: Delivery | Parked = accept(*record)
+                taken: Delivery | PendingSend = accept(*record)
             except Exception as error:
                 self._on_left(record, None, error)
                 raise

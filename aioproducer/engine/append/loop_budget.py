@@ -18,7 +18,7 @@ from aioproducer.engine.append.chosen_build import TURN, TURN_RECORDS, FastPath
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
 
-__all__ = ["GO", "Turn"]
+__all__ = ["GO", "LoopBudget"]
 
 GO: Final = TURN_RECORDS  # records of a whole one
 _GOES: Final = 4
@@ -27,7 +27,7 @@ _FIRST: Final = 16  # records on the fast way before the first look at the clock
 _LEAST: Final = 128  # records of a part, where several rest: to rest costs as much as some ten
 
 
-class Turn:
+class LoopBudget:
     """The turn at hand.
 
     Args:

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable
 
-    from aioproducer.engine.append.loop_budget import Turn
-    from aioproducer.engine.memory.buffer_pool import Parked
+    from aioproducer.engine.append.loop_budget import LoopBudget
+    from aioproducer.engine.memory.buffer_pool import PendingSend
     from aioproducer.engine.tasks.waiter import Waiter
 
-__all__ = ["Resting"]
+__all__ = ["LoopBudgetWaiters"]
 
 _MOST_AT_ONCE: Final = 16  # woken in one iteration of the loop: each runs user code
 
 
-class Resting:
+class LoopBudgetWaiters:
     """Those who rest, in order. Each asks for a turn of the loop, which wakes them.
 
     Args:
@@ -39,19 +39,19 @@ class Resting:
 
     __slots__ = ("_loop", "_place", "_turn", "unplaced", "waiters")
 
-    def __init__(self, loop: AbstractEventLoop, turn: Turn, place: Callable[[], None]) -> None:
+    def __init__(self, loop: AbstractEventLoop, turn: LoopBudget, place: Callable[[], None]) -> None:
         self._loop = loop
         self._turn = turn
         self._place = place
         self.waiters: deque[Waiter] = deque()
-        self.unplaced: Parked | None = None
+        self.unplaced: PendingSend | None = None
 
     @property
     def holds(self) -> bool:
         """Whether a record is to be placed before any that comes now."""
         return self.unplaced is not None and self.unplaced.is_waiting
 
-    def rest(self, record: Parked) -> None:
+    def rest(self, record: PendingSend) -> None:
         """A send waits for its next go, with its record, or with a mark that has none."""
         assert record.waiter is not None
         if record.topic is not None:
@@ -63,7 +63,7 @@ class Resting:
         """A send whose record was placed is to be woken."""
         self.waiters.append(waiter)
 
-    def take(self) -> Parked | None:
+    def take(self) -> PendingSend | None:
         """The record that is not placed yet, to place it now; its send still rests."""
         record, self.unplaced = self.unplaced, None
         return record if record is not None and record.is_waiting else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD, NO_HEADERS, Parked
+from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD, NO_HEADERS, PendingSend
 from aioproducer.errors import RecordTooLarge, UsageError
 from aioproducer.number_conversion import exact_int, shown
 from aioproducer.records.record_batch import OVERHEAD, encode_headers, size_limit
@@ -17,9 +17,9 @@ from aioproducer.timestamp_conversion import timestamp_of
 
 if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
-    from aioproducer.engine.observability.slow_callbacks import Watch
+    from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
 
-__all__ = ["Checks", "check_partition", "check_topic"]
+__all__ = ["RecordValidation", "check_partition", "check_topic"]
 
 _MAX_NAME: Final = 2**15 - 1  # bytes of a topic's name that a request can carry
 
@@ -52,7 +52,7 @@ def check_timestamp(topic: str, timestamp_ms: object) -> int | None:
     return None if timestamp_ms is None else timestamp_of("timestamp_ms", timestamp_ms, f" for {topic!r}")
 
 
-class Checks:
+class RecordValidation:
     """Checks the records of one producer.
 
     Args:
@@ -62,7 +62,7 @@ class Checks:
         serializes: keys or values go through a serializer.
     """
 
-    def __init__(self, config: ProducerConfig, watch: Watch) -> None:
+    def __init__(self, config: ProducerConfig, watch: SlowCallbacks) -> None:
         self._config = config
         self._serialize_key, self._serialize_value = (
             watch.over(name, serializer) if (serializer := adapt(getattr(config, name))) is not None else None
@@ -70,7 +70,7 @@ class Checks:
         )
         self.serializes = self._serialize_key is not None or self._serialize_value is not None
 
-    def record(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Parked:
+    def record(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> PendingSend:
         """The record, ready to be appended.
 
         Raises:
@@ -90,7 +90,9 @@ class Checks:
         encoded = encode_headers(headers) if headers else NO_HEADERS
         size = size_limit(key, value, encoded)
         self.size(topic, size)
-        return Parked(topic, value=value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=encoded, size=size - OVERHEAD)
+        return PendingSend(
+            topic, value=value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=encoded, size=size - OVERHEAD
+        )
 
     def size(self, topic: str, size: int) -> None:
         """Raise RecordTooLarge if a record, alone in a batch of so many bytes, is too large."""

@@ -13,10 +13,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.key_grouping import MOST_ROWS
-from aioproducer.engine.append.column_batches import Window
+from aioproducer.engine.append.column_batches import ColumnWindow
 from aioproducer.engine.append.record_validation import check_partition, check_topic
 from aioproducer.engine.delivery.deliveries import Deliveries
-from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD, Parked
+from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD, PendingSend
 from aioproducer.records.arrow import Table, check_serializers
 from aioproducer.records.columns import BadRow, compiled, measure
 from aioproducer.records.record_batch import OVERHEAD
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.engine.append.admission import Parking
+    from aioproducer.engine.append.admission import Admission
     from aioproducer.engine.append.appender import Appender
     from aioproducer.engine.delivery.chosen_build import Delivery
     from aioproducer.model import PartitionNumber
     from aioproducer.records.arrow import Piece
 
-__all__ = ["Columns"]
+__all__ = ["SendColumns"]
 
 _WINDOW: Final = 1_048_576  # bytes of records in one step: a millisecond or two
 _BATCHES: Final = 32  # that these make at most, beside one for each partition
@@ -40,7 +40,7 @@ _ROWS: Final = 256 if compiled is None else 16_384  # likewise
 _PART: Final = 4  # of `buffer_memory` that a window takes at most, as a fraction: others want to wait for less
 
 
-class Columns:
+class SendColumns:
     """Sends columns, for one producer.
 
     Args:
@@ -52,9 +52,9 @@ class Columns:
         self,
         config: ProducerConfig,
         appender: Appender,
-        parking: Parking,
+        parking: Admission,
         *,
-        take: Callable[[Parked], Delivery | Parked],
+        take: Callable[[PendingSend], Delivery | PendingSend],
         send: Callable[..., Awaitable[Delivery]],
     ) -> None:
         self._config = config
@@ -92,7 +92,7 @@ class Columns:
         while at < piece.rows:
             rows, size = self._measure(piece, at)
             if self._appender.takes_rows(topic, is_named=partition is not None, keyed=keyed):
-                window = Window(piece, at, rows, size, partition=partition, keyed=keyed, moment=moment)
+                window = ColumnWindow(piece, at, rows, size, partition=partition, keyed=keyed, moment=moment)
                 await self._send_window(topic, window, deliveries)
             else:
                 await self._send_rows(topic, piece, partition, moment, range(at, at + rows), deliveries)
@@ -105,10 +105,10 @@ class Columns:
         except BadRow as error:
             raise piece.bad(error) from None
 
-    async def _send_window(self, topic: str, window: Window, deliveries: Deliveries) -> None:
+    async def _send_window(self, topic: str, window: ColumnWindow, deliveries: Deliveries) -> None:
         try:
-            taken = self._take(Parked(topic, partition=window.partition, size=window.size, window=window))
-            if isinstance(taken, Parked):
+            taken = self._take(PendingSend(topic, partition=window.partition, size=window.size, window=window))
+            if isinstance(taken, PendingSend):
                 await self._parking.wait(taken)
         finally:
             if window.is_queued:

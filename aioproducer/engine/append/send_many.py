@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.partition_queues import Cell, Route
-    from aioproducer.engine.append.admission import Parking
+    from aioproducer.core.partition_queues import PartitionQueue, TopicRouting
+    from aioproducer.engine.append.admission import Admission
     from aioproducer.engine.append.appender import Appender
     from aioproducer.engine.append.chosen_build import FastPath
-    from aioproducer.engine.append.loop_budget import Turn
+    from aioproducer.engine.append.loop_budget import LoopBudget
     from aioproducer.engine.delivery.chosen_build import Delivery
 
-__all__ = ["Many"]
+__all__ = ["SendMany"]
 
 _CHUNK: Final = 131_072  # bytes of records in one step: a fraction of a millisecond
 _FEWEST: Final = 32  # records in one, and in the first: nothing is known of them yet
@@ -60,7 +60,7 @@ class _Columns(NamedTuple):
         values, keys, partitions, *sizes = self
         return _Columns(values[at:], None if keys is None else keys[at:], None if partitions is None else partitions[at:], *sizes)
 
-    def cells(self, route: Route) -> Sequence[Cell] | None:
+    def cells(self, route: TopicRouting) -> Sequence[PartitionQueue] | None:
         """Where each goes; none: to the sticky ones; None: some to no partition that there is."""
         if self.partitions is not None:
             if not 0 <= min(self.partitions) <= max(self.partitions) < len(route.cells):
@@ -69,7 +69,7 @@ class _Columns(NamedTuple):
         return () if self.keys is None else list(map(route.by_key.__getitem__, self.keys))
 
 
-class Many:
+class SendMany:
     """Sends many records, for one producer.
 
     Args:
@@ -81,9 +81,9 @@ class Many:
         config: ProducerConfig,
         loop: AbstractEventLoop,
         way: FastPath,
-        turn: Turn,
+        turn: LoopBudget,
         appender: Appender,
-        parking: Parking,
+        parking: Admission,
         send: Callable[..., Awaitable[Delivery]],
     ) -> None:
         self._loop = loop
@@ -156,7 +156,7 @@ class Many:
 
     def _send_bulk(self, topic: str, columns: _Columns, deliveries: Deliveries) -> int:
         """Queue them, all or the first ones; how many, 0 if one would have to wait, or belongs nowhere."""
-        route: Route | None = self._way.fast.get(topic) if isinstance(topic, str) else None
+        route: TopicRouting | None = self._way.fast.get(topic) if isinstance(topic, str) else None
         cells = columns.cells(route) if route is not None else None
         if route is None or cells is None:
             return 0
@@ -174,7 +174,9 @@ class Many:
             deliveries.add(count, self._append_groups(route, list(numbers), picks, columns), array("H", picks))
         return count
 
-    def _append_groups(self, route: Route, cells: Sequence[Cell], picks: Sequence[int], columns: _Columns) -> list[list[Any]]:
+    def _append_groups(
+        self, route: TopicRouting, cells: Sequence[PartitionQueue], picks: Sequence[int], columns: _Columns
+    ) -> list[list[Any]]:
         """The records of each partition, in their order; its runs."""
         places: list[list[int]] = [[] for _ in cells]
         put = [some.append for some in places]

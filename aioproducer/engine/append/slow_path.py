@@ -11,29 +11,29 @@ from typing import TYPE_CHECKING, Any
 from aioproducer.engine.append.batch_builder import ReadyBatch
 from aioproducer.engine.append.record_validation import check_partition, check_topic
 from aioproducer.engine.delivery.deliveries import Deliveries
-from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD, Parked
+from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD, PendingSend
 from aioproducer.errors import KafkaError, RecordTooLarge, UsageError
 from aioproducer.records.record_batch import OVERHEAD
 
 if TYPE_CHECKING:
-    from aioproducer.engine.append.admission import Parking
-    from aioproducer.engine.append.record_validation import Checks
-    from aioproducer.engine.delivery.chosen_build import Delivery, Home
+    from aioproducer.engine.append.admission import Admission
+    from aioproducer.engine.append.record_validation import RecordValidation
+    from aioproducer.engine.delivery.chosen_build import Delivery, DeliveryContext
     from aioproducer.engine.memory.buffer_pool import BufferPool
-    from aioproducer.engine.transactions.transaction_manager import Transactor
+    from aioproducer.engine.transactions.transaction_manager import TransactionManager
     from aioproducer.model import PartitionNumber
 
-__all__ = ["Intake", "TransactionalIntake"]
+__all__ = ["SlowPath", "TransactionalSlowPath"]
 
 
-class Intake:
+class SlowPath:
     """Takes in what callers hand over.
 
     Args:
         limit: bytes of records in a batch that the user fills.
     """
 
-    def __init__(self, checks: Checks, parking: Parking, pool: BufferPool, home: Home, limit: int) -> None:
+    def __init__(self, checks: RecordValidation, parking: Admission, pool: BufferPool, home: DeliveryContext, limit: int) -> None:
         self._checked = checks.record
         self._check_size = checks.size
         self._parking = parking
@@ -41,7 +41,7 @@ class Intake:
         self._home = home
         self._limit = limit
 
-    def accept(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | Parked:
+    def accept(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | PendingSend:
         """Append a record, or park it: then `wait` for it. Raises what the caller did wrong."""
         return self._parking.take_in(self._checked(topic, value, key, partition, timestamp_ms, headers))
 
@@ -49,7 +49,7 @@ class Intake:
         """Append a record, or raise WouldBlock; a topic that is not known is asked for. Raises what the caller did wrong."""
         return self._parking.take_now(self._checked(topic, value, key, partition, timestamp_ms, headers))
 
-    async def wait(self, parked: Parked) -> Delivery:
+    async def wait(self, parked: PendingSend) -> Delivery:
         """Wait for a parked record. Cancelled: it is not queued, and who stood behind it moves up."""
         await self._parking.wait(parked)
         delivery, parked.delivery = parked.delivery, None  # what was parked is kept until its deadline
@@ -72,10 +72,10 @@ class Intake:
             raise UsageError(f"{batch!r} {'was sent before' if batch.is_sent else 'is empty'}")
         batch.is_sent = True
         size = min(batch.size + BATCH_OVERHEAD, self._pool.size)
-        record = Parked(batch.topic, partition=batch.partition, size=size, whole=batch)
+        record = PendingSend(batch.topic, partition=batch.partition, size=size, whole=batch)
         try:
             taken = self._parking.take_in(record)
-            if isinstance(taken, Parked):
+            if isinstance(taken, PendingSend):
                 await self._parking.wait(taken)
         except BaseException:
             batch.is_sent = False
@@ -84,7 +84,7 @@ class Intake:
         deliveries.add(batch.records.count, [[[batch.result, 0, batch.records.count]]])
         return deliveries
 
-    def accept_window(self, parked: Parked) -> Delivery | Parked:
+    def accept_window(self, parked: PendingSend) -> Delivery | PendingSend:
         """Append rows of columns, or park them: then wait for them. RecordTooLarge: their one row is."""
         window = parked.window
         assert window is not None
@@ -101,13 +101,13 @@ class Intake:
         return len((await self._parking.route(topic)).cells)
 
 
-class TransactionalIntake(Intake):
+class TransactionalSlowPath(SlowPath):
     """Takes in records within a transaction only, which a record that is refused spoils (TXN-08)."""
 
-    transactor: Transactor
+    transactor: TransactionManager
 
-    def accept(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | Parked:
-        """As `Intake.accept`."""
+    def accept(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | PendingSend:
+        """As `SlowPath.accept`."""
         self.transactor.check_send()
         try:
             return super().accept(topic, value, key, partition, timestamp_ms, headers)
@@ -116,7 +116,7 @@ class TransactionalIntake(Intake):
             raise
 
     def accept_now(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery:
-        """As `Intake.accept_now`. WouldBlock spoils nothing: it may be tried again."""
+        """As `SlowPath.accept_now`. WouldBlock spoils nothing: it may be tried again."""
         self.transactor.check_send()
         try:
             return super().accept_now(topic, value, key, partition, timestamp_ms, headers)
@@ -125,12 +125,12 @@ class TransactionalIntake(Intake):
             raise
 
     async def send_batch(self, batch: ReadyBatch) -> Deliveries:
-        """As `Intake.send_batch`."""
+        """As `SlowPath.send_batch`."""
         self.transactor.check_send()
         return await super().send_batch(batch)
 
-    def accept_window(self, parked: Parked) -> Delivery | Parked:
-        """As `Intake.accept_window`."""
+    def accept_window(self, parked: PendingSend) -> Delivery | PendingSend:
+        """As `SlowPath.accept_window`."""
         self.transactor.check_send()
         try:
             return super().accept_window(parked)

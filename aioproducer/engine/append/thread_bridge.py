@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable
 
-    from aioproducer.engine.memory.buffer_pool import Parked
+    from aioproducer.engine.memory.buffer_pool import PendingSend
     from aioproducer.model import Headers, PartitionNumber, TimestampMs
 
 __all__ = ["FromThread", "ThreadBridge", "ThreadDelivery", "running_loop"]
@@ -156,7 +156,7 @@ class ThreadBridge:
         max_block: seconds that a thread may wait.
     """
 
-    def __init__(self, loop: AbstractEventLoop, accept: Callable[..., Delivery | Parked], max_block: float) -> None:
+    def __init__(self, loop: AbstractEventLoop, accept: Callable[..., Delivery | PendingSend], max_block: float) -> None:
         self._loop = loop
         self._thread = threading.get_ident()
         self._accept = accept
@@ -266,7 +266,7 @@ class ThreadBridge:
         assert taken.waiter is not None
         taken.waiter.add_done_callback(partial(self._on_served, handed, taken), context=_NO_CONTEXT.copy())
 
-    def _on_served(self, handed: _Handed, parked: Parked, _waiter: object) -> None:
+    def _on_served(self, handed: _Handed, parked: PendingSend, _waiter: object) -> None:
         self._left(handed)
         if parked.delivery is not None:
             handed.future._follow(parked.delivery)  # noqa: SLF001

@@ -14,7 +14,7 @@ from aioproducer.model import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from aioproducer.core.partition_queues import Accumulator, Cell
+    from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues
     from aioproducer.net.cluster import Cluster
 
 __all__ = ["Status", "Views", "name_of"]
@@ -45,7 +45,7 @@ class _View(Mapping[K, V], Generic[K, V]):
 class Views:
     """What can be looked up, by broker and by partition; 0 or False of those that are not known."""
 
-    def __init__(self, accumulator: Accumulator, cluster: Cluster) -> None:
+    def __init__(self, accumulator: PartitionQueues, cluster: Cluster) -> None:
         self._accumulator = accumulator
         self._cluster = cluster
         self.in_flight_requests: Mapping[int, int] = _View(self._requests, self._node_ids)
@@ -53,7 +53,7 @@ class Views:
         self.in_flight_batches: Mapping[TopicPartition, int] = _View(lambda one: self._of(one, "in_flight"), self._partitions)
         self.queued_bytes: Mapping[TopicPartition, int] = _View(lambda one: self._of(one, "bytes"), self._partitions)
 
-    def find(self, partition: TopicPartition) -> Cell | None:
+    def find(self, partition: TopicPartition) -> PartitionQueue | None:
         """A partition, if it is known."""
         topic, number = partition
         route = self._accumulator.routes.get(topic)
@@ -109,6 +109,6 @@ class Status:
         return self.views.throttled
 
 
-def name_of(cell: Cell) -> TopicPartition:
+def name_of(cell: PartitionQueue) -> TopicPartition:
     """A partition's name."""
     return TopicPartition(cell.topic, cell.partition)

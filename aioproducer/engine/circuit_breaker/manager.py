@@ -18,10 +18,10 @@ from collections import OrderedDict
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from aioproducer.core.circuit_breaker import Circuit, FailureRateCircuitBreaker, counts
+from aioproducer.core.circuit_breaker import FailureRateCircuitBreaker, PartitionCircuit, counts
 from aioproducer.core.incremental import STRIDE
 from aioproducer.engine.circuit_breaker.context import Status, Views, name_of
-from aioproducer.engine.tasks.deadline_timer import Alarm
+from aioproducer.engine.tasks.deadline_timer import DeadlineTimer
 from aioproducer.errors import RequestTimedOut, UsageError
 from aioproducer.model import CircuitEvent, CircuitState, TopicPartition
 from aioproducer.number_conversion import exact_int
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.incremental import Steps
-    from aioproducer.core.partition_queues import Accumulator, Cell
-    from aioproducer.core.producer_batch import Batch
-    from aioproducer.engine.append.admission import Parking
+    from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues
+    from aioproducer.core.producer_batch import ProducerBatch
+    from aioproducer.engine.append.admission import Admission
     from aioproducer.engine.observability.events import Events
-    from aioproducer.engine.observability.slow_callbacks import Watch
-    from aioproducer.engine.sender.produce_exchange import Told
+    from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
+    from aioproducer.engine.sender.produce_exchange import PartitionResponse
     from aioproducer.engine.tasks.guarded_loop import GuardedLoop
     from aioproducer.interfaces import PartitionCircuitBreaker, ProducerStatusContext
-    from aioproducer.net.broker_node import Node
+    from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
 
-__all__ = ["Breaking"]
+__all__ = ["ProducerCircuitBreakManager"]
 
 _log = logging.getLogger(__name__)
 _PREFIX: Final = "circuit_breaker_"
@@ -54,7 +54,7 @@ _TOLD: Final = {
 }
 
 
-class Breaking:
+class ProducerCircuitBreakManager:
     """The circuits of one producer (an `interfaces.CircuitBreakManager`).
 
     Args:
@@ -66,10 +66,10 @@ class Breaking:
         self,
         config: ProducerConfig,
         loop: GuardedLoop,
-        accumulator: Accumulator,
+        accumulator: PartitionQueues,
         cluster: Cluster,
-        parking: Parking,
-        watch: Watch,
+        parking: Admission,
+        watch: SlowCallbacks,
         events: Events,
         turn: Callable[[], None],
     ) -> None:
@@ -81,16 +81,16 @@ class Breaking:
         self._interval = config.circuit_breaker_mute_retry_interval_ms / 1000
         self._longest = config.circuit_breaker_mute_retry_max_interval_ms / 1000
         self._views = Views(accumulator, cluster)
-        self._open: dict[Cell, Circuit] = {}
-        self._due: list[tuple[float, int, Cell]] = []  # when to probe which; those that are not open then are passed over
+        self._open: dict[PartitionQueue, PartitionCircuit] = {}
+        self._due: list[tuple[float, int, PartitionQueue]] = []  # when to probe which; those that are not open then are passed over
         self._ties = count()
-        self._sent: OrderedDict[Batch, float] = OrderedDict()  # on their way, and not overdue yet: since when
-        self._overdue: set[Batch] = set()  # on their way, and counted as failed
+        self._sent: OrderedDict[ProducerBatch, float] = OrderedDict()  # on their way, and not overdue yet: since when
+        self._overdue: set[ProducerBatch] = set()  # on their way, and counted as failed
         self._unreachable: dict[int, int] = {}  # attempts in a row to reach a broker that have been told
         self._cause: Exception | None = None  # of what is judged now
         self._logged: set[str] = set()
         self._is_closed = False
-        self._alarm = Alarm(loop, self._next_moment, self._on_alarm, is_patient=True)
+        self._alarm = DeadlineTimer(loop, self._next_moment, self._on_alarm, is_patient=True)
         hook = config.on_circuit_event
         self._hook = watch.over("on_circuit_event", hook) if hook is not None else None
         self._breaker = _made(config.circuit_breaker_class)
@@ -103,7 +103,7 @@ class Breaking:
 
     # Batches
 
-    def _ask(self, batch: Batch) -> float:
+    def _ask(self, batch: ProducerBatch) -> float:
         """Whether a batch may be drained: 0; or when to ask again."""
         cell = batch.cell
         if cell.circuit is not None and not cell.is_avoided:  # the probe that was waited for
@@ -114,19 +114,19 @@ class Breaking:
         self._turn()  # which sets the alarm for it
         return self._loop.time() + _HELD
 
-    def sent(self, batches: Iterable[Batch]) -> None:
+    def sent(self, batches: Iterable[ProducerBatch]) -> None:
         """A request of these was written."""
         now = self._loop.time()
         for batch in batches:
             self._sent[batch] = now
         self._alarm.check()
 
-    def ended(self, told: Mapping[Batch, Told]) -> None:
+    def ended(self, told: Mapping[ProducerBatch, PartitionResponse]) -> None:
         """Attempts ended, and their batches have gone their way."""
         for batch, outcome in told.items():
             self._end(batch, outcome.error)
 
-    def _end(self, batch: Batch, error: Exception | None) -> None:
+    def _end(self, batch: ProducerBatch, error: Exception | None) -> None:
         """None: it was acknowledged."""
         was_counted = batch in self._overdue
         self._sent.pop(batch, None)
@@ -140,14 +140,14 @@ class Breaking:
         if not (is_failure and was_counted):
             self._tell_breaker(cell, batch.count + (_waiting(cell) if is_failure else 0), error)
 
-    def freed(self, cell: Cell) -> None:
+    def freed(self, cell: PartitionQueue) -> None:
         """A partition holds less memory than before: others may take more; and its probe may have ended without an attempt."""
         circuit = cell.circuit
         if circuit is not None and circuit.state is CircuitState.PROBING and cell.is_avoided and _is_empty(cell):
             self._accumulator.availability.welcome(cell)
         self._parking.freed(cell)
 
-    def on_node(self, node: Node) -> None:
+    def on_node(self, node: BrokerNode) -> None:
         """A broker's standing changed: if it could not be reached once more, that counts for what is ready for it."""
         node_id, failures = node.broker.node_id, node.produce.failures
         if failures <= self._unreachable.get(node_id, 0):
@@ -160,13 +160,13 @@ class Breaking:
                 self._fail(cell, error)
                 self._tell_breaker(cell, _waiting(cell), error)
 
-    def _tell_breaker(self, cell: Cell, records: int, error: Exception | None) -> None:
+    def _tell_breaker(self, cell: PartitionQueue, records: int, error: Exception | None) -> None:
         self._cause = error
         if self._guarded("on_complete", False, self._on_complete, self._status(cell, records), name_of(cell), error):
             self._turn()
         self._cause = None
 
-    def _status(self, cell: Cell, records: int) -> ProducerStatusContext:
+    def _status(self, cell: PartitionQueue, records: int) -> ProducerStatusContext:
         return Status(self._loop.time(), name_of(cell), cell.leader, records, self._views)
 
     def _guarded(self, what: str, otherwise: Any, function: Callable[..., Any], *args: Any) -> Any:
@@ -204,23 +204,23 @@ class Breaking:
 
     # Circuits
 
-    def _break(self, cell: Cell) -> None:
+    def _break(self, cell: PartitionQueue) -> None:
         """Leave it alone for a while."""
         circuit = cell.circuit
         if self._is_closed or (circuit is not None and circuit.state is CircuitState.OPEN):
             return
         now = self._loop.time()
         interval = self._interval if circuit is None else circuit.interval
-        cell.circuit = self._open[cell] = Circuit(now, interval, self._cause)
+        cell.circuit = self._open[cell] = PartitionCircuit(now, interval, self._cause)
         self._mute(cell, cell.circuit)
 
-    def _fail(self, cell: Cell, cause: Exception | None) -> None:
+    def _fail(self, cell: PartitionQueue, cause: Exception | None) -> None:
         """Something of it failed."""
         circuit = cell.circuit
         if circuit is not None and circuit.fail(self._loop.time(), self._longest, cause):
             self._mute(cell, circuit)
 
-    def _mute(self, cell: Cell, circuit: Circuit) -> None:
+    def _mute(self, cell: PartitionQueue, circuit: PartitionCircuit) -> None:
         heapq.heappush(self._due, (circuit.due, next(self._ties), cell))
         self._alarm.check()
         self._accumulator.availability.avoid(cell)
@@ -228,7 +228,7 @@ class Breaking:
         self._parking.rouse(cell)  # some may go elsewhere, or are refused, as the policy has it
         self._tell(cell, circuit.state, circuit.interval, circuit.cause)
 
-    def _probe(self, cell: Cell) -> None:
+    def _probe(self, cell: PartitionQueue) -> None:
         """Try it: with what it has, or with what comes next."""
         circuit = cell.circuit
         if circuit is None or not circuit.probe():
@@ -239,19 +239,19 @@ class Breaking:
         self._tell(cell, circuit.state, circuit.interval, None)
         self._turn()
 
-    def _close(self, cell: Cell) -> None:
+    def _close(self, cell: PartitionQueue) -> None:
         """It is well."""
         self._let(cell)
         self._tell(cell, CircuitState.CLOSED, 0.0, None)
 
-    def _let(self, cell: Cell) -> None:
+    def _let(self, cell: PartitionQueue) -> None:
         cell.circuit = None
         del self._open[cell]
         self._accumulator.availability.welcome(cell)
         self._accumulator.unmute(cell, is_trial=False)
         self._turn()
 
-    def _tell(self, cell: Cell, state: CircuitState, interval: float, cause: Exception | None) -> None:
+    def _tell(self, cell: PartitionQueue, state: CircuitState, interval: float, cause: Exception | None) -> None:
         what = f"{cell.topic}-{cell.partition}"
         self._events.tell(_TOLD[state], **({"what": what, "seconds": interval} if state is CircuitState.OPEN else {"what": what}))
         if self._hook is not None:  # in a turn of its own: it may send
@@ -273,14 +273,14 @@ class Breaking:
         """Restore a partition, or all that a broker leads now."""
         self._apply(place, lambda cell: self._close(cell) if cell.circuit is not None else None)
 
-    def _apply(self, place: int | TopicPartition, change: Callable[[Cell], object]) -> None:
+    def _apply(self, place: int | TopicPartition, change: Callable[[PartitionQueue], object]) -> None:
         node_id = exact_int(place)
         if node_id is not None:
             self._go_on(self._sweep(node_id, change))
         else:
             change(self._cell(cast("TopicPartition", place)))
 
-    def _sweep(self, node_id: int, change: Callable[[Cell], object]) -> Steps[None]:
+    def _sweep(self, node_id: int, change: Callable[[PartitionQueue], object]) -> Steps[None]:
         """All partitions of a broker; a large number in steps."""
         routes = tuple(self._accumulator.routes.values())
         for number, cell in enumerate((cell for route in routes for cell in tuple(route.cells)), 1):
@@ -299,7 +299,7 @@ class Breaking:
         if not self._is_closed:
             self._loop.call_soon(self._go_on, steps)
 
-    def _cell(self, partition: TopicPartition) -> Cell:
+    def _cell(self, partition: TopicPartition) -> PartitionQueue:
         cell = self._views.find(partition)
         if cell is None:
             raise UsageError(f"there is no partition {partition[0]}-{partition[1]}")
@@ -325,11 +325,11 @@ class Breaking:
         """Those that a broker leads and that are muted, or on probation, by topic."""
         return _by_topic(cell for cell in self._open if cell.leader == node_id)
 
-    def _cells(self, topic: str) -> Sequence[Cell]:
+    def _cells(self, topic: str) -> Sequence[PartitionQueue]:
         route = self._accumulator.routes.get(topic)
         return route.cells if route is not None else ()
 
-    def _of(self, node_id: int) -> Iterator[Cell]:
+    def _of(self, node_id: int) -> Iterator[PartitionQueue]:
         return (cell for route in self._accumulator.routes.values() for cell in route.cells if cell.leader == node_id)
 
     # The end
@@ -365,17 +365,17 @@ def _refuse() -> None:
     raise UsageError("on_circuit_event gave a coroutine: it is a plain function, called with a CircuitEvent")
 
 
-def _is_empty(cell: Cell) -> bool:
+def _is_empty(cell: PartitionQueue) -> bool:
     return not (cell.closed or cell.current or cell.in_flight)
 
 
-def _waiting(cell: Cell) -> int:
+def _waiting(cell: PartitionQueue) -> int:
     """Records in its queue: they do not get on either."""
     is_filling = cell.current is not None and cell.current.open is not None
     return sum(batch.count for batch in cell.closed) + (cell.current.open.count if is_filling else 0)  # type: ignore[union-attr]
 
 
-def _by_topic(cells: Iterable[Cell]) -> dict[str, list[TopicPartition]]:
+def _by_topic(cells: Iterable[PartitionQueue]) -> dict[str, list[TopicPartition]]:
     found: dict[str, list[TopicPartition]] = {}
     for cell in cells:
         found.setdefault(cell.topic, []).append(name_of(cell))

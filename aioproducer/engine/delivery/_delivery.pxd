@@ -2,15 +2,15 @@
 
 cimport cython
 
-from aioproducer.engine.delivery._produce_request_result cimport BatchResult
+from aioproducer.engine.delivery._produce_request_result cimport ProduceRequestResult
 
 
 @cython.final
 cdef class Delivery:
-    cdef public BatchResult _result
+    cdef public ProduceRequestResult _result
     cdef public Py_ssize_t index
 
-    cpdef BatchResult _follow(self)
+    cpdef ProduceRequestResult _follow(self)
 
 
-cdef Delivery delivery_of(BatchResult result, Py_ssize_t index)
+cdef Delivery delivery_of(ProduceRequestResult result, Py_ssize_t index)

@@ -12,7 +12,7 @@ from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
 from libc.stdint cimport int64_t
 
-from aioproducer.engine.delivery._produce_request_result cimport BatchResult, Home
+from aioproducer.engine.delivery._produce_request_result cimport ProduceRequestResult, DeliveryContext
 
 from asyncio import CancelledError, InvalidStateError
 
@@ -56,8 +56,8 @@ cdef inline object item_of(object column, Py_ssize_t index):
     return (<tuple>column)[index] if type(column) is tuple else column[index]
 
 
-cdef object metadata_of(BatchResult result, Py_ssize_t index):
-    """Make the metadata of the record at `index`; only once the batch is DONE. As `BatchResult.metadata`."""
+cdef object metadata_of(ProduceRequestResult result, Py_ssize_t index):
+    """Make the metadata of the record at `index`; only once the batch is DONE. As `ProduceRequestResult.metadata`."""
     cdef object metadata, timestamp
     cdef object key_size = item_of(result._key_sizes, index)
     cdef object value_size = item_of(result._value_sizes, index)
@@ -94,7 +94,7 @@ cdef class Delivery:
     _cancel_message = None
 
     def __await__(self):
-        cdef BatchResult result = self._result
+        cdef ProduceRequestResult result = self._result
         cdef Py_ssize_t index = self.index
         cdef DeliveryWaiter waiter
         if result.outcome is _DONE:
@@ -124,7 +124,7 @@ cdef class Delivery:
             asyncio.InvalidStateError: it is still on its way.
             asyncio.CancelledError: this handle was cancelled.
         """
-        cdef BatchResult result = self._result
+        cdef ProduceRequestResult result = self._result
         return metadata_of(result, self.index) if result.outcome is _DONE else result.get(self.index)
 
     def exception(self):
@@ -142,7 +142,7 @@ cdef class Delivery:
 
     def cancel(self, msg=None):
         """End this handle, never the record. False if it had ended."""
-        cdef BatchResult result = self._follow()
+        cdef ProduceRequestResult result = self._follow()
         if result.outcome is not _PENDING:
             return False
         self._result = result.home.cancelled
@@ -157,7 +157,7 @@ cdef class Delivery:
 
     def add_done_callback(self, callback, *, context=None):
         """Call `callback(delivery)` once it ended, in the order of the records; one that raises harms no other."""
-        cdef BatchResult result = self._result
+        cdef ProduceRequestResult result = self._result
         cdef list callbacks
         if result.outcome is _SPLIT:
             result = self._follow()
@@ -178,7 +178,7 @@ cdef class Delivery:
         """Forget a callback; how many there were."""
         return len(self._result.take_callbacks(self, callback))
 
-    cpdef BatchResult _follow(self):
+    cpdef ProduceRequestResult _follow(self):
         """Return what it shares with its batch, since a split perhaps another one than at first."""
         self._result, self.index = self._result.place_of(self.index)
         return self._result
@@ -188,7 +188,7 @@ cdef class Delivery:
         return CancelledError()
 
     def __repr__(self):
-        cdef BatchResult result = self._follow()
+        cdef ProduceRequestResult result = self._follow()
         where = f"{result.topic}-{result.partition}" if result.topic else "handle"
         return f"<Delivery {where} {result.outcome.value}>"
 
@@ -204,7 +204,7 @@ cdef enum State:
 cdef class DeliveryWaiter:
     """One task's wait for a delivery, in asyncio's future protocol. Cancelling the task cancels this alone."""
 
-    cdef Home home
+    cdef DeliveryContext home
     cdef object callback, context
     cdef State state
     cdef public bint _asyncio_future_blocking
@@ -265,21 +265,21 @@ cdef class DeliveryWaiter:
         return 1
 
 
-cdef Delivery delivery_of(BatchResult result, Py_ssize_t index):
+cdef Delivery delivery_of(ProduceRequestResult result, Py_ssize_t index):
     cdef Delivery delivery = Delivery.__new__(Delivery)
     delivery._result = result
     delivery.index = index
     return delivery
 
 
-def make_delivery(BatchResult result not None, Py_ssize_t index):
+def make_delivery(ProduceRequestResult result not None, Py_ssize_t index):
     """Return the delivery of the record at `index` of a batch."""
     return delivery_of(result, index)
 
 
 def wake(futures):
     """Have the loop wake the task of each future that is still waited for."""
-    cdef Home home = None
+    cdef DeliveryContext home = None
     cdef object call_soon = None
     for future in futures:
         if type(future) is DeliveryWaiter:
@@ -291,6 +291,6 @@ def wake(futures):
             future.set_result(None)
 
 
-def uncollected(BatchResult result not None):
+def uncollected(ProduceRequestResult result not None):
     """Take an acknowledged batch's result from the cyclic collector: it is in no cycle once what waits for it was told."""
     PyObject_GC_UnTrack(<void *>result)

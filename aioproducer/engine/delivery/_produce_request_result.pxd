@@ -1,7 +1,7 @@
 # What `produce_request_result.py` has as attributes where it is compiled, under a name of its own: typed access for the other modules.
 # Numbers stay Python objects, which every record's metadata shares.
 
-cdef class Home:
+cdef class DeliveryContext:
     cdef public object loop
     cdef public object on_unseen
     cdef public object context
@@ -15,8 +15,8 @@ cdef class Home:
     cpdef object shared(self, object context)
 
 
-cdef class BatchResult:
-    cdef public Home home
+cdef class ProduceRequestResult:
+    cdef public DeliveryContext home
     cdef public object topic
     cdef public object partition
     cdef public object base_timestamp

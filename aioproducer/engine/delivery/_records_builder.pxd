@@ -3,12 +3,12 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from aioproducer.engine.delivery._produce_request_result cimport BatchResult
+from aioproducer.engine.delivery._produce_request_result cimport ProduceRequestResult
 
 
 @cython.final
 cdef class MemoryRecordsBuilder:
-    cdef readonly BatchResult result
+    cdef readonly ProduceRequestResult result
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t granted
     cdef object stamp

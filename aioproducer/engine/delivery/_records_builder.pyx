@@ -19,7 +19,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memcpy
 
 from aioproducer.engine.delivery._delivery cimport delivery_of
-from aioproducer.engine.delivery._produce_request_result cimport BatchResult
+from aioproducer.engine.delivery._produce_request_result cimport ProduceRequestResult
 
 from array import array
 
@@ -136,7 +136,7 @@ cdef class MemoryRecordsBuilder:
         granted: bytes of encoded records that the batch may take, those that it has among them.
     """
 
-    def __cinit__(self, BatchResult result, timestamp_ms, Py_ssize_t room):
+    def __cinit__(self, ProduceRequestResult result, timestamp_ms, Py_ssize_t room):
         self.result = result
         self.stamp = timestamp_ms
         self.base = timestamp_ms

@@ -15,11 +15,11 @@ __all__ = [
     "FULL",
     "REASON",
     "RECORD_OVERHEAD",
-    "BatchResult",
     "Delivery",
-    "Home",
+    "DeliveryContext",
     "MemoryRecordsBuilder",
     "Outcome",
+    "ProduceRequestResult",
     "make_delivery",
     "measured",
     "uncollected",
@@ -39,10 +39,10 @@ if not REASON:
 
 if TYPE_CHECKING:
     from aioproducer.engine.delivery.delivery import Delivery, make_delivery, uncollected, wake
-    from aioproducer.engine.delivery.produce_request_result import BatchResult, Home, Outcome
+    from aioproducer.engine.delivery.produce_request_result import DeliveryContext, Outcome, ProduceRequestResult
     from aioproducer.engine.delivery.records_builder import MemoryRecordsBuilder, measured
 else:
-    BatchResult, Home, Outcome = _result.BatchResult, _result.Home, _result.Outcome
+    ProduceRequestResult, DeliveryContext, Outcome = _result.ProduceRequestResult, _result.DeliveryContext, _result.Outcome
     Delivery, make_delivery, uncollected, wake = _delivery.Delivery, _delivery.make_delivery, _delivery.uncollected, _delivery.wake
     MemoryRecordsBuilder, measured = _builder.MemoryRecordsBuilder, _builder.measured
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from contextvars import Context
 
-    from aioproducer.engine.delivery.produce_request_result import BatchResult, Call, Calls, Home
+    from aioproducer.engine.delivery.produce_request_result import Call, Calls, DeliveryContext, ProduceRequestResult
     from aioproducer.engine.tasks.guarded_loop import GuardedLoop
 
-__all__ = ["Completions"]
+__all__ = ["CompletionQueue"]
 
 # Seconds of callbacks in one iteration of the loop.
 _SECONDS_PER_ITERATION: Final = 0.002
@@ -43,7 +43,7 @@ class _Waiters:
 
     __slots__ = ("_called", "_contexts", "_home", "_woken", "calls", "futures", "rest")
 
-    def __init__(self, home: Home, calls: Calls | None, futures: list[Future[None]]) -> None:
+    def __init__(self, home: DeliveryContext, calls: Calls | None, futures: list[Future[None]]) -> None:
         self._home = home
         self.calls = calls
         self._called = 0
@@ -97,7 +97,7 @@ class _Waiters:
         return not self.has_callbacks and self._woken >= len(self.futures)
 
 
-class Completions:
+class CompletionQueue:
     """Ended batches whose waiters are still to be told, in the order of their ends."""
 
     __slots__ = ("_due", "_loop", "_queue")
@@ -107,7 +107,7 @@ class Completions:
         self._queue: deque[_Waiters] = deque()
         self._due: Handle | None = None
 
-    def add(self, result: BatchResult) -> None:
+    def add(self, result: ProduceRequestResult) -> None:
         """Tell those who wait for a batch that ended: at the next `run`, or in the next iteration."""
         if result.futures is not None or result.callbacks is not None:
             calls, futures = result.take_waiters()

@@ -11,7 +11,7 @@ from asyncio import get_running_loop
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from aioproducer.engine.delivery.chosen_build import BatchResult, Home, Outcome
+from aioproducer.engine.delivery.chosen_build import DeliveryContext, Outcome, ProduceRequestResult
 from aioproducer.errors import ProducerClosed
 from aioproducer.model import TimestampType
 from aioproducer.records.record_batch import varint
@@ -46,7 +46,7 @@ class RunState(NamedTuple):
     moments: Column = b""
 
 
-def state_of(result: BatchResult, metadata: Sequence[RecordMetadata], count: int) -> RunState:
+def state_of(result: ProduceRequestResult, metadata: Sequence[RecordMetadata], count: int) -> RunState:
     """The state of a run.
 
     Args:
@@ -78,9 +78,9 @@ def _column(sizes: list[int]) -> Column:
     return varint(sizes[0]) if sizes.count(sizes[0]) == len(sizes) else array("q", sizes)
 
 
-def restored(state: RunState) -> BatchResult:
+def restored(state: RunState) -> ProduceRequestResult:
     """A result of which all records are those of the run."""
-    result = BatchResult(_home(), state.topic, state.partition, state.base_timestamp)
+    result = ProduceRequestResult(_home(), state.topic, state.partition, state.base_timestamp)
     result.count = state.records
     if state.outcome is Outcome.FAILED:
         assert state.error is not None
@@ -105,8 +105,8 @@ class _Elsewhere:
 
 
 @cache
-def _home() -> Home:
-    home = Home(cast("AbstractEventLoop", _Elsewhere()), lambda _error, _count: None)
+def _home() -> DeliveryContext:
+    home = DeliveryContext(cast("AbstractEventLoop", _Elsewhere()), lambda _error, _count: None)
     home.refusal = lambda: ProducerClosed(
         "these deliveries are a copy: only the process that sent the records learns how the pending ones end"
     )

@@ -21,7 +21,7 @@ from aioproducer.model import FlushSummary, RecordMetadata
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
 
-    from aioproducer.engine.delivery.chosen_build import BatchResult
+    from aioproducer.engine.delivery.chosen_build import ProduceRequestResult
     from aioproducer.engine.delivery.copied_deliveries import RunState
     from aioproducer.errors import DeliveryError
 
@@ -46,7 +46,7 @@ class _Block:
         self.picks = picks
         self._ranks: Sequence[int] = ()
 
-    def place(self, at: int) -> tuple[BatchResult, int]:
+    def place(self, at: int) -> tuple[ProduceRequestResult, int]:
         """The result of one record, and its index there."""
         group, nth = 0, at
         if self.picks is not None:
@@ -68,7 +68,7 @@ class _Block:
                 self.runs[group] = [part for run in runs for part in _unsplit(*run)]
         return self.runs
 
-    def first_failed(self) -> tuple[int, BatchResult] | None:
+    def first_failed(self) -> tuple[int, ProduceRequestResult] | None:
         """The place of the first record that failed, and its result."""
         found = None
         for group, runs in enumerate(self.unsplit()):
@@ -81,7 +81,7 @@ class _Block:
                 rank += count
         return found
 
-    def walk(self, each: Callable[[BatchResult, int, int], Iterable[T]]) -> Iterator[T]:
+    def walk(self, each: Callable[[ProduceRequestResult, int, int], Iterable[T]]) -> Iterator[T]:
         """What `each` makes of the runs, in the order of the records."""
         lines = [chain.from_iterable(each(*run) for run in runs) for runs in self.runs]
         return lines[0] if self.picks is None else map(next, map(lines.__getitem__, self.picks))
@@ -102,7 +102,7 @@ def _place_of(picks: Sequence[int], group: int, rank: int) -> int:
     return next(islice((at for at, pick in enumerate(picks) if pick == group), rank, None))
 
 
-def _unsplit(result: BatchResult, first: int, count: int) -> Iterator[Run]:
+def _unsplit(result: ProduceRequestResult, first: int, count: int) -> Iterator[Run]:
     """The runs that stand for one: of a batch that was split, the parts that have its records now."""
     if result.outcome is not Outcome.SPLIT:
         yield [result, first, count]
@@ -146,7 +146,7 @@ class Deliveries(Sequence[Delivery]):
             self._blocks.append(_Block(count, runs, picks))
         self._count += count
 
-    def add_one(self, result: BatchResult, index: int) -> None:
+    def add_one(self, result: ProduceRequestResult, index: int) -> None:
         """A record that was queued alone."""
         if self._singles is None or self._blocks[-1].count >= _BLOCK:
             self._singles = {}
@@ -223,7 +223,7 @@ class Deliveries(Sequence[Delivery]):
     def __iter__(self) -> Iterator[Delivery]:
         return self._walk(_deliveries)
 
-    def _walk(self, each: Callable[[BatchResult, int, int], Iterable[T]]) -> Iterator[T]:
+    def _walk(self, each: Callable[[ProduceRequestResult, int, int], Iterable[T]]) -> Iterator[T]:
         return chain.from_iterable(block.walk(each) for block in self._blocks)
 
     # As a whole
@@ -295,7 +295,7 @@ class Deliveries(Sequence[Delivery]):
         return f"<Deliveries of {self._count} records: {acknowledged} acknowledged, {failed} failed, {pending} pending>"
 
 
-def _state(result: BatchResult, first: int, count: int) -> RunState:
+def _state(result: ProduceRequestResult, first: int, count: int) -> RunState:
     return state_of(result, list(_metadata(result, first, count)) if result.outcome in _WRITTEN else (), count)
 
 
@@ -306,11 +306,11 @@ def _restored(blocks: Iterable[tuple[int, list[list[RunState]], array[int] | Non
     return deliveries
 
 
-def _deliveries(result: BatchResult, first: int, count: int) -> Iterator[Delivery]:
+def _deliveries(result: ProduceRequestResult, first: int, count: int) -> Iterator[Delivery]:
     return (make_delivery(result, index) for index in range(first, first + count))
 
 
-def _metadata(result: BatchResult, first: int, count: int) -> Iterator[RecordMetadata]:
+def _metadata(result: ProduceRequestResult, first: int, count: int) -> Iterator[RecordMetadata]:
     """What `Delivery.result` gives for each record, or raises in its place."""
     if REASON:
         # plain Python: column by column, a quarter faster than record by record
@@ -319,7 +319,7 @@ def _metadata(result: BatchResult, first: int, count: int) -> Iterator[RecordMet
     return map(_result, map(make_delivery, repeat(result, count), range(first, first + count)))
 
 
-def _errors(result: BatchResult, first: int, count: int) -> Iterator[DeliveryError | None]:
+def _errors(result: ProduceRequestResult, first: int, count: int) -> Iterator[DeliveryError | None]:
     del first
     failed = result.outcome is Outcome.FAILED
     return (result.failure() if failed else None for _ in range(count))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
     from contextvars import Context
 
-    from aioproducer.engine.delivery.produce_request_result import BatchResult
+    from aioproducer.engine.delivery.produce_request_result import ProduceRequestResult
     from aioproducer.errors import DeliveryError
     from aioproducer.model import RecordMetadata
 
@@ -48,7 +48,7 @@ class Delivery(FutureMetadata):
     __slots__ = ("_result", "index")  # few and small: each is what the collector walks
     _asyncio_future_blocking = False  # asyncio.isfuture looks for it; a task blocks on a private future
     _cancel_message = None  # asyncio.gather(return_exceptions=True) asks it of a cancelled child; without it gather hangs
-    _result: BatchResult
+    _result: ProduceRequestResult
     index: int
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
@@ -128,7 +128,7 @@ class Delivery(FutureMetadata):
         """Forget a callback; how many there were."""
         return len(self._result.take_callbacks(self, callback))
 
-    def _follow(self) -> BatchResult:
+    def _follow(self) -> ProduceRequestResult:
         """Return what it shares with its batch, since a split perhaps another one than at first."""
         self._result, self.index = self._result.place_of(self.index)
         return self._result
@@ -143,7 +143,7 @@ class Delivery(FutureMetadata):
         return f"<Delivery {where} {result.outcome.value}>"
 
 
-def make_delivery(result: BatchResult, index: int) -> Delivery:
+def make_delivery(result: ProduceRequestResult, index: int) -> Delivery:
     """Return the delivery of the record at `index` of a batch."""
     delivery = Delivery()
     delivery._result = result  # noqa: SLF001
@@ -158,5 +158,5 @@ def wake(futures: Iterable[Future[None]]) -> None:
             future.set_result(None)
 
 
-def uncollected(result: BatchResult) -> None:
+def uncollected(result: ProduceRequestResult) -> None:
     """Leave an acknowledged batch's result to the cyclic collector, which the compiled twin takes it from."""

@@ -15,7 +15,7 @@ from itertools import repeat
 from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from aioproducer.engine.observability.slow_callbacks import Watch
+from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
 from aioproducer.engine.tasks.waiter import run_callbacks
 from aioproducer.model import RecordMetadata, TimestampType
 from aioproducer.records.record_batch import MOMENT, NULL, VARINT, unvarint, varint
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.delivery.chosen_build import Delivery
     from aioproducer.errors import DeliveryError
 
-__all__ = ["BatchResult", "Home", "Outcome", "compact", "latest"]
+__all__ = ["DeliveryContext", "Outcome", "ProduceRequestResult", "compact", "latest"]
 
 _UNVARINT: Final = {encoded: value for value, encoded in enumerate(VARINT)} | {NULL: -1}
 _new_tuple: Final = tuple.__new__
@@ -58,7 +58,7 @@ DONE: Final = Outcome.DONE
 SPLIT: Final = Outcome.SPLIT
 
 
-class Home:
+class DeliveryContext:
     """What the results of one producer share: its loop, its calendar, the result of cancelled deliveries, and who hears of unseen failures.
 
     Args:
@@ -79,11 +79,11 @@ class Home:
         self.on_unseen = on_unseen
         self.context: Context | None = None
         self._wall_clock = wall_clock
-        self.watch = Watch(loop.time)
+        self.watch = SlowCallbacks(loop.time)
         self._call_back = self.watch.over("a delivery's done callback", partial(run_callbacks, loop))
         self._is_calling_back = False
         self.refusal: Callable[[], Exception] | None = None
-        self.cancelled = BatchResult(self, "", -1, 0)
+        self.cancelled = ProduceRequestResult(self, "", -1, 0)
         self.cancelled.outcome = Outcome.CANCELLED
 
     def shared(self, context: Context) -> Context:
@@ -118,7 +118,7 @@ class Unseen:
 
     __slots__ = ("_count", "_error", "_home", "seen")
 
-    def __init__(self, home: Home, error: DeliveryError, count: int, *, seen: bool) -> None:
+    def __init__(self, home: DeliveryContext, error: DeliveryError, count: int, *, seen: bool) -> None:
         self._home = home
         self._error = error
         self._count = count
@@ -129,7 +129,7 @@ class Unseen:
             self._home.on_unseen(self._error, self._count)
 
 
-class BatchResult:
+class ProduceRequestResult:
     """The shared outcome of a batch's records (the seeds' `ProduceRequestResult`)."""
 
     __slots__ = (
@@ -157,7 +157,7 @@ class BatchResult:
         "topic",
     )
 
-    def __init__(self, home: Home, topic: str, partition: int, base_timestamp: int) -> None:
+    def __init__(self, home: DeliveryContext, topic: str, partition: int, base_timestamp: int) -> None:
         self.home = home
         self.topic = topic
         self.partition = partition
@@ -176,7 +176,7 @@ class BatchResult:
         self._deltas: Sequence[int] | None = None  # of the records' times to the base; None: there are none
         self._unseen: Unseen | None = None
         self._late: list[Any] | None = None
-        self._moved: Sequence[tuple[BatchResult, int]] = ()  # where each record is since a split
+        self._moved: Sequence[tuple[ProduceRequestResult, int]] = ()  # where each record is since a split
         self._places: dict[Delivery, list[int]] | None = None  # of callbacks; made when the first is taken back
         self._placed = self._gone = 0
 
@@ -269,7 +269,7 @@ class BatchResult:
     # Its one end
 
     def complete(self, base_offset: int, log_append_time_ms: int) -> None:
-        """Acknowledge the records. `Completions` tells what waits for them, once the caller's own state is consistent."""
+        """Acknowledge the records. `CompletionQueue` tells what waits for them, once the caller's own state is consistent."""
         self.outcome = ACKNOWLEDGED
         self.base_offset = base_offset
         if log_append_time_ms >= 0:
@@ -282,7 +282,7 @@ class BatchResult:
         self.error = error
         self._unseen = Unseen(self.home, error, self.count, seen=self.looked_at)
 
-    def split(self, groups: Sequence[Sequence[int]]) -> list[BatchResult]:
+    def split(self, groups: Sequence[Sequence[int]]) -> list[ProduceRequestResult]:
         """The batch was cut into groups of its records: a result for each.
 
         Callbacks move at once. Tasks that await a record are woken as if the batch had ended, and go on waiting where it is now.
@@ -303,16 +303,16 @@ class BatchResult:
             part.callbacks += (delivery, callback, context)
         return parts
 
-    def _part(self, group: Sequence[int], keys: Column, values: Column, deltas: Sequence[int]) -> BatchResult:
+    def _part(self, group: Sequence[int], keys: Column, values: Column, deltas: Sequence[int]) -> ProduceRequestResult:
         base = deltas[group[0]]
-        part = BatchResult(self.home, self.topic, self.partition, self.base_timestamp + base)
+        part = ProduceRequestResult(self.home, self.topic, self.partition, self.base_timestamp + base)
         part.count = len(group)
         part.looked_at = self.looked_at
         moments = compact([b"\0" + varint(deltas[index] - base) for index in group])
         part.kept = (_some(keys, group), _some(values, group), moments)
         return part
 
-    def place_of(self, index: int) -> tuple[BatchResult, int]:
+    def place_of(self, index: int) -> tuple[ProduceRequestResult, int]:
         """The result that a record of this batch has now, and the record's index there."""
         result = self
         while result.outcome is SPLIT:

@@ -17,7 +17,7 @@ from aioproducer.records.record_batch import FIELD, MOMENT, NULL, PARTS, TABLE, 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioproducer.engine.delivery.produce_request_result import BatchResult
+    from aioproducer.engine.delivery.produce_request_result import ProduceRequestResult
 
 __all__ = ["CLOSED", "FULL", "RECORD_OVERHEAD", "SHRINKS", "MemoryRecordsBuilder", "measured"]
 
@@ -43,7 +43,7 @@ class MemoryRecordsBuilder:
 
     __slots__ = ("_base_timestamp", "_fixed", "_is_even", "_moment", "_parts", "_room", "_timestamp", "count", "granted", "result")
 
-    def __init__(self, result: BatchResult, timestamp_ms: int, room: int) -> None:
+    def __init__(self, result: ProduceRequestResult, timestamp_ms: int, room: int) -> None:
         self.result = result
         self.count = 0
         self._parts: list[bytes] = []

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     from aioproducer.errors import DeliveryError
 
-__all__ = ["UnseenFailures"]
+__all__ = ["UnhandledFailures"]
 
 _log = logging.getLogger(__name__)
 _WARN_EVERY: Final = 10.0  # seconds: each kind is told of once in so long,
 _KINDS: Final = 20  # and no more of them than that: behind a broker that is gone thousands of topics fail at once
 
 
-class UnseenFailures:
+class UnhandledFailures:
     """Tells of one producer's.
 
     Args:

@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable
 
-    from aioproducer.core.partition_queues import Cell, Route
+    from aioproducer.core.partition_queues import PartitionQueue, TopicRouting
     from aioproducer.engine.append.batch_builder import ReadyBatch
-    from aioproducer.engine.append.column_batches import Window
+    from aioproducer.engine.append.column_batches import ColumnWindow
     from aioproducer.engine.delivery.chosen_build import Delivery
 
-__all__ = ["BATCH_OVERHEAD", "NO_HEADERS", "BufferPool", "Line", "Parked"]
+__all__ = ["BATCH_OVERHEAD", "NO_HEADERS", "BufferPool", "PendingSend", "WaitQueue"]
 
 BATCH_OVERHEAD: Final = 1024  # bytes of a batch's objects, beside its records
 NO_HEADERS: Final = b"\0"  # encoded
 
 
 class BufferPool:
-    """Bytes of `buffer_memory` that nobody holds. All synchronous: who must wait parks its record in a `Line`."""
+    """Bytes of `buffer_memory` that nobody holds. All synchronous: who must wait parks its record in a `WaitQueue`."""
 
     __slots__ = ("available", "size")
 
@@ -61,7 +61,7 @@ class BufferPool:
         return f"<BufferPool {self.available} of {self.size} bytes free>"
 
 
-class Parked:
+class PendingSend:
     """A record that may have to wait, and the task that waits with it. `topic` None: a mark in a line, with no record.
 
     Attributes:
@@ -107,7 +107,7 @@ class Parked:
         size: int = 0,
         asks: bool = False,
         whole: ReadyBatch | None = None,
-        window: Window | None = None,
+        window: ColumnWindow | None = None,
     ) -> None:
         self.topic = topic
         self.value = value
@@ -119,8 +119,8 @@ class Parked:
         self.asks = asks
         self.whole = whole
         self.window = window
-        self.behind: Cell | None = None
-        self.chosen: tuple[Route, int] | None = None
+        self.behind: PartitionQueue | None = None
+        self.chosen: tuple[TopicRouting, int] | None = None
         self.number = -1
         self.deadline = 0.0
         self.reason = ""
@@ -185,13 +185,13 @@ class Parked:
             on_left(delivery, error)
 
 
-class Line:
+class WaitQueue:
     """Parked records in the order of their calls. Those that were cancelled are passed over."""
 
     __slots__ = ("_parked",)
 
     def __init__(self) -> None:
-        self._parked: deque[Parked] = deque()
+        self._parked: deque[PendingSend] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._parked) and self.head() is not None
@@ -202,7 +202,7 @@ class Line:
     def __iter__(self) -> Any:
         return (parked for parked in tuple(self._parked) if parked.is_waiting)
 
-    def head(self) -> Parked | None:
+    def head(self) -> PendingSend | None:
         """Who is next, if anybody is."""
         parked = self._parked
         while parked:
@@ -211,27 +211,27 @@ class Line:
             parked.popleft()
         return None
 
-    def push(self, parked: Parked) -> None:
+    def push(self, parked: PendingSend) -> None:
         """Stand at the end."""
         self._parked.append(parked)
 
-    def merge(self, others: list[Parked]) -> None:
+    def merge(self, others: list[PendingSend]) -> None:
         """Take in those of another line, each in its place among the calls."""
         if not others:
             return
         if not self._parked or self._parked[-1].number < others[0].number:
             self._parked.extend(others)
             return
-        behind: list[Parked] = []  # the rest need not be touched: with many topics at once, theirs come in the order of their calls
+        behind: list[PendingSend] = []  # the rest need not be touched: with many topics at once, theirs come in the order of their calls
         while self._parked and self._parked[-1].number > others[0].number:
             behind.append(self._parked.pop())
         self._parked.extend(heapq.merge(reversed(behind), others, key=lambda parked: parked.number))
 
-    def pop(self) -> Parked:
+    def pop(self) -> PendingSend:
         """The head leaves."""
         return self._parked.popleft()
 
-    def take_all(self) -> list[Parked]:
+    def take_all(self) -> list[PendingSend]:
         """Everybody leaves, in order."""
         everybody = [parked for parked in self._parked if parked.is_waiting]
         self._parked.clear()

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioproducer.core.partition_queues import Accumulator, Cell
+    from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues
     from aioproducer.engine.memory.buffer_pool import BufferPool
 
-__all__ = ["Shares"]
+__all__ = ["PartitionQuota"]
 
 _SLACK: Final = 16  # entries that are out of date, beside one for each full partition
 
 
-class Shares:
+class PartitionQuota:
     """Of one producer's partitions.
 
     Args:
@@ -30,22 +30,22 @@ class Shares:
 
     __slots__ = ("_accumulator", "_cells", "_full", "_is_bounded", "_pool", "_ties")
 
-    def __init__(self, pool: BufferPool, accumulator: Accumulator, *, is_bounded: bool) -> None:
+    def __init__(self, pool: BufferPool, accumulator: PartitionQueues, *, is_bounded: bool) -> None:
         self._pool = pool
         self._accumulator = accumulator
         self._is_bounded = is_bounded
-        self._cells: dict[Cell, None] = {}  # the full ones
-        self._full: list[tuple[int, int, Cell]] = []  # by what they held when they were looked at last: since then it is no more
+        self._cells: dict[PartitionQueue, None] = {}  # the full ones
+        self._full: list[tuple[int, int, PartitionQueue]] = []  # by what they held when they were looked at last: since then it is no more
         self._ties = count()
 
-    def is_over(self, cell: Cell) -> bool:
+    def is_over(self, cell: PartitionQueue) -> bool:
         """Whether a partition gets no more for now; if so, it is avoided from now on."""
         if self._is_bounded and not cell.is_full and 0 < cell.bytes >= self._pool.available:
             self._accumulator.fill(cell)
             self._keep(cell)
         return cell.is_full
 
-    def eased(self, cell: Cell) -> Iterator[Cell]:
+    def eased(self, cell: PartitionQueue) -> Iterator[PartitionQueue]:
         """A partition holds less than before, and more is free: the full ones that may have more by now. As much work as there are of them."""
         if cell.is_full:
             self._keep(cell)
@@ -62,7 +62,7 @@ class Shares:
             else:
                 heapq.heappop(full)
 
-    def _keep(self, cell: Cell) -> None:
+    def _keep(self, cell: PartitionQueue) -> None:
         self._cells[cell] = None
         if len(self._full) > 2 * len(self._cells) + _SLACK:
             self._full = [(one.bytes, next(self._ties), one) for one in self._cells]

@@ -15,24 +15,26 @@ import heapq
 from itertools import count
 from typing import TYPE_CHECKING
 
-from aioproducer.engine.memory.buffer_pool import Line
+from aioproducer.engine.memory.buffer_pool import WaitQueue
 
 if TYPE_CHECKING:
-    from aioproducer.core.partition_queues import Cell
-    from aioproducer.engine.memory.buffer_pool import Parked
+    from aioproducer.core.partition_queues import PartitionQueue
+    from aioproducer.engine.memory.buffer_pool import PendingSend
 
-__all__ = ["Lots"]
+__all__ = ["PartitionWaitQueues"]
 
 
-class Lots:
+class PartitionWaitQueues:
     """The lots of one producer."""
 
     __slots__ = ("_lots", "_roused", "_ties", "_turns")
 
     def __init__(self) -> None:
-        self._lots: dict[Cell, Line] = {}
-        self._roused: dict[Cell, None] = {}
-        self._turns: list[tuple[int, int, Cell]] = []  # of the roused ones, by the number of their heads when they were looked at last
+        self._lots: dict[PartitionQueue, WaitQueue] = {}
+        self._roused: dict[PartitionQueue, None] = {}
+        self._turns: list[
+            tuple[int, int, PartitionQueue]
+        ] = []  # of the roused ones, by the number of their heads when they were looked at last
         self._ties = count()
 
     @property
@@ -40,15 +42,15 @@ class Lots:
         """Whether there is a lot whose head stands in line."""
         return bool(self._turns) and self.next() is not None
 
-    def line(self, cell: Cell) -> Line:
+    def line(self, cell: PartitionQueue) -> WaitQueue:
         """Where to wait for a partition."""
-        return self._lots.setdefault(cell, Line())
+        return self._lots.setdefault(cell, WaitQueue())
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[WaitQueue]:
         """All of them."""
         return list(self._lots.values())
 
-    def rouse(self, cell: Cell) -> bool:
+    def rouse(self, cell: PartitionQueue) -> bool:
         """A partition may take more, or its records may go elsewhere. False: nobody waits for it."""
         lot = self._lots.get(cell)
         head = lot.head() if lot is not None else None
@@ -61,11 +63,11 @@ class Lots:
             heapq.heappush(self._turns, (head.number, next(self._ties), cell))
         return True
 
-    def calm(self, cell: Cell) -> None:
+    def calm(self, cell: PartitionQueue) -> None:
         """It takes no more after all; the turn that it has is passed over."""
         self._roused.pop(cell, None)
 
-    def step_aside(self, line: Line, record: Parked) -> None:
+    def step_aside(self, line: WaitQueue, record: PendingSend) -> None:
         """The first of that line has to wait for its partition alone; it may have stood in that one's lot already."""
         assert record.behind is not None
         lot = self.line(record.behind)
@@ -75,7 +77,7 @@ class Lots:
             line.pop()
             lot.merge([record])
 
-    def first(self, line: Line) -> tuple[Line, Parked] | None:
+    def first(self, line: WaitQueue) -> tuple[WaitQueue, PendingSend] | None:
         """Who called first, of those in that line and in the roused lots, and where it stands."""
         head, lot = line.head(), self.next()
         aside = lot.head() if lot is not None else None
@@ -83,7 +85,7 @@ class Lots:
             return (line, head) if head is not None else None
         return lot, aside
 
-    def next(self) -> Line | None:
+    def next(self) -> WaitQueue | None:
         """The roused lot whose head called first."""
         turns = self._turns
         while turns:

@@ -10,8 +10,8 @@ from aioproducer.errors import BufferExhausted, MetadataTimeout, PartitionUnavai
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from aioproducer.core.partition_queues import Cell, Route
-    from aioproducer.engine.memory.buffer_pool import BufferPool, Parked
+    from aioproducer.core.partition_queues import PartitionQueue, TopicRouting
+    from aioproducer.engine.memory.buffer_pool import BufferPool, PendingSend
     from aioproducer.errors import KafkaError
 
 __all__ = [
@@ -51,7 +51,7 @@ def would_block(topic: str, reason: str) -> WouldBlock:
     return WouldBlock(f"a record for {topic!r} would wait for {reason}{_ADVICE[reason]}. It was not queued.")
 
 
-def late(record: Parked, pool: BufferPool, route: Route | None, trouble: KafkaError | None, max_block_ms: float) -> KafkaError:
+def late(record: PendingSend, pool: BufferPool, route: TopicRouting | None, trouble: KafkaError | None, max_block_ms: float) -> KafkaError:
     """For who waited as long as `max_block_ms`; `trouble`: why nobody named its topic, if that is known."""
     if record.behind is not None:
         return _late_share(record, record.behind, pool, max_block_ms)
@@ -60,7 +60,7 @@ def late(record: Parked, pool: BufferPool, route: Route | None, trouble: KafkaEr
     return _late_metadata(record, route, trouble, max_block_ms)
 
 
-def _late_metadata(record: Parked, route: Route | None, trouble: KafkaError | None, max_block_ms: float) -> MetadataTimeout:
+def _late_metadata(record: PendingSend, route: TopicRouting | None, trouble: KafkaError | None, max_block_ms: float) -> MetadataTimeout:
     """For who waited for a topic or a partition."""
     what = f"{record.topic!r} was not found in the cluster's metadata"
     if route is not None:
@@ -72,7 +72,7 @@ def _late_metadata(record: Parked, route: Route | None, trouble: KafkaError | No
     return error
 
 
-def _late_memory(record: Parked, pool: BufferPool, max_block_ms: float) -> BufferExhausted:
+def _late_memory(record: PendingSend, pool: BufferPool, max_block_ms: float) -> BufferExhausted:
     """For who waited for memory."""
     return BufferExhausted(
         f"no memory for {record.size} bytes within max_block_ms={max_block_ms:g}: "
@@ -81,7 +81,7 @@ def _late_memory(record: Parked, pool: BufferPool, max_block_ms: float) -> Buffe
     )
 
 
-def _late_share(record: Parked, cell: Cell, pool: BufferPool, max_block_ms: float) -> KafkaError:
+def _late_share(record: PendingSend, cell: PartitionQueue, pool: BufferPool, max_block_ms: float) -> KafkaError:
     """For who waited for room for its partition."""
     if cell.circuit is not None:
         return unavailable(cell, f"There was no room for the record within max_block_ms={max_block_ms:g}; it was not queued.")
@@ -92,7 +92,7 @@ def _late_share(record: Parked, cell: Cell, pool: BufferPool, max_block_ms: floa
     )
 
 
-def unavailable(cell: Cell, end: str) -> PartitionUnavailable:
+def unavailable(cell: PartitionQueue, end: str) -> PartitionUnavailable:
     """For a record whose partition is muted."""
     circuit = cell.circuit
     cause = circuit.cause if circuit is not None else None
@@ -102,7 +102,7 @@ def unavailable(cell: Cell, end: str) -> PartitionUnavailable:
     return error
 
 
-def told(records: Iterable[Parked]) -> list[str]:
+def told(records: Iterable[PendingSend]) -> list[str]:
     """What they wait for, and how many for each, a line each; marks are no records."""
     reasons = Counter(
         f"{record.reason} {record.behind.topic}-{record.behind.partition}"

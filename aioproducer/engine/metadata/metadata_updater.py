@@ -24,7 +24,7 @@ from itertools import filterfalse
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aioproducer.core.incremental import STRIDE
-from aioproducer.core.metadata.cluster_metadata import ClusterView
+from aioproducer.core.metadata.cluster_metadata import ClusterMetadata
 from aioproducer.core.metadata.metadata_schedule import Question
 from aioproducer.core.metadata.topic_expiry import shrink
 from aioproducer.errors import BootstrapFailed, BrokerError, ConnectionLost, KafkaError, ProtocolError, broker_error
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from aioproducer.core.backoff import Backoff
     from aioproducer.core.incremental import Steps
     from aioproducer.core.metadata.cluster_metadata import Broker, TopicView
-    from aioproducer.core.metadata.metadata_schedule import Refreshing
-    from aioproducer.net.broker_node import Node
+    from aioproducer.core.metadata.metadata_schedule import MetadataSchedule
+    from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
     from aioproducer.net.connection import Answer
 
-__all__ = ["Refresher"]
+__all__ = ["MetadataUpdater"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ _FIRST_WITH_EPOCHS: Final = 9  # that can be trusted (KAFKA-9212)
 _REBOOTSTRAP_REQUIRED: Final = 129
 
 
-class Refresher:
+class MetadataUpdater:
     """Keeps the cluster view; tells `on_topic` of each topic that was asked for or has changed.
 
     Args:
@@ -79,7 +79,7 @@ class Refresher:
         self,
         cluster: Cluster,
         backoff: Backoff,
-        rule: Refreshing,
+        rule: MetadataSchedule,
         *,
         request_timeout: float,
         recovery_time: float,
@@ -91,7 +91,7 @@ class Refresher:
         on_topic: Callable[[TopicView], Steps[None]],
         on_leader: Callable[[TopicView, int], None],
     ) -> None:
-        self.view = ClusterView()
+        self.view = ClusterMetadata()
         self.trouble: KafkaError | None = None
         self._cluster = cluster
         self._backoff = backoff
@@ -110,7 +110,7 @@ class Refresher:
         self._loop = asyncio.get_running_loop()
         self._is_refreshing = False
         self._one_new = asyncio.Lock()  # answers about new topics are taken one after another
-        self._asked: dict[Node, int] = {}  # questions under way
+        self._asked: dict[BrokerNode, int] = {}  # questions under way
         self._not_before = 0.0
         self._slice_ends = 0.0
         self._taking: dict[str, list[tuple[Any, ...]]] = {}  # topics that are being taken, and hints about them
@@ -247,7 +247,7 @@ class Refresher:
     async def _ask(self, question: Question, reasons: dict[str, KafkaError], timeout: float = math.inf) -> bool:
         """One answer from whoever gives one; False if nobody does."""
         timeout = min(timeout, self._request_timeout)
-        tried: set[Node] = set()
+        tried: set[BrokerNode] = set()
         is_anew = False
         while (node := self._candidate(tried, is_new=question.is_new)) is not None:
             tried.add(node)
@@ -266,7 +266,7 @@ class Refresher:
             return True
         return False
 
-    async def _told_by(self, node: Node, question: Question, timeout: float) -> tuple[int, Any]:
+    async def _told_by(self, node: BrokerNode, question: Question, timeout: float) -> tuple[int, Any]:
         """The version of a node's answer, and what it says; its brokers are taken."""
         self._asked[node] = self._asked.get(node, 0) + 1
         try:
@@ -282,7 +282,7 @@ class Refresher:
         self._check(node, decoded)
         return answer.version, decoded
 
-    def _candidate(self, tried: Container[Node], *, is_new: bool) -> Node | None:
+    def _candidate(self, tried: Container[BrokerNode], *, is_new: bool) -> BrokerNode | None:
         """Whom to ask next: about new topics, rather a broker whose other lane stands than one that has yet to answer something else."""
         nodes = [node for node in self._cluster.candidates() if node not in tried]
         free = (node for node in nodes if node not in self._asked and node.standing <= Standing.ALIVE) if is_new else ()
@@ -294,7 +294,7 @@ class Refresher:
         asked = [message("Metadata.request.topics", name=topic) for topic in topics]
         return message("Metadata.request", topics=asked, allow_auto_topic_creation=self._auto_create)
 
-    async def _decode(self, node: Node, answer: Answer) -> Any:
+    async def _decode(self, node: BrokerNode, answer: Answer) -> Any:
         try:
             if len(answer.frame) < _SMALL:
                 return answer.decode()
@@ -323,7 +323,7 @@ class Refresher:
                 return value
             await self._breathe()
 
-    def _check(self, node: Node, decoded: Any) -> None:
+    def _check(self, node: BrokerNode, decoded: Any) -> None:
         """Take the answer's brokers, or raise why it is none."""
         if decoded.error_code:
             raise broker_error(decoded.error_code)
@@ -394,7 +394,7 @@ class Refresher:
                 self.urge([name])
 
 
-def _reason(node: Node, reasons: dict[str, KafkaError]) -> str:
+def _reason(node: BrokerNode, reasons: dict[str, KafkaError]) -> str:
     """Why a bootstrap address gave no metadata."""
     told = str(node.control.last_error or reasons.get(node.where) or "no answer yet")
     return told if told.startswith(node.where) else f"{node.where}: {told}"

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from aioproducer.core.incremental import Steps
-    from aioproducer.core.metadata.topic_expiry import Idling
-    from aioproducer.core.partition_queues import Accumulator
-    from aioproducer.core.topic_routing import Route
+    from aioproducer.core.metadata.topic_expiry import TopicExpiry
+    from aioproducer.core.partition_queues import PartitionQueues
+    from aioproducer.core.topic_routing import TopicRouting
 
-__all__ = ["Idle"]
+__all__ = ["TopicExpiryTask"]
 
 
-class Idle:
+class TopicExpiryTask:
     """Forgets.
 
     Args:
@@ -35,8 +35,8 @@ class Idle:
 
     def __init__(
         self,
-        rule: Idling,
-        accumulator: Accumulator,
+        rule: TopicExpiry,
+        accumulator: PartitionQueues,
         *,
         slices: Callable[[Steps[bool]], Awaitable[bool]],
         is_in_use: Callable[[str], bool],
@@ -61,7 +61,7 @@ class Idle:
                 await self._look_at(route)
                 del route  # the last one would be held until the next look
 
-    async def _look_at(self, route: Route) -> None:
+    async def _look_at(self, route: TopicRouting) -> None:
         """Forget it, or look again later."""
         if not await self._slices(forgetting(self._accumulator, route, self._is_in_use, self._forget)):
             self._rule.put_off(route.topic, self._loop.time())

@@ -13,7 +13,7 @@ import math
 from typing import TYPE_CHECKING
 
 from aioproducer.core.topic_updates import elect, installing, retiring
-from aioproducer.engine.memory.buffer_pool import Line
+from aioproducer.engine.memory.buffer_pool import WaitQueue
 from aioproducer.engine.memory.wait_reasons import FOR_PARTITION
 
 if TYPE_CHECKING:
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
     from aioproducer.core.incremental import Steps
     from aioproducer.core.metadata.cluster_metadata import TopicView
-    from aioproducer.core.partition_queues import Accumulator, Route
+    from aioproducer.core.partition_queues import PartitionQueues, TopicRouting
     from aioproducer.engine.append.appender import Appender
-    from aioproducer.engine.memory.buffer_pool import Parked
+    from aioproducer.engine.memory.buffer_pool import PendingSend
     from aioproducer.engine.observability.metrics_recorder import Meter
     from aioproducer.errors import KafkaError
 
-__all__ = ["Topics"]
+__all__ = ["TopicWaiters"]
 
 
-class Topics:
+class TopicWaiters:
     """The topics of one producer that are waited for.
 
     Args:
@@ -48,7 +48,7 @@ class Topics:
     def __init__(
         self,
         loop: AbstractEventLoop,
-        accumulator: Accumulator,
+        accumulator: PartitionQueues,
         appender: Appender,
         *,
         max_block: float,
@@ -56,8 +56,8 @@ class Topics:
         want: Callable[[str], None],
         trouble: Callable[[], KafkaError | None],
         on_known: Callable[[str], object],
-        admit: Callable[[list[Parked]], None],
-        give_up: Callable[[Parked, Exception], None],
+        admit: Callable[[list[PendingSend]], None],
+        give_up: Callable[[PendingSend, Exception], None],
         turn: Callable[[], None],
         meter: Meter,
     ) -> None:
@@ -73,13 +73,13 @@ class Topics:
         self._give_up = give_up
         self._turn = turn
         self._meter = meter
-        self._lots: dict[str, Line] = {}
+        self._lots: dict[str, WaitQueue] = {}
         self._asked: dict[str, float] = {}  # topics that somebody would send to, and does not wait for: when
         self._troubles: dict[str, KafkaError] = {}  # what brokers say of those that are waited for
 
-    def lot(self, topic: str) -> Line:
+    def lot(self, topic: str) -> WaitQueue:
         """Where to wait for a topic, which is asked for."""
-        lot = self._lots.setdefault(topic, Line())
+        lot = self._lots.setdefault(topic, WaitQueue())
         self._want(topic)
         return lot
 
@@ -92,7 +92,7 @@ class Topics:
         """Why it is not known yet, if somebody said so."""
         return self._trouble() or self._troubles.get(topic)
 
-    def lots(self) -> Iterable[Line]:
+    def lots(self) -> Iterable[WaitQueue]:
         """All of them."""
         return self._lots.values()
 
@@ -108,7 +108,7 @@ class Topics:
         self._troubles.pop(topic, None)
         return False
 
-    def _forget(self, topic: str) -> Line | None:
+    def _forget(self, topic: str) -> WaitQueue | None:
         """Nobody waits for it any more; those who did."""
         self._asked.pop(topic, None)
         return self._lots.pop(topic, None)
@@ -135,29 +135,29 @@ class Topics:
         elect(self._accumulator, topic, partition)
         self._turn()
 
-    def _let_in(self, route: Route, parked: list[Parked]) -> None:
+    def _let_in(self, route: TopicRouting, parked: list[PendingSend]) -> None:
         """A topic is known: those who waited for it go on, but for those whose partition it does not have."""
         first = next((record for record in parked if record.topic is not None), None)
         if first is not None:
             now = self._loop.time()
             self._meter.topic_came(now, now + self._max_block - first.deadline)
-        known: list[Parked] = []
+        known: list[PendingSend] = []
         for record in parked:
             if record.asks:
                 record.leave().wake()
             elif self._is_still_early(record, route):
-                self._lots.setdefault(route.topic, Line()).push(record)
+                self._lots.setdefault(route.topic, WaitQueue()).push(record)
                 record.reason = FOR_PARTITION
             else:
                 record.reason = ""
                 known.append(record)
         self._admit(known)
 
-    def _is_still_early(self, record: Parked, route: Route) -> bool:
+    def _is_still_early(self, record: PendingSend, route: TopicRouting) -> bool:
         """Whether it waits on for a partition; a mark does while a record before it does."""
         return self._appender.is_missing(record, route) or (record.topic is None and route.topic in self._lots)
 
-    def _refuse(self, topic: TopicView, lot: Line) -> None:
+    def _refuse(self, topic: TopicView, lot: WaitQueue) -> None:
         assert topic.error is not None
         if topic.error.retriable:
             self._lots[topic.name] = lot

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from aioproducer.errors import TransportError
     from aioproducer.net.observer import Traffic
 
-__all__ = ["NetWatch"]
+__all__ = ["ConnectionObserver"]
 
 
-class NetWatch(Observer):
+class ConnectionObserver(Observer):
     """Watches one producer's connections.
 
     Args:

@@ -15,9 +15,9 @@ from aioproducer.core.sequence_numbers import NO_IDENTITY, WINDOW
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioproducer.core.partition_queues import Accumulator
-    from aioproducer.core.producer_batch import Batch
-    from aioproducer.net.broker_node import Node
+    from aioproducer.core.partition_queues import PartitionQueues
+    from aioproducer.core.producer_batch import ProducerBatch
+    from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
 
 __all__ = ["backlog", "story", "waits_for"]
@@ -27,7 +27,7 @@ _LAST: Final = 14
 _MOST: Final = 20  # batches of a backlog that are told of
 
 
-def story(batch: Batch, now: float, lifetime: float, end: str) -> tuple[str, ...]:
+def story(batch: ProducerBatch, now: float, lifetime: float, end: str) -> tuple[str, ...]:
     """The life of a batch, a line for each change of its state, with seconds since it was opened."""
     born = batch.expires_at - lifetime
     lines = [f"{batch.cell.topic}-{batch.cell.partition}, a batch of {batch.count} records:", _line(0.0, "queued")]
@@ -42,7 +42,7 @@ def _line(seconds: float, what: str) -> str:
     return f"  {seconds:+8.3f} s {what}"
 
 
-def waits_for(batch: Batch, cluster: Cluster, accumulator: Accumulator) -> str:
+def waits_for(batch: ProducerBatch, cluster: Cluster, accumulator: PartitionQueues) -> str:
     """What a batch that has not ended waits for, now."""
     cell = batch.cell
     numbers = cell.numbers
@@ -71,11 +71,11 @@ def waits_for(batch: Batch, cluster: Cluster, accumulator: Accumulator) -> str:
     return next((reason for applies, reason in reasons if applies), full)
 
 
-def _trouble(node: Node | None) -> str:
+def _trouble(node: BrokerNode | None) -> str:
     return f" ({node.last_error})" if node is not None and node.last_error is not None else ""
 
 
-def backlog(accumulator: Accumulator, cluster: Cluster, now: float, lifetime: float) -> Iterator[str]:
+def backlog(accumulator: PartitionQueues, cluster: Cluster, now: float, lifetime: float) -> Iterator[str]:
     """What the oldest batches wait for, a line each."""
     remaining = iter(accumulator.incomplete)
     for batch in islice(remaining, _MOST):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioproducer.engine.observability.connection_observer import NetWatch
+from aioproducer.engine.observability.connection_observer import ConnectionObserver
 from aioproducer.engine.observability.events import Events
 from aioproducer.engine.observability.metrics_recorder import Meter, Recorder
 from aioproducer.metrics.registry import Metrics
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.sequence_numbers import Identity
+    from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
     from aioproducer.engine.gauges import Gauges
 
-__all__ = ["Telling"]
+__all__ = ["Instruments"]
 
 
-class Telling:
+class Instruments:
     """Metrics, events and health of one producer.
 
     Args:
@@ -48,7 +48,7 @@ class Telling:
         self.metrics = Metrics(config.client_id, windows, version=version, began_ms=began_ms, now=clock())
         self.events = Events(config.client_id, self.metrics)
         self.meter = Recorder(config, self.metrics, clock) if records else Meter()
-        self.observer = NetWatch(self.meter, self.events, clock)
+        self.observer = ConnectionObserver(self.meter, self.events, clock)
 
     def read(self) -> tuple[float, dict[str, float], dict[tuple[str, int], int] | None]:
         """What only the loop knows of a snapshot, as `Metrics.snapshot` takes it."""
@@ -57,7 +57,7 @@ class Telling:
         is_fine = self._config.metrics_recording_level in {"debug", "trace"}
         return now, self.gauges.read(), self.gauges.depths() if is_fine else None
 
-    def identity(self, identity: Identity | None) -> None:
+    def identity(self, identity: ProducerIdAndEpoch | None) -> None:
         """The producer has an id, or does without."""
         if identity is not None:
             self.events.tell("producer-id-granted", producer_id=identity.producer_id, epoch=identity.epoch)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.producer_batch import Batch
+    from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.metrics.notes import NodeNotes
     from aioproducer.metrics.registry import Metrics
 
@@ -51,7 +51,7 @@ class Meter:
     def turned(self, now: float, seconds: float) -> None:
         """The loop took so long to come to us again."""
 
-    def sent(self, now: float, batches: Sequence[Batch]) -> None:
+    def sent(self, now: float, batches: Sequence[ProducerBatch]) -> None:
         """A request of these was written."""
 
     def answered(self, node_id: int, seconds: float) -> None:
@@ -60,19 +60,19 @@ class Meter:
     def throttled(self, now: float, milliseconds: int) -> None:
         """An answer asked for a pause."""
 
-    def acknowledged(self, now: float, batch: Batch) -> None:
+    def acknowledged(self, now: float, batch: ProducerBatch) -> None:
         """It is in the log."""
 
     def attempt_failed(self, error: Exception) -> None:
         """An attempt to send a batch ended so."""
 
-    def retried(self, now: float, batch: Batch) -> None:
+    def retried(self, now: float, batch: ProducerBatch) -> None:
         """It is to be sent again."""
 
     def was_split(self, now: float) -> None:
         """One was cut in smaller ones."""
 
-    def failed(self, now: float, batch: Batch, cause: BaseException) -> None:
+    def failed(self, now: float, batch: ProducerBatch, cause: BaseException) -> None:
         """Its records are not acknowledged, and will not be."""
 
     def given_up(self, now: float, topic: str, error: Exception) -> None:
@@ -160,7 +160,7 @@ class Recorder(Meter):
             notes.settle(now)
         notes.turns.append(seconds)
 
-    def sent(self, now: float, batches: Sequence[Batch]) -> None:
+    def sent(self, now: float, batches: Sequence[ProducerBatch]) -> None:
         """Sizes, queues, and the times in them."""
         notes = self._notes
         if now >= notes.due or len(notes.batches) >= MANY:
@@ -188,7 +188,7 @@ class Recorder(Meter):
         """In milliseconds, as Java has it."""
         self._producer["produce-throttle-time"].record(now, milliseconds)
 
-    def acknowledged(self, now: float, batch: Batch) -> None:
+    def acknowledged(self, now: float, batch: ProducerBatch) -> None:
         """The time that its first record took counts for each: the others took less."""
         self._notes.acknowledged.append((now - batch.expires_at + self._lifetime, batch.count))
 
@@ -196,7 +196,7 @@ class Recorder(Meter):
         """By Kafka's name of the error."""
         self._metrics.count("request-errors-total", _name(error))
 
-    def retried(self, now: float, batch: Batch) -> None:
+    def retried(self, now: float, batch: ProducerBatch) -> None:
         """Here and of the topic."""
         self._producer["record-retry"].record(now, batch.count)
         self._topic(batch.cell.topic)["record-retry"].record(now, batch.count)
@@ -205,7 +205,7 @@ class Recorder(Meter):
         """Once for each that was cut."""
         self._producer["batch-split"].record(now)
 
-    def failed(self, now: float, batch: Batch, cause: BaseException) -> None:
+    def failed(self, now: float, batch: ProducerBatch, cause: BaseException) -> None:
         """Here, of the topic, and by cause."""
         self._topic(batch.cell.topic)["record-error"].record(now, batch.count)
         self._fail(now, batch.count, cause)

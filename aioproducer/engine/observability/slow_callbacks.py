@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Watch"]
+__all__ = ["SlowCallbacks"]
 
 _log = logging.getLogger(__name__)
 _LONG: Final = 0.5  # seconds
 _WARN_EVERY: Final = 10.0  # seconds between two warnings of one kind of function
 
 
-class Watch:
+class SlowCallbacks:
     """Times functions.
 
     Args:

@@ -25,26 +25,26 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
     from aioproducer.core.backoff import Backoff
     from aioproducer.core.batch_splitting import Piece
-    from aioproducer.core.partition_queues import Accumulator, Cell
-    from aioproducer.core.producer_batch import Batch
-    from aioproducer.engine.delivery.completion_queue import Completions
+    from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues
+    from aioproducer.core.producer_batch import ProducerBatch
+    from aioproducer.engine.delivery.completion_queue import CompletionQueue
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.observability.metrics_recorder import Meter
-    from aioproducer.engine.sender.batch_compressor import Encoder
+    from aioproducer.engine.sender.batch_compressor import BatchCompressor
     from aioproducer.engine.sender.flush import Flush
-    from aioproducer.engine.sender.produce_exchange import Told
+    from aioproducer.engine.sender.produce_exchange import PartitionResponse
     from aioproducer.engine.tasks.guarded_loop import GuardedLoop
     from aioproducer.errors import KafkaError, TransportError
     from aioproducer.model import Compression
     from aioproducer.net.cluster import Cluster
 
-__all__ = ["Ends"]
+__all__ = ["BatchCompletion"]
 
 _ACKNOWLEDGE: Final = Event.ACKNOWLEDGE  # Python 3.11 looks members up slowly
 _BRIEF: Final = 0.02  # seconds: the markers of the transaction before are being written (TV2-06); as Kafka's for AddPartitionsToTxn
 
 
-class Ends:
+class BatchCompletion:
     """Ends attempts and batches.
 
     Attributes:
@@ -54,17 +54,17 @@ class Ends:
     """
 
     cluster: Cluster
-    on_failure: Callable[[Batch, DeliveryError], object] | None = None
-    on_freed: Callable[[Cell], object] | None = None
+    on_failure: Callable[[ProducerBatch, DeliveryError], object] | None = None
+    on_freed: Callable[[PartitionQueue], object] | None = None
 
     def __init__(
         self,
         config: ProducerConfig,
         loop: GuardedLoop,
-        accumulator: Accumulator,
+        accumulator: PartitionQueues,
         pool: BufferPool,
-        completions: Completions,
-        encoder: Encoder,
+        completions: CompletionQueue,
+        encoder: BatchCompressor,
         backoff: Backoff,
         chance: Callable[[], float],
         meter: Meter,
@@ -96,7 +96,7 @@ class Ends:
 
     # Attempts
 
-    def end_attempt(self, batch: Batch, told: Told, now: float) -> bool:
+    def end_attempt(self, batch: ProducerBatch, told: PartitionResponse, now: float) -> bool:
         """One attempt is over; True: metadata is stale."""
         had_ended = self.let_go(batch)
         error = told.error
@@ -123,7 +123,7 @@ class Ends:
         self._carry_out(verdict.action, batch, told, error, now)
         return verdict.refresh
 
-    def _complete(self, batch: Batch, told: Told, now: float) -> None:
+    def _complete(self, batch: ProducerBatch, told: PartitionResponse, now: float) -> None:
         """It is in the log."""
         stamped = told.log_append_time_ms
         if stamped >= 0 or batch.cell.route.stamps_time:
@@ -136,7 +136,9 @@ class Ends:
         self._meter.acknowledged(now, batch)
         self._finish(batch)
 
-    def _carry_out(self, action: Action, batch: Batch, told: Told, error: BrokerError | TransportError, now: float) -> None:
+    def _carry_out(
+        self, action: Action, batch: ProducerBatch, told: PartitionResponse, error: BrokerError | TransportError, now: float
+    ) -> None:
         if action is Action.COMPLETE:
             self._complete(batch, told, now)
         elif action is Action.FAIL:
@@ -152,7 +154,7 @@ class Ends:
         else:
             self._exclude(batch, error, told.refused)
 
-    def _pause(self, batch: Batch, action: Action, error: BrokerError | TransportError) -> float:
+    def _pause(self, batch: ProducerBatch, action: Action, error: BrokerError | TransportError) -> float:
         if action is Action.AWAIT:
             return 0.0
         pause = self._backoff.after(failures(batch), self._chance())
@@ -161,11 +163,11 @@ class Ends:
 
     # Splitting
 
-    def _raw(self, batch: Batch) -> bytes:
+    def _raw(self, batch: ProducerBatch) -> bytes:
         """The payload as it was before compression."""
         return unpack(Parcel.of(batch), self._codec)
 
-    def _split(self, batch: Batch, pieces: Sequence[Piece]) -> list[Batch]:
+    def _split(self, batch: ProducerBatch, pieces: Sequence[Piece]) -> list[ProducerBatch]:
         """Smaller batches go in its place; who waits for its records waits for those."""
         self._meter.was_split(self._loop.time())
         results = batch.result.split([piece.indexes for piece in pieces])
@@ -179,7 +181,7 @@ class Ends:
             flush.split(batch, parts)
         return parts
 
-    def _exclude(self, batch: Batch, error: BrokerError | TransportError, refused: Mapping[int, str | None]) -> list[Batch]:
+    def _exclude(self, batch: ProducerBatch, error: BrokerError | TransportError, refused: Mapping[int, str | None]) -> list[ProducerBatch]:
         """The records that the broker named fail, each with its words; what is left of the batch is sent again without them."""
         assert isinstance(error, BrokerError)
         parts = self._split(batch, without(self._raw(batch), batch.base_timestamp, refused))
@@ -187,7 +189,7 @@ class Ends:
             self.fail(part, _in_the_words_of(error, refused[index]))
         return parts[len(refused) :]
 
-    def _refuse(self, batch: Batch, error: BrokerError | TransportError, refused: Mapping[int, str | None]) -> None:
+    def _refuse(self, batch: ProducerBatch, error: BrokerError | TransportError, refused: Mapping[int, str | None]) -> None:
         """The batch fails; the records that the broker named, each with its words: what it says of the batch names no range of timestamps."""
         if not refused or not isinstance(error, BrokerError):
             self.fail(batch, self._too_large(batch, error) or error)
@@ -197,7 +199,7 @@ class Ends:
             for part in self._exclude(batch, error, refused):
                 self.fail(part, error)
 
-    def _too_large(self, batch: Batch, error: BrokerError | TransportError) -> RecordTooLarge | None:
+    def _too_large(self, batch: ProducerBatch, error: BrokerError | TransportError) -> RecordTooLarge | None:
         """What a single record has met that its broker finds too large."""
         if batch.count > 1 or not isinstance(error, BrokerError) or error.name not in TOO_LARGE:
             return None
@@ -209,7 +211,7 @@ class Ends:
         cause.__cause__ = error
         return cause
 
-    def let_go(self, batch: Batch) -> bool:
+    def let_go(self, batch: ProducerBatch) -> bool:
         """The connection is done with the bytes of a batch. Returns whether it has ended."""
         batch.on_wire = False
         has_ended = self._accumulator.landed(batch)
@@ -217,7 +219,7 @@ class Ends:
             self._give_back(batch)
         return has_ended
 
-    def _give_back(self, batch: Batch) -> None:
+    def _give_back(self, batch: ProducerBatch) -> None:
         """Its bytes are free."""
         self._pool.release(-batch.hold(0))
         if self.on_freed is not None:
@@ -225,7 +227,7 @@ class Ends:
 
     # Ends
 
-    def fail(self, batch: Batch, cause: KafkaError, reason: str | None = None) -> None:
+    def fail(self, batch: ProducerBatch, cause: KafkaError, reason: str | None = None) -> None:
         """End a batch whose records were not acknowledged; `reason` is what the error says, else the cause does."""
         cell = batch.cell
         error = DeliveryError(
@@ -241,7 +243,7 @@ class Ends:
         batch.result.fail(error)
         self._finish(batch)
 
-    def _finish(self, batch: Batch) -> None:
+    def _finish(self, batch: ProducerBatch) -> None:
         """A batch ended: its payload and, unless a connection holds them, its bytes are free; who waits for it is woken."""
         batch.payload = batch.header = None
         if not batch.held:

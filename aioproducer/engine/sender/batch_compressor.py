@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable, Container, Mapping, Sequence
 
-    from aioproducer.core.producer_batch import Batch
+    from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.engine.tasks.guarded_loop import GuardedLoop
     from aioproducer.records.compression_ratio_estimator import CompressionRatios
 
-__all__ = ["Encoder"]
+__all__ = ["BatchCompressor"]
 
 # bytes that one round of the loop may compress on it, however many requests it makes, or twice that in one of two: half a millisecond to one
 _AT_ONCE: Final = {
@@ -55,7 +55,7 @@ class _Job:
 
     __slots__ = ("batches", "done", "in_slices", "lane", "magic", "packed", "parcels")
 
-    def __init__(self, batches: Sequence[Batch], magic: int, lane: object, done: Callable[[], None], *, in_slices: bool) -> None:
+    def __init__(self, batches: Sequence[ProducerBatch], magic: int, lane: object, done: Callable[[], None], *, in_slices: bool) -> None:
         self.parcels = [Parcel.of(batch) for batch in batches]
         self.packed: list[bytes | KafkaError] = []
         self.magic = magic
@@ -65,7 +65,7 @@ class _Job:
         self.in_slices = in_slices
 
 
-class Encoder:
+class BatchCompressor:
     """Encodes the payloads of drained batches in place.
 
     Args:
@@ -78,7 +78,7 @@ class Encoder:
         refuse: ends a batch that cannot be written in the format that it needs; whoever owns the batches sets it.
     """
 
-    refuse: Callable[[Batch, KafkaError], object]
+    refuse: Callable[[ProducerBatch, KafkaError], object]
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Encoder:
         self._lanes: dict[object, int] = {}
         self._wake = asyncio.Event()
 
-    def encode(self, batches: Sequence[Batch], magic: int, lane: object, done: Callable[[], None]) -> None:
+    def encode(self, batches: Sequence[ProducerBatch], magic: int, lane: object, done: Callable[[], None]) -> None:
         """Encode for `magic`, then call `done`: before it returns, or from the worker's task, behind what came before on that lane."""
         # Those whose payload is not yet what a broker of that format should get.
         due = [batch for batch in batches if batch.magic != magic or (self._compresses and not batch.is_encoded)]
@@ -184,7 +184,7 @@ class Encoder:
         while self._jobs:
             self._jobs.popleft().done()
 
-    def _put(self, batches: Sequence[Batch], magic: int, packed: Sequence[bytes | KafkaError]) -> None:
+    def _put(self, batches: Sequence[ProducerBatch], magic: int, packed: Sequence[bytes | KafkaError]) -> None:
         for batch, payload in zip(batches, packed, strict=True):
             if batch.ended:  # what expired meanwhile has let its payload go
                 continue
@@ -195,7 +195,7 @@ class Encoder:
             batch.magic, batch.is_encoded = magic, True
             self._ratios.observe(batch.cell.topic, self._codec, len(payload) / batch.raw_size)
 
-    def was_too_large(self, batch: Batch) -> None:
+    def was_too_large(self, batch: ProducerBatch) -> None:
         """Its broker refused a batch for its size: the next ones of its topic are reckoned as if they did not compress."""
         self._ratios.retract(batch.cell.topic, self._codec, len(batch.payload or b"") / batch.raw_size)
 

@@ -9,7 +9,7 @@ from aioproducer.core.batch_state import State
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from aioproducer.core.producer_batch import Batch
+    from aioproducer.core.producer_batch import ProducerBatch
 
 __all__ = ["Flush"]
 
@@ -19,20 +19,20 @@ class Flush:
 
     __slots__ = ("_batches", "_wake", "acknowledged", "failed", "pending")
 
-    def __init__(self, batches: Iterable[Batch], wake: Callable[[], None]) -> None:
+    def __init__(self, batches: Iterable[ProducerBatch], wake: Callable[[], None]) -> None:
         self._batches = set(batches)
         self._wake = wake
         self.acknowledged = 0
         self.failed = 0
         self.pending = sum(batch.count for batch in self._batches)
 
-    def split(self, batch: Batch, parts: Sequence[Batch]) -> None:
+    def split(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
         """Smaller batches stand for one that it covers (FLU-01)."""
         if batch in self._batches:
             self._batches.remove(batch)
             self._batches.update(parts)
 
-    def ended(self, batch: Batch) -> bool:
+    def ended(self, batch: ProducerBatch) -> bool:
         """Count a batch that ended; True: it was the last."""
         if batch not in self._batches:
             return False

@@ -12,7 +12,7 @@ from aioproducer.wire.schema import codec, message_type
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from aioproducer.core.producer_batch import Batch
+    from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.interfaces import Buffer
     from aioproducer.model import Acks
     from aioproducer.net.connection import Answer
@@ -23,7 +23,7 @@ __all__ = [
     "FIRST_WITH_ZSTD",
     "Asked",
     "LeaderHint",
-    "Told",
+    "PartitionResponse",
     "asked",
     "encode",
     "hints",
@@ -37,10 +37,10 @@ FIRST_WITH_THROTTLE: Final = 6  # that the client has to mind itself (KIP-219); 
 FIRST_WITH_ZSTD: Final = 7
 FIRST_WITH_TOPIC_IDS: Final = usual_produce.FIRST_WITH_TOPIC_IDS
 
-Asked: TypeAlias = "dict[tuple[str | bytes, int], Batch]"  # by topic, as that version names it, and partition
+Asked: TypeAlias = "dict[tuple[str | bytes, int], ProducerBatch]"  # by topic, as that version names it, and partition
 
 
-class Told(NamedTuple):
+class PartitionResponse(NamedTuple):
     """What an answer says of one batch.
 
     Attributes:
@@ -55,7 +55,7 @@ class Told(NamedTuple):
     refused: Mapping[int, str | None] = {}
 
 
-_LEFT_OUT: Final = Told()
+_LEFT_OUT: Final = PartitionResponse()
 
 
 class LeaderHint(NamedTuple):
@@ -68,17 +68,19 @@ class LeaderHint(NamedTuple):
     endpoints: Sequence[Any]
 
 
-def asked(batches: Iterable[Batch], version: int) -> Asked:
+def asked(batches: Iterable[ProducerBatch], version: int) -> Asked:
     """The batches by what the request calls them: metadata may change while it is in flight (SEN-06)."""
     return {_place(batch, version): batch for batch in batches}
 
 
-def _place(batch: Batch, version: int) -> tuple[str | bytes, int]:
+def _place(batch: ProducerBatch, version: int) -> tuple[str | bytes, int]:
     cell = batch.cell
     return (cell.route.topic_id if version >= FIRST_WITH_TOPIC_IDS else cell.topic, cell.partition)
 
 
-def encode(batches: Sequence[Batch], version: int, acks: Acks, timeout_ms: int, transactional_id: str | None = None) -> list[Buffer]:
+def encode(
+    batches: Sequence[ProducerBatch], version: int, acks: Acks, timeout_ms: int, transactional_id: str | None = None
+) -> list[Buffer]:
     """One request, each batch the only one of its partition."""
     if version < usual_produce.FIRST:
         return codec("Produce.request", version).encode(_request(batches, acks, timeout_ms, transactional_id))
@@ -94,7 +96,7 @@ def encode(batches: Sequence[Batch], version: int, acks: Acks, timeout_ms: int, 
     return usual_produce.encode(version, acks, timeout_ms, transactional_id, topics)
 
 
-def _request(batches: Iterable[Batch], acks: Acks, timeout_ms: int, transactional_id: str | None) -> Any:
+def _request(batches: Iterable[ProducerBatch], acks: Acks, timeout_ms: int, transactional_id: str | None) -> Any:
     partition_of = message_type("Produce.request.topics.partitions")
     topics: dict[str, Any] = {}
     for batch in batches:
@@ -108,7 +110,7 @@ def _request(batches: Iterable[Batch], acks: Acks, timeout_ms: int, transactiona
     return make(transactional_id=transactional_id, acks=int(acks), timeout_ms=timeout_ms, topics=list(topics.values()))
 
 
-def read_usual(batches: Asked, answer: Answer) -> dict[Batch, Told] | None:
+def read_usual(batches: Asked, answer: Answer) -> dict[ProducerBatch, PartitionResponse] | None:
     """What an answer says that acknowledges just these batches, and says nothing else; None: `read` it."""
     if answer.version < usual_produce.FIRST:
         return None
@@ -120,13 +122,13 @@ def read_usual(batches: Asked, answer: Answer) -> dict[Batch, Told] | None:
         batch = batches.get((topic, partition))
         if batch is None or batch in told:
             return None
-        told[batch] = Told(None, base_offset, appended_ms)
+        told[batch] = PartitionResponse(None, base_offset, appended_ms)
     return told if len(told) == len(batches) else None
 
 
-def read(batches: Asked, answer: Any) -> dict[Batch, Told]:
+def read(batches: Asked, answer: Any) -> dict[ProducerBatch, PartitionResponse]:
     """What a decoded answer says of each batch. Of what it leaves out, nobody knows; what nobody asked for is passed over (SEN-07)."""
-    told: dict[Batch, Told] = dict.fromkeys(batches.values(), _LEFT_OUT)
+    told: dict[ProducerBatch, PartitionResponse] = dict.fromkeys(batches.values(), _LEFT_OUT)
     strangers = 0
     for place, partition in _partitions(answer):
         batch = batches.get(place)
@@ -135,12 +137,12 @@ def read(batches: Asked, answer: Any) -> dict[Batch, Told]:
         elif partition.error_code:
             told[batch] = _refusal(partition, batch.count)
         else:
-            told[batch] = Told(None, partition.base_offset, partition.log_append_time_ms)
+            told[batch] = PartitionResponse(None, partition.base_offset, partition.log_append_time_ms)
     if strangers:
         _log.warning("A broker answered for %d partitions that nothing was sent to", strangers)
     for batch, outcome in told.items():
         if outcome is _LEFT_OUT:
-            told[batch] = Told(ProtocolError(f"the answer left out {batch.cell.topic}-{batch.cell.partition}"))
+            told[batch] = PartitionResponse(ProtocolError(f"the answer left out {batch.cell.topic}-{batch.cell.partition}"))
     return told
 
 
@@ -150,13 +152,13 @@ def _partitions(answer: Any) -> Iterator[tuple[tuple[str | bytes, int], Any]]:
             yield (topic.name or topic.topic_id, partition.index), partition
 
 
-def _refusal(partition: Any, count: int) -> Told:
+def _refusal(partition: Any, count: int) -> PartitionResponse:
     named = {each.batch_index: each.batch_index_error_message for each in partition.record_errors if 0 <= each.batch_index < count}
     error = broker_error(partition.error_code, partition.error_message)
-    return Told(error, partition.base_offset, partition.log_append_time_ms, named)
+    return PartitionResponse(error, partition.base_offset, partition.log_append_time_ms, named)
 
 
-def hints(batches: Asked, answer: Any) -> dict[Batch, LeaderHint]:
+def hints(batches: Asked, answer: Any) -> dict[ProducerBatch, LeaderHint]:
     """The leaders that refusals told, of partitions that were asked for."""
     found = {}
     for place, partition in _partitions(answer):

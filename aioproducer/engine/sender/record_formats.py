@@ -17,14 +17,14 @@ from aioproducer.records.compression import compress, decompress
 from aioproducer.records.message_set_reader import read_messages
 from aioproducer.records.reader import read_batches
 from aioproducer.records.record_batch import TRANSACTIONAL, encode_headers, encode_record, header
-from aioproducer.records.record_batch_writer import NO_TIMESTAMP, MemoryRecordsBuilder
+from aioproducer.records.record_batch_writer import NO_TIMESTAMP, RecordBatchWriter
 from aioproducer.wire.api import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.producer_batch import Batch
+    from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.interfaces import Buffer
     from aioproducer.net.connection import Connection
     from aioproducer.records.reader import Record
@@ -109,7 +109,7 @@ class Parcel:
     max_timestamp: int
 
     @classmethod
-    def of(cls, batch: Batch) -> Parcel:
+    def of(cls, batch: ProducerBatch) -> Parcel:
         """That of a batch."""
         payload = batch.payload
         if not isinstance(payload, bytes):
@@ -126,7 +126,7 @@ def pack(parcel: Parcel, magic: int, codec: Compression, level: int | None) -> b
     if magic == NEWEST:
         return compress(codec, unpack(parcel, codec), level)
     try:
-        builder = MemoryRecordsBuilder(magic=magic, codec=codec, level=level)
+        builder = RecordBatchWriter(magic=magic, codec=codec, level=level)
         for record in _records(parcel, codec):
             builder.append(record.timestamp_ms, record.key, record.value, record.headers)
         return builder.build()
@@ -162,7 +162,7 @@ def attributes_of(codec: Compression, *, is_transactional: bool) -> int:
     return int(codec) | (TRANSACTIONAL if is_transactional else 0)
 
 
-def head(batch: Batch, attributes: int) -> bytes:
+def head(batch: ProducerBatch, attributes: int) -> bytes:
     """What stands before the payload of an encoded batch, with its number if it has one: nothing before a message set, which has none."""
     payload = batch.payload
     assert payload is not None

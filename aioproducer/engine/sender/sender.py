@@ -21,11 +21,11 @@ from aioproducer.core.metadata.cluster_metadata import NO_ID
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.engine.observability.diagnostics import backlog
 from aioproducer.engine.sender import produce_exchange
-from aioproducer.engine.sender.batch_completion import Ends
+from aioproducer.engine.sender.batch_completion import BatchCompletion
 from aioproducer.engine.sender.flush import Flush
-from aioproducer.engine.sender.produce_exchange import Told
+from aioproducer.engine.sender.produce_exchange import PartitionResponse
 from aioproducer.engine.sender.record_formats import NEWEST, attributes_of, head, magic_of, produce_version
-from aioproducer.engine.tasks.deadline_timer import Alarm
+from aioproducer.engine.tasks.deadline_timer import DeadlineTimer
 from aioproducer.errors import (
     ConnectionLost,
     KafkaError,
@@ -42,21 +42,21 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.backoff import Backoff
-    from aioproducer.core.partition_queues import Accumulator
-    from aioproducer.core.producer_batch import Batch
-    from aioproducer.core.sequence_numbers import Identity
-    from aioproducer.engine.append.admission import Parking
+    from aioproducer.core.partition_queues import PartitionQueues
+    from aioproducer.core.producer_batch import ProducerBatch
+    from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
+    from aioproducer.engine.append.admission import Admission
     from aioproducer.engine.append.appender import Appender
     from aioproducer.engine.append.chosen_build import FastPath
-    from aioproducer.engine.append.loop_budget import Turn
-    from aioproducer.engine.circuit_breaker.manager import Breaking
-    from aioproducer.engine.delivery.completion_queue import Completions
+    from aioproducer.engine.append.loop_budget import LoopBudget
+    from aioproducer.engine.circuit_breaker.manager import ProducerCircuitBreakManager
+    from aioproducer.engine.delivery.completion_queue import CompletionQueue
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.observability.metrics_recorder import Meter
-    from aioproducer.engine.sender.batch_compressor import Encoder
+    from aioproducer.engine.sender.batch_compressor import BatchCompressor
     from aioproducer.engine.sender.produce_exchange import Asked
     from aioproducer.engine.tasks.guarded_loop import GuardedLoop
-    from aioproducer.net.broker_node import Node
+    from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
     from aioproducer.net.connection import Connection
 
@@ -81,19 +81,19 @@ class Sender:
     """
 
     newest_produce: int | None = None
-    breaking: Breaking | None = None
-    on_identity: Callable[[Identity | None], object] = staticmethod(lambda _identity: None)
+    breaking: ProducerCircuitBreakManager | None = None
+    on_identity: Callable[[ProducerIdAndEpoch | None], object] = staticmethod(lambda _identity: None)
 
     def __init__(
         self,
         config: ProducerConfig,
         loop: GuardedLoop,
         way: FastPath,
-        turn: Turn,
-        accumulator: Accumulator,
+        turn: LoopBudget,
+        accumulator: PartitionQueues,
         pool: BufferPool,
-        completions: Completions,
-        encoder: Encoder,
+        completions: CompletionQueue,
+        encoder: BatchCompressor,
         backoff: Backoff,
         chance: Callable[[], float],
         meter: Meter,
@@ -106,7 +106,7 @@ class Sender:
         self._accumulator = accumulator
         self._completions = completions
         self._encoder = encoder
-        self.ends = Ends(config, loop, accumulator, pool, completions, encoder, backoff, chance, meter)
+        self.ends = BatchCompletion(config, loop, accumulator, pool, completions, encoder, backoff, chance, meter)
         self._acks = cast("Acks", config.acks)
         self._is_answered = self._acks is not Acks.NONE
         self._codec = cast("Compression", config.compression_type)
@@ -124,13 +124,13 @@ class Sender:
         self._is_turn_due = self._is_serving_due = False
         self._turn_since = 0.0
         self._is_closed = False
-        self._waking = Alarm(loop, accumulator.next_wake, self._on_wake)
-        self._expiry = Alarm(loop, accumulator.incomplete.next_expiry, self._on_expiry, is_patient=True)
+        self._waking = DeadlineTimer(loop, accumulator.next_wake, self._on_wake)
+        self._expiry = DeadlineTimer(loop, accumulator.incomplete.next_expiry, self._on_expiry, is_patient=True)
 
     def connect(
         self,
         appender: Appender,
-        parking: Parking,
+        parking: Admission,
         cluster: Cluster,
         urge: Callable[[Iterable[str]], None],
         hint: Callable[..., object] = lambda *_hint: False,
@@ -226,7 +226,7 @@ class Sender:
             availability.look(self._loop.time(), self._accumulator.ready)
         return is_taken
 
-    def on_node(self, node: Node) -> None:
+    def on_node(self, node: BrokerNode) -> None:
         """A broker's connection stands, has room again, was lost, or could not be made: then perhaps others lead its partitions by now."""
         if node.failures:
             self._urge(self._accumulator.ready.topics(node.broker.node_id))
@@ -234,7 +234,7 @@ class Sender:
             self.breaking.on_node(node)
         self.drain(node)
 
-    def drain(self, node: Node, *, least: Fill = Fill.PARTIAL) -> bool:
+    def drain(self, node: BrokerNode, *, least: Fill = Fill.PARTIAL) -> bool:
         """While the connection stands and a slot is free: what is ready, as one request; what is less than `least` stays open. Whether anything went."""
         is_taken = False
         accumulator = self._accumulator
@@ -262,13 +262,13 @@ class Sender:
                 accumulator.watch(batch.cell, self._loop.time())
         return is_taken
 
-    def _wait_for(self, node: Node) -> None:
+    def _wait_for(self, node: BrokerNode) -> None:
         """It takes nothing now."""
         self._accumulator.availability.blocked(node.broker.node_id, self._loop.time())
         if node.produce.connection is None and not self._is_closed:
             node.want_produce()
 
-    def _submit(self, node: Node, lane: Connection, batches: Sequence[Batch]) -> None:
+    def _submit(self, node: BrokerNode, lane: Connection, batches: Sequence[ProducerBatch]) -> None:
         """Write one request of encoded batches."""
         live = [batch for batch in batches if not batch.ended]
         for batch in batches if len(live) < len(batches) else ():
@@ -286,7 +286,7 @@ class Sender:
             return
         self._write(node, lane, version, live)
 
-    def _write(self, node: Node, lane: Connection, version: int, live: Sequence[Batch]) -> None:
+    def _write(self, node: BrokerNode, lane: Connection, version: int, live: Sequence[ProducerBatch]) -> None:
         now = self._loop.time()
         place = f"broker {node.broker.node_id} at {lane.where}"
         sent = (now, place)
@@ -308,7 +308,7 @@ class Sender:
         if self._parking.has_line:  # what compression saved is free
             self.turn()
 
-    def _take_back(self, node: Node, batches: Iterable[Batch], end: Callable[[Batch], object]) -> None:
+    def _take_back(self, node: BrokerNode, batches: Iterable[ProducerBatch], end: Callable[[ProducerBatch], object]) -> None:
         """A request is not written after all."""
         node.slots.release()
         for batch in batches:
@@ -316,7 +316,7 @@ class Sender:
             end(batch)
         self.turn()
 
-    def _version(self, lane: Connection, batches: Sequence[Batch]) -> int:
+    def _version(self, lane: Connection, batches: Sequence[ProducerBatch]) -> int:
         magic = batches[0].magic
         if magic < NEWEST and self._accumulator.granted is not None:
             self.go_without_numbers(lane.where)
@@ -331,7 +331,7 @@ class Sender:
             )
         return version
 
-    def _seal(self, batch: Batch) -> None:
+    def _seal(self, batch: ProducerBatch) -> None:
         assert batch.payload is not None
         if batch.header is None:
             batch.header = head(batch, self._attributes)
@@ -340,12 +340,12 @@ class Sender:
 
     # Answers
 
-    def _on_answer(self, node: Node, lane: Connection, asked: Asked, sent_at: float, answer: Answer | TransportError) -> None:
+    def _on_answer(self, node: BrokerNode, lane: Connection, asked: Asked, sent_at: float, answer: Answer | TransportError) -> None:
         node.slots.release()
         now = answer.at if isinstance(answer, Answer) else self._loop.time()
         error: TransportError | None = None
-        told: dict[Batch, Told] = {}
-        led: set[Batch] = set()
+        told: dict[ProducerBatch, PartitionResponse] = {}
+        led: set[ProducerBatch] = set()
         try:
             if isinstance(answer, Answer):
                 self._meter.answered(node.broker.node_id, now - sent_at)
@@ -354,7 +354,7 @@ class Sender:
                 error = answer
         except ProtocolError as malformed:
             error = malformed
-        told = told or {batch: Told(error) for batch in asked.values()}
+        told = told or {batch: PartitionResponse(error) for batch in asked.values()}
         stale = self._end_attempts(told, now) - led
         if stale:
             self._urge({batch.cell.topic for batch in stale})
@@ -362,14 +362,14 @@ class Sender:
             lane.abort(error)
         self._go_on(node, told)
 
-    def _end_attempts(self, told: Mapping[Batch, Told], now: float) -> set[Batch]:
+    def _end_attempts(self, told: Mapping[ProducerBatch, PartitionResponse], now: float) -> set[ProducerBatch]:
         """Attempts are over; of which batches metadata is stale."""
         stale = {batch for batch, outcome in told.items() if self.ends.end_attempt(batch, outcome, now)}
         if self.breaking is not None:
             self.breaking.ended(told)
         return stale
 
-    def _read(self, node: Node, asked: Asked, answer: Answer) -> tuple[dict[Batch, Told], set[Batch]]:
+    def _read(self, node: BrokerNode, asked: Asked, answer: Answer) -> tuple[dict[ProducerBatch, PartitionResponse], set[ProducerBatch]]:
         """What an answer says of each batch, and those whose new leader it told: nobody else needs to be asked for that (KIP-951)."""
         usual = produce_exchange.read_usual(asked, answer)
         if usual is not None:
@@ -384,15 +384,15 @@ class Sender:
                 return told, {batch for batch, hint in produce_exchange.hints(asked, decoded).items() if self._hint(*hint)}
         return told, set()
 
-    def _on_written(self, node: Node, batches: Iterable[Batch], error: TransportError | Answer | None) -> None:
+    def _on_written(self, node: BrokerNode, batches: Iterable[ProducerBatch], error: TransportError | Answer | None) -> None:
         """acks=0: a request is done when it is handed to a transport that is not full."""
         node.slots.release()
         now = self._loop.time()
-        told = dict.fromkeys(batches, Told(error if isinstance(error, TransportError) else None))
+        told = dict.fromkeys(batches, PartitionResponse(error if isinstance(error, TransportError) else None))
         self._end_attempts(told, now)
         self._go_on(node, batches)
 
-    def _go_on(self, node: Node, batches: Iterable[Batch]) -> None:
+    def _go_on(self, node: BrokerNode, batches: Iterable[ProducerBatch]) -> None:
         by_load = self._accumulator.by_load
         node_id = node.broker.node_id
         if self._accumulator.ready.get(node_id) and not (self._is_turn_due and self._is_burst):  # else the turn drains, soon
@@ -424,7 +424,7 @@ class Sender:
         for batch in list(self._accumulator.incomplete):
             self.ends.fail(batch, cause)
 
-    def identify(self, identity: Identity | None) -> None:
+    def identify(self, identity: ProducerIdAndEpoch | None) -> None:
         """Who the producer is to brokers; None: nobody, as they know no producer ids."""
         self.on_identity(identity)
         self._accumulator.identify(identity)

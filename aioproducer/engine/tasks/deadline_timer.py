@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from aioproducer.engine.tasks.guarded_loop import GuardedLoop
 
-__all__ = ["Alarm"]
+__all__ = ["DeadlineTimer"]
 
 
-class Alarm:
+class DeadlineTimer:
     """Calls `ring(now)` when `earliest()` has come. `check` after anything that may have made it earlier.
 
     Args:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from aioproducer.engine.transactions.transaction_manager import Transactor
+    from aioproducer.engine.transactions.transaction_manager import TransactionManager
 
 __all__ = ["TransactionScope"]
 
@@ -29,9 +29,9 @@ class TransactionScope:
         timeout: seconds for an abort.
     """
 
-    _transactor: Transactor
+    _transactor: TransactionManager
 
-    def __init__(self, transactor: Callable[[], Transactor], timeout: float) -> None:
+    def __init__(self, transactor: Callable[[], TransactionManager], timeout: float) -> None:
         transactor()
         self._running = transactor
         self._timeout = timeout

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.core.sequence_numbers import Identity
+from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
 from aioproducer.errors import BootstrapFailed, BrokerError, ConnectionLost, KafkaError, ProtocolError, TransportError, broker_error
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.core.backoff import Backoff
-    from aioproducer.core.partition_queues import Accumulator
-    from aioproducer.net.broker_node import Node
+    from aioproducer.core.partition_queues import PartitionQueues
+    from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
 
 __all__ = ["ProducerIds"]
@@ -48,12 +48,12 @@ class ProducerIds:
     def __init__(
         self,
         cluster: Cluster,
-        accumulator: Accumulator,
+        accumulator: PartitionQueues,
         backoff: Backoff,
         *,
         request_timeout: float,
         chance: Callable[[], float],
-        identify: Callable[[Identity], object],
+        identify: Callable[[ProducerIdAndEpoch], object],
         go_without: Callable[[str], object],
         fail: Callable[[KafkaError], object],
     ) -> None:
@@ -111,7 +111,7 @@ class ProducerIds:
     async def _ask(self) -> None:
         """Take an id from the first broker that answers, or go without."""
         trouble: KafkaError = ConnectionLost("no broker can be asked")
-        tried: set[Node] = set()
+        tried: set[BrokerNode] = set()
         while (node := next((node for node in self._cluster.candidates() if node not in tried), None)) is not None:
             tried.add(node)
             try:
@@ -122,7 +122,7 @@ class ProducerIds:
                 return
         raise trouble
 
-    async def _ask_node(self, node: Node) -> None:
+    async def _ask_node(self, node: BrokerNode) -> None:
         connection = await node.control.connected(_PATIENCE)
         if ApiKey.INIT_PRODUCER_ID not in connection.versions:
             self._go_without(connection.where)
@@ -135,7 +135,7 @@ class ProducerIds:
             raise
         if decoded.error_code:
             raise _explained(broker_error(decoded.error_code))
-        self._identify(Identity(decoded.producer_id, decoded.producer_epoch))
+        self._identify(ProducerIdAndEpoch(decoded.producer_id, decoded.producer_epoch))
 
     async def _on_trouble(self, error: KafkaError) -> None:
         self.trouble = error

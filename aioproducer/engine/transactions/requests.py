@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aioproducer.core.sequence_numbers import NO_IDENTITY, Identity
+from aioproducer.core.sequence_numbers import NO_IDENTITY, ProducerIdAndEpoch
 from aioproducer.core.transactions.transaction_errors import Rpc
 from aioproducer.errors import broker_error
 from aioproducer.wire.api import ApiKey
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aioproducer.core.transactions.transaction_state import Request
     from aioproducer.errors import BrokerError
 
-__all__ = ["KEYS", "Told", "bodies", "newest", "read"]
+__all__ = ["KEYS", "TransactionResponse", "bodies", "newest", "read"]
 
 KEYS: Final = {
     Rpc.FIND_COORDINATOR: ApiKey.FIND_COORDINATOR,
@@ -42,7 +42,7 @@ _FIRST_WITH_MEMBERS: Final = 3  # of TxnOffsetCommit
 _FIRST_WITH_MUTING: Final = {ApiKey.FIND_COORDINATOR: 2}  # before it, brokers waited themselves (KIP-219); of all others: 1
 
 
-class Told(NamedTuple):
+class TransactionResponse(NamedTuple):
     """What an answer says.
 
     Attributes:
@@ -53,7 +53,7 @@ class Told(NamedTuple):
     """
 
     errors: dict[str, BrokerError]
-    identity: Identity = NO_IDENTITY
+    identity: ProducerIdAndEpoch = NO_IDENTITY
     coordinator: tuple[int, str, int] | None = None
     mute_ms: int = 0
 
@@ -132,7 +132,7 @@ def _commit_offsets(request: Request, version: int, who: dict[str, object]) -> A
 # Answers
 
 
-def read(request: Request, version: int, answer: Any) -> Told:
+def read(request: Request, version: int, answer: Any) -> TransactionResponse:
     """What a decoded answer says to a request."""
     rpc = request.rpc
     muting = _FIRST_WITH_MUTING.get(KEYS[rpc], 1)
@@ -140,28 +140,28 @@ def read(request: Request, version: int, answer: Any) -> Told:
     return told._replace(mute_ms=answer.throttle_time_ms if version >= muting else 0)
 
 
-def _found(version: int, answer: Any, request: Request) -> Told:
+def _found(version: int, answer: Any, request: Request) -> TransactionResponse:
     found = answer
     if version >= _FIRST_WITH_MANY:
         found = next((each for each in answer.coordinators if each.key == request.at.key), None)
     if found is None:
-        return Told({"": broker_error("COORDINATOR_NOT_AVAILABLE", "the answer leaves it out")})
+        return TransactionResponse({"": broker_error("COORDINATOR_NOT_AVAILABLE", "the answer leaves it out")})
     if found.error_code:
         place = "" if request.at.key_type else f"group {request.at.key!r}"
-        return Told({place: broker_error(found.error_code, found.error_message)})
-    return Told({}, coordinator=(found.node_id, found.host, found.port))
+        return TransactionResponse({place: broker_error(found.error_code, found.error_message)})
+    return TransactionResponse({}, coordinator=(found.node_id, found.host, found.port))
 
 
-def _done(request: Request, answer: Any) -> Told:
+def _done(request: Request, answer: Any) -> TransactionResponse:
     if request.rpc in (Rpc.ADD_PARTITIONS, Rpc.COMMIT_OFFSETS):
-        return Told(_of_partitions(request, answer))
+        return TransactionResponse(_of_partitions(request, answer))
     if answer.error_code:
         place = f"group {request.group_id!r}" if request.rpc is Rpc.ADD_OFFSETS else ""
-        return Told({place: broker_error(answer.error_code)})
+        return TransactionResponse({place: broker_error(answer.error_code)})
     has_identity = request.rpc is not Rpc.ADD_OFFSETS and answer.producer_id >= 0
     if request.rpc is Rpc.INIT and not has_identity:
-        return Told({"": broker_error("COORDINATOR_NOT_AVAILABLE", "its answer has no producer id")})
-    return Told({}, Identity(answer.producer_id, answer.producer_epoch) if has_identity else NO_IDENTITY)
+        return TransactionResponse({"": broker_error("COORDINATOR_NOT_AVAILABLE", "its answer has no producer id")})
+    return TransactionResponse({}, ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch) if has_identity else NO_IDENTITY)
 
 
 def _of_partitions(request: Request, answer: Any) -> dict[str, BrokerError]:

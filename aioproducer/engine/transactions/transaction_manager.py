@@ -37,19 +37,19 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.partition_queues import Accumulator, Cell
-    from aioproducer.core.producer_batch import Batch
+    from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues
+    from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.core.transactions.transaction_state import Operation, Request
-    from aioproducer.engine.append.admission import Parking
+    from aioproducer.engine.append.admission import Admission
     from aioproducer.engine.observability.metrics_recorder import Meter
     from aioproducer.engine.sender.sender import Sender
-    from aioproducer.engine.transactions.requests import Told
+    from aioproducer.engine.transactions.requests import TransactionResponse
     from aioproducer.errors import DeliveryError, TransactionError
     from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata
-    from aioproducer.net.broker_node import Node
+    from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
 
-__all__ = ["FEATURE", "Parts", "Transactor"]
+__all__ = ["FEATURE", "Parts", "TransactionManager"]
 
 FEATURE: Final = "transaction.version"
 _QUICK: Final = 0.02  # seconds; Kafka's own for CONCURRENT_TRANSACTIONS (TXN-11)
@@ -75,16 +75,16 @@ class Parts(NamedTuple):
     """
 
     cluster: Cluster
-    accumulator: Accumulator
+    accumulator: PartitionQueues
     sender: Sender
-    parking: Parking
+    parking: Admission
     meet: Callable[[Broker], bool]
     flush: Callable[[float | None], Awaitable[object]]
     spawn: Callable[[Coroutine[None, None, None], str], object]
     meter: Meter
 
 
-class Transactor:
+class TransactionManager:
     """One producer's transactions; `run` is its task.
 
     Args:
@@ -106,7 +106,7 @@ class Transactor:
         self._quick = Backoff(min(_QUICK, backoff.first), backoff.first)
         self._failures = 0
         self._loop = asyncio.get_running_loop()
-        self._held: dict[Cell, tuple[str, int]] = {}  # until their partitions are added
+        self._held: dict[PartitionQueue, tuple[str, int]] = {}  # until their partitions are added
         self._wake = asyncio.Event()
         self._changed = asyncio.Event()
         self._end: Callable[[], Exception] | None = None
@@ -246,7 +246,7 @@ class Transactor:
 
     # Batches
 
-    def _on_open(self, batch: Batch) -> None:
+    def _on_open(self, batch: ProducerBatch) -> None:
         cell = batch.cell
         partition = (cell.topic, cell.partition)
         if self.transaction.add(partition):
@@ -254,7 +254,7 @@ class Transactor:
             self._held[cell] = partition
             self._wake.set()
 
-    def _on_failure(self, batch: Batch, error: DeliveryError) -> None:
+    def _on_failure(self, batch: ProducerBatch, error: DeliveryError) -> None:
         cause = error.__cause__ if isinstance(error.__cause__, KafkaError) else error
         where = f"{error.topic}-{error.partition}"
         self.transaction.fail(cause, where, self._loop.time(), is_numbered=batch.sequence >= 0)
@@ -327,7 +327,7 @@ class Transactor:
                 self.transaction.forget(request.at)
             return self._pause(Course.RETRY)
         except BrokerError as error:  # our own: that broker is too old for the request
-            told, version = requests.Told({"": error}), -1
+            told, version = requests.TransactionResponse({"": error}), -1
         if told.errors:
             self.trouble = next(iter(told.errors.values()))
             return self._pause(self.transaction.refused(request, told.errors, self._loop.time()))
@@ -336,7 +336,7 @@ class Transactor:
         self._take(request, told, version)
         return 0.0
 
-    async def _reach(self, request: Request) -> Node:
+    async def _reach(self, request: Request) -> BrokerNode:
         """Who is to be asked, with a connection to it."""
         cluster, node_id = self._parts.cluster, self.transaction.coordinators.get(request.at, -1)
         node = cluster.node(node_id)
@@ -347,7 +347,7 @@ class Transactor:
         await node.control.connected(_PATIENCE)
         return node
 
-    async def _call(self, node: Node, request: Request) -> tuple[Told, int]:
+    async def _call(self, node: BrokerNode, request: Request) -> tuple[TransactionResponse, int]:
         body = requests.bodies(request, self.transaction, int(self._config.transaction_timeout_ms))
         newest = requests.newest(request, self.transaction.version)
         key, timeout = requests.KEYS[request.rpc], self._config.request_timeout_ms / 1000
@@ -362,7 +362,7 @@ class Transactor:
             node.throttle(told.mute_ms)
         return told, answer.version
 
-    def _take(self, request: Request, told: Told, version: int) -> None:
+    def _take(self, request: Request, told: TransactionResponse, version: int) -> None:
         transaction = self.transaction
         if told.coordinator is not None:
             broker = Broker(*told.coordinator)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer.core.incremental import STRIDE
-from aioproducer.core.metadata.cluster_metadata import NO_ID, Broker, ClusterView, PartitionView, TopicView
+from aioproducer.core.metadata.cluster_metadata import NO_ID, Broker, ClusterMetadata, PartitionView, TopicView
 from aioproducer.wire.schema import message
 
 ID, OTHER_ID = b"one topic's id..", b"another topic id"
@@ -37,11 +37,11 @@ def answer(*topics: Any, brokers: tuple[Any, ...] = (broker(1), broker(2)), clus
 class Merged(NamedTuple):
     """A view, and what the last answer changed of its topics."""
 
-    view: ClusterView
+    view: ClusterMetadata
     changed: tuple[TopicView, ...]
 
 
-def take(view: ClusterView, told: Any, *, has_epochs: bool = True) -> tuple[TopicView, ...]:
+def take(view: ClusterMetadata, told: Any, *, has_epochs: bool = True) -> tuple[TopicView, ...]:
     """The whole of an answer."""
     topics = [view.take_topic(topic, has_epochs=has_epochs) for topic in told.topics] if view.take_cluster(told) else []
     return tuple(topic for topic in topics if topic is not None)
@@ -49,13 +49,13 @@ def take(view: ClusterView, told: Any, *, has_epochs: bool = True) -> tuple[Topi
 
 def merged(*answers: Any) -> Merged:
     """All of them in their order; the last one's outcome."""
-    view, changed = ClusterView(), ()
+    view, changed = ClusterMetadata(), ()
     for each in answers:
         changed = take(view, each)  # type: ignore[assignment]
     return Merged(view, changed)
 
 
-def state(view: ClusterView) -> tuple[Any, ...]:
+def state(view: ClusterMetadata) -> tuple[Any, ...]:
     return dict(view.brokers), dict(view.topics), view.cluster_id
 
 
@@ -105,7 +105,7 @@ def test_an_answer_without_brokers_is_one_of_a_broker_that_is_starting() -> None
 def test_a_broker_without_an_address_or_number_is_none(useless: Any) -> None:
     """Nobody could dial it; below zero are the bootstrap addresses."""
     assert merged(answer(brokers=(useless, broker(2)))).view.brokers == {2: Broker(2, "host", 9092)}
-    assert state(merged(answer(brokers=(useless,))).view) == state(ClusterView())
+    assert state(merged(answer(brokers=(useless,))).view) == state(ClusterMetadata())
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,7 @@ def test_an_error_of_a_topic_that_is_not_known_stands_in_its_place() -> None:
 
 def test_a_large_topic_is_taken_in_steps() -> None:
     """It changes in the last one, whole; equal partitions are one object, and those that stay are the same: they are compared at once."""
-    view = ClusterView()
+    view = ClusterMetadata()
     view.take_cluster(answer())
     numbers = range(4 * STRIDE)
     for epoch in (5, 6):
@@ -428,7 +428,7 @@ _answers = st.builds(
 @given(st.lists(_answers, max_size=6))
 def test_whatever_brokers_tell_a_view_can_be_used(answers: list[Any]) -> None:
     """Brokers can be dialled; a topic has an error or partitions, never neither; what is told as changed is what is known."""
-    view = ClusterView()
+    view = ClusterMetadata()
     for each in answers:
         before = dict(view.topics)
         changed = take(view, each)

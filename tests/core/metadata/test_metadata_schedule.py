@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aioproducer.core.metadata.metadata_schedule import MOST, Question, Refreshing
+from aioproducer.core.metadata.metadata_schedule import MOST, MetadataSchedule, Question
 
 MAX_AGE = 300.0
 HALF = MAX_AGE / 2
@@ -13,7 +13,7 @@ class Table:
 
     def __init__(self) -> None:
         self.needed: set[str] = set()
-        self.rule = Refreshing(MAX_AGE, self.needed.__contains__)
+        self.rule = MetadataSchedule(MAX_AGE, self.needed.__contains__)
         self.rule.answered(0.0)
 
     def told(self, now: float, *names: str) -> None:

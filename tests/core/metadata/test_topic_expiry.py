@@ -8,7 +8,7 @@ from collections import OrderedDict
 import pytest
 from batches import accumulator, put, topic
 
-from aioproducer.core.metadata.topic_expiry import Idling, shrink
+from aioproducer.core.metadata.topic_expiry import TopicExpiry, shrink
 from aioproducer.core.topic_updates import install
 
 IDLE = 300.0
@@ -17,7 +17,7 @@ IDLE = 300.0
 def test_a_topic_is_idle_when_no_batch_was_opened_for_so_long() -> None:
     """Not earlier, and however often it is looked at in between."""
     rules, (cell,) = accumulator(1)
-    rule = Idling(rules.routes, IDLE)
+    rule = TopicExpiry(rules.routes, IDLE)
     rule.watch("t", 0.0)
     assert rule.next_look(0.0) == IDLE
     put(rules, cell, now=100.0)
@@ -32,7 +32,7 @@ def test_each_topic_has_its_own_time() -> None:
     """The earliest first; one that is gone is passed over."""
     rules, _ = accumulator(1)
     routes = [install(rules, topic(1, name=name)) for name in "uvw"]
-    rule = Idling(rules.routes, IDLE)
+    rule = TopicExpiry(rules.routes, IDLE)
     for at, name in ((3.0, "w"), (1.0, "u"), (2.0, "v")):
         rule.watch(name, at)
         rules.routes[name].used_at = at
@@ -45,7 +45,7 @@ def test_each_topic_has_its_own_time() -> None:
 def test_what_cannot_be_forgotten_yet_is_looked_at_again_soon() -> None:
     """In a tenth of the time."""
     rules, (cell,) = accumulator(1)
-    rule = Idling(rules.routes, IDLE)
+    rule = TopicExpiry(rules.routes, IDLE)
     rule.watch("t", 0.0)
     assert list(rule.idle(IDLE)) == [cell.route]
     rule.put_off("t", IDLE)
@@ -56,7 +56,7 @@ def test_what_cannot_be_forgotten_yet_is_looked_at_again_soon() -> None:
 def test_tables_are_made_smaller_when_as_many_are_forgotten_as_are_left() -> None:
     """Not for a few, and not for each."""
     rules, _ = accumulator(1)
-    rule = Idling(rules.routes, IDLE)
+    rule = TopicExpiry(rules.routes, IDLE)
     assert [number for number in range(1, 200) if rule.forgot()] == [64, 128, 192]
     rules.routes.update(dict.fromkeys(map(str, range(99)), rules.routes["t"]))
     assert [number for number in range(1, 200) if rule.forgot()] == [100 - 7, 200 - 7]

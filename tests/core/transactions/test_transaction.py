@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioproducer.core.sequence_numbers import NO_IDENTITY, Identity
+from aioproducer.core.sequence_numbers import NO_IDENTITY, ProducerIdAndEpoch
 from aioproducer.core.transactions.transaction import Transaction
 from aioproducer.core.transactions.transaction_errors import COURSES, Course, Rpc
 from aioproducer.core.transactions.transaction_state import NEXT, Coordinator, Event, OffsetsCommit, Operation, Request, State
@@ -35,7 +35,7 @@ OFFSETS: dict[tuple[str, int], OffsetAndMetadata] = {
     TopicPartition("in", 1): OffsetAndMetadata(7),
 }
 TIMEOUT = 60_000
-FIRST = Identity(7, 0)
+FIRST = ProducerIdAndEpoch(7, 0)
 
 
 class Level:
@@ -221,7 +221,7 @@ def test_any_other_failed_record(cause: TransactionError) -> None:
         one.begin(2.0)
     operation = one.abort()
     one.flushed()
-    one.done(due(one, Rpc.ABORT), Identity(7, 1))
+    one.done(due(one, Rpc.ABORT), ProducerIdAndEpoch(7, 1))
     assert (operation.is_over, operation.error) == (True, None)
     one.begin(3.0)
 
@@ -383,8 +383,8 @@ def test_version_2_only_ends() -> None:
     assert offsets.is_over
     one.commit()
     one.flushed()
-    one.done(due(one, Rpc.COMMIT), Identity(8, 0))
-    assert (one.state, one.identity) == (State.READY, Identity(8, 0))
+    one.done(due(one, Rpc.COMMIT), ProducerIdAndEpoch(8, 0))
+    assert (one.state, one.identity) == (State.READY, ProducerIdAndEpoch(8, 0))
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -533,8 +533,8 @@ def test_after_a_lost_answer_version_1_takes_another_epoch(rpc: Rpc) -> None:
         one.done(due(one, Rpc.ABORT))
     assert one.operation.is_over  # it does not wait for the epoch
     assert due(one, Rpc.INIT).at == HOME
-    one.granted(Identity(7, 1), 5)
-    assert (one.state, one.identity) == (State.READY, Identity(7, 1))
+    one.granted(ProducerIdAndEpoch(7, 1), 5)
+    assert (one.state, one.identity) == (State.READY, ProducerIdAndEpoch(7, 1))
 
 
 def test_an_added_partition_that_nobody_confirmed() -> None:
@@ -577,8 +577,8 @@ def test_version_2_has_its_epoch_already() -> None:
     one = committing(2)
     one.lost(due(one, Rpc.COMMIT))
     one.found(HOME, 2)
-    one.done(due(one, Rpc.COMMIT), Identity(7, 1))
-    assert (one.state, one.identity, one.due()) == (State.READY, Identity(7, 1), None)
+    one.done(due(one, Rpc.COMMIT), ProducerIdAndEpoch(7, 1))
+    assert (one.state, one.identity, one.due()) == (State.READY, ProducerIdAndEpoch(7, 1), None)
 
 
 def test_a_plain_end_of_version_1_keeps_the_epoch() -> None:
@@ -599,7 +599,7 @@ def test_an_upgrade() -> None:
     one.done(due(one, Rpc.COMMIT))
     assert one.version == 2
     due(one, Rpc.INIT)
-    one.granted(Identity(7, 1), 5)
+    one.granted(ProducerIdAndEpoch(7, 1), 5)
     one.begin(1.0)
     assert not one.add(ORDERS)
 
@@ -610,7 +610,7 @@ def test_a_downgrade() -> None:
     one.level.level = 1  # type: ignore[attr-defined]
     one.commit()
     one.flushed()
-    one.done(due(one, Rpc.COMMIT), Identity(7, 1))
+    one.done(due(one, Rpc.COMMIT), ProducerIdAndEpoch(7, 1))
     assert (one.version, one.state) == (1, State.READY)
     one.begin(1.0)
     assert one.add(ORDERS)
@@ -623,7 +623,7 @@ def test_nobody_to_ask_for_the_version() -> None:
         one.level.level = None  # type: ignore[attr-defined]
         one.commit()
         one.flushed()
-        one.done(due(one, Rpc.COMMIT), Identity(7, 1) if version == 2 else NO_IDENTITY)
+        one.done(due(one, Rpc.COMMIT), ProducerIdAndEpoch(7, 1) if version == 2 else NO_IDENTITY)
         assert (one.version, one.state) == (version, State.READY)
 
 

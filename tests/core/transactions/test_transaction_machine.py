@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from aioproducer.core.sequence_numbers import NO_IDENTITY, Identity
+from aioproducer.core.sequence_numbers import NO_IDENTITY, ProducerIdAndEpoch
 from aioproducer.core.transactions.transaction import Transaction
 from aioproducer.core.transactions.transaction_errors import Rpc
 from aioproducer.core.transactions.transaction_state import Operation, Request, State
@@ -30,7 +30,7 @@ class Straggler(NamedTuple):
     """A request that may arrive yet."""
 
     request: Request
-    identity: Identity
+    identity: ProducerIdAndEpoch
     version: int
     number: int
 
@@ -44,12 +44,12 @@ class Coordinator:
         self.ends: dict[int, str] = {}
         self.last = ""
 
-    def carry_out(self, straggler: Straggler, number: int) -> Identity:
+    def carry_out(self, straggler: Straggler, number: int) -> ProducerIdAndEpoch:
         """What a request that arrives does; `number`: of the client's transaction at that moment, whose data is what it finds."""
         rpc = straggler.request.rpc
         if rpc is Rpc.INIT:
             self._end("aborted")
-            self.identity = Identity(7, self.identity.epoch + 1)
+            self.identity = ProducerIdAndEpoch(7, self.identity.epoch + 1)
             return self.identity
         assert straggler.identity == self.identity
         if rpc in VERDICTS:
@@ -58,7 +58,7 @@ class Coordinator:
             else:
                 self.open = number if rpc is Rpc.ABORT and self.open is None else self.open
                 self._end(VERDICTS[rpc])
-                self.identity = Identity(7, self.identity.epoch + 1)
+                self.identity = ProducerIdAndEpoch(7, self.identity.epoch + 1)
                 return self.identity
         else:
             self.open = number
@@ -82,7 +82,7 @@ class Machine(RuleBasedStateMachine):
         self.stragglers: list[Straggler] = []
         self.calls: list[tuple[str, int, Operation]] = [("init", 0, self.one.initialize())]
         self.written: dict[int, set[TopicPartition]] = {}
-        self.answered: tuple[Straggler, Identity] | None = None  # carried out, and the answer was lost: a retry is known again
+        self.answered: tuple[Straggler, ProducerIdAndEpoch] | None = None  # carried out, and the answer was lost: a retry is known again
 
     def call(self, name: str) -> None:
         before = self.one.state
@@ -187,7 +187,7 @@ class Machine(RuleBasedStateMachine):
     def _is_known_again(self, sent: Straggler) -> bool:
         return self.answered is not None and self.answered[0] == sent
 
-    def _carry_out(self, sent: Straggler) -> Identity:
+    def _carry_out(self, sent: Straggler) -> ProducerIdAndEpoch:
         if self.answered is not None and self._is_known_again(sent):
             return self.answered[1]
         self.answered = None

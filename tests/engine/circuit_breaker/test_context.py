@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from aioproducer.core.partition_queues import Accumulator
-from aioproducer.core.topic_routing import Cell, Route
+from aioproducer.core.partition_queues import PartitionQueues
+from aioproducer.core.topic_routing import PartitionQueue, TopicRouting
 from aioproducer.engine.circuit_breaker.context import Status, Views, name_of
 from aioproducer.model import TopicPartition
 
@@ -26,10 +26,10 @@ class Cluster:
         return next((node for node in self.nodes if node.broker.node_id == node_id), None)
 
 
-def made() -> tuple[Status, list[Cell]]:
-    accumulator = Accumulator(None, linger=0.0, lifetime=1.0, on_close=lambda _batch: None)
-    route = accumulator.routes["orders"] = Route("orders", b"", accumulator.availability)
-    route.cells += [Cell(route, number, 1, None) for number in range(2)]
+def made() -> tuple[Status, list[PartitionQueue]]:
+    accumulator = PartitionQueues(None, linger=0.0, lifetime=1.0, on_close=lambda _batch: None)
+    route = accumulator.routes["orders"] = TopicRouting("orders", b"", accumulator.availability)
+    route.cells += [PartitionQueue(route, number, 1, None) for number in range(2)]
     return Status(7.0, FIRST, 1, 3, Views(accumulator, Cluster())), route.cells  # type: ignore[arg-type]
 
 

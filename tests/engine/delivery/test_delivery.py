@@ -20,7 +20,7 @@ import pytest
 import uvloop
 from builds import BUILDS
 
-from aioproducer.engine.delivery.completion_queue import Completions
+from aioproducer.engine.delivery.completion_queue import CompletionQueue
 from aioproducer.errors import BrokerError, DeliveryError, Persisted, broker_error
 
 if TYPE_CHECKING:
@@ -89,8 +89,10 @@ class Batch:
     def __init__(self, unseen: list[tuple[DeliveryError, int]] | None = None) -> None:
         loop = asyncio.get_running_loop()
         seen: list[tuple[DeliveryError, int]] = [] if unseen is None else unseen
-        self.completions = Completions(loop)
-        self.result = self.build.BatchResult(self.build.Home(loop, lambda error, count: seen.append((error, count))), "orders", 3, 1000)
+        self.completions = CompletionQueue(loop)
+        self.result = self.build.ProduceRequestResult(
+            self.build.DeliveryContext(loop, lambda error, count: seen.append((error, count))), "orders", 3, 1000
+        )
         self.open = self.build.MemoryRecordsBuilder(self.result, 1000, 10_000)
         for value in (b"", b"x", b"xx"):
             self.open.append(1000, b"key", value)

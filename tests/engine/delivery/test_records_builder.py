@@ -31,7 +31,7 @@ def test_what_is_appended_is_what_a_reader_reads(build: Any, records: list[Any],
     """In both ways of appending; what does not fit is refused and changes nothing; the room is never overdrawn."""
     loop = asyncio.new_event_loop()
     try:
-        result = build.BatchResult(build.Home(loop, lambda _error, _count: None), "orders", 0, 1_000)
+        result = build.ProduceRequestResult(build.DeliveryContext(loop, lambda _error, _count: None), "orders", 0, 1_000)
         batch = build.MemoryRecordsBuilder(result, 1_000, room)
         wanted = []
         for timestamp_ms, key, value, headers, is_plain in records:
@@ -92,8 +92,10 @@ def test_many_at_once_are_the_same_bytes_as_one_by_one(
     """As many as there is room for, however they are cut; what their deliveries are made of, too."""
     loop = asyncio.new_event_loop()
     try:
-        home = build.Home(loop, lambda _error, _count: None)
-        one, many = (build.MemoryRecordsBuilder(build.BatchResult(home, "orders", 0, 1_000), 1_000, room + 10 * before) for _ in range(2))
+        home = build.DeliveryContext(loop, lambda _error, _count: None)
+        one, many = (
+            build.MemoryRecordsBuilder(build.ProduceRequestResult(home, "orders", 0, 1_000), 1_000, room + 10 * before) for _ in range(2)
+        )
         for batch in (one, many):
             for _ in range(before):
                 assert batch.append(1_000, None, b"") is not None
@@ -124,7 +126,7 @@ def test_many_at_once_end_where_the_table_of_indices_does(build: Any) -> None:
     loop = asyncio.new_event_loop()
     try:
         batch = build.MemoryRecordsBuilder(
-            build.BatchResult(build.Home(loop, lambda _error, _count: None), "orders", 0, 1_000), 1_000, 10_000_000
+            build.ProduceRequestResult(build.DeliveryContext(loop, lambda _error, _count: None), "orders", 0, 1_000), 1_000, 10_000_000
         )
         values = [b""] * 40_000
         at = 0

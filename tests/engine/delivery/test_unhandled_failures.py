@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioproducer.engine.delivery.unhandled_failures import UnseenFailures
+from aioproducer.engine.delivery.unhandled_failures import UnhandledFailures
 from aioproducer.errors import DeliveryError, Persisted, TransactionAborted, broker_error
 from aioproducer.testing.jumping import JumpingLoop
 
@@ -21,7 +21,7 @@ def failure(topic: str = "orders", cause: KafkaError | None = None) -> DeliveryE
     return error
 
 
-async def told(unseen: UnseenFailures, *failures: DeliveryError) -> list[tuple[str, int]]:
+async def told(unseen: UnhandledFailures, *failures: DeliveryError) -> list[tuple[str, int]]:
     """What the hook is told, not before its turn in the loop."""
     hooked: list[tuple[str, int]] = []
     unseen.hook = lambda error, count: hooked.append((error.topic, count))
@@ -47,7 +47,7 @@ async def test_who_is_told(
     warns: bool, cause: KafkaError | None, hooked: list[tuple[str, int]], lines: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What was dropped with its transaction is no news; what a commit raises needs no warning."""
-    unseen = UnseenFailures(asyncio.get_running_loop(), warns=warns)
+    unseen = UnhandledFailures(asyncio.get_running_loop(), warns=warns)
     assert await told(unseen, failure(cause=cause)) == hooked
     assert len(caplog.records) == lines
 
@@ -55,7 +55,7 @@ async def test_who_is_told(
 @pytest.mark.asyncio
 async def test_the_hook_hears_of_each_and_the_log_of_each_kind(caplog: pytest.LogCaptureFixture) -> None:
     """A kind is a topic and an error."""
-    unseen = UnseenFailures(asyncio.get_running_loop(), warns=True)
+    unseen = UnhandledFailures(asyncio.get_running_loop(), warns=True)
     assert await told(unseen, failure(), failure(), failure("payments")) == [("orders", 1), ("orders", 2), ("payments", 3)]
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
         "1 records failed and nobody looked at their deliveries",
@@ -66,7 +66,7 @@ async def test_the_hook_hears_of_each_and_the_log_of_each_kind(caplog: pytest.Lo
 def test_thousands_of_topics_that_fail_at_once_are_a_few_lines(caplog: pytest.LogCaptureFixture) -> None:
     """The first of them; of the others the next line says how many there were, once it is time for another."""
     loop = JumpingLoop()
-    unseen = UnseenFailures(loop, warns=True)
+    unseen = UnhandledFailures(loop, warns=True)
     for number in range(10_000):
         unseen.on_failure(failure(str(number)), 2)
     assert len(caplog.records) == 20

@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioproducer.engine.memory.buffer_pool import BufferPool, Line, Parked
+from aioproducer.engine.memory.buffer_pool import BufferPool, PendingSend, WaitQueue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def line_of(*numbers: int) -> tuple[Line, list[Parked]]:
-    line = Line()
+def line_of(*numbers: int) -> tuple[WaitQueue, list[PendingSend]]:
+    line = WaitQueue()
     everybody = []
     for number in numbers:
-        record = Parked("orders", value=b"v", size=number)
+        record = PendingSend("orders", value=b"v", size=number)
         record.park(asyncio.get_running_loop(), number, "", 0.0)
         line.push(record)
         everybody.append(record)
     return line, everybody
 
 
-def numbers_of(records: Sequence[Parked] | Line) -> list[int]:
+def numbers_of(records: Sequence[PendingSend] | WaitQueue) -> list[int]:
     return [record.number for record in records]
 
 

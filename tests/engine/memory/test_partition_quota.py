@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.core.partition_queues import Accumulator
-from aioproducer.core.topic_routing import Cell, Route
+from aioproducer.core.partition_queues import PartitionQueues
+from aioproducer.core.topic_routing import PartitionQueue, TopicRouting
 from aioproducer.engine.memory.buffer_pool import BufferPool
-from aioproducer.engine.memory.partition_quota import Shares
+from aioproducer.engine.memory.partition_quota import PartitionQuota
 
 
 class Memory:
@@ -16,11 +16,11 @@ class Memory:
 
     def __init__(self, *, is_bounded: bool = True) -> None:
         self.pool = BufferPool(1000)
-        accumulator = Accumulator(None, linger=0.0, lifetime=1.0, on_close=lambda _batch: None)
-        self.route = Route("orders", b"", accumulator.availability)
-        self.cells = [Cell(self.route, number, 1, None) for number in range(6)]
+        accumulator = PartitionQueues(None, linger=0.0, lifetime=1.0, on_close=lambda _batch: None)
+        self.route = TopicRouting("orders", b"", accumulator.availability)
+        self.cells = [PartitionQueue(self.route, number, 1, None) for number in range(6)]
         self.route.cells += self.cells
-        self.shares = Shares(self.pool, accumulator, is_bounded=is_bounded)
+        self.shares = PartitionQuota(self.pool, accumulator, is_bounded=is_bounded)
 
     def take(self, number: int, size: int) -> None:
         self.pool.take(size)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.core.topic_routing import Cell, Route
-from aioproducer.engine.memory.buffer_pool import Line, Parked
-from aioproducer.engine.memory.partition_wait_queues import Lots
+from aioproducer.core.topic_routing import PartitionQueue, TopicRouting
+from aioproducer.engine.memory.buffer_pool import PendingSend, WaitQueue
+from aioproducer.engine.memory.partition_wait_queues import PartitionWaitQueues
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,14 +21,14 @@ class Yard:
     """Lots for four partitions, and records with numbers."""
 
     def __init__(self) -> None:
-        self.route = Route("orders", b"")
-        self.cells = [Cell(self.route, number, 1, None) for number in range(4)]
-        self.lots = Lots()
+        self.route = TopicRouting("orders", b"")
+        self.cells = [PartitionQueue(self.route, number, 1, None) for number in range(4)]
+        self.lots = PartitionWaitQueues()
         self.loop = asyncio.new_event_loop()
         self.numbers = count()
 
-    def park(self, partition: int) -> Parked:
-        record = Parked("orders", partition=partition)
+    def park(self, partition: int) -> PendingSend:
+        record = PendingSend("orders", partition=partition)
         record.park(self.loop, next(self.numbers), "", 0.0)
         self.lots.line(self.cells[partition]).push(record)
         return record
@@ -102,7 +102,7 @@ def test_roused_lots_are_served_by_the_number_of_the_call(steps: list[int | tupl
     """Whatever comes, is roused, calmed or cancelled before: the roused ones' records, each once, the first call first."""
     yard = Yard()
     roused: set[int] = set()
-    waiting: dict[int, list[Parked]] = {number: [] for number in range(4)}
+    waiting: dict[int, list[PendingSend]] = {number: [] for number in range(4)}
     for step in steps:
         if isinstance(step, int):
             waiting[step].append(yard.park(step))
@@ -132,7 +132,7 @@ def test_a_line_takes_one_back_in_its_place() -> None:
     """By its number, whatever came since."""
     yard = Yard()
     first, second, third = (yard.park(0) for _ in range(3))
-    line = Line()
+    line = WaitQueue()
     line.push(second)
     line.push(third)
     line.merge([first])

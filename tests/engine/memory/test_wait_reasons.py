@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from aioproducer.engine.memory.buffer_pool import Parked
+from aioproducer.engine.memory.buffer_pool import PendingSend
 from aioproducer.engine.memory.wait_reasons import FOR_MEMORY, FOR_PARTITION, FOR_TOPIC, told
 
 SECRET = b"a value that nobody may read"
 
 
-def parked(topic: str | None, reason: str) -> Parked:
-    record = Parked(topic, value=SECRET, key=SECRET)
+def parked(topic: str | None, reason: str) -> PendingSend:
+    record = PendingSend(topic, value=SECRET, key=SECRET)
     record.park(asyncio.get_running_loop(), 0, reason, 0.0)
     return record
 

@@ -16,9 +16,9 @@ from nodes import Tasks, now
 from scripted import ScriptedDialer, ScriptedStream, api_versions, settings
 
 from aioproducer.core.backoff import Backoff
-from aioproducer.core.metadata.metadata_schedule import Refreshing
+from aioproducer.core.metadata.metadata_schedule import MetadataSchedule
 from aioproducer.engine.metadata import metadata_updater as module
-from aioproducer.engine.metadata.metadata_updater import Refresher
+from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
 from aioproducer.errors import BootstrapFailed
 from aioproducer.net.cluster import Cluster
 from aioproducer.testing import FakeCluster
@@ -47,10 +47,10 @@ class Table:
         is_needed = self.needed.__contains__
         max_age = changes.pop("max_age", 300.0)
         self.cluster = Cluster(addresses, settings(dialer, **changes), self.tasks.spawn, lambda _: None)
-        self.refresher = Refresher(
+        self.refresher = MetadataUpdater(
             self.cluster,
             Backoff(0.1, 1.0),
-            Refreshing(max_age, is_needed),
+            MetadataSchedule(max_age, is_needed),
             spawn=self.tasks.spawn,
             is_needed=is_needed,
             chance=lambda: 0.5,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioproducer.engine.observability.slow_callbacks import Watch
+from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,7 @@ class Time:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.watch = Watch(lambda: self.now)
+        self.watch = SlowCallbacks(lambda: self.now)
 
     def takes(self, seconds: float, *, kind: str = "a thing") -> Callable[..., str]:
         def call(*words: str) -> str:

@@ -9,14 +9,14 @@ import pytest
 
 from aioproducer.core.batch_state import State
 from aioproducer.core.metadata.cluster_metadata import NO_ID
-from aioproducer.core.producer_batch import Batch
-from aioproducer.core.topic_routing import Cell, Route
-from aioproducer.engine.sender.batch_compressor import Encoder
+from aioproducer.core.producer_batch import ProducerBatch
+from aioproducer.core.topic_routing import PartitionQueue, TopicRouting
+from aioproducer.engine.sender.batch_compressor import BatchCompressor
 from aioproducer.errors import BrokerError
 from aioproducer.model import Compression
 from aioproducer.records.compression import compress
 from aioproducer.records.compression_ratio_estimator import CompressionRatios
-from aioproducer.records.record_batch_writer import MemoryRecordsBuilder
+from aioproducer.records.record_batch_writer import RecordBatchWriter
 
 NOW = 1_700_000_000_000
 VALUE = b"".join(b"%d," % (number * number % 9973) for number in range(400))
@@ -32,11 +32,11 @@ QUICK = [
 HARD = [(Compression.GZIP, 9), (Compression.LZ4, 8), (Compression.LZ4, 17), (Compression.ZSTD, 4), (Compression.ZSTD, 22)]
 
 
-def batch(value: bytes = VALUE, headers: Any = ()) -> Batch:
+def batch(value: bytes = VALUE, headers: Any = ()) -> ProducerBatch:
     """One that was drained, as the encoder gets it."""
-    builder = MemoryRecordsBuilder()
+    builder = RecordBatchWriter()
     builder.append(NOW, b"k", value, headers)
-    one = Batch(Cell(Route("orders", NO_ID), 0, 1, None), 1, None, None, credit=0, expires_at=1.0)
+    one = ProducerBatch(PartitionQueue(TopicRouting("orders", NO_ID), 0, 1, None), 1, None, None, credit=0, expires_at=1.0)
     one.payload = builder.build()[61:]
     one.raw_size = len(one.payload)
     one.header = b"old"
@@ -45,8 +45,8 @@ def batch(value: bytes = VALUE, headers: Any = ()) -> Batch:
     return one
 
 
-def made(codec: Compression, level: int | None, ratios: CompressionRatios | None = None) -> Encoder:
-    return Encoder(asyncio.get_running_loop(), codec, level, ratios or CompressionRatios())
+def made(codec: Compression, level: int | None, ratios: CompressionRatios | None = None) -> BatchCompressor:
+    return BatchCompressor(asyncio.get_running_loop(), codec, level, ratios or CompressionRatios())
 
 
 @pytest.mark.parametrize(("codec", "level"), QUICK)
@@ -101,7 +101,7 @@ async def test_many_requests_in_one_round_of_the_loop_compress_no_more_in_it_tha
 @pytest.mark.asyncio
 async def test_slices_are_encoded_by_the_loop_in_order() -> None:
     """What one of its rounds may encode, then the rest in the next ones, with no thread; what is too long for any goes to that, in its turn."""
-    encoder = Encoder(asyncio.get_running_loop(), Compression.ZSTD, None, CompressionRatios(), in_slices=True)
+    encoder = BatchCompressor(asyncio.get_running_loop(), Compression.ZSTD, None, CompressionRatios(), in_slices=True)
     told: list[int] = []
     jobs = [[batch(b"v" * 50_000) for _ in range(5)], [batch()], [batch(b"v" * 200_000)], [batch()]]
     for number, job in enumerate(jobs):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.core.partition_queues import Cell, Route
-from aioproducer.core.producer_batch import Batch
+from aioproducer.core.partition_queues import PartitionQueue, TopicRouting
+from aioproducer.core.producer_batch import ProducerBatch
 from aioproducer.engine.sender import produce_exchange
 from aioproducer.errors import BrokerError, ProtocolError
 from aioproducer.net.connection import Answer
@@ -15,8 +15,10 @@ from aioproducer.wire.schema import codec, message
 
 def asked(*partitions: int) -> produce_exchange.Asked:
     """A batch of two records for each partition of topic t."""
-    route = Route("t", bytes(16))
-    batches = [Batch(Cell(route, partition, 1, None), 1, None, None, credit=0, expires_at=1.0) for partition in partitions]
+    route = TopicRouting("t", bytes(16))
+    batches = [
+        ProducerBatch(PartitionQueue(route, partition, 1, None), 1, None, None, credit=0, expires_at=1.0) for partition in partitions
+    ]
     for batch in batches:
         batch.count = 2
     return {("t", batch.cell.partition): batch for batch in batches}
@@ -38,7 +40,7 @@ def test_an_error_with_an_offset(offset: int) -> None:
 def test_an_acknowledgement() -> None:
     """Its offset, and the broker's time where it stamps."""
     (told,) = produce_exchange.read(asked(0), answer(base_offset=5, log_append_time_ms=9)).values()
-    assert told == produce_exchange.Told(None, 5, 9)
+    assert told == produce_exchange.PartitionResponse(None, 5, 9)
 
 
 def test_what_an_answer_leaves_out() -> None:
@@ -59,7 +61,7 @@ def test_the_usual_answer_acknowledges_each_batch() -> None:
     """In whichever order the broker names the partitions."""
     batches = asked(0, 1, 2)
     told = produce_exchange.read_usual(batches, received(2, 0, 1))
-    assert told == {batch: produce_exchange.Told(None, 10 * partition) for (_, partition), batch in batches.items()}
+    assert told == {batch: produce_exchange.PartitionResponse(None, 10 * partition) for (_, partition), batch in batches.items()}
 
 
 @pytest.mark.parametrize(

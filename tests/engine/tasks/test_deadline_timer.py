@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from aioproducer.engine.tasks.deadline_timer import Alarm
+from aioproducer.engine.tasks.deadline_timer import DeadlineTimer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ async def test_it_rings_for_each_deadline_in_turn() -> None:
         if not deadlines:
             done.set()
 
-    alarm = Alarm(loop, lambda: deadlines[0] if deadlines else None, ring)
+    alarm = DeadlineTimer(loop, lambda: deadlines[0] if deadlines else None, ring)
     alarm.check()
     began = loop.time()
     wanted = [began + late for late in (0.006, 0.002, 0.004, 0.002)]
@@ -48,7 +48,7 @@ async def test_a_deadline_that_was_put_off_does_not_ring_at_its_old_time() -> No
     loop = asyncio.get_running_loop()
     deadline = loop.time() + 0.001
     rung = loop.create_future()
-    alarm = Alarm(loop, lambda: deadline if not rung.done() else None, rung.set_result)
+    alarm = DeadlineTimer(loop, lambda: deadline if not rung.done() else None, rung.set_result)
     alarm.check()
     deadline += 0.01
     assert await rung >= deadline
@@ -61,7 +61,7 @@ def test_it_can_be_set_again_on_uvloop_when_it_is_due_at_once() -> None:
         loop = asyncio.get_running_loop()
         rung = loop.create_future()
         deadline = loop.time()
-        alarm = Alarm(loop, lambda: None if rung.done() else deadline, rung.set_result)
+        alarm = DeadlineTimer(loop, lambda: None if rung.done() else deadline, rung.set_result)
         alarm.check()
         deadline -= 1
         alarm.check()
@@ -76,7 +76,7 @@ async def test_once_stopped_it_never_rings() -> None:
     """Nor can it be set again."""
     loop = asyncio.get_running_loop()
     rung: list[float] = []
-    alarm = Alarm(loop, loop.time, rung.append)
+    alarm = DeadlineTimer(loop, loop.time, rung.append)
     alarm.check()
     alarm.stop()
     alarm.check()
@@ -110,7 +110,7 @@ def test_a_patient_one_rings_after_the_sockets_were_read(*, factory: Callable[[]
         with here, there:
             loop.add_reader(here, read)
             loop.call_at(deadline - 0.001, there.send, b"x")
-            Alarm(loop, lambda: None if rung.done() else deadline, ring, is_patient=is_patient).check()
+            DeadlineTimer(loop, lambda: None if rung.done() else deadline, ring, is_patient=is_patient).check()
             time.sleep(0.004)  # noqa: ASYNC251  both timers are due in one turn
             await rung
             while len(seen) < 2:
@@ -128,7 +128,7 @@ async def test_a_patient_one_can_be_stopped_while_it_waits_for_the_sockets(turns
     loop = asyncio.get_running_loop()
     rung: list[float] = []
     deadline = loop.time()
-    alarm = Alarm(loop, lambda: deadline if not rung else None, rung.append, is_patient=True)
+    alarm = DeadlineTimer(loop, lambda: deadline if not rung else None, rung.append, is_patient=True)
     alarm.check()
     for _ in range(turns):
         await asyncio.sleep(0)

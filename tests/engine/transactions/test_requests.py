@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from aioproducer.core.sequence_numbers import NO_IDENTITY, Identity
+from aioproducer.core.sequence_numbers import NO_IDENTITY, ProducerIdAndEpoch
 from aioproducer.core.transactions.transaction import Transaction
 from aioproducer.core.transactions.transaction_errors import Rpc
 from aioproducer.core.transactions.transaction_state import Coordinator, OffsetsCommit, Request
-from aioproducer.engine.transactions.requests import KEYS, Told, bodies, newest, read
+from aioproducer.engine.transactions.requests import KEYS, TransactionResponse, bodies, newest, read
 from aioproducer.errors import BrokerError
 from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata
 from aioproducer.wire.api import CLIENT_VERSIONS, NAMES
@@ -30,7 +30,7 @@ def request(rpc: Rpc, group: ConsumerGroupMetadata | None = None, *, at: Coordin
 def sent(asked: Request, version: int) -> Any:
     """What a broker reads of it."""
     transaction = Transaction("tx", 60_000, lambda: 2)
-    transaction.identity = Identity(7, 3)
+    transaction.identity = ProducerIdAndEpoch(7, 3)
     name = f"{NAMES[KEYS[asked.rpc]]}.request"
     return codec(name, version).decode(b"".join(map(bytes, codec(name, version).encode(bodies(asked, transaction, 9_000)(version)))))
 
@@ -148,10 +148,14 @@ def test_who_throttles(version: int, muted: int) -> None:
 
 def test_an_identity() -> None:
     """Of InitProducerId, and of version 2's EndTxn; version 1's has none."""
-    assert read(request(Rpc.INIT), 4, answered(Rpc.INIT, producer_id=9, producer_epoch=2)) == Told({}, Identity(9, 2))
-    assert read(request(Rpc.COMMIT), 5, answered(Rpc.COMMIT, producer_id=9, producer_epoch=2)) == Told({}, Identity(9, 2))
+    assert read(request(Rpc.INIT), 4, answered(Rpc.INIT, producer_id=9, producer_epoch=2)) == TransactionResponse(
+        {}, ProducerIdAndEpoch(9, 2)
+    )
+    assert read(request(Rpc.COMMIT), 5, answered(Rpc.COMMIT, producer_id=9, producer_epoch=2)) == TransactionResponse(
+        {}, ProducerIdAndEpoch(9, 2)
+    )
     assert read(request(Rpc.ABORT), 4, answered(Rpc.ABORT)).identity == NO_IDENTITY
-    assert read(request(Rpc.ADD_OFFSETS), 3, answered(Rpc.ADD_OFFSETS)) == Told({})
+    assert read(request(Rpc.ADD_OFFSETS), 3, answered(Rpc.ADD_OFFSETS)) == TransactionResponse({})
 
 
 def test_an_id_that_is_none_is_asked_for_again() -> None:

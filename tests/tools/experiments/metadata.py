@@ -31,7 +31,7 @@ from unittest import mock
 
 import uvloop
 
-from aioproducer.core.metadata.metadata_schedule import Question, Refreshing
+from aioproducer.core.metadata.metadata_schedule import MetadataSchedule, Question
 from aioproducer.engine import wiring
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.jumping import run_jumping
@@ -54,7 +54,7 @@ KEPT: Final = "aioproducer, never forgetting"
 COLOURS: Final = {OURS: "#12a594", JAVAS: "#2f6fde", PEER: "#e5793a", KEPT: "#b03a6f"}
 
 
-class JavasRule(Refreshing):
+class JavasRule(MetadataSchedule):
     """New topics alone; all of them when one is old or has changed."""
 
     @property
@@ -76,7 +76,7 @@ class JavasRule(Refreshing):
 
 def javas() -> Any:
     """While entered, producers that are made follow Java's rule."""
-    return mock.patch.object(wiring, "Refreshing", JavasRule)
+    return mock.patch.object(wiring, "MetadataSchedule", JavasRule)
 
 
 # Start, in a fresh process

@@ -76,7 +76,7 @@ def test_the_rule_goes_with_its_block() -> None:
 
     with metadata.javas():
         assert run_jumping(rule()) == "JavasRule"
-    assert run_jumping(rule()) == "Refreshing"
+    assert run_jumping(rule()) == "MetadataSchedule"
 
 
 @pytest.mark.usefixtures("few")

@@ -779,8 +779,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-topic-made-anew-has-two-ids-for-a-while",
         "core/topic_updates.py",
-        "route = Route(topic.name, before.topic_id, accumulator.availability)\n    gone",
-        "before.topic_id, route = NO_ID, Route(topic.name, before.topic_id, accumulator.availability)\n    gone",
+        "route = TopicRouting(topic.name, before.topic_id, accumulator.availability)\n    gone",
+        "before.topic_id, route = NO_ID, TopicRouting(topic.name, before.topic_id, accumulator.availability)\n    gone",
         ("tests/core/test_topic_updates.py",),
     ),
     Mutant(
@@ -1105,8 +1105,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "another-partitions-answer-is-taken",
         "engine/sender/produce_exchange.py",
-        "if batch is None or batch in told:\n            return None\n        told[batch] = Told(None, base_offset",
-        "if batch is None or batch in told:\n            continue\n        told[batch] = Told(None, base_offset",
+        "if batch is None or batch in told:\n            return None\n        told[batch] = PartitionResponse(None, base_offset",
+        "if batch is None or batch in told:\n            continue\n        told[batch] = PartitionResponse(None, base_offset",
         ("tests/engine/sender/test_produce_exchange.py",),
     ),
     Mutant(
