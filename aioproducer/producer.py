@@ -347,7 +347,7 @@ class Producer(Generic[K, V]):
         Raises:
             UsageError: the producer has no `transactional_id`. Else as `begin_transaction` and `commit_transaction`.
         """
-        return TransactionScope(lambda: self._running().transactor, self.config.max_block_ms / 1000)
+        return TransactionScope(lambda: self._running().transaction_manager, self.config.max_block_ms / 1000)
 
     async def begin_transaction(self) -> None:
         """Open a transaction: what is sent from now on belongs to it. Waits while the producer has no id yet.
@@ -358,7 +358,7 @@ class Producer(Generic[K, V]):
             TransactionError: the cluster gives none, or the producer was fenced; `hint` says what to do.
         Cancellation: none is open.
         """
-        await self._running().transactor.begin()
+        await self._running().transaction_manager.begin()
 
     async def commit_transaction(self) -> None:
         """Send what is queued, wait for it, then commit. Its records, and the offsets, are visible once it returns.
@@ -371,7 +371,7 @@ class Producer(Generic[K, V]):
                 coordinator may have been told.
         Cancellation: it goes on; `abort_transaction` ends it differently as long as the coordinator was not told.
         """
-        await self._running().transactor.commit()
+        await self._running().transaction_manager.commit()
 
     async def abort_transaction(self) -> None:
         """Drop what was not sent, wait for what is on its way, then abort: nobody who reads committed records sees any of it.
@@ -382,7 +382,7 @@ class Producer(Generic[K, V]):
             TransactionTimeout: the coordinator did not answer in time. Call it again.
         Cancellation: it goes on.
         """
-        await self._running().transactor.abort()
+        await self._running().transaction_manager.abort()
 
     async def send_offsets_to_transaction(
         self,
@@ -403,8 +403,8 @@ class Producer(Generic[K, V]):
             TransactionError, TransactionTimeout: as `commit_transaction`.
         Cancellation: it goes on.
         """
-        transactor = self._running().transactor
-        await transactor.send_offsets(read_group(group), read_offsets(offsets))
+        transaction_manager = self._running().transaction_manager
+        await transaction_manager.send_offsets(read_group(group), read_offsets(offsets))
 
     async def stop(self) -> None:
         """Abort an open transaction and flush, at most `close_timeout_ms`, then fail what is left and close every connection.

@@ -134,7 +134,7 @@ async def send_in_every_way(producer: Producer[Any, Any], watch: Watch) -> None:
             one.add_done_callback(watch.look)
         if hasattr(one, "__await__"):
             await watch.run(one)
-    watch.look(producer, *awaited, *[cell for route in producer._engine._accumulator.routes.values() for cell in route.cells])  # type: ignore[union-attr]
+    watch.look(producer, *awaited, *[queue for routing in producer._engine._partition_queues.routings.values() for queue in routing.queues])  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("trouble", [*TROUBLES, "crash"])

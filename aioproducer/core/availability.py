@@ -46,45 +46,44 @@ class Availability:
         self.timeout = timeout
         self._is_near = is_near
         self._avoided: set[PartitionQueue] = set()
-        self._blocked: dict[
-            int, tuple[float, PartitionQueue | None]
-        ] = {}  # since when, the longest first; and what waits behind its own batches
+        # by broker: since when, the longest first; and what waits behind its own batches
+        self._blocked: dict[int, tuple[float, PartitionQueue | None]] = {}
         self._late: dict[int, PartitionQueue | None] = {}
 
     # Avoided
 
-    def avoid(self, cell: PartitionQueue) -> None:
+    def avoid(self, queue: PartitionQueue) -> None:
         """For its circuit: no choice falls on this partition while there are others."""
-        cell.is_avoided = True
-        self._leave_out(cell)
+        queue.is_avoided = True
+        self._leave_out(queue)
 
-    def welcome(self, cell: PartitionQueue) -> None:
+    def welcome(self, queue: PartitionQueue) -> None:
         """Its circuit is no reason any more."""
-        cell.is_avoided = False
-        if not cell.is_full:
-            self.forget(cell)
+        queue.is_avoided = False
+        if not queue.is_full:
+            self.forget(queue)
 
-    def fill(self, cell: PartitionQueue) -> None:
+    def fill(self, queue: PartitionQueue) -> None:
         """It holds as much as it may: likewise."""
-        cell.is_full = True
-        self._leave_out(cell)
+        queue.is_full = True
+        self._leave_out(queue)
 
-    def ease(self, cell: PartitionQueue) -> None:
+    def ease(self, queue: PartitionQueue) -> None:
         """It does not any more."""
-        cell.is_full = False
-        if not cell.is_avoided:
-            self.forget(cell)
+        queue.is_full = False
+        if not queue.is_avoided:
+            self.forget(queue)
 
-    def _leave_out(self, cell: PartitionQueue) -> None:
-        if cell not in self._avoided:
-            self._avoided.add(cell)
+    def _leave_out(self, queue: PartitionQueue) -> None:
+        if queue not in self._avoided:
+            self._avoided.add(queue)
             self.version += 1
-            cell.route.leave(cell)
+            queue.routing.leave(queue)
 
-    def forget(self, cell: PartitionQueue) -> None:
+    def forget(self, queue: PartitionQueue) -> None:
         """There is nothing against it, or its topic is forgotten."""
-        if cell in self._avoided:
-            self._avoided.remove(cell)
+        if queue in self._avoided:
+            self._avoided.remove(queue)
             self.version += 1
 
     # Late
@@ -120,11 +119,11 @@ class Availability:
             if now - since <= self.timeout:
                 return
             del self._blocked[node_id]
-            if cells := _waiting(node_id, ready, behind):
+            if queues := _waiting(node_id, ready, behind):
                 self._late[node_id] = behind
                 self._judged(node_id, is_late=True)
-                for cell in cells:
-                    cell.route.leave(cell)
+                for queue in queues:
+                    queue.routing.leave(queue)
 
     def _judged(self, node_id: int, *, is_late: bool) -> None:
         self.version += 1
@@ -133,29 +132,29 @@ class Availability:
 
     # Verdicts
 
-    def is_usable(self, cell: PartitionQueue) -> bool:
+    def is_usable(self, queue: PartitionQueue) -> bool:
         """Whether a choice may fall on a partition while there are others."""
-        return cell.leader >= 0 and cell.leader not in self._late and cell not in self._avoided
+        return queue.leader >= 0 and queue.leader not in self._late and queue not in self._avoided
 
-    def usable(self, cells: Sequence[PartitionQueue], led: tuple[int, ...]) -> tuple[int, ...]:
+    def usable(self, queues: Sequence[PartitionQueue], led: tuple[int, ...]) -> tuple[int, ...]:
         """Of the partitions with a leader those that are usable, or all of them if none is."""
-        left = {cell.partition for cell in self._avoided if cell.route.cells is cells}
+        left = {queue.partition for queue in self._avoided if queue.routing.queues is queues}
         if self._late:
-            left.update(cell.partition for cell in cells if cell.leader in self._late)
+            left.update(queue.partition for queue in queues if queue.leader in self._late)
         return (tuple(filterfalse(left.__contains__, led)) or led) if left else led
 
-    def near(self, cells: Sequence[PartitionQueue], usable: tuple[int, ...]) -> tuple[int, ...]:
+    def near(self, queues: Sequence[PartitionQueue], usable: tuple[int, ...]) -> tuple[int, ...]:
         """Of the usable ones those whose leader is in the client's rack, or all of them if none is (PAR-08)."""
         is_near = self._is_near
         if is_near is None:
             return usable
-        return tuple(partition for partition in usable if is_near(cells[partition].leader)) or usable
+        return tuple(partition for partition in usable if is_near(queues[partition].leader)) or usable
 
 
 def _waiting(node_id: int, ready: Mapping[int, Collection[PartitionQueue]], behind: PartitionQueue | None) -> Collection[PartitionQueue]:
     """Partitions with something that waits for a broker: those that are ready, else the one that waits for what it has in flight."""
-    if cells := ready.get(node_id):
-        return cells
+    if queues := ready.get(node_id):
+        return queues
     if behind is None or behind.leader != node_id or not behind.in_flight:
         return ()
     return (behind,) if behind.closed or behind.current is not None else ()

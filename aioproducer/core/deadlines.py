@@ -40,10 +40,10 @@ class Deadlines:
         """An open batch may take more until then."""
         self._aging.append((until, batch))
 
-    def back_off(self, cell: PartitionQueue, until: float) -> None:
+    def back_off(self, queue: PartitionQueue, until: float) -> None:
         """Nothing is drained of a partition until then, if not for longer already."""
-        cell.retry_at = max(cell.retry_at, until)
-        heapq.heappush(self._backing_off, (cell.retry_at, next(self.ties), cell))
+        queue.retry_at = max(queue.retry_at, until)
+        heapq.heappush(self._backing_off, (queue.retry_at, next(self.ties), queue))
 
     def lingered(self, now: float) -> Iterator[ProducerBatch]:
         """Open batches whose time is there."""
@@ -57,10 +57,10 @@ class Deadlines:
         """Partitions whose time is there."""
         waiting = self._backing_off
         while waiting and waiting[0][0] <= now:
-            cell = heapq.heappop(waiting)[2]
-            if cell.retry_at and cell.retry_at <= now:
-                cell.retry_at = 0.0
-                yield cell
+            queue = heapq.heappop(waiting)[2]
+            if queue.retry_at and queue.retry_at <= now:
+                queue.retry_at = 0.0
+                yield queue
 
     def next(self) -> float | None:
         """When the next one's time is there; None: never."""

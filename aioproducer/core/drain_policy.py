@@ -1,7 +1,7 @@
 """What an open batch must be to leave when its broker's requests are made: the one place of the rules by which batches fill.
 
 Whether a batch waits for more records at all (`linger_ms`), and whether its broker takes a request now, is decided elsewhere
-(`accumulator`, `sender`).
+(`partition_queues`, `sender`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ __all__ = ["Fill", "Linger", "is_due", "least_fill"]
 
 _FULL_EVERY: Final = 4  # drains of a burst in which only closed batches leave, and the last one full ones, too
 _PARTIAL_EVERY: Final = 8  # likewise until partial ones leave, a few ms
-_FILLING_A_DRAIN: Final = (
-    16  # open batches that take about as long to send as a turn lasts: of hundreds, each would leave with a record or two
-)
+# Open batches that take about as long to send as a turn lasts: of hundreds, each would leave with a record or two.
+_FILLING_A_DRAIN: Final = 16
 # Between two drains of a burst: to make and answer a batch takes some 30 us here, and as much at its broker. Measured on a broker beside
 # the client, with 6 and 500 partitions and 2,000 topics: twice as long, and a loop that computes 5 us a record waits twice as long as
 # with aiokafka; without it, 500 partitions have a third of the rate.

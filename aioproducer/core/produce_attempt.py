@@ -57,11 +57,11 @@ def failures(batch: ProducerBatch) -> int:
     return batch.attempts - batch.spared
 
 
-def go_again(accumulator: PartitionQueues, batch: ProducerBatch, action: Action, retry_at: float) -> None:
+def go_again(partition_queues: PartitionQueues, batch: ProducerBatch, action: Action, retry_at: float) -> None:
     """Put a batch back in its place (one of `AGAIN`), not to be drained before `retry_at`; 0: at once."""
     if action in _ANEW:
-        accumulator.renumber(batch, is_fenced=action is Action.NEW_ID)
-    numbers = batch.cell.numbers
-    if action is Action.NEW_ID and numbers is not None and numbers.granted == accumulator.granted:
-        accumulator.lose_identity()  # unless another one is there already
-    accumulator.requeue(batch, retry_at)
+        partition_queues.renumber(batch, is_fenced=action is Action.NEW_ID)
+    numbers = batch.queue.numbers
+    if action is Action.NEW_ID and numbers is not None and numbers.granted == partition_queues.granted:
+        partition_queues.lose_identity()  # unless another one is there already
+    partition_queues.requeue(batch, retry_at)

@@ -133,10 +133,10 @@ def append_time(batch: ProducerBatch, told_ms: int) -> int:
     Kafka answers a duplicate with the latest of the records' own times where it tells a log append time else (UnifiedLog.append), and
     does not say that it is one. A batch that was sent once is none: its answer shows which kind of time the topic has.
     """
-    route = batch.cell.route
+    routing = batch.queue.routing
     if batch.attempts == 1:
-        route.stamps_time = told_ms >= 0
-    elif told_ms == batch.max_timestamp and not route.stamps_time:
+        routing.stamps_time = told_ms >= 0
+    elif told_ms == batch.max_timestamp and not routing.stamps_time:
         return -1
     return told_ms
 
@@ -145,7 +145,7 @@ def standing(batch: ProducerBatch) -> Standing:
     """How a batch stands, before its attempt is judged."""
     if batch.sequence < 0:
         return Standing.PLAIN
-    numbers = batch.cell.numbers
+    numbers = batch.queue.numbers
     if numbers is not None and numbers.is_behind(batch):
         return Standing.BEHIND
     return Standing.UNSURE if batch.may_be_written else Standing.FIRST

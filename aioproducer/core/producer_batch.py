@@ -55,7 +55,6 @@ class ProducerBatch:
         "_root",
         "attempts",
         "base_timestamp",
-        "cell",
         "count",
         "credit",
         "epoch",
@@ -76,6 +75,7 @@ class ProducerBatch:
         "parts",
         "payload",
         "piece",
+        "queue",
         "raw_size",
         "result",
         "sequence",
@@ -85,9 +85,9 @@ class ProducerBatch:
     )
 
     def __init__(
-        self, cell: PartitionQueue, number: int, open_batch: OpenBatch | None, result: Any, *, credit: int, expires_at: float
+        self, queue: PartitionQueue, number: int, open_batch: OpenBatch | None, result: Any, *, credit: int, expires_at: float
     ) -> None:
-        self.cell = cell
+        self.queue = queue
         self.number = number
         self.piece: tuple[int, ...] = ()
         self.open = open_batch
@@ -115,7 +115,7 @@ class ProducerBatch:
 
     def part(self, nth: int, piece: Piece, result: Any) -> ProducerBatch:
         """A smaller batch of some of its records: as old as it, closed, not sent yet, though perhaps written by an earlier attempt."""
-        part = ProducerBatch(self.cell, self.number, None, result, credit=0, expires_at=self.expires_at)
+        part = ProducerBatch(self.queue, self.number, None, result, credit=0, expires_at=self.expires_at)
         part.piece = (*self.piece, nth)
         part.move(Event.CLOSE)
         part._root = self.root
@@ -131,7 +131,7 @@ class ProducerBatch:
         """It holds so many bytes of `buffer_memory` from now on; gives how many more than before."""
         more = credit - self.credit
         self.credit = credit
-        self.cell.bytes += more
+        self.queue.bytes += more
         return more
 
     def move(self, event: Event) -> None:
@@ -161,5 +161,5 @@ class ProducerBatch:
     def __repr__(self) -> str:
         number = ".".join(map(str, self.place))
         return (
-            f"<Batch {number} of {self.cell.topic}-{self.cell.partition}: {self.count} records, {self.state}, sent {self.attempts} times>"
+            f"<Batch {number} of {self.queue.topic}-{self.queue.partition}: {self.count} records, {self.state}, sent {self.attempts} times>"
         )

@@ -19,22 +19,22 @@ class ReadyPartitions(dict[int, OrderedDict["PartitionQueue", None]]):
     __slots__ = ()
 
     def __missing__(self, node_id: int) -> OrderedDict[PartitionQueue, None]:
-        cells = self[node_id] = OrderedDict()
-        return cells
+        queues = self[node_id] = OrderedDict()
+        return queues
 
-    def remove(self, cell: PartitionQueue) -> None:
+    def remove(self, queue: PartitionQueue) -> None:
         """It has no turn any more, if it had one."""
-        if (cells := self.get(cell.leader)) is not None:
-            cells.pop(cell, None)
+        if (queues := self.get(queue.leader)) is not None:
+            queues.pop(queue, None)
 
     def nodes(self) -> Iterator[int]:
         """Brokers with something to drain; `NOBODY` among them shows partitions that wait for a leader."""
-        return (node_id for node_id, cells in self.items() if cells)
+        return (node_id for node_id, queues in self.items() if queues)
 
-    def cells(self, node_id: int) -> tuple[PartitionQueue, ...]:
+    def queues(self, node_id: int) -> tuple[PartitionQueue, ...]:
         """Partitions with something to drain to a broker."""
         return tuple(self.get(node_id, ()))
 
     def topics(self, node_id: int) -> set[str]:
         """Topics with something to drain to a broker; for `NOBODY`, those with records for partitions that have no leader."""
-        return {cell.topic for cell in self.get(node_id, ())}
+        return {queue.topic for queue in self.get(node_id, ())}

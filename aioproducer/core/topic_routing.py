@@ -38,10 +38,10 @@ class PartitionQueue:
 
     Attributes:
         open: takes records; the `full` sentinel when there is no open batch, so that the fast way asks nothing.
-        lane: the connection that its batches in flight are on; opaque here.
+        connection: the connection that its batches in flight are on; opaque here.
         epoch: of the leader's election, -1 where brokers do not tell.
         numbers: of an idempotent producer's batches; None until the first is drained.
-        is_ripe: its open batch waits for nothing but its turn, and takes more until that comes (KIP-782).
+        is_sendable: its open batch waits for nothing but its turn, and takes more until that comes (KIP-782).
         is_held: nothing is drained until it is released (its transaction does not have it yet).
         one_at_a_time: after a failure or a change of leader, until a batch that went alone succeeds.
         bytes: of `buffer_memory` that its batches hold.
@@ -57,6 +57,7 @@ class PartitionQueue:
         "bytes",
         "circuit",
         "closed",
+        "connection",
         "current",
         "epoch",
         "filled",
@@ -65,8 +66,7 @@ class PartitionQueue:
         "is_full",
         "is_held",
         "is_muted",
-        "is_ripe",
-        "lane",
+        "is_sendable",
         "leader",
         "numbers",
         "one_at_a_time",
@@ -74,13 +74,13 @@ class PartitionQueue:
         "partition",
         "remembered_until",
         "retry_at",
-        "route",
+        "routing",
         "topic",
     )
 
-    def __init__(self, route: TopicRouting, partition: int, leader: int, full: Any) -> None:
-        self.route = route
-        self.topic = route.topic
+    def __init__(self, routing: TopicRouting, partition: int, leader: int, full: Any) -> None:
+        self.routing = routing
+        self.topic = routing.topic
         self.partition = partition
         self.leader = leader
         self.epoch = NO_EPOCH
@@ -88,9 +88,9 @@ class PartitionQueue:
         self.current: ProducerBatch | None = None
         self.closed: list[ProducerBatch] = []  # short mostly, and of a tenth of a deque's bytes
         self.in_flight = 0
-        self.lane: object = None
+        self.connection: object = None
         self.numbers: SequenceNumbers | None = None
-        self.is_ripe = self.is_held = False
+        self.is_sendable = self.is_held = False
         self.one_at_a_time = False
         self.bytes = self.filled = 0
         self.circuit: PartitionCircuit | None = None
@@ -107,24 +107,24 @@ class KeyPlacement(dict[bytes, "PartitionQueue"]):
     TypeError: a key is not bytes.
     """
 
-    __slots__ = ("_cells", "_strangers")
+    __slots__ = ("_queues", "_strangers")
 
-    def __init__(self, cells: Sequence[PartitionQueue]) -> None:
-        self._cells = cells
+    def __init__(self, queues: Sequence[PartitionQueue]) -> None:
+        self._queues = queues
         self._strangers = 0
 
     def __missing__(self, key: bytes) -> PartitionQueue:
-        cells = self._cells
-        cell = cells[(murmur2(key) & 0x7FFFFFFF) % len(cells)]
+        queues = self._queues
+        queue = queues[(murmur2(key) & 0x7FFFFFFF) % len(queues)]
         if len(self) < _KEYS:
             if type(key) is not bytes:  # a view of the same bytes would be found by them, and keep what it views
                 raise TypeError("a key is bytes")
-            self[key] = cell
+            self[key] = queue
         else:
             self._strangers += 1
             if self._strangers > _STRANGERS:  # other keys are in use by now, or keys hardly repeat
                 self.forget()
-        return cell
+        return queue
 
     def forget(self) -> None:
         """Keys belong elsewhere by now, or others are in use."""
@@ -146,7 +146,7 @@ class TopicRouting:
         availability: what partitions are judged by, shared with the other routes.
 
     Attributes:
-        cells: its partitions.
+        queues: its partitions.
         gone: partitions that the topic had before it was made anew, with batches that still wait for them.
         by_key: the cell of a key.
         sticky: the cell that records without a key go to, until it has had its share.
@@ -165,9 +165,9 @@ class TopicRouting:
         "_table",
         "_version",
         "by_key",
-        "cells",
         "gone",
         "is_narrow",
+        "queues",
         "share",
         "stamps_time",
         "sticky",
@@ -179,9 +179,9 @@ class TopicRouting:
     def __init__(self, topic: str, topic_id: bytes, availability: Availability | None = None) -> None:
         self.topic = topic
         self.topic_id = topic_id
-        self.cells: list[PartitionQueue] = []
+        self.queues: list[PartitionQueue] = []
         self.gone: list[PartitionQueue] | tuple[()] = ()
-        self.by_key = KeyPlacement(self.cells)
+        self.by_key = KeyPlacement(self.queues)
         self.sticky: PartitionQueue | None = None
         self.share = 0
         self.used_at = 0.0
@@ -201,9 +201,9 @@ class TopicRouting:
         """The usable partitions; if none is, those that have a leader."""
         if self._available is None or self._version != self._availability.version:
             if self._led is None:
-                self._led = tuple(cell.partition for cell in self.cells if cell.leader >= 0)
+                self._led = tuple(queue.partition for queue in self.queues if queue.leader >= 0)
             self._version = self._availability.version
-            self._available = self._availability.usable(self.cells, self._led)
+            self._available = self._availability.usable(self.queues, self._led)
             self._choices = None
         return self._available
 
@@ -212,7 +212,7 @@ class TopicRouting:
         """Of those the ones in the client's rack, if any; if no partition has a leader, all: what records without a key choose from."""
         available = self.available
         if self._choices is None:
-            self._choices = self._availability.near(self.cells, available) or range(len(self.cells))
+            self._choices = self._availability.near(self.queues, available) or range(len(self.queues))
             self._looks_in = 0
         return self._choices
 
@@ -244,9 +244,9 @@ class TopicRouting:
         self.share = 0
         return self.sticky
 
-    def leave(self, cell: PartitionQueue) -> None:
+    def leave(self, queue: PartitionQueue) -> None:
         """It is another partition's turn now, if this is the sticky one, whatever room its open batch has."""
-        if self.sticky is cell:
+        if self.sticky is queue:
             self.sticky = None
 
     def another(self, chance: float, *, is_adaptive: bool = False, unit: int = _NO_UNIT) -> PartitionQueue:
@@ -260,39 +260,39 @@ class TopicRouting:
             is_adaptive: whether queues matter (`partitioner_adaptive_partitioning_enable`).
             unit: bytes of a batch; one that took more, as it could not be sent, counts as several.
         """
-        if len(self.cells) == 1:  # there is no choice, and topics of one partition may be many
-            return self.cells[0]
+        if len(self.queues) == 1:  # there is no choice, and topics of one partition may be many
+            return self.queues[0]
         choices, sticky = self.choices, self.sticky
         table = self._weights(choices, unit) if is_adaptive else None
         if table is not None:
-            return self.cells[choices[pick(table, chance)]]
+            return self.queues[choices[pick(table, chance)]]
         at = bisect_left(choices, sticky.partition) if sticky is not None and len(choices) > 1 else len(choices)
         is_among = sticky is not None and at < len(choices) and choices[at] == sticky.partition
         nth = int(chance * (len(choices) - is_among))
-        return self.cells[choices[nth + (is_among and nth >= at)]]
+        return self.queues[choices[nth + (is_among and nth >= at)]]
 
     def _weights(self, choices: Sequence[int], unit: int) -> list[int] | None:
         """The table of chances, by the queues of a while ago; None: all are as likely.
 
         All queues are looked at anew after so many changes that each costs a few glances, however many partitions there are.
         """
-        cells = self.cells
+        queues = self.queues
         if self._looks_in > 0:
             self._looks_in -= 1
         elif len(choices) > _MOST_WEIGHED:
             self._table = None
         else:
             self._looks_in = len(choices) // _GLANCE
-            self._table = weighed([_queued(cells[at], unit) for at in choices])
+            self._table = weighed([_queued(queues[at], unit) for at in choices])
         return self._table
 
 
-def _queued(cell: PartitionQueue, unit: int) -> int:
+def _queued(queue: PartitionQueue, unit: int) -> int:
     """Batches that wait to be sent; of many, what they are by their bytes, as nobody looks at thousands for each new one."""
-    count = len(cell.closed) + (cell.current is not None)
-    if cell.bytes < 2 * unit:
+    count = len(queue.closed) + (queue.current is not None)
+    if queue.bytes < 2 * unit:
         return count
     if count > _MANY:
-        return max(count, cell.bytes // unit)
-    batches = cell.closed if cell.current is None else [*cell.closed, cell.current]
+        return max(count, queue.bytes // unit)
+    batches = queue.closed if queue.current is None else [*queue.closed, queue.current]
     return sum(max(batch.credit // unit, 1) for batch in batches)

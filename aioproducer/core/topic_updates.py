@@ -22,125 +22,125 @@ if TYPE_CHECKING:
 __all__ = ["elect", "forgetting", "install", "installing", "retiring"]
 
 
-def install(accumulator: PartitionQueues, topic: TopicView) -> TopicRouting:
+def install(partition_queues: PartitionQueues, topic: TopicView) -> TopicRouting:
     """`installing` and `retiring`, at once."""
-    route = whole(installing(accumulator, topic))
-    whole(retiring(accumulator, topic))
-    return route
+    routing = whole(installing(partition_queues, topic))
+    whole(retiring(partition_queues, topic))
+    return routing
 
 
-def installing(accumulator: PartitionQueues, topic: TopicView) -> Steps[TopicRouting]:
+def installing(partition_queues: PartitionQueues, topic: TopicView) -> Steps[TopicRouting]:
     """Take over what is known of a topic.
 
     A new route takes the old one's place in the last step, whole. `retiring` is to follow; until then nobody else may install the topic.
     """
-    before = accumulator.routes.get(topic.name) or TopicRouting(topic.name, topic.topic_id, accumulator.availability)
-    route = before
+    before = partition_queues.routings.get(topic.name) or TopicRouting(topic.name, topic.topic_id, partition_queues.availability)
+    routing = before
     if before.topic_id == NO_ID:
         before.topic_id = topic.topic_id
-    if len(before.cells) != len(topic.partitions) or topic.topic_id not in (before.topic_id, NO_ID):
-        route = yield from _rerouting(accumulator, topic, before)
+    if len(before.queues) != len(topic.partitions) or topic.topic_id not in (before.topic_id, NO_ID):
+        routing = yield from _rerouting(partition_queues, topic, before)
     led: list[int] = []
-    for cell, (leader, epoch) in zip(route.cells, topic.partitions, strict=True):
-        accumulator.lead(cell, leader, epoch)
+    for queue, (leader, epoch) in zip(routing.queues, topic.partitions, strict=True):
+        partition_queues.lead(queue, leader, epoch)
         if leader >= 0:
-            led.append(cell.partition)
-        if not (cell.partition + 1) % STRIDE:
+            led.append(queue.partition)
+        if not (queue.partition + 1) % STRIDE:
             yield
-    route.elected(led)
-    route.used_at = max(route.used_at, before.used_at)
-    if route is not before:
+    routing.elected(led)
+    routing.used_at = max(routing.used_at, before.used_at)
+    if routing is not before:
         before.sticky = None
-    accumulator.routes[topic.name] = route
-    return route
+    partition_queues.routings[topic.name] = routing
+    return routing
 
 
-def _rerouting(accumulator: PartitionQueues, topic: TopicView, before: TopicRouting) -> Steps[TopicRouting]:
+def _rerouting(partition_queues: PartitionQueues, topic: TopicView, before: TopicRouting) -> Steps[TopicRouting]:
     """A route with nothing of the old one's placement; partitions that were there before keep their batches."""
     is_anew = topic.topic_id not in (before.topic_id, NO_ID)
     if is_anew:
         before.topic_id = topic.topic_id  # for all partitions at once: a request has one id for a topic
-    route = TopicRouting(topic.name, before.topic_id, accumulator.availability)
-    gone = {cell.partition: cell for cell in before.gone}
+    routing = TopicRouting(topic.name, before.topic_id, partition_queues.availability)
+    gone = {queue.partition: queue for queue in before.gone}
     for index in range(len(topic.partitions)):
-        cell = before.cells[index] if index < len(before.cells) else gone.pop(index, None)
-        route.cells.append(cell or PartitionQueue(route, index, NOBODY, accumulator.full))
+        queue = before.queues[index] if index < len(before.queues) else gone.pop(index, None)
+        routing.queues.append(queue or PartitionQueue(routing, index, NOBODY, partition_queues.full))
         if not (index + 1) % STRIDE:
             yield
-    route.gone = [*before.cells[len(route.cells) :], *gone.values()] or ()
-    for number, cell in enumerate(chain(route.cells, route.gone), 1):
-        cell.route = route
+    routing.gone = [*before.queues[len(routing.queues) :], *gone.values()] or ()
+    for number, queue in enumerate(chain(routing.queues, routing.gone), 1):
+        queue.routing = routing
         if is_anew:
-            accumulator.lead_anew(cell)
+            partition_queues.lead_anew(queue)
         if not number % STRIDE:
             yield
-    return route
+    return routing
 
 
-def retiring(accumulator: PartitionQueues, topic: TopicView) -> Steps[None]:
+def retiring(partition_queues: PartitionQueues, topic: TopicView) -> Steps[None]:
     """After `installing`: partitions that the topic has no more are let go of when their last batch has ended.
 
     What waits for one is still tried until its time is over, at a broker that will say so: a broker that is behind may tell of the
     old topic once more.
     """
-    route, leaders = accumulator.routes[topic.name], topic.partitions
-    gone = route.gone
+    routing, leaders = partition_queues.routings[topic.name], topic.partitions
+    gone = routing.gone
     if not gone:
         return
-    route.gone = left = []
+    routing.gone = left = []
     while gone:
-        cell = gone.pop()
-        accumulator.close(cell)
-        if cell.closed or cell.in_flight:
-            accumulator.lead(cell, *leaders[cell.partition % len(leaders)])
-            left.append(cell)
+        queue = gone.pop()
+        partition_queues.close(queue)
+        if queue.closed or queue.in_flight:
+            partition_queues.lead(queue, *leaders[queue.partition % len(leaders)])
+            left.append(queue)
         if gone and not len(gone) % STRIDE:
             yield
 
 
-def elect(accumulator: PartitionQueues, topic: TopicView, partition: int) -> None:
+def elect(partition_queues: PartitionQueues, topic: TopicView, partition: int) -> None:
     """`install` for one partition, of a topic that has the id and the partitions that are known."""
-    route = accumulator.routes.get(topic.name)
-    if route is not None and partition < len(route.cells):
-        cell, (leader, epoch) = route.cells[partition], topic.partitions[partition]
-        if (cell.leader >= 0) != (leader >= 0):
-            route.elected()
+    routing = partition_queues.routings.get(topic.name)
+    if routing is not None and partition < len(routing.queues):
+        queue, (leader, epoch) = routing.queues[partition], topic.partitions[partition]
+        if (queue.leader >= 0) != (leader >= 0):
+            routing.elected()
         else:
-            route.moved()
-        accumulator.lead(cell, leader, epoch)
+            routing.moved()
+        partition_queues.lead(queue, leader, epoch)
 
 
 def forgetting(
-    accumulator: PartitionQueues, route: TopicRouting, is_in_use: Callable[[str], bool], forget: Iterable[Callable[[str], object]]
+    partition_queues: PartitionQueues, routing: TopicRouting, is_in_use: Callable[[str], bool], forget: Iterable[Callable[[str], object]]
 ) -> Steps[bool]:
     """Forget a topic that nobody uses; whether it is gone: not if a batch of it is there, or comes between two steps.
 
     Args:
-        accumulator: that has its route.
-        route: likewise.
+        partition_queues: that has its route.
+        routing: likewise.
         is_in_use: whether somebody waits for a topic, or for an answer about it.
         forget: told of the topic in the step in which it goes. Later steps only take it to pieces: in one piece it would wait for the
             collector, and then hold the loop.
     """
-    topic, used_at = route.topic, route.used_at
-    for at in range(0, len(route.cells), STRIDE):
+    topic, used_at = routing.topic, routing.used_at
+    for at in range(0, len(routing.queues), STRIDE):
         if at:
             yield
-        some = route.cells[at : at + STRIDE]
-        if not all(map(accumulator.may_be_forgotten, some)):
+        some = routing.queues[at : at + STRIDE]
+        if not all(map(partition_queues.may_be_forgotten, some)):
             return False
-        for cell in some:
-            accumulator.forget(cell)
-    if route.gone or route.used_at != used_at or accumulator.routes.get(topic) is not route or is_in_use(topic):
+        for queue in some:
+            partition_queues.forget(queue)
+    if routing.gone or routing.used_at != used_at or partition_queues.routings.get(topic) is not routing or is_in_use(topic):
         return False
-    del accumulator.routes[topic]
+    del partition_queues.routings[topic]
     for each in forget:
         each(topic)
     yield
-    route.abandon()
-    while route.cells:
-        for cell in route.cells[-STRIDE:]:
-            accumulator.availability.forget(cell)
-        del route.cells[-STRIDE:]
+    routing.abandon()
+    while routing.queues:
+        for queue in routing.queues[-STRIDE:]:
+            partition_queues.availability.forget(queue)
+        del routing.queues[-STRIDE:]
         yield
     return True

@@ -42,59 +42,61 @@ class Gauges:
         self,
         config: ProducerConfig,
         pool: BufferPool,
-        accumulator: PartitionQueues,
-        parking: Admission,
+        partition_queues: PartitionQueues,
+        admission: Admission,
         cluster: Cluster,
-        refresher: MetadataUpdater,
+        updater: MetadataUpdater,
         clock: Callable[[], float],
     ) -> None:
         self._pool = pool
-        self._accumulator = accumulator
-        self._parking = parking
+        self._partition_queues = partition_queues
+        self._admission = admission
         self._cluster = cluster
-        self._refresher = refresher
+        self._updater = updater
         self._clock = clock
         self._lifetime = config.delivery_timeout_ms / 1000
 
     def read(self) -> dict[str, float]:
         """All gauges by name (`metrics.table.GAUGES`)."""
         nodes = self._cluster.nodes
-        lanes = [lane for node in (*nodes, *self._cluster.bootstrap) for lane in (node.produce, node.control)]
-        waiting, for_topics = self._parking.waiting, self._parking.topics.waiting
+        broker_connections = [
+            broker_connection for node in (*nodes, *self._cluster.bootstrap) for broker_connection in (node.produce, node.control)
+        ]
+        waiting, for_topics = self._admission.waiting, self._admission.topics.waiting
         return {
-            "requests-in-flight": sum(lane.in_flight for lane in lanes),
-            "metadata-age": self._clock() - self._refresher.answered_at,
-            "connection-count": sum(lane.is_usable for lane in lanes),
+            "requests-in-flight": sum(broker_connection.in_flight for broker_connection in broker_connections),
+            "metadata-age": self._clock() - self._updater.answered_at,
+            "connection-count": sum(broker_connection.is_usable for broker_connection in broker_connections),
             "waiting-threads": waiting,
             "buffer-total-bytes": self._pool.size,
             "buffer-available-bytes": self._pool.available,
             "memory-waiters": waiting - for_topics,
             "metadata-waiters": for_topics,
             "oldest-unacknowledged-seconds": self._oldest(),
-            "incomplete-batches": len(self._accumulator.incomplete),
+            "incomplete-batches": len(self._partition_queues.incomplete),
             "brokers-known": len(nodes),
             "brokers-up": sum(map(_is_up, nodes)),
             "brokers-down": sum(map(_is_down, nodes)),
             "brokers-throttling": sum(node.is_muted for node in nodes),
-            "brokers-late": self._accumulator.availability.late,
-            "topics-known": len(self._accumulator.routes),
+            "brokers-late": self._partition_queues.availability.late,
+            "topics-known": len(self._partition_queues.routings),
             "breakers-open": len(self.open_breakers()),
         }
 
     def depths(self) -> dict[tuple[str, int], int]:
         """Batches that have not ended, by topic and partition; takes a look at each."""
-        return Counter((batch.cell.topic, batch.cell.partition) for batch in self._accumulator.incomplete)
+        return Counter((batch.queue.topic, batch.queue.partition) for batch in self._partition_queues.incomplete)
 
     def _oldest(self) -> float:
         """Seconds since the oldest batch that has not ended was opened; 0: there is none."""
-        expiry = self._accumulator.incomplete.next_expiry()
+        expiry = self._partition_queues.incomplete.next_expiry()
         return 0.0 if expiry is None else max(self._clock() - expiry + self._lifetime, 0.0)
 
     def health(self, patience: float) -> Health:
         """Of a producer that runs; `patience`: seconds for which a record may be unacknowledged."""
         nodes, oldest = self._cluster.nodes, self._oldest()
         up, down = sum(map(_is_up, nodes)), sum(map(_is_down, nodes))
-        trouble = self._refresher.trouble
+        trouble = self._updater.trouble
         unreachable = f"none of {len(nodes)} brokers can be reached: {next((node.last_error for node in nodes if node.last_error), None)}"
         reasons = (
             (not nodes, _NO_BROKER + (f": {trouble}" if trouble is not None else "")),
@@ -104,7 +106,7 @@ class Gauges:
         )
         told = tuple(reason for applies, reason in reasons if applies)
         return Health(
-            not told, told, len(nodes), up, down, oldest, tuple(self.open_breakers()), self._pool.available, self._parking.waiting
+            not told, told, len(nodes), up, down, oldest, tuple(self.open_breakers()), self._pool.available, self._admission.waiting
         )
 
 

@@ -78,7 +78,7 @@ class Runtime:
         self._dropped: DroppedProducer | None = None
         self._lost = 0  # records that had not ended when the producer failed or was dropped
         self._config = config
-        self._way = way
+        self._fast_path = way
         self._pid = os.getpid()
         parts = Wiring(
             config,
@@ -93,26 +93,26 @@ class Runtime:
             on_bug=self._on_bug,
             flush=self.flush,
         )
-        self._home = parts.home
+        self._delivery_context = parts.delivery_context
         self.pool = parts.pool
         self._supervisor = parts.supervisor
-        self._telling = parts.telling
-        self._accumulator = parts.accumulator
-        self._encoder = parts.encoder
+        self._instruments = parts.instruments
+        self._partition_queues = parts.partition_queues
+        self._batch_compressor = parts.batch_compressor
         self._sender = parts.sender
         self._turn = parts.turn
         self._appender = parts.appender
-        self._parking = parts.parking
-        self._intake = parts.intake
+        self._admission = parts.admission
+        self._slow_path = parts.slow_path
         self._interception = parts.interception
-        self._take, self._take_now = parts.take, parts.take_now
+        self._take, self._take_now = parts.take, parts.submit_nowait
         self._cluster = parts.cluster
-        self._refresher = parts.refresher
+        self._updater = parts.updater
         self._idle = parts.idle
         self._idling, self._ratios = parts.idling, parts.ratios
         self._ids = parts.ids
-        self._transactor = parts.transactor
-        self._breaking = parts.breaking
+        self._transaction_manager = parts.transaction_manager
+        self._circuit_break_manager = parts.circuit_break_manager
         self.from_thread = ThreadBridge(self.loop, self._accept, config.max_block_ms / 1000)
         way.tick = self._tick
 
@@ -141,26 +141,26 @@ class Runtime:
         finally:
             self._start_ended.set()
         self._spawn(self._run_metadata(is_known=wait), "metadata")
-        self._spawn(self._encoder.run(), "compression")
+        self._spawn(self._batch_compressor.run(), "compression")
         self._spawn(self._idle.run(), "idle topics")
-        self._way.here = here()
-        self._way.slowly, self._way.now = self.send, self.send_now
+        self._fast_path.here = here()
+        self._fast_path.slowly, self._fast_path.now = self.send, self.send_now
         self.is_open = True
-        self._telling.events.tell("producer-started")
+        self._instruments.events.tell("producer-started")
 
     async def _start(self, until: float, *, wait: bool) -> None:
         await self._supervisor.start()
         if wait:
-            await self._refresher.bootstrap(until - self.loop.time())
+            await self._updater.bootstrap(until - self.loop.time())
             self._check_formats()
         if self._ids is not None:
             self._spawn(self._ids.run(), "producer id")
             if wait:
                 await self._ids.first(until - self.loop.time())
-        if self._transactor is not None and wait:
-            self._spawn(self._transactor.run(), "transactions")
-            with self._telling.meter.spent("txn-init-time"):
-                await self._transactor.start(until - self.loop.time())
+        if self._transaction_manager is not None and wait:
+            self._spawn(self._transaction_manager.run(), "transactions")
+            with self._instruments.meter.spent("txn-init-time"):
+                await self._transaction_manager.start(until - self.loop.time())
 
     async def stop_start(self) -> None:
         """End the `start` that runs, which raises ProducerClosed; return once nothing of it is left."""
@@ -175,7 +175,11 @@ class Runtime:
         if not self._cluster.nodes:
             told = f"a first answer of any broker of {servers}"
         else:
-            told = "a producer id" if self._transactor is None else f"the coordinator of transactional_id={self._config.transactional_id!r}"
+            told = (
+                "a producer id"
+                if self._transaction_manager is None
+                else f"the coordinator of transactional_id={self._config.transactional_id!r}"
+            )
         trouble = self._trouble()
         reason = f": {trouble}" if trouble is not None else ""
         return f"{self._config.client_id}: start() waits for {told}, at most {max(until - self.loop.time(), 0):.0f} s more{reason}"
@@ -183,19 +187,19 @@ class Runtime:
     def _trouble(self) -> object | None:
         """Why brokers cannot be used now; None: they can, as far as is known."""
         unreached = next((node.last_error for node in (*self._cluster.nodes, *self._cluster.bootstrap) if node.last_error), None)
-        return self._refresher.trouble or (self._ids.trouble if self._ids is not None else None) or unreached
+        return self._updater.trouble or (self._ids.trouble if self._ids is not None else None) or unreached
 
     async def _run_metadata(self, *, is_known: bool) -> None:
         if not is_known:
-            await self._refresher.bootstrap(None)
+            await self._updater.bootstrap(None)
             self._check_formats()
-            if self._transactor is not None:
-                self._spawn(self._transactor.run(), "transactions")
-        await self._refresher.run()
+            if self._transaction_manager is not None:
+                self._spawn(self._transaction_manager.run(), "transactions")
+        await self._updater.run()
 
     def _check_formats(self) -> None:
-        nodes = (*self._cluster.bootstrap, *filter(None, map(self._cluster.node, self._refresher.view.brokers)))
-        connections = (lane.connection for node in nodes for lane in (node.control, node.produce))
+        nodes = (*self._cluster.bootstrap, *filter(None, map(self._cluster.node, self._updater.view.brokers)))
+        connections = (broker_connection.connection for node in nodes for broker_connection in (node.control, node.produce))
         check_brokers(filter(None, connections), self._config.message_format_max)
 
     def _spawn(self, coroutine: Coroutine[None, None, None], name: str) -> None:
@@ -217,7 +221,9 @@ class Runtime:
     async def send_many(self, topic: str, records: Any, send: Callable[..., Awaitable[Delivery]]) -> Deliveries:
         """All of them, in bulk where that can be; `send` is the producer's."""
         self.check()
-        return await SendMany(self._config, self.loop, self._way, self._turn, self._appender, self._parking, send).send(topic, records)
+        return await SendMany(self._config, self.loop, self._fast_path, self._turn, self._appender, self._admission, send).send(
+            topic, records
+        )
 
     async def send_columns(
         self,
@@ -230,45 +236,45 @@ class Runtime:
     ) -> Deliveries:
         """All rows of these columns; `send` is the producer's."""
         self.check()
-        columns = SendColumns(self._config, self._appender, self._parking, take=self._accept_window, send=send)
+        columns = SendColumns(self._config, self._appender, self._admission, take=self._accept_window, send=send)
         return await columns.send(topic, values, keys, partition, timestamps_ms)
 
     def _accept_window(self, parked: PendingSend) -> Delivery | PendingSend:
         self.check()
-        return self._intake.accept_window(parked)
+        return self._slow_path.accept_window(parked)
 
     async def partitions(self, topic: str) -> int:
         """How many a topic has, waiting for its metadata."""
         self.check()
-        return await self._intake.partitions(topic)
+        return await self._slow_path.partitions(topic)
 
     def create_batch(self, topic: str, partition: PartitionNumber) -> ReadyBatch:
         """An empty one, for the user to fill."""
         self.check()
-        return self._intake.create_batch(topic, partition)
+        return self._slow_path.create_batch(topic, partition)
 
     async def send_batch(self, batch: ReadyBatch) -> Deliveries:
         """Queue a batch that the user filled, behind what its partition has."""
         self.check()
-        return await self._intake.send_batch(batch)
+        return await self._slow_path.send_batch(batch)
 
     async def send(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery:
         """Every send that is not fast."""
         self.check()
         outcome = self._take(topic, value, key, partition, timestamp_ms, headers)
-        return outcome if type(outcome) is Delivery else await self._intake.wait(outcome)  # type: ignore[arg-type]
+        return outcome if type(outcome) is Delivery else await self._slow_path.wait(outcome)  # type: ignore[arg-type]
 
     @property
-    def transactor(self) -> TransactionManager:
+    def transaction_manager(self) -> TransactionManager:
         """What carries transactions out. UsageError: this producer has none."""
         self.check()
-        if self._transactor is None:
+        if self._transaction_manager is None:
             raise UsageError("transactions need a name that outlives this producer: give it transactional_id")
-        return self._transactor
+        return self._transaction_manager
 
     def snapshot(self) -> Snapshot:
         """All metrics, as they stand. From any thread: the loop is asked for what only it knows, the rest is read here."""
-        return self._telling.metrics.snapshot(*self.from_thread.ask(self._telling.read))
+        return self._instruments.metrics.snapshot(*self.from_thread.ask(self._instruments.read))
 
     def health(self, patience: float | None) -> Health:
         """Whether it can do its work; `patience`: seconds that a record may be unacknowledged. From any thread."""
@@ -281,21 +287,25 @@ class Runtime:
             return unready(f"the producer failed: {self.failure!r}")
         if not self.is_open:
             return unready("the producer has stopped")
-        return self._telling.gauges.health(self._config.request_timeout_ms / 1000 if patience is None else patience)
+        return self._instruments.gauges.health(self._config.request_timeout_ms / 1000 if patience is None else patience)
 
     def explain(self) -> list[str]:
         """What waits, and for what, a line each."""
-        lines = [f"buffer_memory: {self.pool.available} of {self.pool.size} bytes free", *self._parking.explain(), *self._sender.explain()]
+        lines = [
+            f"buffer_memory: {self.pool.available} of {self.pool.size} bytes free",
+            *self._admission.explain(),
+            *self._sender.explain(),
+        ]
         if self.is_forked:
             lines.insert(0, fork_safety.FORKED)
         elif self.failure is not None:
             lines.insert(0, f"failed: {self.failure!r}")
-        elif self._refresher.trouble is not None:
-            lines.insert(0, f"metadata: {self._refresher.trouble}")
+        elif self._updater.trouble is not None:
+            lines.insert(0, f"metadata: {self._updater.trouble}")
         elif self._ids is not None and self._ids.trouble is not None:
             lines.insert(0, f"producer id: {self._ids.trouble}")
-        elif self._transactor is not None:
-            lines.insert(0, self._transactor.explain())
+        elif self._transaction_manager is not None:
+            lines.insert(0, self._transaction_manager.explain())
         return lines
 
     def check(self) -> None:
@@ -325,11 +335,11 @@ class Runtime:
 
     async def flush(self, timeout: float | None) -> FlushSummary:
         """Send everything now, and wait until what was queued or parked has ended, at most `timeout` seconds."""
-        with self._telling.meter.spent("flush-time"):
+        with self._instruments.meter.spent("flush-time"):
             return await self._flush(timeout)
 
     async def _flush(self, timeout: float | None) -> FlushSummary:
-        marks = self._parking.mark()
+        marks = self._admission.mark()
         flush = None
         done = asyncio.Event()
         try:
@@ -347,7 +357,7 @@ class Runtime:
         if flush is None:
             flush = self._sender.start_flush(done.set)
             self._sender.stop_flush(flush)
-            return FlushSummary(0, 0, flush.pending + self._parking.waiting)
+            return FlushSummary(0, 0, flush.pending + self._admission.waiting)
         return FlushSummary(flush.acknowledged, flush.failed, flush.pending)
 
     async def stop(self, timeout: float) -> FlushSummary | None:
@@ -359,7 +369,7 @@ class Runtime:
                 summary = await self._finish_records(until)
             finally:
                 self._is_flushed = summary is not None and not summary.pending
-                self._telling.events.tell("producer-stopped", unfinished=len(self._accumulator.incomplete))
+                self._instruments.events.tell("producer-stopped", unfinished=len(self._partition_queues.incomplete))
                 await self._end(ProducerClosed("the producer was stopped before the record was acknowledged"), until)
                 self.close_interceptors()
         return summary
@@ -368,17 +378,17 @@ class Runtime:
         """Take nothing in any more, end an open transaction, and flush. None: the producer failed before."""
         self.from_thread.shut(lambda: ProducerClosed("the producer has stopped"))
         self.is_open = False
-        self._parking.shut()
-        if self._breaking is not None:
-            self._breaking.close()
+        self._admission.shut()
+        if self._circuit_break_manager is not None:
+            self._circuit_break_manager.close()
         if self.failure is not None:
             return None
-        if self._transactor is not None:
-            await self._transactor.give_up(max(until - self.loop.time(), 0.0))
+        if self._transaction_manager is not None:
+            await self._transaction_manager.give_up(max(until - self.loop.time(), 0.0))
         return await self.flush(max(until - self.loop.time(), 0.0))
 
     def _stop_notice(self, until: float) -> str:
-        records = self._unacknowledged() + self._parking.waiting
+        records = self._unacknowledged() + self._admission.waiting
         told = f"the acknowledgement of {records} records" if records else "the end of its requests and tasks"
         trouble = self._trouble()
         reason = f": {trouble}" if trouble is not None else ""
@@ -387,7 +397,7 @@ class Runtime:
 
     def _unacknowledged(self) -> int:
         """Records that are queued or on their way."""
-        return sum(batch.count if batch.open is None else batch.open.count for batch in self._accumulator.incomplete)
+        return sum(batch.count if batch.open is None else batch.open.count for batch in self._partition_queues.incomplete)
 
     async def _end(self, cause: KafkaError, until: float = 0.0) -> None:
         """`until`: how long a broker may take to read what was acknowledged when its transport took it (acks=0)."""
@@ -401,7 +411,7 @@ class Runtime:
                 await self.ended()
             finally:
                 fork_safety.forget(self)
-                self._encoder.close()
+                self._batch_compressor.close()
 
     def close_interceptors(self) -> None:
         """Once the last record's end was told, they are called no more."""
@@ -420,11 +430,11 @@ class Runtime:
         """Everything that waits learns why; connections close, at once if a broker hangs that would not take what is still to be written."""
         self.is_open = False
         ends: tuple[Callable[[], None], ...] = (
-            lambda: self._breaking.close() if self._breaking is not None else None,
+            lambda: self._circuit_break_manager.close() if self._circuit_break_manager is not None else None,
             lambda: self.from_thread.shut(lambda: ProducerClosed(str(cause))),
-            lambda: self._parking.close(lambda: ProducerClosed(str(cause))),
+            lambda: self._admission.close(lambda: ProducerClosed(str(cause))),
             lambda: self._sender.fail_all(cause),
-            lambda: self._transactor.close(lambda: ProducerClosed(str(cause))) if self._transactor is not None else None,
+            lambda: self._transaction_manager.close(lambda: ProducerClosed(str(cause))) if self._transaction_manager is not None else None,
             lambda: self._cluster.close(now=not self._is_flushed),
         )
         for end in ends:
@@ -438,7 +448,7 @@ class Runtime:
         if self.is_forked:  # whoever ends the child has cancelled all tasks, and the parent's connections are not to be touched
             return
         self.failure = error
-        self._telling.events.tell("producer-failed", cause=repr(error))
+        self._instruments.events.tell("producer-failed", cause=repr(error))
         if not isinstance(error, asyncio.CancelledError):  # `asyncio.run` ends so; who uses the producer after it is told
             _log.error("The producer failed: %r", error, exc_info=error)
         cause = ProducerClosed(f"the producer failed: {error!r}")
@@ -476,11 +486,11 @@ class Runtime:
         fork_safety.forget(self)
         if self.loop.is_closed():
             self.is_open = False
-            self._parking.shut()
+            self._admission.shut()
             for stream in self._cluster.leave():
                 close_socket(stream)
         else:
-            self._telling.events.tell("producer-stopped", unfinished=len(self._accumulator.incomplete))
+            self._instruments.events.tell("producer-stopped", unfinished=len(self._partition_queues.incomplete))
             self._shut(ProducerClosed("the producer was dropped without stop()"))
             self._supervisor.stop()
         self._supervisor.when_ended(self._end_workers)
@@ -490,11 +500,11 @@ class Runtime:
         """What is queued fails now."""
         self._lost += self._unacknowledged() + self.from_thread.queued
         if self._dropped is not None:  # which says how many they are
-            for batch in self._accumulator.incomplete:
+            for batch in self._partition_queues.incomplete:
                 batch.result.look()
 
     def _end_workers(self) -> None:
-        self._encoder.close()
+        self._batch_compressor.close()
         self._interception.close()
 
     def _on_bug(self, error: BaseException) -> None:
@@ -507,17 +517,17 @@ class Runtime:
 
     def forget_fork(self) -> None:
         """In a forked child: the parent's connections and loop are not ours to use."""
-        self._way.fast = {}
-        self._way.here = None
-        self._way.slowly, self._way.now = self.send, self.send_now
-        self._home.on_unseen = _untold
+        self._fast_path.fast = {}
+        self._fast_path.here = None
+        self._fast_path.slowly, self._fast_path.now = self.send, self.send_now
+        self._delivery_context.on_unseen = _untold
         self.from_thread.forget_fork()
         disown(self._cluster.leave())
 
     @property
     def waiting(self) -> int:
         """Records that wait for memory or metadata."""
-        return self._parking.waiting
+        return self._admission.waiting
 
 
 def _untold(_error: object, _count: int) -> None:

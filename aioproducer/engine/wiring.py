@@ -84,42 +84,42 @@ class Wiring:
         self._chance = chance
         self._backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         unseen = UnhandledFailures(loop, warns=config.transactional_id is None)  # a commit raises them
-        self.home = DeliveryContext(loop, unseen.on_failure, wall_clock)
+        self.delivery_context = DeliveryContext(loop, unseen.on_failure, wall_clock)
         if config.on_delivery_error is not None:
-            unseen.hook = self.home.watch.over("on_delivery_error", config.on_delivery_error)
+            unseen.hook = self.delivery_context.watch.over("on_delivery_error", config.on_delivery_error)
         self._guard = GuardedLoop(loop, on_bug)
         self.supervisor = Supervisor(on_crash)
-        self.telling = Instruments(config, version, loop.time, self.home.now_ms())
+        self.instruments = Instruments(config, version, loop.time, self.delivery_context.now_ms())
         self.turn = LoopBudget(loop, way)
         self._make_senders(way)
         self._make_doors(way)
-        settings = net_settings(config, version, dialer, resolver, chance)._replace(observer=self.telling.observer)
+        settings = net_settings(config, version, dialer, resolver, chance)._replace(observer=self.instruments.observer)
         self._make_askers(settings)
-        self.breaking = self._make_breaking()
+        self.circuit_break_manager = self._make_breaking()
         self.idle = self._make_idle()
-        self.sender.connect(self.appender, self.parking, self.cluster, self.refresher.urge, self.refresher.hint)
+        self.sender.connect(self.appender, self.admission, self.cluster, self.updater.urge, self.updater.hint)
         self.ids = self._make_ids(settings)
-        self.transactor = self._make_transactor(flush)
-        gauges = Gauges(config, self.pool, self.accumulator, self.parking, self.cluster, self.refresher, loop.time)
-        if self.breaking is not None:
-            gauges.open_breakers = self.breaking.told
-        self.telling.gauges = gauges
-        self.sender.on_identity = self.telling.identity
-        self.accumulator.availability.on_late = self.telling.late
+        self.transaction_manager = self._make_transactor(flush)
+        gauges = Gauges(config, self.pool, self.partition_queues, self.admission, self.cluster, self.updater, loop.time)
+        if self.circuit_break_manager is not None:
+            gauges.open_breakers = self.circuit_break_manager.told
+        self.instruments.gauges = gauges
+        self.sender.on_identity = self.instruments.identity
+        self.partition_queues.availability.on_late = self.instruments.late
 
     def _make_senders(self, way: FastPath) -> None:
         """What holds batches, and sends them."""
         config = self._config
         self.pool = BufferPool(config.buffer_memory)
         self.ratios = CompressionRatios()
-        self.encoder = BatchCompressor(
+        self.batch_compressor = BatchCompressor(
             self._guard,
             cast("Compression", config.compression_type),
             level_of(config),
             self.ratios,
             in_slices=config.linger_ms == 0,
         )
-        self.accumulator = PartitionQueues(
+        self.partition_queues = PartitionQueues(
             chosen_build.FULL,
             linger=config.fixed_linger_ms / 1000,
             by_load=config.linger_ms == "auto",
@@ -130,35 +130,35 @@ class Wiring:
                 self._is_near if config.partitioner_rack_aware and config.client_rack else None,
             ),
         )
-        self.accumulator.is_transactional = config.transactional_id is not None
-        self.accumulator.granted = NO_IDENTITY if config.is_idempotent else None
+        self.partition_queues.is_transactional = config.transactional_id is not None
+        self.partition_queues.granted = NO_IDENTITY if config.is_idempotent else None
         completions = CompletionQueue(self._guard)
         self.sender = Sender(
             config,
             self._guard,
             way,
             self.turn,
-            self.accumulator,
+            self.partition_queues,
             self.pool,
             completions,
-            self.encoder,
+            self.batch_compressor,
             self._backoff,
             self._chance,
-            self.telling.meter,
+            self.instruments.meter,
         )
 
     def _make_doors(self, way: FastPath) -> None:
         """What takes records in."""
         config = self._config
-        checks = RecordValidation(config, self.home.watch)
-        shares = PartitionQuota(self.pool, self.accumulator, is_bounded=config.circuit_breaker_class is not None)
+        checks = RecordValidation(config, self.delivery_context.watch)
+        shares = PartitionQuota(self.pool, self.partition_queues, is_bounded=config.circuit_breaker_class is not None)
         self.room = BatchSizing(
             config,
             self._loop,
             self.turn,
-            self.accumulator,
+            self.partition_queues,
             self.pool,
-            self.home,
+            self.delivery_context,
             ratios=self.ratios,
             shares=shares,
         )
@@ -167,18 +167,18 @@ class Wiring:
             self._loop,
             way,
             self.turn,
-            self.accumulator,
+            self.partition_queues,
             self.pool,
-            self.home,
+            self.delivery_context,
             room=self.room,
             shares=shares,
             chance=self._chance,
         )
-        self.parking = Admission(
+        self.admission = Admission(
             self._loop,
             way,
             self.turn,
-            self.accumulator,
+            self.partition_queues,
             self.pool,
             self.appender,
             shares,
@@ -186,18 +186,18 @@ class Wiring:
             max_idle=config.metadata_max_idle_ms / 1000,
             is_plain=self.appender.is_kafkas and not checks.serializes and not config.interceptors,
             want=self._want,
-            trouble=lambda: self.refresher.trouble,
+            trouble=lambda: self.updater.trouble,
             on_known=lambda topic: self.idling.watch(topic, self._loop.time()),
             next_turn=self.sender.turn,
             alarm=partial(DeadlineTimer, self._guard, is_patient=True),
-            meter=self.telling.meter,
+            meter=self.instruments.meter,
         )
         kind = SlowPath if config.transactional_id is None else TransactionalSlowPath
-        self.intake = kind(checks, self.parking, self.pool, self.home, self.room.limit)
-        self.take, self.take_now = self.intake.accept, self.intake.accept_now
-        self.interception = ProducerInterceptors(config.interceptors, self._loop, self.home.watch, self.telling.metrics)
+        self.slow_path = kind(checks, self.admission, self.pool, self.delivery_context, self.room.limit)
+        self.take, self.submit_nowait = self.slow_path.accept, self.slow_path.accept_now
+        self.interception = ProducerInterceptors(config.interceptors, self._loop, self.delivery_context.watch, self.instruments.metrics)
         if config.interceptors:
-            self.take, self.take_now = map(self.interception.around, (self.take, self.take_now))
+            self.take, self.submit_nowait = map(self.interception.around, (self.take, self.submit_nowait))
         way.make_room, way.goes_on = self.appender.make_room, self.turn.goes_on
         way.takes_headers = config.message_format_max == NEWEST
 
@@ -207,8 +207,8 @@ class Wiring:
         servers = config.bootstrap_servers
         assert isinstance(servers, tuple)
         self.cluster = Cluster(servers, settings, self.supervisor.spawn, self._guard.guarded(self.sender.on_node))
-        topics = self.parking.topics
-        self.refresher = MetadataUpdater(
+        topics = self.admission.topics
+        self.updater = MetadataUpdater(
             self.cluster,
             self._backoff,
             MetadataSchedule(config.metadata_max_age_ms / 1000, self._is_needed),
@@ -217,7 +217,7 @@ class Wiring:
             auto_create=config.allow_auto_create_topics,
             chance=self._chance,
             spawn=self.supervisor.spawn,
-            topics=lambda: (*self.accumulator.routes, *topics.waited_for()),
+            topics=lambda: (*self.partition_queues.routings, *topics.waited_for()),
             is_needed=self._is_needed,
             on_topic=topics.on_topic,
             on_leader=topics.on_leader,
@@ -226,28 +226,28 @@ class Wiring:
     def _make_breaking(self) -> ProducerCircuitBreakManager | None:
         if self._config.circuit_breaker_class is None:
             return None
-        sender, events = self.sender, self.telling.events
-        sender.breaking = breaking = ProducerCircuitBreakManager(
-            self._config, self._guard, self.accumulator, self.cluster, self.parking, self.home.watch, events, sender.turn
+        sender, events = self.sender, self.instruments.events
+        sender.circuit_break_manager = circuit_break_manager = ProducerCircuitBreakManager(
+            self._config, self._guard, self.partition_queues, self.cluster, self.admission, self.delivery_context.watch, events, sender.turn
         )
-        sender.ends.on_freed = breaking.freed
-        return breaking
+        sender.ends.on_freed = circuit_break_manager.freed
+        return circuit_break_manager
 
     def _make_idle(self) -> TopicExpiryTask:
-        self.idling = TopicExpiry(self.accumulator.routes, self._config.metadata_max_idle_ms / 1000)
+        self.idling = TopicExpiry(self.partition_queues.routings, self._config.metadata_max_idle_ms / 1000)
         return TopicExpiryTask(
             self.idling,
-            self.accumulator,
-            slices=self.refresher.slices,
-            is_in_use=lambda topic: self.refresher.is_asked(topic) or self.parking.topics.is_waited_for(topic),
+            self.partition_queues,
+            slices=self.updater.slices,
+            is_in_use=lambda topic: self.updater.is_asked(topic) or self.admission.topics.is_waited_for(topic),
             forget=[
-                self.refresher.forget,
+                self.updater.forget,
                 self.ratios.forget,
                 self.appender.forget,
-                self.telling.forgotten,
-                *([self.breaking.forget] if self.breaking is not None else ()),
+                self.instruments.forgotten,
+                *([self.circuit_break_manager.forget] if self.circuit_break_manager is not None else ()),
             ],
-            shrink=[partial(shrink, self.accumulator.routes), self.refresher.shrink, self.telling.metrics.shrink],
+            shrink=[partial(shrink, self.partition_queues.routings), self.updater.shrink, self.instruments.metrics.shrink],
         )
 
     def _make_ids(self, settings: NetSettings) -> ProducerIds | None:
@@ -255,7 +255,7 @@ class Wiring:
             return None
         return ProducerIds(
             self.cluster,
-            self.accumulator,
+            self.partition_queues,
             self._backoff,
             request_timeout=settings.request_timeout,
             chance=self._chance,
@@ -265,22 +265,22 @@ class Wiring:
         )
 
     def _make_transactor(self, flush: Callable[[float | None], Awaitable[FlushSummary]]) -> TransactionManager | None:
-        if not isinstance(self.intake, TransactionalSlowPath):
+        if not isinstance(self.slow_path, TransactionalSlowPath):
             return None
-        meet, spawn, meter = self.refresher.meet, self.supervisor.spawn, self.telling.meter
-        parts = Parts(self.cluster, self.accumulator, self.sender, self.parking, meet, flush, spawn, meter)
-        self.intake.transactor = transactor = TransactionManager(self._config, parts, self._backoff, self._chance)
-        return transactor
+        meet, spawn, meter = self.updater.meet, self.supervisor.spawn, self.instruments.meter
+        parts = Parts(self.cluster, self.partition_queues, self.sender, self.admission, meet, flush, spawn, meter)
+        self.slow_path.transaction_manager = transaction_manager = TransactionManager(self._config, parts, self._backoff, self._chance)
+        return transaction_manager
 
     def _on_close(self, batch: ProducerBatch) -> None:
         self.room.settle(batch)
 
     def _want(self, topic: str) -> None:
-        self.refresher.want(topic)
+        self.updater.want(topic)
 
     def _is_near(self, node_id: int) -> bool:
-        broker = self.refresher.view.brokers.get(node_id)
+        broker = self.updater.view.brokers.get(node_id)
         return broker is not None and broker.rack == self._config.client_rack
 
     def _is_needed(self, topic: str) -> bool:
-        return topic in self.accumulator.routes or self.parking.topics.is_waited_for(topic)
+        return topic in self.partition_queues.routings or self.admission.topics.is_waited_for(topic)

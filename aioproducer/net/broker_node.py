@@ -200,9 +200,9 @@ class BrokerNode:
             self._observer.throttled(self.broker, milliseconds)
         self._unmute = self._loop.call_at(until, self._on_unmuted)
         self._calm.clear()
-        for lane in (self.produce, self.control):
-            if lane.connection is not None:
-                lane.connection.extend(longer)
+        for broker_connection in (self.produce, self.control):
+            if broker_connection.connection is not None:
+                broker_connection.connection.extend(longer)
 
     def _on_unmuted(self) -> None:
         self._unmute = None
@@ -228,5 +228,5 @@ class BrokerNode:
         self._calm.set()
 
     def __repr__(self) -> str:
-        lanes = ", ".join(name for name in ("produce", "control") if getattr(self, name).connection is not None)
-        return f"<Node {self.broker.node_id} {self.where}: {lanes or 'no connection'}, {self.failures} failures>"
+        broker_connections = ", ".join(name for name in ("produce", "control") if getattr(self, name).connection is not None)
+        return f"<Node {self.broker.node_id} {self.where}: {broker_connections or 'no connection'}, {self.failures} failures>"

@@ -72,8 +72,14 @@ class Cluster:
 
     def feature(self, name: str) -> int | None:
         """The level of a finalized feature, 0 for none, in the newest view that a standing connection was told (KIP-584); None: none stands."""
-        lanes = [lane for node in (*self._nodes.values(), *self._bootstrap) for lane in (node.control, node.produce)]
-        told = [lane.connection for lane in lanes if lane.connection is not None and lane.is_usable]
+        broker_connections = [
+            broker_connection for node in (*self._nodes.values(), *self._bootstrap) for broker_connection in (node.control, node.produce)
+        ]
+        told = [
+            broker_connection.connection
+            for broker_connection in broker_connections
+            if broker_connection.connection is not None and broker_connection.is_usable
+        ]
         newest = max(told, key=attrgetter("features_epoch"), default=None)
         return None if newest is None else newest.features.get(name, 0)
 
@@ -155,4 +161,4 @@ class Cluster:
         """Make no connection from now on, and touch none: the loop belongs to a parent process, or is closed. Gives those that there are."""
         self._is_closed = True
         nodes = (*self._nodes.values(), *self._bootstrap)
-        return [stream for node in nodes for lane in (node.produce, node.control) for stream in lane.leave()]
+        return [stream for node in nodes for broker_connection in (node.produce, node.control) for stream in broker_connection.leave()]

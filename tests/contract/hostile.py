@@ -244,10 +244,10 @@ def what_has_ended() -> None:
 def results_that_meddle() -> None:
     """A result and its home that close the batch which asks them."""
     for how in MEDDLING:
-        for name in ("home", "count", "kept", "outcome", "place_of", "_key_sizes", "base_offset"):
+        for name in ("delivery_context", "count", "kept", "outcome", "place_of", "_key_sizes", "base_offset"):
 
             class Result:
-                home = build.DeliveryContext(asyncio.get_running_loop(), lambda *_: None)
+                delivery_context = build.DeliveryContext(asyncio.get_running_loop(), lambda *_: None)
 
                 def __getattribute__(self, asked: str) -> Any:
                     if asked == name:
@@ -346,7 +346,7 @@ def a_monkey() -> None:
         batch = batch_of(5_000)
         delivery = batch.append(NOW, b"k", b"v")
         path.fast, path.here, path.turn_ms = {"orders": Route(Cell(batch))}, build.here(), NOW
-        subjects += [path, batch, batch_of(0), delivery, delivery.__await__(), batch.result, batch.result.home]
+        subjects += [path, batch, batch_of(0), delivery, delivery.__await__(), batch.result, batch.result.delivery_context]
         pool = [*ARGUMENTS, *subjects]
         for _ in range(1_000):
             with survived(), contextlib.suppress(GeneratorExit, asyncio.CancelledError, StopIteration):
@@ -366,36 +366,36 @@ class Cell:
 
 
 class Route:
-    def __init__(self, cell: Cell) -> None:
-        self.sticky = cell
-        self.cells = [cell]
-        self.by_key = {b"k": cell}
+    def __init__(self, queue: Cell) -> None:
+        self.sticky = queue
+        self.queues = [queue]
+        self.by_key = {b"k": queue}
 
 
 @case
 def a_path_that_meddles() -> None:
     """Its clock, its making of room and its routes change what the append stands on."""
-    odd = [None, 3, "cell", [], object(), Cell(None), Cell(3), Cell(build.FULL)]
-    for route in (*odd, *(Route(cell) for cell in odd)):  # type: ignore[arg-type]
+    odd = [None, 3, "queue", [], object(), Cell(None), Cell(3), Cell(build.FULL)]
+    for routing in (*odd, *(Route(queue) for queue in odd)):  # type: ignore[arg-type]
         for meddle in MEDDLING.values():
             path = build.FastPath(lambda: 0, lambda *_: None)
             batch = batch_of(30)
 
-            def tick(meddle: Any = meddle, batch: Any = batch, path: Any = path, route: Any = route) -> Any:
+            def tick(meddle: Any = meddle, batch: Any = batch, path: Any = path, routing: Any = routing) -> Any:
                 meddle(batch)
                 path.fast = {}
-                route.cells = []
+                routing.queues = []
                 return NOW + 1
 
-            def make_room(route: Any, cell: Any, key: Any, value: Any, meddle: Any = meddle, batch: Any = batch) -> Any:
+            def make_room(routing: Any, queue: Any, key: Any, value: Any, meddle: Any = meddle, batch: Any = batch) -> Any:
                 meddle(batch)
-                cell.open = None
-                return cell
+                queue.open = None
+                return queue
 
             for good in (True, False):
                 with survived():
                     path.tick, path.make_room, path.here, path.turn_ms = tick, make_room, build.here(), 0
-                    path.fast = {"orders": Route(Cell(batch)) if good else route}
+                    path.fast = {"orders": Route(Cell(batch)) if good else routing}
                     for record in (("orders", b"v" * 40, None), ("orders", b"v", b"k"), ("orders", b"v", 3), ("others", None, None)):
                         for dress in ((None, None, ()), (0, None, ()), (None, NOW, [("a", b"1")]), (True, 2**70, {})):
                             with survived():

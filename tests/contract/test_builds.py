@@ -68,8 +68,8 @@ class Subject:
     """A batch of one of the builds, and what is seen of it."""
 
     def __init__(self, build: Any, loop: asyncio.AbstractEventLoop, room: int) -> None:
-        self.home = build.DeliveryContext(loop, lambda _error, _count: None)
-        self.result = build.ProduceRequestResult(self.home, "orders", 3, BASE)
+        self.delivery_context = build.DeliveryContext(loop, lambda _error, _count: None)
+        self.result = build.ProduceRequestResult(self.delivery_context, "orders", 3, BASE)
         self.open: MemoryRecordsBuilder = build.MemoryRecordsBuilder(self.result, BASE, room)
         self.build = build
 

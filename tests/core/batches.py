@@ -13,7 +13,7 @@ from aioproducer.core.topic_updates import install
 if TYPE_CHECKING:
     from aioproducer.core.producer_batch import ProducerBatch
 
-__all__ = ["FULL", "OpenBatch", "accumulator", "answered", "put", "sent", "split", "topic"]
+__all__ = ["FULL", "OpenBatch", "answered", "partition_queues", "put", "sent", "split", "topic"]
 
 RECORD_SIZE = 10
 
@@ -53,26 +53,26 @@ def topic(*leaders: int, name: str = "t", topic_id: bytes = NO_ID, epoch: int = 
     return TopicView(name, topic_id, tuple(PartitionView(leader, epoch) for leader in leaders))
 
 
-def accumulator(
+def partition_queues(
     *leaders: int, linger: float = 0.0, by_load: bool = False, lifetime: float = 1000.0
 ) -> tuple[PartitionQueues, list[PartitionQueue]]:
     """One with topic t, and its cells."""
     made = PartitionQueues(FULL, linger=linger, by_load=by_load, lifetime=lifetime, on_close=lambda batch: None)
-    return made, list(install(made, topic(*leaders)).cells)
+    return made, list(install(made, topic(*leaders)).queues)
 
 
-def put(rules: PartitionQueues, cell: PartitionQueue, record: int = 0, *, now: float = 0.0) -> ProducerBatch:
+def put(rules: PartitionQueues, queue: PartitionQueue, record: int = 0, *, now: float = 0.0) -> ProducerBatch:
     """Append a record as the engine does; the batch that has it."""
-    if cell.current is None:
-        rules.open(cell, OpenBatch(), None, credit=0, now=now)
-    cell.open.put(record)
-    assert cell.current is not None
-    return cell.current
+    if queue.current is None:
+        rules.open(queue, OpenBatch(), None, credit=0, now=now)
+    queue.open.put(record)
+    assert queue.current is not None
+    return queue.current
 
 
-def sent(rules: PartitionQueues, node_id: int, lane: object = "lane", limit: int = 1000, **options: Any) -> list[ProducerBatch]:
+def sent(rules: PartitionQueues, node_id: int, connection: object = "connection", limit: int = 1000, **options: Any) -> list[ProducerBatch]:
     """Drain and send."""
-    batches = rules.drain(node_id, lane, limit, **options)
+    batches = rules.drain(node_id, connection, limit, **options)
     for batch in batches:
         batch.move(Event.SEND)
     return batches

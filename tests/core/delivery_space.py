@@ -163,7 +163,7 @@ class World:
         self.rules.on_identity_lost = self.ask
         self.epoch = epoch
         self.rules.granted = ProducerIdAndEpoch(1, epoch)
-        self.cell: PartitionQueue = install(self.rules, topic(1)).cells[0]
+        self.queue: PartitionQueue = install(self.rules, topic(1)).queues[0]
         self.trouble = trouble
         self.leader = 1
         self.election = 0
@@ -176,8 +176,8 @@ class World:
         self.fates: dict[int, Persisted | bool] = {}
         for number, size in enumerate(sizes):
             for place in range(size):
-                put(self.rules, self.cell, _CALLS * number + place)
-            self.rules.close(self.cell)
+                put(self.rules, self.queue, _CALLS * number + place)
+            self.rules.close(self.queue)
 
     def ask(self) -> None:
         """The client wants another identity."""
@@ -190,7 +190,7 @@ class World:
         return [*self._of_the_client(), *self._of_the_network(), *self._of_the_brokers()]
 
     def _of_the_client(self) -> Iterator[tuple[Move, int]]:
-        if self.rules.ready.get(self.cell.leader) or self.rules.next_wake() is not None:
+        if self.rules.ready.get(self.queue.leader) or self.rules.next_wake() is not None:
             yield ("drain",), 0
             yield ("drain_unsent",), 1
         if self.asks:
@@ -273,7 +273,7 @@ class World:
         return self._on_drain(is_sent=False)
 
     def _on_drain(self, *, is_sent: bool = True) -> bool:
-        node = self.cell.leader
+        node = self.queue.leader
         name, flights = self.lanes[node]
         self.rules.wake(_NEVER)
         batches = self.rules.drain(node, name, 1_000_000)
@@ -296,7 +296,7 @@ class World:
 
     def _on_identify(self) -> None:
         before = max(self.log.known, default=0)
-        numbers = self.cell.numbers
+        numbers = self.queue.numbers
         self.asks = False
         self.rules.identify(ProducerIdAndEpoch(max(before, numbers.identity.producer_id if numbers else 0) + 1, self.epoch))
 
@@ -365,13 +365,13 @@ class World:
             raise Violation(f"acknowledged, and not in the log for good: {lost}")
         if there := [record for record, said in self.fates.items() if said is Persisted.NO and record in times]:
             raise Violation(f"certainly not in the log, it was said: {there}")
-        numbers = self.cell.numbers
+        numbers = self.queue.numbers
         if not self.is_excused and (
             not all(said is True for said in self.fates.values()) or (numbers and numbers.identity.epoch != self.epoch)
         ):
             raise Violation(f"a failure or an epoch without need: {self.fates}, {numbers}")
-        if self.is_at_rest and (self.cell.in_flight or self.cell.closed or (self.cell.numbers and self.cell.numbers.outstanding)):
-            raise Violation(f"something is left behind: {self.cell}, {self.cell.numbers}")
+        if self.is_at_rest and (self.queue.in_flight or self.queue.closed or (self.queue.numbers and self.queue.numbers.outstanding)):
+            raise Violation(f"something is left behind: {self.queue}, {self.queue.numbers}")
 
     @property
     def is_at_rest(self) -> bool:
@@ -380,18 +380,25 @@ class World:
 
     def key(self) -> object:
         """Equal for worlds that nothing that may come can tell apart."""
-        cell, numbers, rules = self.cell, self.cell.numbers, self.rules
+        queue, numbers, rules = self.queue, self.queue.numbers, self.rules
         live = tuple(
-            (*_look(batch), batch.state, batch.may_be_written, batch.header, batch.is_alone, batch.epoch < cell.epoch)
+            (*_look(batch), batch.state, batch.may_be_written, batch.header, batch.is_alone, batch.epoch < queue.epoch)
             for batch in rules.incomplete
         )
         flights = tuple(
             (node, tuple((batch.ended, batch.number, sent) for batch, sent in sent_)) for node, (_, sent_) in self.lanes.items()
         )
-        on_lane = next((node for node, (name, _) in self.lanes.items() if name == cell.lane), None)
+        on_lane = next((node for node, (name, _) in self.lanes.items() if name == queue.connection), None)
         counts = numbers and (numbers.granted, numbers.identity, numbers.next, numbers.acked, numbers.lost, numbers.gap, numbers.strays)
         queue = numbers and tuple(batch.number for batch in numbers.outstanding)
-        gates = (cell.one_at_a_time, cell.retry_at > 0, cell.leader, cell.in_flight, on_lane, tuple(batch.number for batch in cell.closed))
+        gates = (
+            queue.one_at_a_time,
+            queue.retry_at > 0,
+            queue.leader,
+            queue.in_flight,
+            on_lane,
+            tuple(batch.number for batch in queue.closed),
+        )
         log = (tuple(self.log.batches), self.log.committed, tuple(sorted(self.log.known.items())))
         ready = tuple(node for node in (1, 2) if rules.ready.get(node))
         client = (live, counts, queue, gates, ready, rules.granted, self.asks, tuple(sorted(self.fates.items())))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from batches import FULL, accumulator, put, topic
+from batches import FULL, partition_queues, put, topic
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,56 +15,56 @@ from aioproducer.core.topic_updates import elect
 
 def made(*leaders: int, timeout: float = 0.0, near: set[int] | None = None) -> tuple[Availability, TopicRouting]:
     availability = Availability(timeout, near.__contains__ if near is not None else None)
-    route = TopicRouting("t", NO_ID, availability)
-    route.cells += [PartitionQueue(route, partition, leader, FULL) for partition, leader in enumerate(leaders)]
-    return availability, route
+    routing = TopicRouting("t", NO_ID, availability)
+    routing.queues += [PartitionQueue(routing, partition, leader, FULL) for partition, leader in enumerate(leaders)]
+    return availability, routing
 
 
-def queue(cell: PartitionQueue, depth: int) -> None:
-    cell.closed.clear()
-    cell.closed.extend([None] * depth)  # type: ignore[list-item]
+def fill(queue: PartitionQueue, depth: int) -> None:
+    queue.closed.clear()
+    queue.closed.extend([None] * depth)  # type: ignore[list-item]
 
 
-def waiting(route: TopicRouting) -> dict[int, list[PartitionQueue]]:
+def waiting(routing: TopicRouting) -> dict[int, list[PartitionQueue]]:
     """Something for every partition."""
     ready: dict[int, list[PartitionQueue]] = {}
-    for cell in route.cells:
-        ready.setdefault(cell.leader, []).append(cell)
+    for queue in routing.queues:
+        ready.setdefault(queue.leader, []).append(queue)
     return ready
 
 
 def test_a_partition_is_avoided_until_it_is_welcome() -> None:
     """In the next choice already; twice is once."""
-    availability, route = made(1, 2, 3)
-    assert route.available == route.choices == (0, 1, 2)
-    availability.avoid(route.cells[1])
-    availability.avoid(route.cells[1])
-    assert route.available == route.choices == (0, 2)
-    availability.welcome(route.cells[1])
-    assert route.available == route.choices == (0, 1, 2)
+    availability, routing = made(1, 2, 3)
+    assert routing.available == routing.choices == (0, 1, 2)
+    availability.avoid(routing.queues[1])
+    availability.avoid(routing.queues[1])
+    assert routing.available == routing.choices == (0, 2)
+    availability.welcome(routing.queues[1])
+    assert routing.available == routing.choices == (0, 1, 2)
 
 
 def test_both_reasons_count_by_themselves() -> None:
     """The end of one is not the end of the other."""
-    availability, route = made(1, 2, timeout=1.0)
-    availability.avoid(route.cells[0])
+    availability, routing = made(1, 2, timeout=1.0)
+    availability.avoid(routing.queues[0])
     availability.blocked(1, 0.0)
-    availability.look(5.0, waiting(route))
-    availability.welcome(route.cells[0])
-    assert route.available == (1,)
-    availability.avoid(route.cells[0])
+    availability.look(5.0, waiting(routing))
+    availability.welcome(routing.queues[0])
+    assert routing.available == (1,)
+    availability.avoid(routing.queues[0])
     availability.drained(1)
-    assert route.available == (1,)
-    availability.welcome(route.cells[0])
-    assert route.available == (0, 1)
+    assert routing.available == (1,)
+    availability.welcome(routing.queues[0])
+    assert routing.available == (0, 1)
 
 
 def test_if_none_is_usable_all_with_a_leader_are() -> None:
     """A record has to go somewhere; and if none has a leader, to any."""
-    availability, route = made(1, NOBODY, 1)
-    availability.avoid(route.cells[0])
-    availability.avoid(route.cells[2])
-    assert route.available == route.choices == (0, 2)
+    availability, routing = made(1, NOBODY, 1)
+    availability.avoid(routing.queues[0])
+    availability.avoid(routing.queues[2])
+    assert routing.available == routing.choices == (0, 2)
     _, headless = made(NOBODY, NOBODY)
     assert headless.available == ()
     assert list(headless.choices) == [0, 1]
@@ -72,99 +72,99 @@ def test_if_none_is_usable_all_with_a_leader_are() -> None:
 
 def test_a_broker_is_late_after_the_timeout() -> None:
     """Not at it; from when it first took nothing, until it takes something."""
-    availability, route = made(1, 2, timeout=1.0)
+    availability, routing = made(1, 2, timeout=1.0)
     availability.blocked(1, 10.0)
     availability.blocked(1, 10.9)
-    availability.look(11.0, waiting(route))
-    assert route.available == (0, 1)
-    availability.look(11.01, waiting(route))
-    assert route.available == (1,)
+    availability.look(11.0, waiting(routing))
+    assert routing.available == (0, 1)
+    availability.look(11.01, waiting(routing))
+    assert routing.available == (1,)
     availability.blocked(1, 12.0)
     availability.drained(1)
-    assert route.available == (0, 1)
+    assert routing.available == (0, 1)
     assert not availability.is_watching
 
 
 def test_a_sticky_partition_is_left_at_once() -> None:
     """When it is avoided, and when its broker turns out to be late; others' are not."""
-    availability, route = made(1, 2, timeout=1.0)
+    availability, routing = made(1, 2, timeout=1.0)
     _, other = made(1)
-    route.sticky, other.sticky = route.cells[0], other.cells[0]
-    availability.avoid(route.cells[1])
-    assert route.sticky is route.cells[0]
-    availability.avoid(route.cells[0])
-    assert (route.sticky, other.sticky) == (None, other.cells[0])
-    route.sticky = route.cells[0]
+    routing.sticky, other.sticky = routing.queues[0], other.queues[0]
+    availability.avoid(routing.queues[1])
+    assert routing.sticky is routing.queues[0]
+    availability.avoid(routing.queues[0])
+    assert (routing.sticky, other.sticky) == (None, other.queues[0])
+    routing.sticky = routing.queues[0]
     availability.blocked(2, 0.0)
-    availability.look(5.0, waiting(route))
-    assert route.sticky is route.cells[0]
+    availability.look(5.0, waiting(routing))
+    assert routing.sticky is routing.queues[0]
     availability.blocked(1, 5.0)
-    availability.look(10.0, waiting(route))
-    assert route.sticky is None
+    availability.look(10.0, waiting(routing))
+    assert routing.sticky is None
 
 
 def test_who_takes_now_and_then_is_not_late() -> None:
     """Each time its time begins anew."""
-    availability, route = made(1, 2, timeout=1.0)
+    availability, routing = made(1, 2, timeout=1.0)
     for now in (10.0, 10.8, 11.6, 12.4):
         availability.drained(1)
         availability.blocked(1, now)
-        availability.look(now + 0.7, waiting(route))
-    assert route.available == (0, 1)
-    availability.look(13.5, waiting(route))
-    assert route.available == (1,)
+        availability.look(now + 0.7, waiting(routing))
+    assert routing.available == (0, 1)
+    availability.look(13.5, waiting(routing))
+    assert routing.available == (1,)
 
 
 def test_who_is_asked_for_nothing_is_not_late_any_more() -> None:
     """What waited has expired, or has another leader: the next records may try. Nor is one that nothing waits for late at first."""
-    availability, route = made(1, 2, timeout=1.0)
+    availability, routing = made(1, 2, timeout=1.0)
     availability.blocked(1, 0.0)
     availability.look(2.0, {})
-    assert route.available == (0, 1)
+    assert routing.available == (0, 1)
     assert not availability.is_watching
     availability.blocked(1, 3.0)
-    availability.look(5.0, waiting(route))
-    assert route.available == (1,)
+    availability.look(5.0, waiting(routing))
+    assert routing.available == (1,)
     availability.look(5.0, {})
-    assert route.available == (0, 1)
+    assert routing.available == (0, 1)
     assert not availability.is_watching
 
 
 def test_what_waits_behind_its_own_batches_waits_too() -> None:
     """For the answer to what is in flight; not for anything else, and not once it has gone elsewhere."""
     for leader, in_flight, queued, is_late in ((1, 1, 1, True), (1, 0, 1, False), (1, 1, 0, False), (2, 1, 1, False)):
-        availability, route = made(1, 2, timeout=1.0)
-        cell = route.sticky = route.cells[0]
-        availability.blocked(1, 0.0, cell)
-        queue(cell, queued)
-        cell.in_flight, cell.leader = in_flight, leader
+        availability, routing = made(1, 2, timeout=1.0)
+        queue = routing.sticky = routing.queues[0]
+        availability.blocked(1, 0.0, queue)
+        fill(queue, queued)
+        queue.in_flight, queue.leader = in_flight, leader
         availability.look(2.0, {})
-        assert (route.sticky is None) is is_late
-        route.moved()
-        assert route.available == ((1,) if is_late else (0, 1))
+        assert (routing.sticky is None) is is_late
+        routing.moved()
+        assert routing.available == ((1,) if is_late else (0, 1))
         assert availability.is_watching is is_late
-        queue(cell, 0)
+        fill(queue, 0)
         availability.look(3.0, {})
-        assert route.available == (0, 1)
+        assert routing.available == (0, 1)
 
 
 def test_without_a_timeout_nobody_is_late() -> None:
     """As is the default: nothing is remembered of brokers."""
-    availability, route = made(1, 2)
+    availability, routing = made(1, 2)
     availability.blocked(1, 0.0)
     assert not availability.is_watching
-    availability.look(1e9, waiting(route))
-    assert route.available == (0, 1)
+    availability.look(1e9, waiting(routing))
+    assert routing.available == (0, 1)
 
 
 def test_a_change_is_told_by_another_version() -> None:
     """And what changes nothing is not."""
-    availability, route = made(1, 2, timeout=1.0)
+    availability, routing = made(1, 2, timeout=1.0)
     versions = [availability.version]
     for step in (
-        lambda: availability.avoid(route.cells[0]),
-        lambda: availability.welcome(route.cells[0]),
-        lambda: (availability.blocked(2, 0.0), availability.look(2.0, waiting(route))),
+        lambda: availability.avoid(routing.queues[0]),
+        lambda: availability.welcome(routing.queues[0]),
+        lambda: (availability.blocked(2, 0.0), availability.look(2.0, waiting(routing))),
         lambda: availability.drained(2),
     ):
         step()
@@ -173,8 +173,8 @@ def test_a_change_is_told_by_another_version() -> None:
     for nothing in (
         lambda: availability.drained(2),
         lambda: availability.blocked(2, 0.0),
-        lambda: availability.look(1.0, waiting(route)),
-        lambda: availability.welcome(route.cells[0]),
+        lambda: availability.look(1.0, waiting(routing)),
+        lambda: availability.welcome(routing.queues[0]),
     ):
         nothing()
     assert availability.version == versions[-1]
@@ -193,46 +193,46 @@ def test_a_change_is_told_by_another_version() -> None:
 )
 def test_records_without_a_key_stay_in_the_rack(near: set[int], avoided: set[int], choices: tuple[int, ...]) -> None:
     """While anything in it is usable; the user's partitioner is told of all."""
-    availability, route = made(1, 2, 1, 3, near=near)
-    for cell in route.cells:
-        if cell.leader in avoided:
-            availability.avoid(cell)
-    assert route.choices == choices
-    assert route.available == tuple(cell.partition for cell in route.cells if cell.leader not in avoided)
+    availability, routing = made(1, 2, 1, 3, near=near)
+    for queue in routing.queues:
+        if queue.leader in avoided:
+            availability.avoid(queue)
+    assert routing.choices == choices
+    assert routing.available == tuple(queue.partition for queue in routing.queues if queue.leader not in avoided)
 
 
 def test_a_leader_in_another_rack_is_noticed() -> None:
     """As many partitions have a leader, but fewer in the rack."""
-    _, route = made(1, 2, 1, near={1})
-    assert route.choices == (0, 2)
-    route.cells[2].leader = 2
-    route.moved()
-    assert route.choices == (0,)
+    _, routing = made(1, 2, 1, near={1})
+    assert routing.choices == (0, 2)
+    routing.queues[2].leader = 2
+    routing.moved()
+    assert routing.choices == (0,)
 
 
 def test_one_partition_that_another_broker_leads_is_judged_anew() -> None:
     """As Produce answers tell it: by its rack, and by whether its broker is late."""
-    rules, cells = accumulator(1, 1, 2)
+    rules, queues = partition_queues(1, 1, 2)
     rules.availability.timeout = 1.0
     rules.availability.blocked(2, 0.0)
-    put(rules, cells[2])
+    put(rules, queues[2])
     rules.availability.look(5.0, rules.ready)
-    route = cells[0].route
-    assert route.available == (0, 1)
+    routing = queues[0].routing
+    assert routing.available == (0, 1)
     elect(rules, topic(1, 2, 2, epoch=1), 1)
-    assert route.available == (0,)
+    assert routing.available == (0,)
 
 
 def test_who_loses_its_leader_is_left_by_the_sticky_choice() -> None:
     """However much room its open batch has; who gets another leader is not."""
-    rules, cells = accumulator(1, 2)
-    route = cells[0].route
-    route.sticky = cells[0]
-    put(rules, cells[0])
-    rules.lead(cells[0], 2, 1)
-    assert route.sticky is cells[0]
-    rules.lead(cells[0], NOBODY, 2)
-    assert route.sticky is None
+    rules, queues = partition_queues(1, 2)
+    routing = queues[0].routing
+    routing.sticky = queues[0]
+    put(rules, queues[0])
+    rules.lead(queues[0], 2, 1)
+    assert routing.sticky is queues[0]
+    rules.lead(queues[0], NOBODY, 2)
+    assert routing.sticky is None
 
 
 @given(
@@ -242,13 +242,13 @@ def test_who_loses_its_leader_is_left_by_the_sticky_choice() -> None:
 )
 def test_one_notion_of_usable(leaders: list[int], late: set[int], muted: set[int]) -> None:
     """The verdict on one partition is the verdict on all."""
-    availability, route = made(*leaders, timeout=1.0)
+    availability, routing = made(*leaders, timeout=1.0)
     for node_id in late:
         availability.blocked(node_id, 0.0)
-    availability.look(2.0, waiting(route))
+    availability.look(2.0, waiting(routing))
     for at in muted.intersection(range(len(leaders))):
-        availability.avoid(route.cells[at])
-    usable = tuple(cell.partition for cell in route.cells if availability.is_usable(cell))
+        availability.avoid(routing.queues[at])
+    usable = tuple(queue.partition for queue in routing.queues if availability.is_usable(queue))
     expected = tuple(at for at, leader in enumerate(leaders) if leader >= 0 and leader not in late and at not in muted)
     assert usable == expected
-    assert route.available == (expected or tuple(at for at, leader in enumerate(leaders) if leader >= 0))
+    assert routing.available == (expected or tuple(at for at, leader in enumerate(leaders) if leader >= 0))

@@ -11,15 +11,15 @@ from aioproducer.core.producer_batch import ProducerBatch
 from aioproducer.core.topic_routing import PartitionQueue, TopicRouting
 
 
-def cells(many: int) -> list[PartitionQueue]:
-    route = TopicRouting("t", NO_ID)
-    return [PartitionQueue(route, partition, 1, None) for partition in range(many)]
+def queues(many: int) -> list[PartitionQueue]:
+    routing = TopicRouting("t", NO_ID)
+    return [PartitionQueue(routing, partition, 1, None) for partition in range(many)]
 
 
 def test_what_lingers_and_is_still_open_is_there_at_its_time() -> None:
     """One that was closed meanwhile is passed over."""
     pauses = Deadlines()
-    batches = [ProducerBatch(cell, 1, OpenBatch(), None, credit=0, expires_at=0.0) for cell in cells(4)]
+    batches = [ProducerBatch(queue, 1, OpenBatch(), None, credit=0, expires_at=0.0) for queue in queues(4)]
     for at, batch in enumerate(batches):
         pauses.linger(batch, 10.0 + at)
     assert pauses.next() == 10.0
@@ -36,7 +36,7 @@ def test_what_lingers_and_is_still_open_is_there_at_its_time() -> None:
 def test_the_longest_of_several_pauses_holds() -> None:
     """And one that was ended by something else is none."""
     pauses = Deadlines()
-    first, second = cells(2)
+    first, second = queues(2)
     pauses.back_off(first, 5.0)
     pauses.back_off(first, 3.0)
     pauses.back_off(second, 4.0)

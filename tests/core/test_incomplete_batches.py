@@ -12,9 +12,9 @@ from aioproducer.core.topic_routing import PartitionQueue, TopicRouting
 
 
 def made(*expiries: float) -> tuple[IncompleteBatches, list[ProducerBatch]]:
-    route = TopicRouting("t", NO_ID)
-    cell = PartitionQueue(route, 0, 1, None)
-    batches = [ProducerBatch(cell, at, OpenBatch(), None, credit=0, expires_at=expiry) for at, expiry in enumerate(expiries)]
+    routing = TopicRouting("t", NO_ID)
+    queue = PartitionQueue(routing, 0, 1, None)
+    batches = [ProducerBatch(queue, at, OpenBatch(), None, credit=0, expires_at=expiry) for at, expiry in enumerate(expiries)]
     incomplete = IncompleteBatches()
     for batch in batches:
         incomplete.add(batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from batches import FULL, accumulator, answered, put, sent, split, topic
+from batches import FULL, answered, partition_queues, put, sent, split, topic
 
 from aioproducer.core import topic_routing as module
 from aioproducer.core.batch_state import Event, State
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 def test_without_linger_an_open_batch_can_be_drained_at_once() -> None:
     """Draining closes it; who appends next opens another."""
-    rules, (cell,) = accumulator(1)
-    batch = put(rules, cell, 7)
+    rules, (queue,) = partition_queues(1)
+    batch = put(rules, queue, 7)
     assert list(rules.ready.nodes()) == [1]
-    assert rules.drain(1, "lane", 1000) == [batch]
+    assert rules.drain(1, "connection", 1000) == [batch]
     assert (batch.state, batch.count, batch.payload, batch.held) == (State.ENCODING, 1, b"         7", True)
-    assert (cell.open, cell.current, cell.lane, cell.in_flight) == (FULL, None, "lane", 1)
+    assert (queue.open, queue.current, queue.connection, queue.in_flight) == (FULL, None, "connection", 1)
     assert not rules.ready.get(1)
 
 
 def test_a_partial_batch_lingers() -> None:
     """Not before its time, and no longer."""
-    rules, (cell,) = accumulator(1, linger=5)
-    batch = put(rules, cell, now=100)
+    rules, (queue,) = partition_queues(1, linger=5)
+    batch = put(rules, queue, now=100)
     assert rules.next_wake() == 105
     rules.wake(104.9)
     assert sent(rules, 1) == []
@@ -44,23 +44,23 @@ def test_a_partial_batch_lingers() -> None:
 
 def test_a_full_batch_does_not_linger() -> None:
     """It is closed by who finds it full."""
-    rules, (cell,) = accumulator(1, linger=5)
-    batch = put(rules, cell)
-    assert rules.close(cell) is batch
-    assert rules.close(cell) is None
-    later = put(rules, cell)
+    rules, (queue,) = partition_queues(1, linger=5)
+    batch = put(rules, queue)
+    assert rules.close(queue) is batch
+    assert rules.close(queue) is None
+    later = put(rules, queue)
     assert sent(rules, 1) == [batch]
     assert sent(rules, 1) == []
     assert later.state is State.OPEN
-    assert rules.open_cells() == [cell]
+    assert rules.open_queues() == [queue]
 
 
 def test_hurry_lets_partial_batches_go() -> None:
     """Memory is short, or somebody flushes."""
-    rules, (first, second) = accumulator(1, 1, linger=5)
+    rules, (first, second) = partition_queues(1, 1, linger=5)
     batches = [put(rules, first), put(rules, second)]
     rules.close(first)
-    rules.hurry()
+    rules.flush_partial_batches()
     assert sent(rules, 1) == batches
     assert rules.next_wake() is None
 
@@ -68,32 +68,32 @@ def test_hurry_lets_partial_batches_go() -> None:
 @pytest.mark.parametrize("options", [{"linger": 5}, {"by_load": True}])
 def test_hurry_leaves_open_what_stands_behind_others(options: dict[str, Any]) -> None:
     """It would not go sooner for that; when its turn comes, it does not wait for more while memory is short."""
-    rules, (cell,) = accumulator(1, **options)
-    ahead = [put(rules, cell), put(rules, cell)]
-    rules.close(cell)
-    batch = put(rules, cell)
+    rules, (queue,) = partition_queues(1, **options)
+    ahead = [put(rules, queue), put(rules, queue)]
+    rules.close(queue)
+    batch = put(rules, queue)
     rules.eager = True
-    rules.hurry()
+    rules.flush_partial_batches()
     assert batch.state is State.OPEN
     assert [sent(rules, 1), sent(rules, 1)] == [ahead[:1], [batch]]
 
 
 def test_eager_batches_do_not_linger() -> None:
     """While memory is short."""
-    rules, (cell,) = accumulator(1, linger=5)
+    rules, (queue,) = partition_queues(1, linger=5)
     rules.eager = True
-    batch = put(rules, cell)
+    batch = put(rules, queue)
     assert sent(rules, 1) == [batch]
 
 
 @pytest.mark.parametrize("moved", [False, True], ids=["passed over", "leader moved"])
 def test_an_eager_batch_that_lost_its_place_goes_after_linger(*, moved: bool) -> None:
     """It was opened while memory was short, could not go then, and memory is no longer short: it must not lie there for ever."""
-    rules, (cell,) = accumulator(1, linger=5)
+    rules, (queue,) = partition_queues(1, linger=5)
     rules.eager = True
-    first = put(rules, cell, now=100)
+    first = put(rules, queue, now=100)
     sent(rules, 1)
-    second = put(rules, cell, now=100)
+    second = put(rules, queue, now=100)
     if moved:
         rules.eager = False
         install(rules, topic(2))
@@ -105,18 +105,18 @@ def test_an_eager_batch_that_lost_its_place_goes_after_linger(*, moved: bool) ->
     moment = rules.next_wake()
     assert moment == 105
     rules.wake(moment)
-    assert sent(rules, cell.leader) == [second]
+    assert sent(rules, queue.leader) == [second]
 
 
 def test_by_load_a_partial_batch_waits_for_what_its_partition_has_in_flight() -> None:
     """The first goes at once, and another partition's; what comes meanwhile gathers, for no time, and goes when the answer is there."""
-    rules, (cell, other) = accumulator(1, 1, by_load=True)
-    first = put(rules, cell, 1)
+    rules, (queue, other) = partition_queues(1, 1, by_load=True)
+    first = put(rules, queue, 1)
     assert sent(rules, 1) == [first]
-    second = put(rules, cell, 2)
+    second = put(rules, queue, 2)
     elsewhere = put(rules, other)
     assert sent(rules, 1) == [elsewhere]
-    assert put(rules, cell, 3) is second
+    assert put(rules, queue, 3) is second
     assert sent(rules, 1) == []
     assert rules.next_wake() == 1000 / 16, "for no time, until it is old"
     answered(rules, first)
@@ -126,12 +126,12 @@ def test_by_load_a_partial_batch_waits_for_what_its_partition_has_in_flight() ->
 
 def test_by_load_a_full_batch_goes_as_ever() -> None:
     """The open one behind waits for the last of those before it, whatever their order."""
-    rules, (cell,) = accumulator(1, by_load=True)
-    first = put(rules, cell)
+    rules, (queue,) = partition_queues(1, by_load=True)
+    first = put(rules, queue)
     sent(rules, 1)
-    full = put(rules, cell)
-    rules.close(cell)
-    behind = put(rules, cell)
+    full = put(rules, queue)
+    rules.close(queue)
+    behind = put(rules, queue)
     assert sent(rules, 1) == [full]
     answered(rules, full)
     assert sent(rules, 1) == []
@@ -141,10 +141,10 @@ def test_by_load_a_full_batch_goes_as_ever() -> None:
 
 def test_by_load_what_was_opened_behind_a_closed_batch_waits_when_that_goes() -> None:
     """Nothing was in flight when it was opened."""
-    rules, (cell,) = accumulator(1, by_load=True)
-    first = put(rules, cell)
-    rules.close(cell)
-    behind = put(rules, cell)
+    rules, (queue,) = partition_queues(1, by_load=True)
+    first = put(rules, queue)
+    rules.close(queue)
+    behind = put(rules, queue)
     assert sent(rules, 1) == [first]
     assert sent(rules, 1) == []
     answered(rules, first)
@@ -154,11 +154,11 @@ def test_by_load_what_was_opened_behind_a_closed_batch_waits_when_that_goes() ->
 @pytest.mark.parametrize("ending", ["retried", "retried later", "failed", "expired first", "split", "leader moved"])
 def test_by_load_nothing_is_left_behind_however_what_is_in_flight_ends(ending: str) -> None:
     """It goes after what stands before it."""
-    rules, (cell,) = accumulator(1, by_load=True)
-    first = put(rules, cell, 1)
-    put(rules, cell, 2)
+    rules, (queue,) = partition_queues(1, by_load=True)
+    first = put(rules, queue, 1)
+    put(rules, queue, 2)
     sent(rules, 1)
-    behind = put(rules, cell, 3)
+    behind = put(rules, queue, 3)
     before: list[ProducerBatch] = []
     if ending.startswith("retried"):
         answered(rules, first, retry_at=10.0 if ending == "retried later" else 0.0)
@@ -177,19 +177,19 @@ def test_by_load_nothing_is_left_behind_however_what_is_in_flight_ends(ending: s
         answered(rules, first)
     rules.wake(10.0)
     for batch in before:
-        assert sent(rules, cell.leader) == [batch]
+        assert sent(rules, queue.leader) == [batch]
         answered(rules, batch)
-    assert sent(rules, cell.leader) == [behind]
+    assert sent(rules, queue.leader) == [behind]
 
 
 def test_by_load_nothing_waits_while_memory_is_short() -> None:
     """Neither what waited already, nor what comes; and nothing that came then is left behind when memory is no longer short."""
-    rules, (cell, other) = accumulator(1, 1, by_load=True)
-    first, elsewhere = put(rules, cell), put(rules, other)
+    rules, (queue, other) = partition_queues(1, 1, by_load=True)
+    first, elsewhere = put(rules, queue), put(rules, other)
     sent(rules, 1)
-    waits = put(rules, cell)
+    waits = put(rules, queue)
     rules.eager = True
-    rules.hurry()
+    rules.flush_partial_batches()
     comes = put(rules, other)
     assert sent(rules, 1) == [waits, comes]
     late = put(rules, other)
@@ -202,20 +202,20 @@ def test_by_load_nothing_waits_while_memory_is_short() -> None:
 
 def test_by_load_hurry_leaves_open_what_waits_for_nothing_in_flight() -> None:
     """It is ready anyway, and fills until its connection stands."""
-    rules, (cell,) = accumulator(1, by_load=True)
-    batch = put(rules, cell)
-    rules.hurry()
+    rules, (queue,) = partition_queues(1, by_load=True)
+    batch = put(rules, queue)
+    rules.flush_partial_batches()
     assert batch.state is State.OPEN
     assert sent(rules, 1) == [batch]
 
 
 def test_by_load_a_broker_that_does_not_answer_is_late() -> None:
     """As something waits for it, though it could take that: otherwise a trickle without keys would fill that batch for minutes."""
-    rules, (cell,) = accumulator(1, by_load=True)
+    rules, (queue,) = partition_queues(1, by_load=True)
     rules.availability.timeout = 5.0
-    put(rules, cell, now=0.0)
+    put(rules, queue, now=0.0)
     sent(rules, 1)
-    put(rules, cell, now=1.0)
+    put(rules, queue, now=1.0)
     rules.availability.look(6.0, rules.ready)
     assert rules.availability.late == 0
     rules.availability.look(6.1, rules.ready)
@@ -224,63 +224,63 @@ def test_by_load_a_broker_that_does_not_answer_is_late() -> None:
 
 def test_one_batch_of_a_partition_in_a_request() -> None:
     """ACC-08; the next one goes with the next request, on the same connection."""
-    rules, (cell,) = accumulator(1)
+    rules, (queue,) = partition_queues(1)
     batches = []
     for record in range(3):
-        batches.append(put(rules, cell, record))
-        rules.close(cell)
+        batches.append(put(rules, queue, record))
+        rules.close(queue)
     assert [sent(rules, 1) for _ in range(4)] == [[batches[0]], [batches[1]], [batches[2]], []]
-    assert cell.in_flight == 3
+    assert queue.in_flight == 3
 
 
 def test_partitions_take_turns() -> None:
     """Who was drained goes to the end, so that a request with room for one starves nobody."""
-    rules, cells = accumulator(1, 1, 1)
+    rules, queues = partition_queues(1, 1, 1)
     for record in range(2):
-        for cell in cells:
-            put(rules, cell, record)
-            rules.close(cell)
-    order = [batch.cell.partition for _ in range(6) for batch in sent(rules, 1, limit=10)]
+        for queue in queues:
+            put(rules, queue, record)
+            rules.close(queue)
+    order = [batch.queue.partition for _ in range(6) for batch in sent(rules, 1, limit=10)]
     assert order == [0, 1, 2, 0, 1, 2]
 
 
 def test_a_request_is_full() -> None:
     """What does not fit stays at the head."""
-    rules, cells = accumulator(1, 1, 1)
-    for cell in cells:
-        put(rules, cell)
-    assert [batch.cell.partition for batch in sent(rules, 1, limit=20)] == [0, 1]
-    assert [batch.cell.partition for batch in sent(rules, 1, limit=20)] == [2]
+    rules, queues = partition_queues(1, 1, 1)
+    for queue in queues:
+        put(rules, queue)
+    assert [batch.queue.partition for batch in sent(rules, 1, limit=20)] == [0, 1]
+    assert [batch.queue.partition for batch in sent(rules, 1, limit=20)] == [2]
 
 
 def test_a_batch_larger_than_a_request_goes_alone() -> None:
     """Or it would never go."""
-    rules, cells = accumulator(1, 1)
-    for cell in cells:
-        put(rules, cell)
-    assert [[batch.cell.partition for batch in sent(rules, 1, limit=5)] for _ in range(3)] == [[0], [1], []]
+    rules, queues = partition_queues(1, 1)
+    for queue in queues:
+        put(rules, queue)
+    assert [[batch.queue.partition for batch in sent(rules, 1, limit=5)] for _ in range(3)] == [[0], [1], []]
 
 
 def test_only_the_leader_gets_a_batch() -> None:
     """And who has no leader is seen."""
-    rules, (first, second, third) = accumulator(1, 2, NOBODY)
-    for cell in (first, second, third):
-        put(rules, cell)
+    rules, (first, second, third) = partition_queues(1, 2, NOBODY)
+    for queue in (first, second, third):
+        put(rules, queue)
     assert set(rules.ready.nodes()) == {1, 2, NOBODY}
     assert rules.ready.topics(NOBODY) == {"t"}
     assert rules.ready.topics(3) == set()
-    assert [batch.cell for batch in sent(rules, 2)] == [second]
-    assert [batch.cell for batch in sent(rules, 1)] == [first]
+    assert [batch.queue for batch in sent(rules, 2)] == [second]
+    assert [batch.queue for batch in sent(rules, 1)] == [first]
     install(rules, topic(1, 2, 2))
-    assert [batch.cell for batch in sent(rules, 2)] == [third]
-    assert rules.drain(77, "lane", 1000) == []
+    assert [batch.queue for batch in sent(rules, 2)] == [third]
+    assert rules.drain(77, "connection", 1000) == []
 
 
 def test_a_drain_leaves_what_still_fills() -> None:
     """In a burst partial batches wait a little, and full ones that may take more."""
-    rules, (first, second, third) = accumulator(1, 1, 1)
-    partial, ripe, closed = (put(rules, cell) for cell in (first, second, third))
-    rules.ripen(second)
+    rules, (first, second, third) = partition_queues(1, 1, 1)
+    partial, ripe, closed = (put(rules, queue) for queue in (first, second, third))
+    rules.mark_sendable(second)
     rules.close(third)
     assert sent(rules, 1, least=Fill.CLOSED) == [closed]
     assert sent(rules, 1, least=Fill.CLOSED) == []
@@ -292,24 +292,24 @@ def test_a_drain_leaves_what_still_fills() -> None:
 @pytest.mark.parametrize("options", [{"linger": 5}, {"by_load": True}])
 def test_a_ripe_batch_takes_more_until_its_turn_comes(options: dict[str, Any]) -> None:
     """KIP-782: it waits for nothing else. The one behind it is not ripe for that."""
-    rules, (cell,) = accumulator(1, **options)
-    put(rules, cell)
-    rules.close(cell)
+    rules, (queue,) = partition_queues(1, **options)
+    put(rules, queue)
+    rules.close(queue)
     (flying,) = sent(rules, 1)
-    batch = put(rules, cell)
-    rules.ripen(cell)
-    assert put(rules, cell, 1) is batch
+    batch = put(rules, queue)
+    rules.mark_sendable(queue)
+    assert put(rules, queue, 1) is batch
     assert sent(rules, 1) == [batch]
     assert batch.count == 2
-    later = put(rules, cell)
+    later = put(rules, queue)
     assert sent(rules, 1) == []
     assert (flying.state, later.state) == (State.IN_FLIGHT, State.OPEN)
 
 
-def to_send_again(rules: PartitionQueues, cell: PartitionQueue, at: float) -> ProducerBatch:
+def to_send_again(rules: PartitionQueues, queue: PartitionQueue, at: float) -> ProducerBatch:
     """A batch that stands before all others until then."""
-    batch = put(rules, cell)
-    rules.close(cell)
+    batch = put(rules, queue)
+    rules.close(queue)
     sent(rules, 1)
     answered(rules, batch, retry_at=at)
     return batch
@@ -317,24 +317,24 @@ def to_send_again(rules: PartitionQueues, cell: PartitionQueue, at: float) -> Pr
 
 def test_what_lingered_takes_no_more_once_it_is_old() -> None:
     """A record would share a deadline that is near."""
-    rules, (cell,) = accumulator(1, linger=5, lifetime=160)
-    to_send_again(rules, cell, 100)
-    batch = put(rules, cell)
+    rules, (queue,) = partition_queues(1, linger=5, lifetime=160)
+    to_send_again(rules, queue, 100)
+    batch = put(rules, queue)
     rules.wake(5)
     assert rules.next_wake() == 10
     rules.wake(9.9)
-    assert put(rules, cell) is batch
+    assert put(rules, queue) is batch
     rules.wake(10)
-    assert put(rules, cell, now=10) is not batch
+    assert put(rules, queue, now=10) is not batch
 
 
 def test_what_lingered_takes_more_until_its_turn_comes() -> None:
     """Else, where a round trip is longer than that, one small batch would stand behind the other."""
-    rules, (cell,) = accumulator(1, linger=5)
-    batch = to_send_again(rules, cell, 100)
-    second = put(rules, cell)
+    rules, (queue,) = partition_queues(1, linger=5)
+    batch = to_send_again(rules, queue, 100)
+    second = put(rules, queue)
     rules.wake(50)
-    assert put(rules, cell) is second
+    assert put(rules, queue) is second
     rules.wake(100)
     assert sent(rules, 1) == [batch]
     answered(rules, batch)
@@ -344,10 +344,10 @@ def test_what_lingered_takes_more_until_its_turn_comes() -> None:
 
 def test_batches_in_flight_are_on_one_connection() -> None:
     """KAFKA-18905: two connections have no order between them."""
-    rules, (cell, other) = accumulator(1, 1)
-    first, second = put(rules, cell, 1), put(rules, other)
+    rules, (queue, other) = partition_queues(1, 1)
+    first, second = put(rules, queue, 1), put(rules, other)
     assert sent(rules, 1, "old") == [first, second]
-    third, fourth = put(rules, cell, 2), put(rules, other)
+    third, fourth = put(rules, queue, 2), put(rules, other)
     answered(rules, second)
     assert sent(rules, 1, "new") == [fourth], "who waits for the old connection stops nobody"
     answered(rules, first)
@@ -356,25 +356,25 @@ def test_batches_in_flight_are_on_one_connection() -> None:
 
 def test_a_failed_batch_goes_back_to_its_place() -> None:
     """Before those that were made after it, whatever the order of the failures."""
-    rules, (cell,) = accumulator(1)
+    rules, (queue,) = partition_queues(1)
     batches = []
     for record in range(4):
-        batches.append(put(rules, cell, record))
-        rules.close(cell)
+        batches.append(put(rules, queue, record))
+        rules.close(queue)
     for _ in range(3):
         sent(rules, 1)
     for batch in (batches[1], batches[0], batches[2]):
         answered(rules, batch, retry_at=0.0)
-    assert list(cell.closed) == batches
+    assert list(queue.closed) == batches
 
 
 def test_after_a_failure_one_goes_at_a_time_until_one_succeeds() -> None:
     """So that a partition's records keep their order while its broker has trouble."""
-    rules, (cell,) = accumulator(1)
+    rules, (queue,) = partition_queues(1)
     batches = []
     for record in range(4):
-        batches.append(put(rules, cell, record))
-        rules.close(cell)
+        batches.append(put(rules, queue, record))
+        rules.close(queue)
     sent(rules, 1)
     answered(rules, batches[0], retry_at=0.0)
     assert sent(rules, 1) == [batches[0]]
@@ -385,11 +385,11 @@ def test_after_a_failure_one_goes_at_a_time_until_one_succeeds() -> None:
 
 def test_a_change_of_leader_does_not_end_one_at_a_time() -> None:
     """The leader moved, and nothing has succeeded there yet."""
-    rules, (cell,) = accumulator(1)
-    first = put(rules, cell, 1)
+    rules, (queue,) = partition_queues(1)
+    first = put(rules, queue, 1)
     sent(rules, 1)
-    put(rules, cell, 2)
-    rules.close(cell)
+    put(rules, queue, 2)
+    rules.close(queue)
     answered(rules, first, retry_at=0.0)
     install(rules, topic(2))
     assert sent(rules, 2) == [first]
@@ -398,10 +398,10 @@ def test_a_change_of_leader_does_not_end_one_at_a_time() -> None:
 
 def test_after_a_change_of_leader_nothing_goes_before_what_is_in_flight_has_ended() -> None:
     """The old leader may still write it."""
-    rules, (cell,) = accumulator(1)
-    first = put(rules, cell, 1)
+    rules, (queue,) = partition_queues(1)
+    first = put(rules, queue, 1)
     sent(rules, 1)
-    second = put(rules, cell, 2)
+    second = put(rules, queue, 2)
     install(rules, topic(2))
     assert not rules.ready.get(1)
     assert not rules.ready.get(2)
@@ -411,12 +411,12 @@ def test_after_a_change_of_leader_nothing_goes_before_what_is_in_flight_has_ende
 
 def test_one_at_a_time_goes_on_after_one_that_ended_otherwise() -> None:
     """It expired in flight, or the broker refused it: no success, but the next one is due."""
-    rules, (cell,) = accumulator(1)
-    first = put(rules, cell, 1)
+    rules, (queue,) = partition_queues(1)
+    first = put(rules, queue, 1)
     sent(rules, 1)
     answered(rules, first, retry_at=0.0)
     sent(rules, 1)
-    second = put(rules, cell, 2)
+    second = put(rules, queue, 2)
     rules.end(first, Event.FAIL)
     assert sent(rules, 1) == [], "its bytes are still with the connection"
     rules.landed(first)
@@ -425,11 +425,11 @@ def test_one_at_a_time_goes_on_after_one_that_ended_otherwise() -> None:
 
 def test_the_success_of_one_that_was_in_flight_beside_a_failed_one_proves_nothing() -> None:
     """Only the retried one's does: else it would go with those behind it, and could be refused once more between them."""
-    rules, (cell,) = accumulator(1)
+    rules, (queue,) = partition_queues(1)
     batches = []
     for record in range(4):
-        batches.append(put(rules, cell, record))
-        rules.close(cell)
+        batches.append(put(rules, queue, record))
+        rules.close(queue)
     for _ in range(3):
         sent(rules, 1)
     answered(rules, batches[0], retry_at=0.0)
@@ -444,12 +444,12 @@ def test_the_success_of_one_that_was_in_flight_beside_a_failed_one_proves_nothin
 
 def test_a_batch_backs_off() -> None:
     """Its partition waits with it, and no other."""
-    rules, (cell, other) = accumulator(1, 1)
-    batch = put(rules, cell, 1)
+    rules, (queue, other) = partition_queues(1, 1)
+    batch = put(rules, queue, 1)
     sent(rules, 1)
     answered(rules, batch, retry_at=50.0)
-    put(rules, cell, 2)
-    rules.close(cell)
+    put(rules, queue, 2)
+    rules.close(queue)
     assert rules.next_wake() == 50.0
     free = put(rules, other)
     assert sent(rules, 1) == [free]
@@ -461,11 +461,11 @@ def test_a_batch_backs_off() -> None:
 
 def test_the_latest_of_several_pauses_holds() -> None:
     """Five requests of a lost connection fail; each names its own time."""
-    rules, (cell,) = accumulator(1)
+    rules, (queue,) = partition_queues(1)
     batches = []
     for record in range(3):
-        batches.append(put(rules, cell, record))
-        rules.close(cell)
+        batches.append(put(rules, queue, record))
+        rules.close(queue)
         sent(rules, 1)
     for batch, retry_at in zip(batches, (30.0, 50.0, 40.0), strict=True):
         answered(rules, batch, retry_at=retry_at)
@@ -477,8 +477,8 @@ def test_the_latest_of_several_pauses_holds() -> None:
 
 def test_a_leader_may_move_during_a_pause() -> None:
     """The pause holds there too."""
-    rules, (cell,) = accumulator(1)
-    batch = put(rules, cell)
+    rules, (queue,) = partition_queues(1)
+    batch = put(rules, queue)
     sent(rules, 1)
     answered(rules, batch, retry_at=50.0)
     install(rules, topic(2))
@@ -490,9 +490,9 @@ def test_a_leader_may_move_during_a_pause() -> None:
 @pytest.mark.parametrize("when", ["while it waits", "while it is in flight"])
 def test_an_election_ends_the_pause(when: str) -> None:
     """LDR-02: the one that it was sent to last is not the one that it is sent to next; in the later attempts the pause holds."""
-    rules, (cell,) = accumulator(1)
+    rules, (queue,) = partition_queues(1)
     install(rules, topic(1, epoch=4))
-    batch = put(rules, cell)
+    batch = put(rules, queue)
     sent(rules, 1)
     if when == "while it waits":
         answered(rules, batch, retry_at=50.0)
@@ -512,9 +512,9 @@ def test_an_election_ends_the_pause(when: str) -> None:
 @pytest.mark.parametrize("leader", [1, 2, NOBODY])
 def test_what_is_no_later_election_leaves_the_pause(leader: int) -> None:
     """A broker that is behind tells of the last one; or nobody was elected."""
-    rules, (cell,) = accumulator(1)
+    rules, (queue,) = partition_queues(1)
     install(rules, topic(1, epoch=4))
-    batch = put(rules, cell)
+    batch = put(rules, queue)
     sent(rules, 1)
     answered(rules, batch, retry_at=50.0)
     install(rules, topic(leader, epoch=5 if leader == NOBODY else 4))
@@ -523,12 +523,12 @@ def test_what_is_no_later_election_leaves_the_pause(leader: int) -> None:
 
 def test_a_batch_that_was_split() -> None:
     """Its parts go in order and one at a time, for each may be too large again, ahead of what came after; they expire when it would have."""
-    rules, (cell,) = accumulator(1, lifetime=10)
+    rules, (queue,) = partition_queues(1, lifetime=10)
     batches = []
     for record in range(3):
-        put(rules, cell, 2 * record, now=100 + record)
-        batches.append(put(rules, cell, 2 * record + 1))
-        rules.close(cell)
+        put(rules, queue, 2 * record, now=100 + record)
+        batches.append(put(rules, queue, 2 * record + 1))
+        rules.close(queue)
     sent(rules, 1)
     answered(rules, batches[0])
     sent(rules, 1)
@@ -540,7 +540,7 @@ def test_a_batch_that_was_split() -> None:
         (State.READY, 1, b"         3", (2, 1)),
     ]
     assert all((part.may_be_written, part.attempts, part.spared) == (True, batches[1].attempts, 1) for part in (first, second))
-    assert list(cell.closed) == [first, second, batches[2]]
+    assert list(queue.closed) == [first, second, batches[2]]
     assert list(rules.incomplete) == [first, second, batches[2]]
     assert rules.incomplete.expired(110) == []
     assert rules.incomplete.expired(111) == [first, second]
@@ -555,11 +555,11 @@ def test_a_batch_that_was_split() -> None:
 
 def test_a_part_that_was_split_again() -> None:
     """Its parts stand before its brother, and all of them for the batch of the beginning."""
-    rules, (cell,) = accumulator(1, lifetime=10)
+    rules, (queue,) = partition_queues(1, lifetime=10)
     for record in range(4):
-        batch = put(rules, cell, record, now=100)
-    later = put(rules, cell, 4)
-    rules.close(cell)
+        batch = put(rules, queue, record, now=100)
+    later = put(rules, queue, 4)
+    rules.close(queue)
     sent(rules, 1)
     left, right = split(rules, batch)
     assert sent(rules, 1) == [left]
@@ -575,39 +575,39 @@ def test_a_part_that_was_split_again() -> None:
 
 def test_what_expires() -> None:
     """The oldest first; wherever it stands it can be ended, and its partition goes on."""
-    rules, (cell, other) = accumulator(1, 1, lifetime=10)
-    first = put(rules, cell, 1, now=100)
+    rules, (queue, other) = partition_queues(1, 1, lifetime=10)
+    first = put(rules, queue, 1, now=100)
     sent(rules, 1)
-    second = put(rules, cell, 2, now=101)
-    rules.close(cell)
+    second = put(rules, queue, 2, now=101)
+    rules.close(queue)
     third = put(rules, other, 3, now=102)
-    fourth = put(rules, cell, 4, now=103)
+    fourth = put(rules, queue, 4, now=103)
     assert rules.incomplete.next_expiry() == 110
     assert rules.incomplete.expired(109.9) == []
     assert rules.incomplete.expired(112) == [first, second, third]
     for batch in rules.incomplete.expired(112):
         rules.end(batch, Event.FAIL)
     assert rules.incomplete.next_expiry() == 113
-    assert cell.in_flight == 1, "its bytes are still with the connection"
+    assert queue.in_flight == 1, "its bytes are still with the connection"
     rules.landed(first)
     assert sent(rules, 1) == [fourth]
 
 
 def test_a_partition_whose_last_batch_ended_is_not_ready() -> None:
     """Nobody drains what is not there."""
-    rules, (cell,) = accumulator(1)
-    batch = put(rules, cell)
+    rules, (queue,) = partition_queues(1)
+    batch = put(rules, queue)
     rules.end(batch, Event.FAIL)
     assert (batch.ended, bool(rules.ready.get(1)), rules.incomplete.next_expiry()) == (True, False, None)
-    assert rules.drain(1, "lane", 1000) == []
+    assert rules.drain(1, "connection", 1000) == []
 
 
 def test_closing_tells() -> None:
     """Once for each batch, when its size is known."""
     told: list[ProducerBatch] = []
     rules = PartitionQueues(FULL, linger=0, lifetime=10, on_close=told.append)
-    (cell,) = install(rules, topic(1)).cells
-    batch = put(rules, cell)
+    (queue,) = install(rules, topic(1)).queues
+    batch = put(rules, queue)
     assert told == []
     sent(rules, 1)
     assert told == [batch]
@@ -615,61 +615,65 @@ def test_closing_tells() -> None:
 
 def test_a_key_has_one_partition() -> None:
     """Java's: the positive murmur2 modulo all partitions, also those without a leader (MET-16)."""
-    rules, cells = accumulator(*[NOBODY] * 7)
-    route = rules.routes["t"]
+    rules, queues = partition_queues(*[NOBODY] * 7)
+    routing = rules.routings["t"]
     for number in range(100):
         key = b"key %d" % number
-        assert route.by_key[key] is cells[(murmur2(key) & 0x7FFFFFFF) % 7]
-        assert key in route.by_key
+        assert routing.by_key[key] is queues[(murmur2(key) & 0x7FFFFFFF) % 7]
+        assert key in routing.by_key
 
 
 @pytest.mark.parametrize("key", ["text", bytearray(b"bytes"), memoryview(b"bytes"), 1], ids=lambda key: type(key).__name__)
 def test_a_key_is_bytes(key: object) -> None:
     """What is equal to bytes but can change is no key of a dictionary."""
-    rules, _ = accumulator(1)
+    rules, _ = partition_queues(1)
     with pytest.raises(TypeError):
-        _ = rules.routes["t"].by_key[key]  # type: ignore[index]
+        _ = rules.routings["t"].by_key[key]  # type: ignore[index]
 
 
 def test_remembered_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic with a key for each record does not fill memory; nor are keys of long ago kept for ever in the place of today's."""
     monkeypatch.setattr(module, "_KEYS", 10)
     monkeypatch.setattr(module, "_STRANGERS", 50)
-    route = accumulator(1, 1)[0].routes["t"]
+    routing = partition_queues(1, 1)[0].routings["t"]
     for number in range(200):
-        _ = route.by_key[b"%d" % number]
-        assert len(route.by_key) <= 10
-    assert b"0" not in route.by_key
+        _ = routing.by_key[b"%d" % number]
+        assert len(routing.by_key) <= 10
+    assert b"0" not in routing.by_key
     for number in range(200, 260):
-        _ = route.by_key[b"%d" % number]
-    assert any(int(key) >= 200 for key in route.by_key)
+        _ = routing.by_key[b"%d" % number]
+    assert any(int(key) >= 200 for key in routing.by_key)
 
 
 def test_more_partitions() -> None:
     """Another route, with nothing of the old placement; the partitions keep their batches."""
-    rules, (cell,) = accumulator(1)
-    before = rules.routes["t"]
+    rules, (queue,) = partition_queues(1)
+    before = rules.routings["t"]
     _ = before.by_key[b"key"]
-    before.sticky = cell
-    batch = put(rules, cell)
-    route = install(rules, topic(1, 2, 1))
-    assert rules.routes["t"] is route is not before
-    assert route.cells[0] is cell
-    assert [(cell.partition, cell.leader, cell.route) for cell in route.cells] == [(0, 1, route), (1, 2, route), (2, 1, route)]
-    assert (route.by_key, route.sticky) == ({}, None)
-    assert {route.by_key[b"%d" % number].partition for number in range(50)} == {0, 1, 2}
+    before.sticky = queue
+    batch = put(rules, queue)
+    routing = install(rules, topic(1, 2, 1))
+    assert rules.routings["t"] is routing is not before
+    assert routing.queues[0] is queue
+    assert [(queue.partition, queue.leader, queue.routing) for queue in routing.queues] == [
+        (0, 1, routing),
+        (1, 2, routing),
+        (2, 1, routing),
+    ]
+    assert (routing.by_key, routing.sticky) == ({}, None)
+    assert {routing.by_key[b"%d" % number].partition for number in range(50)} == {0, 1, 2}
     assert sent(rules, 1) == [batch]
 
 
 def test_the_same_partitions_told_again() -> None:
     """Nothing is forgotten."""
-    rules, (cell, _) = accumulator(1, 1)
-    route = rules.routes["t"]
-    _ = route.by_key[b"key"]
-    route.sticky = cell
+    rules, (queue, _) = partition_queues(1, 1)
+    routing = rules.routings["t"]
+    _ = routing.by_key[b"key"]
+    routing.sticky = queue
     install(rules, topic(2, 1))
-    assert b"key" in route.by_key
-    assert route.sticky is cell
+    assert b"key" in routing.by_key
+    assert routing.sticky is queue
 
 
 def known(*leaders: int) -> TopicView:
@@ -678,56 +682,56 @@ def known(*leaders: int) -> TopicView:
 
 def test_a_topic_made_anew() -> None:
     """Another id makes another route, also with as many partitions; its elections are counted anew."""
-    rules, (cell,) = accumulator(1)
+    rules, (queue,) = partition_queues(1)
     before = install(rules, topic(1, topic_id=b"sixteen bytes id", epoch=7))
-    before.sticky = cell
-    batch = put(rules, cell)
-    route = install(rules, topic(2, topic_id=b"another topic id", epoch=0))
-    assert (route is before, route.sticky, route.topic_id, cell.route) == (False, None, b"another topic id", route)
-    assert (cell.leader, cell.epoch) == (2, 0)
+    before.sticky = queue
+    batch = put(rules, queue)
+    routing = install(rules, topic(2, topic_id=b"another topic id", epoch=0))
+    assert (routing is before, routing.sticky, routing.topic_id, queue.routing) == (False, None, b"another topic id", routing)
+    assert (queue.leader, queue.epoch) == (2, 0)
     assert sent(rules, 2) == [batch]
 
 
 def test_fewer_partitions_of_a_topic_made_anew() -> None:
     """No record goes to a partition that is no more; what stands there is still tried, and goes on when the partition comes back."""
-    rules, (_, gone) = accumulator(1, 1)
+    rules, (_, gone) = partition_queues(1, 1)
     before = install(rules, known(1, 1))
     before.sticky = gone
     put(rules, gone, 1)
     rules.close(gone)
     put(rules, gone, 2)
-    route = install(rules, topic(2, topic_id=b"another topic id"))
-    assert len(route.cells) == 1
-    assert (route.sticky, route.gone, gone.open) == (None, [gone], FULL)
-    assert {route.by_key[b"%d" % number].partition for number in range(20)} == {0}
+    routing = install(rules, topic(2, topic_id=b"another topic id"))
+    assert len(routing.queues) == 1
+    assert (routing.sticky, routing.gone, gone.open) == (None, [gone], FULL)
+    assert {routing.by_key[b"%d" % number].partition for number in range(20)} == {0}
     assert [batch.payload for batch in sent(rules, 2)] == [b"         1"], "at a broker that says what is the matter"
     again = install(rules, topic(2, 3, topic_id=b"another topic id"))
-    assert (again.cells[1], again.gone, gone.leader) == (gone, (), 3)
+    assert (again.queues[1], again.gone, gone.leader) == (gone, (), 3)
 
 
 def test_a_partition_that_is_no_more_is_forgotten_with_its_last_batch() -> None:
     """Nothing waits for it."""
-    rules, (_, gone) = accumulator(1, 1)
+    rules, (_, gone) = partition_queues(1, 1)
     install(rules, known(1, 1))
     batch = put(rules, gone)
     install(rules, topic(1, topic_id=b"another topic id"))
     rules.end(batch, Event.FAIL)
-    assert install(rules, topic(1, 1, 1, topic_id=b"another topic id")).cells[1] is gone
+    assert install(rules, topic(1, 1, 1, topic_id=b"another topic id")).queues[1] is gone
     install(rules, topic(1, topic_id=b"the third one id"))
-    assert rules.routes["t"].gone == []
+    assert rules.routings["t"].gone == []
 
 
 def test_which_partitions_are_available() -> None:
     """Those that have a leader now."""
-    rules, _ = accumulator(1, NOBODY, 2)
-    assert rules.routes["t"].available == (0, 2)
+    rules, _ = partition_queues(1, NOBODY, 2)
+    assert rules.routings["t"].available == (0, 2)
     assert install(rules, topic(NOBODY, 1, 2)).available == (1, 2)
 
 
 def test_a_topic_id_stays_known() -> None:
     """An older broker tells none; that does not make it unknown, nor is it another topic when the first broker tells one."""
-    rules, _ = accumulator(1)
-    before = rules.routes["t"]
+    rules, _ = partition_queues(1)
+    before = rules.routings["t"]
     assert install(rules, topic(1, topic_id=b"sixteen bytes id")) is before
     assert install(rules, topic(1, topic_id=b"sixteen bytes id")).topic_id == b"sixteen bytes id"
     assert install(rules, topic(1)).topic_id == b"sixteen bytes id"
@@ -737,7 +741,7 @@ def test_a_topic_id_stays_known() -> None:
 
 def test_a_cell_says_where_it_is() -> None:
     """For whoever debugs."""
-    rules, (cell,) = accumulator(1)
-    put(rules, cell)
-    rules.close(cell)
-    assert repr(cell) == "<Cell t-0 leader 1: 1 closed, 0 in flight>"
+    rules, (queue,) = partition_queues(1)
+    put(rules, queue)
+    rules.close(queue)
+    assert repr(queue) == "<Cell t-0 leader 1: 1 closed, 0 in flight>"

@@ -44,63 +44,63 @@ class Accumulating(RuleBasedStateMachine):
         self.leaders = [1] * PARTITIONS
         self.epochs = [0] * PARTITIONS
         self.sent_in: dict[ProducerBatch, int] = {}
-        self.cells: list[PartitionQueue] = install(self.rules, topic(*self.leaders)).cells
+        self.queues: list[PartitionQueue] = install(self.rules, topic(*self.leaders)).queues
         self.appended = 0
         self.opened_at: dict[ProducerBatch, float] = {}  # in order
         self.records: dict[ProducerBatch, list[int]] = {}
         self.requests: dict[int, deque[list[ProducerBatch]]] = {node: deque() for node in BROKERS}
         self.lanes: dict[int, object] = {node: f"{node}, first" for node in BROKERS}
-        self.flying: dict[PartitionQueue, list[ProducerBatch]] = {cell: [] for cell in self.cells}
+        self.flying: dict[PartitionQueue, list[ProducerBatch]] = {queue: [] for queue in self.queues}
         self.pause_until: dict[PartitionQueue, float] = {}
-        self.is_suspect: dict[PartitionQueue, bool] = dict.fromkeys(self.cells, False)
-        self.highest_sent: dict[PartitionQueue, tuple[int, ...]] = dict.fromkeys(self.cells, (0,))
+        self.is_suspect: dict[PartitionQueue, bool] = dict.fromkeys(self.queues, False)
+        self.highest_sent: dict[PartitionQueue, tuple[int, ...]] = dict.fromkeys(self.queues, (0,))
         self.sent_alone: dict[ProducerBatch, bool] = {}
 
     # What happens
 
     @rule(partition=st.integers(0, PARTITIONS - 1), count=st.integers(1, 3))
     def append(self, partition: int, count: int) -> None:
-        cell = self.cells[partition]
-        if cell.current is None:
-            assert cell.open is FULL
-            batch = self.rules.open(cell, OpenBatch(), None, credit=0, now=self.now)
+        queue = self.queues[partition]
+        if queue.current is None:
+            assert queue.open is FULL
+            batch = self.rules.open(queue, OpenBatch(), None, credit=0, now=self.now)
             self.opened_at[batch] = self.now
             self.records[batch] = []
             if self.rules.eager:
                 self.hurried.add(batch)
-        assert cell.current is not None
+        assert queue.current is not None
         for _ in range(count):
-            cell.open.put(self.appended)
-            self.records[cell.current].append(self.appended)
+            queue.open.put(self.appended)
+            self.records[queue.current].append(self.appended)
             self.appended += 1
 
     @rule(partition=st.integers(0, PARTITIONS - 1))
     def close(self, partition: int) -> None:
-        batch = self.cells[partition].current
-        assert self.rules.close(self.cells[partition]) is batch
+        batch = self.queues[partition].current
+        assert self.rules.close(self.queues[partition]) is batch
 
-    @precondition(lambda self: any(cell.current is not None for cell in self.cells))
+    @precondition(lambda self: any(queue.current is not None for queue in self.queues))
     @rule(data=st.data())
-    def ripen(self, data: st.DataObject) -> None:
+    def mark_sendable(self, data: st.DataObject) -> None:
         """It is full, and takes more until it goes."""
-        cell = data.draw(st.sampled_from([cell for cell in self.cells if cell.current is not None]))
-        assert cell.current is not None
-        self.rules.ripen(cell)
-        self.ripe.add(cell.current)
+        queue = data.draw(st.sampled_from([queue for queue in self.queues if queue.current is not None]))
+        assert queue.current is not None
+        self.rules.mark_sendable(queue)
+        self.ripe.add(queue.current)
 
     @rule(node=st.sampled_from(BROKERS), limit=st.sampled_from([1, 3 * RECORD_SIZE, 1000]), least=st.sampled_from(Fill), send=st.booleans())
     def drain(self, node: int, limit: int, least: Fill, send: bool) -> None:
-        waiting = {cell: min(self.standing(cell), default=None, key=lambda batch: batch.place) for cell in self.cells}
-        filling = {cell.current for cell in self.cells if self.by_load and self.flying[cell]} - self.hurried - self.ripe
-        filling |= {cell.current for cell in self.cells if not cell.closed and least > (cell.current in self.ripe)} - {None}
+        waiting = {queue: min(self.standing(queue), default=None, key=lambda batch: batch.place) for queue in self.queues}
+        filling = {queue.current for queue in self.queues if self.by_load and self.flying[queue]} - self.hurried - self.ripe
+        filling |= {queue.current for queue in self.queues if not queue.closed and least > (queue.current in self.ripe)} - {None}
         batches = self.rules.drain(node, self.lanes[node], limit, least=least)
         assert not filling & set(batches), "it was to wait for what is in flight, or to fill"
-        assert len({batch.cell for batch in batches}) == len(batches), "two batches of a partition in one request"
+        assert len({batch.queue for batch in batches}) == len(batches), "two batches of a partition in one request"
         assert len(batches) == 1 or sum(len(batch.payload or b"") for batch in batches) <= limit or not batches
         for batch in batches:
-            self.check_drained(batch, node, waiting[batch.cell])
-            self.flying[batch.cell].append(batch)
-            self.highest_sent[batch.cell] = max(self.highest_sent[batch.cell], batch.place)
+            self.check_drained(batch, node, waiting[batch.queue])
+            self.flying[batch.queue].append(batch)
+            self.highest_sent[batch.queue] = max(self.highest_sent[batch.queue], batch.place)
             if send:
                 batch.move(Event.SEND)
         if batches and send:
@@ -110,15 +110,15 @@ class Accumulating(RuleBasedStateMachine):
                 self.retry(batch, 0.0)
 
     def check_drained(self, batch: ProducerBatch, node: int, expected: ProducerBatch | None) -> None:
-        cell = batch.cell
+        queue = batch.queue
         assert batch is expected, "not the oldest that stands there"
-        assert (batch.state, batch.held, cell.leader) == (State.ENCODING, True, node)
-        assert self.pause_until.get(cell, 0.0) <= self.now, "it was to wait longer"
-        self.sent_alone[batch] = self.is_suspect[cell]
-        self.sent_in[batch] = self.epochs[cell.partition]
-        if self.is_suspect[cell]:
-            assert not self.flying[cell], "one at a time after a failure"
-        assert batch.place > self.highest_sent[cell], "the order changed, and nothing between failed"
+        assert (batch.state, batch.held, queue.leader) == (State.ENCODING, True, node)
+        assert self.pause_until.get(queue, 0.0) <= self.now, "it was to wait longer"
+        self.sent_alone[batch] = self.is_suspect[queue]
+        self.sent_in[batch] = self.epochs[queue.partition]
+        if self.is_suspect[queue]:
+            assert not self.flying[queue], "one at a time after a failure"
+        assert batch.place > self.highest_sent[queue], "the order changed, and nothing between failed"
 
     @precondition(lambda self: any(self.requests.values()))
     @rule(data=st.data(), outcome=st.sampled_from(["ok", "ok", "retry", "fail", "split"]), pause=st.sampled_from([0.0, 1.0, 20.0]))
@@ -129,9 +129,9 @@ class Accumulating(RuleBasedStateMachine):
             if batch.ended:
                 self.land(batch)
             elif outcome == "ok":
-                self.flying[batch.cell].remove(batch)
+                self.flying[batch.queue].remove(batch)
                 answered(self.rules, batch)
-                self.is_suspect[batch.cell] &= not self.sent_alone[batch]
+                self.is_suspect[batch.queue] &= not self.sent_alone[batch]
             elif outcome == "split" and len(self.records[batch]) > 1:
                 self.split(batch)
             elif outcome in {"retry", "split"}:
@@ -154,12 +154,12 @@ class Accumulating(RuleBasedStateMachine):
     @rule(partition=st.integers(0, PARTITIONS - 1), leader=st.sampled_from([*BROKERS, NOBODY]), is_told=st.booleans())
     def elect(self, partition: int, leader: int, is_told: bool) -> None:
         """A later election ends a pause; an old broker does not tell of which election a leader is."""
-        cell = self.cells[partition]
+        queue = self.queues[partition]
         self.epochs[partition] += is_told
         if is_told and leader != NOBODY:
-            self.pause_until.pop(cell, None)
-        if leader != self.leaders[partition] and self.flying[cell]:
-            self.is_suspect[cell] = True
+            self.pause_until.pop(queue, None)
+        if leader != self.leaders[partition] and self.flying[queue]:
+            self.is_suspect[queue] = True
         self.leaders[partition] = leader
         views = zip(self.leaders, self.epochs, strict=True)
         install(self.rules, TopicView("t", partitions=tuple(PartitionView(leader, epoch) for leader, epoch in views)))
@@ -175,24 +175,24 @@ class Accumulating(RuleBasedStateMachine):
         lingered = {batch for batch, when in self.opened_at.items() if when + self.linger <= self.now}
         self.ripe |= lingered if self.linger else set()
         assert all(batch.state is not State.OPEN for batch in lingered if self.opened_at[batch] + FRESH <= self.now), "too old for more"
-        for cell in [cell for cell, until in self.pause_until.items() if until <= self.now]:
-            del self.pause_until[cell]
+        for queue in [queue for queue, until in self.pause_until.items() if until <= self.now]:
+            del self.pause_until[queue]
 
     @rule(is_eager=st.booleans())
     def want_memory(self, is_eager: bool) -> None:
         self.rules.eager = is_eager
         if is_eager:
-            self.rules.hurry()
-            for cell in self.cells:
-                waits = self.linger or (self.by_load and self.flying[cell]) or cell.current in self.ripe
-                assert cell.current is None or cell.closed or not waits
-            self.hurried |= {cell.current for cell in self.cells if cell.current is not None}
+            self.rules.flush_partial_batches()
+            for queue in self.queues:
+                waits = self.linger or (self.by_load and self.flying[queue]) or queue.current in self.ripe
+                assert queue.current is None or queue.closed or not waits
+            self.hurried |= {queue.current for queue in self.queues if queue.current is not None}
 
     @rule()
     def flush(self) -> None:
-        for cell in self.rules.open_cells():
-            self.rules.close(cell)
-        assert all(cell.current is None for cell in self.cells)
+        for queue in self.rules.open_queues():
+            self.rules.close(queue)
+        assert all(queue.current is None for queue in self.queues)
 
     # What must hold
 
@@ -200,7 +200,7 @@ class Accumulating(RuleBasedStateMachine):
     def nothing_is_lost_or_twice(self) -> None:
         alive = [batch for batch in self.opened_at if not batch.ended]
         assert list(self.rules.incomplete) == alive
-        places = Counter(batch for cell in self.cells for batch in self.standing(cell))
+        places = Counter(batch for queue in self.queues for batch in self.standing(queue))
         places.update(batch for flying in self.flying.values() for batch in flying if not batch.ended)
         assert places == Counter(alive)
         for batch in alive:
@@ -210,33 +210,33 @@ class Accumulating(RuleBasedStateMachine):
 
     @invariant()
     def in_flight_is_counted_and_on_one_connection(self) -> None:
-        for cell, flying in self.flying.items():
-            assert cell.in_flight == len(flying)
-            assert (cell.lane is None) == (not flying)
+        for queue, flying in self.flying.items():
+            assert queue.in_flight == len(flying)
+            assert (queue.connection is None) == (not flying)
             for node, requests in self.requests.items():
                 if any(batch in request for request in requests for batch in flying):
-                    assert cell.lane == self.lanes[node]
+                    assert queue.connection == self.lanes[node]
             assert all(batch.held for batch in flying)
 
     @invariant()
     def who_may_go_is_ready_at_its_leader_and_only_there(self) -> None:
-        for cell in self.cells:
-            places = [node for node, cells in self.rules.ready.items() if cell in cells]
-            assert places in ([], [cell.leader])
-            waits = cell.current not in self.ripe and (self.linger or (self.by_load and self.flying[cell]))
-            is_due = bool(cell.closed) or (cell.current is not None and not waits)
-            is_held = cell in self.pause_until or (self.is_suspect[cell] and self.flying[cell])
-            is_elsewhere = self.flying[cell] and cell.lane != self.lanes.get(cell.leader)
+        for queue in self.queues:
+            places = [node for node, queues in self.rules.ready.items() if queue in queues]
+            assert places in ([], [queue.leader])
+            waits = queue.current not in self.ripe and (self.linger or (self.by_load and self.flying[queue]))
+            is_due = bool(queue.closed) or (queue.current is not None and not waits)
+            is_held = queue in self.pause_until or (self.is_suspect[queue] and self.flying[queue])
+            is_elsewhere = self.flying[queue] and queue.connection != self.lanes.get(queue.leader)
             if is_due and not is_held and not is_elsewhere:
                 assert places
-            if is_held or not self.standing(cell):
+            if is_held or not self.standing(queue):
                 assert not places
         assert all(self.rules.ready.get(node) for node in self.rules.ready.nodes())
 
     @invariant()
     def what_waits_stands_in_order(self) -> None:
-        for cell in self.cells:
-            numbers = [batch.place for batch in self.standing(cell)]
+        for queue in self.queues:
+            numbers = [batch.place for batch in self.standing(queue)]
             assert numbers == sorted(numbers)
 
     @invariant()
@@ -269,17 +269,17 @@ class Accumulating(RuleBasedStateMachine):
 
     # Words
 
-    def standing(self, cell: PartitionQueue) -> list[ProducerBatch]:
+    def standing(self, queue: PartitionQueue) -> list[ProducerBatch]:
         """Batches that are not in flight."""
-        return [*cell.closed, *([cell.current] if cell.current is not None else [])]
+        return [*queue.closed, *([queue.current] if queue.current is not None else [])]
 
     def land(self, batch: ProducerBatch) -> None:
-        self.flying[batch.cell].remove(batch)
+        self.flying[batch.queue].remove(batch)
         self.rules.landed(batch)
 
     def split(self, batch: ProducerBatch) -> None:
         """Its first record, and the others."""
-        cell: Any = batch.cell
+        queue: Any = batch.queue
         self.land(batch)
         records = self.records[batch]
         pieces = [
@@ -289,17 +289,17 @@ class Accumulating(RuleBasedStateMachine):
         self.records.update(zip(parts, (records[:1], records[1:]), strict=True))
         self.opened_at = in_its_place(self.opened_at, batch, parts)
         self.closings.update(parts)
-        self.is_suspect[cell] = True
-        self.highest_sent[cell] = min(self.highest_sent[cell], before(batch))
+        self.is_suspect[queue] = True
+        self.highest_sent[queue] = min(self.highest_sent[queue], before(batch))
 
     def retry(self, batch: ProducerBatch, retry_at: float) -> None:
-        cell: Any = batch.cell
-        self.flying[cell].remove(batch)
+        queue: Any = batch.queue
+        self.flying[queue].remove(batch)
         answered(self.rules, batch, retry_at=retry_at)
-        self.is_suspect[cell] = True
-        self.highest_sent[cell] = min(self.highest_sent[cell], before(batch))
-        if retry_at and self.sent_in[batch] == self.epochs[cell.partition]:
-            self.pause_until[cell] = max(self.pause_until.get(cell, 0.0), retry_at)
+        self.is_suspect[queue] = True
+        self.highest_sent[queue] = min(self.highest_sent[queue], before(batch))
+        if retry_at and self.sent_in[batch] == self.epochs[queue.partition]:
+            self.pause_until[queue] = max(self.pause_until.get(queue, 0.0), retry_at)
 
 
 def before(batch: ProducerBatch) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from batches import accumulator, put, sent
+from batches import partition_queues, put, sent
 
 from aioproducer.core.batch_state import Event, State
 from aioproducer.core.produce_attempt import failures, go_again, over
@@ -22,11 +22,11 @@ LIFETIME = 100.0
 
 def landed(attempts: int = 1) -> tuple[PartitionQueues, ProducerBatch]:
     """A batch whose latest attempt has just ended."""
-    rules, (cell,) = accumulator(1, lifetime=LIFETIME)
+    rules, (queue,) = partition_queues(1, lifetime=LIFETIME)
     rules.granted = ProducerIdAndEpoch(7, 0)
-    put(rules, cell)
-    put(rules, cell)
-    rules.close(cell)
+    put(rules, queue)
+    put(rules, queue)
+    rules.close(queue)
     (batch,) = sent(rules, 1)
     rules.landed(batch)
     batch.attempts = attempts
@@ -82,8 +82,8 @@ def test_waiting_for_another_is_no_failure() -> None:
     rules.end(first, Event.ACKNOWLEDGE)
     rules.succeeded(first)
     for _ in range(2):
-        put(rules, first.cell)
-        rules.close(first.cell)
+        put(rules, first.queue)
+        rules.close(first.queue)
     sent(rules, 1)
     (second,) = sent(rules, 1)
     rules.landed(second)
@@ -100,7 +100,7 @@ def test_the_way_back(action: Action, *, renumbers: bool, asks: bool) -> None:
     """A batch goes back to its place, with what its action does to numbers and the producer's id."""
     rules, batch = landed()
     go_again(rules, batch, action, 5.0)
-    assert (batch.state, batch.cell.retry_at) == (State.READY, 5.0)
-    assert batch.cell.numbers is not None
-    assert (batch.cell.numbers.lost == batch.sequence) is renumbers
+    assert (batch.state, batch.queue.retry_at) == (State.READY, 5.0)
+    assert batch.queue.numbers is not None
+    assert (batch.queue.numbers.lost == batch.sequence) is renumbers
     assert (rules.granted == NO_IDENTITY) is asks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from batches import accumulator, answered, put, sent
+from batches import answered, partition_queues, put, sent
 
 from aioproducer import errors
 from aioproducer.core.produce_errors import Action, Standing, Verdict, fate, judge, standing
@@ -180,19 +180,19 @@ def test_no_answer_is_never_certain(kind: type[Exception]) -> None:
 )
 def test_whether_a_failed_batch_is_in_the_log(*, may_be_written: bool, on_wire: bool, persisted: Persisted) -> None:
     """Certainly not only if no attempt was uncertain and none is under way."""
-    rules, (cell,) = accumulator(1)
-    batch = put(rules, cell)
+    rules, (queue,) = partition_queues(1)
+    batch = put(rules, queue)
     batch.may_be_written, batch.on_wire = may_be_written, on_wire
     assert fate(batch) is persisted
 
 
 def test_how_a_batch_stands() -> None:
     """Among those of its partition that were numbered and have not ended."""
-    rules, (cell,) = accumulator(1)
+    rules, (queue,) = partition_queues(1)
     rules.granted = ProducerIdAndEpoch(7, 0)
     for _ in range(3):
-        batch = put(rules, cell)
-        rules.close(cell)
+        batch = put(rules, queue)
+        rules.close(queue)
     assert standing(batch) is Standing.PLAIN
     for batch in sent(rules, 1):
         answered(rules, batch)  # several may be in flight from now on

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from batches import accumulator, put
+from batches import partition_queues, put
 
 from aioproducer.core.batch_state import Event, InvalidTransition, State, next_state
 
@@ -57,8 +57,8 @@ WAYS = {
 @pytest.mark.parametrize("state", State, ids=_named)
 def test_which_states_are_ends(state: State) -> None:
     """Acknowledged, failed, and split into others."""
-    rules, (cell,) = accumulator(1)
-    batch = put(rules, cell)
+    rules, (queue,) = partition_queues(1)
+    batch = put(rules, queue)
     for event in WAYS[state]:
         batch.move(event)
     assert batch.state is state
@@ -67,8 +67,8 @@ def test_which_states_are_ends(state: State) -> None:
 
 def test_a_new_batch_is_open_and_was_nowhere() -> None:
     """So that a failure of it says that it was certainly not written."""
-    rules, (cell,) = accumulator(1, lifetime=30)
-    batch = put(rules, cell, now=100)
+    rules, (queue,) = partition_queues(1, lifetime=30)
+    batch = put(rules, queue, now=100)
     assert (batch.state, batch.attempts, batch.expires_at) == (State.OPEN, 0, 130)
     assert not any((batch.may_be_written, batch.on_wire, batch.held, batch.is_encoded, batch.ended))
     assert repr(batch) == "<Batch 1 of t-0: 0 records, open, sent 0 times>"

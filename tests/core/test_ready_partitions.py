@@ -9,16 +9,16 @@ from aioproducer.core.topic_routing import NOBODY, PartitionQueue, TopicRouting
 
 def test_turns_are_taken_in_order_and_by_broker() -> None:
     """Who stands there already keeps its turn; who leaves twice leaves once."""
-    route = TopicRouting("orders", NO_ID)
-    cells = [PartitionQueue(route, partition, leader, None) for partition, leader in enumerate((1, 2, 1, NOBODY))]
+    routing = TopicRouting("orders", NO_ID)
+    queues = [PartitionQueue(routing, partition, leader, None) for partition, leader in enumerate((1, 2, 1, NOBODY))]
     ready = ReadyPartitions()
-    for cell in (*cells, cells[0]):
-        ready[cell.leader][cell] = None
-    assert ready.cells(1) == (cells[0], cells[2])
+    for queue in (*queues, queues[0]):
+        ready[queue.leader][queue] = None
+    assert ready.queues(1) == (queues[0], queues[2])
     assert set(ready.nodes()) == {1, 2, NOBODY}
     assert ready.topics(NOBODY) == {"orders"}
-    ready.remove(cells[1])
-    ready.remove(cells[1])
+    ready.remove(queues[1])
+    ready.remove(queues[1])
     assert set(ready.nodes()) == {1, NOBODY}
-    assert (ready.cells(2), ready.cells(7), ready.topics(7)) == ((), (), set())
+    assert (ready.queues(2), ready.queues(7), ready.topics(7)) == ((), (), set())
     assert not ready.get(2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from batches import accumulator, put, sent, split, topic
+from batches import partition_queues, put, sent, split, topic
 
 from aioproducer.core.batch_state import Event, State
 from aioproducer.core.incremental import whole
@@ -27,26 +27,26 @@ OK = ""
 
 def idempotent(count: int = 0, *, size: int = 1, partitions: int = 1, epoch: int = 0) -> tuple[PartitionQueues, list[PartitionQueue]]:
     """Partitions of an idempotent producer, the first with closed batches."""
-    rules, cells = accumulator(*[1] * partitions)
+    rules, queues = partition_queues(*[1] * partitions)
     rules.granted = ProducerIdAndEpoch(7, epoch)
-    more(rules, cells[0], count, size=size)
-    return rules, cells
+    more(rules, queues[0], count, size=size)
+    return rules, queues
 
 
-def more(rules: PartitionQueues, cell: PartitionQueue, count: int = 1, *, size: int = 1) -> list[ProducerBatch]:
+def more(rules: PartitionQueues, queue: PartitionQueue, count: int = 1, *, size: int = 1) -> list[ProducerBatch]:
     batches = []
     for _ in range(count):
         for record in range(size):
-            batch = put(rules, cell, record)
+            batch = put(rules, queue, record)
         batches.append(batch)
-        rules.close(cell)
+        rules.close(queue)
     return batches
 
 
-def fly(rules: PartitionQueues, lane: str = "lane") -> list[ProducerBatch]:
+def fly(rules: PartitionQueues, connection: str = "connection") -> list[ProducerBatch]:
     """All that may be on its way at once."""
     batches: list[ProducerBatch] = []
-    while drained := sent(rules, 1, lane):
+    while drained := sent(rules, 1, connection):
         for batch in drained:
             batch.on_wire = True
             batch.attempts += 1
@@ -74,16 +74,16 @@ def told(rules: PartitionQueues, batch: ProducerBatch, said: str = OK, *, retrie
     return verdict.action
 
 
-def arrived(rules: PartitionQueues, cell: PartitionQueue, count: int = 1) -> None:
+def arrived(rules: PartitionQueues, queue: PartitionQueue, count: int = 1) -> None:
     """So many batches have been acknowledged: several may be in flight, and the broker knows the producer."""
-    more(rules, cell, count)
+    more(rules, queue, count)
     assert len(delivered(rules)) == count
 
 
-def delivered(rules: PartitionQueues, lane: str = "lane") -> list[ProducerBatch]:
+def delivered(rules: PartitionQueues, connection: str = "connection") -> list[ProducerBatch]:
     """Whatever goes is acknowledged, until nothing goes."""
     batches: list[ProducerBatch] = []
-    while flying := fly(rules, lane):
+    while flying := fly(rules, connection):
         batches += flying
         for batch in flying:
             told(rules, batch)
@@ -117,9 +117,9 @@ def test_numbers_count_records() -> None:
 
 def test_five_are_numbered_and_no_more() -> None:
     """So many a broker remembers, whatever way they wait (IDM-13)."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell)
-    more(rules, cell, 8)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
+    more(rules, queue, 8)
     batches = fly(rules)
     assert numbers(*batches) == [(0, number) for number in range(1, 1 + WINDOW)]
     told(rules, batches[0], LOST)  # waits to be sent again: it has a number still
@@ -144,11 +144,11 @@ def test_the_first_of_an_epoch_goes_alone() -> None:
 @pytest.mark.parametrize(("silence", "at_once"), [(59.0, 3), (61.0, 1)])
 def test_the_first_after_a_silence_goes_alone(silence: float, at_once: int) -> None:
     """Nor does a broker that has forgotten the producer."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
     for record in range(3):
-        put(rules, cell, record, now=silence)
-        rules.close(cell)
+        put(rules, queue, record, now=silence)
+        rules.close(queue)
     batches = fly(rules)
     assert len(batches) == at_once
     for batch in batches:
@@ -158,9 +158,9 @@ def test_the_first_after_a_silence_goes_alone(silence: float, at_once: int) -> N
 
 def test_a_new_leader_gets_one_first() -> None:
     """It may know less than the old one did (KAFKA-18905)."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell, 2)
-    more(rules, cell, 3)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue, 2)
+    more(rules, queue, 3)
     install(rules, topic(2, epoch=1))
     (first,) = sent(rules, 2)
     assert sent(rules, 2) == []
@@ -170,9 +170,9 @@ def test_a_new_leader_gets_one_first() -> None:
 
 def test_what_is_sent_again_keeps_number_and_order() -> None:
     """[IdempotenceWithMultipleInflightsRetriedInOrder] Whatever order the losses are noticed in."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell)
-    more(rules, cell, 5)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
+    more(rules, queue, 5)
     batches = fly(rules)
     for batch in (batches[3], batches[0], batches[4], batches[2], batches[1]):
         told(rules, batch, LOST)
@@ -182,9 +182,9 @@ def test_what_is_sent_again_keeps_number_and_order() -> None:
 
 def test_out_of_order_behind_another() -> None:
     """[CorrectHandlingOfOutOfOrderResponses] It waits for those before it, which is not held against it."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell)
-    more(rules, cell, 2)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
+    more(rules, queue, 2)
     first, second = fly(rules)
     assert told(rules, first, MOVED) is Action.RETRY
     assert told(rules, second, OUT_OF_ORDER, retries=0) is Action.AWAIT
@@ -196,16 +196,16 @@ def test_out_of_order_behind_another() -> None:
 
 def test_the_second_is_acknowledged_first() -> None:
     """[CorrectHandlingOfOutOfOrderResponsesWhenSecondSucceeds] What that shows of the first is for its own answer to say."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell)
-    more(rules, cell, 2)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
+    more(rules, queue, 2)
     first, second = fly(rules)
     told(rules, first, LOST)
     told(rules, second)
     (again,) = fly(rules)
     assert (again, numbers(again)) == (first, [(0, 1)])
     told(rules, again)
-    more(rules, cell)
+    more(rules, queue)
     assert numbers(*fly(rules)) == [(0, 3)]
 
 
@@ -214,25 +214,25 @@ def test_the_second_is_acknowledged_first() -> None:
 
 def test_a_refusal_at_the_end_leaves_its_number_free() -> None:
     """[no bump where nothing followed it] The next batch has the number of the refused one."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell)
-    more(rules, cell, size=3)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
+    more(rules, queue, size=3)
     told(rules, fly(rules)[0], "INVALID_REQUEST")
-    more(rules, cell)
+    more(rules, queue)
     assert numbers(*fly(rules)) == [(0, 1)]
 
 
 def test_what_follows_a_refused_batch_is_numbered_anew() -> None:
     """Under the next epoch, in order, when nothing is in flight (IDM-08, KIP-360)."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell)
-    more(rules, cell, 3)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
+    more(rules, queue, 3)
     refused, second, third = fly(rules)
     for batch in (second, third):
         batch.header = b"of the old number"
     told(rules, refused, "INVALID_REQUEST")
     told(rules, second, OUT_OF_ORDER)
-    more(rules, cell)
+    more(rules, queue)
     assert fly(rules) == []  # the third is on its way
     told(rules, third, LOST)
     again = fly(rules)
@@ -245,9 +245,9 @@ def test_what_follows_a_refused_batch_is_numbered_anew() -> None:
 
 def test_what_is_lost_waits_for_those_before_it() -> None:
     """They end under their old numbers."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell)
-    more(rules, cell, 3)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
+    more(rules, queue, 3)
     first, second, third = fly(rules)
     told(rules, first, LOST)
     told(rules, second, "INVALID_REQUEST")
@@ -261,14 +261,14 @@ def test_what_is_lost_waits_for_those_before_it() -> None:
 
 def test_a_number_below_one_that_is_in_the_log_is_never_used_again() -> None:
     """Its broker would take what comes for what it has. (Only a log that took any first number can have it so.)"""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell)
-    more(rules, cell, 2)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
+    more(rules, queue, 2)
     first, second = fly(rules)
     told(rules, first, MOVED)
     told(rules, second)
     rules.end(first, Event.FAIL)
-    more(rules, cell)
+    more(rules, queue)
     assert numbers(*fly(rules)) == [(1, 0)]
 
 
@@ -278,14 +278,14 @@ def test_a_number_below_one_that_is_in_the_log_is_never_used_again() -> None:
 @pytest.mark.parametrize("is_expired_in_flight", [True, False])
 def test_a_gap_that_closes(*, is_expired_in_flight: bool) -> None:
     """[ExpiryOfFirstBatchShouldNotCauseUnresolvedSequencesIfFutureBatchesSucceed] What follows is acknowledged, so it is there."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell)
-    more(rules, cell, 2)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
+    more(rules, queue, 2)
     first, second = fly(rules)
     if not is_expired_in_flight:
         told(rules, first, LOST)
     rules.end(first, Event.FAIL)
-    more(rules, cell)
+    more(rules, queue)
     assert fly(rules) == []  # nothing new before it is known
     told(rules, second)
     if is_expired_in_flight:
@@ -295,9 +295,9 @@ def test_a_gap_that_closes(*, is_expired_in_flight: bool) -> None:
 
 def test_a_gap_that_stays() -> None:
     """[ExpiryOfFirstBatchShouldCauseEpochBumpIfFutureBatchesFail] What follows is refused, so it is not there: a new epoch."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell)
-    more(rules, cell, 3)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
+    more(rules, queue, 3)
     first, second, third = fly(rules)
     rules.end(first, Event.FAIL)
     told(rules, first, LOST)
@@ -309,12 +309,12 @@ def test_a_gap_that_stays() -> None:
 
 def test_a_gap_that_nothing_follows() -> None:
     """A new epoch begins, so that a straggler is refused; not before the connection is done with it (fault 59)."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell)
-    more(rules, cell)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
+    more(rules, queue)
     (gone,) = fly(rules)
     rules.end(gone, Event.FAIL)
-    more(rules, cell)
+    more(rules, queue)
     assert fly(rules) == []
     told(rules, gone, LOST)
     assert numbers(*fly(rules)) == [(1, 0)]
@@ -322,45 +322,45 @@ def test_a_gap_that_nothing_follows() -> None:
 
 def test_a_number_behind_a_gap_is_not_free() -> None:
     """What was refused behind it was perhaps refused for it: a new epoch."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell)
-    more(rules, cell, 2)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
+    more(rules, queue, 2)
     gone, refused = fly(rules)
     told(rules, gone, LOST)
     rules.end(gone, Event.FAIL)
     told(rules, refused, "INVALID_REQUEST")
-    more(rules, cell)
+    more(rules, queue)
     assert numbers(*fly(rules)) == [(1, 0)]
 
 
 def test_a_late_acknowledgement_closes_a_gap() -> None:
     """It changes nothing for those who were told of the failure; the numbers go on (DLV-03)."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell)
-    more(rules, cell, size=2)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
+    more(rules, queue, size=2)
     (gone,) = fly(rules)
     rules.end(gone, Event.FAIL)
     told(rules, gone)
     assert gone.state is State.FAILED
-    more(rules, cell)
+    more(rules, queue)
     assert numbers(*fly(rules)) == [(0, 3)]
 
 
 def test_a_batch_that_expires_unsent_is_no_gap() -> None:
     """[ExpiryOfUnsentBatchesShouldNotCauseUnresolvedSequences] It has no number yet (fault 60)."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell)
-    (unsent,) = more(rules, cell)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
+    (unsent,) = more(rules, queue)
     rules.end(unsent, Event.FAIL)
-    more(rules, cell)
+    more(rules, queue)
     assert numbers(*fly(rules)) == [(0, 1)]
 
 
 def test_what_may_be_in_the_log_is_not_numbered_anew() -> None:
     """Its broker may have forgotten that it has it: better a failure than a record twice (KAFKA-9199)."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell)
-    more(rules, cell, 2)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
+    more(rules, queue, 2)
     first, second = fly(rules)
     told(rules, first, LOST)
     told(rules, second, LOST)
@@ -369,7 +369,7 @@ def test_what_may_be_in_the_log_is_not_numbered_anew() -> None:
     assert fate(first) == "maybe"
     assert fly(rules) == [second]
     told(rules, second)
-    more(rules, cell)
+    more(rules, queue)
     assert numbers(*fly(rules)) == [(0, 3)]
 
 
@@ -378,28 +378,28 @@ def test_what_may_be_in_the_log_is_not_numbered_anew() -> None:
 
 def test_an_epoch_is_a_partitions_own() -> None:
     """The others go on as they are (IDM-06)."""
-    rules, (cell, other) = idempotent(partitions=2)
-    arrived(rules, cell)
+    rules, (queue, other) = idempotent(partitions=2)
+    arrived(rules, queue)
     arrived(rules, other)
-    more(rules, cell)
+    more(rules, queue)
     (gone,) = fly(rules)
     told(rules, gone, LOST)
     rules.end(gone, Event.FAIL)
-    more(rules, cell)
+    more(rules, queue)
     more(rules, other)
-    assert {(batch.cell, *numbers(batch)) for batch in fly(rules)} == {(cell, (1, 0)), (other, (0, 1))}
+    assert {(batch.queue, *numbers(batch)) for batch in fly(rules)} == {(queue, (1, 0)), (other, (0, 1))}
 
 
 def test_the_last_epoch_asks_for_another_id() -> None:
     """[IDM-07] And nothing new is sent until it is given; what has a number ends under it (fault 61)."""
     asked: list[str] = []
-    rules, (cell, other) = idempotent(partitions=2, epoch=LAST_EPOCH)
+    rules, (queue, other) = idempotent(partitions=2, epoch=LAST_EPOCH)
     rules.on_identity_lost = lambda: asked.append("id")
-    arrived(rules, cell)
+    arrived(rules, queue)
     arrived(rules, other)
     more(rules, other, 2)
     first, second = fly(rules)
-    more(rules, cell, 2)
+    more(rules, queue, 2)
     refused, lost = fly(rules)
     told(rules, refused, "INVALID_REQUEST")
     told(rules, lost, OUT_OF_ORDER)
@@ -417,14 +417,14 @@ def test_the_last_epoch_asks_for_another_id() -> None:
 
 def test_batches_of_the_old_id_end_first() -> None:
     """[BatchesDrainedWithOldProducerIdShouldSucceedOnSubsequentRetry] Their answers count (fault 63, IDM-10)."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell)
-    more(rules, cell, 2)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
+    more(rules, queue, 2)
     first, second = fly(rules)
     rules.lose_identity()
     told(rules, first, LOST)
     told(rules, second, LOST)
-    more(rules, cell)
+    more(rules, queue)
     rules.identify(ProducerIdAndEpoch(8, 0))
     *old, latest = delivered(rules)
     assert (old, numbers(*old), first.identity.producer_id) == ([first, second], [(0, 1), (0, 2)], 7)
@@ -433,29 +433,29 @@ def test_batches_of_the_old_id_end_first() -> None:
 
 def test_a_late_answer_to_an_old_id_changes_nothing() -> None:
     """[IDM-10]"""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell, 3)
-    assert cell.numbers is not None
-    (old,) = more(rules, cell)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue, 3)
+    assert queue.numbers is not None
+    (old,) = more(rules, queue)
     fly(rules)
     rules.end(old, Event.FAIL)
     told(rules, old, LOST)
-    more(rules, cell)
+    more(rules, queue)
     (new,) = fly(rules)
     rules.acknowledged_late(old)
-    assert (cell.numbers.identity.epoch, cell.numbers.acked, list(cell.numbers.outstanding)) == (1, -1, [new])
+    assert (queue.numbers.identity.epoch, queue.numbers.acked, list(queue.numbers.outstanding)) == (1, -1, [new])
 
 
 def test_another_id_waits_until_the_old_ones_straggler_is_refused() -> None:
     """Only the old id's next epoch does that: where there is a gap, that comes before the new id."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell)
-    more(rules, cell)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
+    more(rules, queue)
     (gone,) = fly(rules)
     told(rules, gone, LOST)
     rules.end(gone, Event.FAIL)
     rules.identify(ProducerIdAndEpoch(8, 0))
-    more(rules, cell, 2)
+    more(rules, queue, 2)
     (first,) = fly(rules)
     assert first.identity == ProducerIdAndEpoch(7, 1)
     told(rules, first)
@@ -465,14 +465,14 @@ def test_another_id_waits_until_the_old_ones_straggler_is_refused() -> None:
 
 def test_another_id_waits_although_the_refusing_batch_was_refused() -> None:
     """Only what is in the log keeps strays out."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell)
-    more(rules, cell)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
+    more(rules, queue)
     (gone,) = fly(rules)
     told(rules, gone, LOST)
     rules.end(gone, Event.FAIL)
     rules.identify(ProducerIdAndEpoch(8, 0))
-    more(rules, cell, 3)
+    more(rules, queue, 3)
     told(rules, fly(rules)[0], "INVALID_REQUEST")
     (second,) = fly(rules)
     assert second.identity == ProducerIdAndEpoch(7, 2)
@@ -482,13 +482,13 @@ def test_another_id_waits_although_the_refusing_batch_was_refused() -> None:
 
 def test_who_is_fenced_fears_no_strays() -> None:
     """The epoch that refused it refuses them."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell)
-    more(rules, cell)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
+    more(rules, queue)
     (gone,) = fly(rules)
     told(rules, gone, LOST)
     rules.end(gone, Event.FAIL)
-    (next_one,) = more(rules, cell)
+    (next_one,) = more(rules, queue)
     fly(rules)
     told(rules, next_one, FENCED)
     rules.identify(ProducerIdAndEpoch(8, 0))
@@ -499,10 +499,10 @@ def test_who_is_fenced_fears_no_strays() -> None:
 def test_who_is_fenced_asks_for_one_id() -> None:
     """However many partitions hear of it (fault 56)."""
     asked: list[str] = []
-    rules, cells = idempotent(partitions=2)
+    rules, queues = idempotent(partitions=2)
     rules.on_identity_lost = lambda: asked.append("id")
-    for cell in cells:
-        more(rules, cell)
+    for queue in queues:
+        more(rules, queue)
     first, second = fly(rules)
     assert told(rules, first, FENCED) is Action.NEW_ID
     rules.identify(ProducerIdAndEpoch(8, 0))
@@ -524,20 +524,20 @@ def test_numbers_wrap_on_the_wire_only(number: int, wire: int) -> None:
 
 def test_gaps_and_losses_around_the_wrap() -> None:
     """Numbers are compared as they are: what follows is higher (exceeds RCD-08)."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell)
-    assert cell.numbers is not None
-    cell.numbers.next = 2**31 - 1
-    cell.numbers.acked = 2**31 - 2
-    more(rules, cell, 2, size=2)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
+    assert queue.numbers is not None
+    queue.numbers.next = 2**31 - 1
+    queue.numbers.acked = 2**31 - 2
+    more(rules, queue, 2, size=2)
     first, second = fly(rules)
     assert [on_wire(batch.sequence) for batch in (first, second)] == [2**31 - 1, 1]
     rules.end(first, Event.FAIL)
     told(rules, first, LOST)
     told(rules, second)
-    more(rules, cell)
+    more(rules, queue)
     assert [on_wire(batch.sequence) for batch in fly(rules)] == [3]
-    assert cell.numbers.identity.epoch == 0
+    assert queue.numbers.identity.epoch == 0
 
 
 # Splits
@@ -545,9 +545,9 @@ def test_gaps_and_losses_around_the_wrap() -> None:
 
 def test_a_split_keeps_numbers() -> None:
     """[SplitBatchAndSend] Its parts have those of its records, and what follows keeps its own."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell)
-    more(rules, cell, 2, size=4)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
+    more(rules, queue, 2, size=4)
     first, second = fly(rules)
     parts = split(rules, first)
     assert told(rules, second, OUT_OF_ORDER) is Action.AWAIT
@@ -557,9 +557,9 @@ def test_a_split_keeps_numbers() -> None:
 
 def test_a_part_that_fails_renumbers_the_rest() -> None:
     """As any batch does (KIP-467: the records that a broker names fail, the others are sent at their old place)."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell)
-    more(rules, cell, 2, size=2)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
+    more(rules, queue, 2, size=2)
     first, second = fly(rules)
     bad, good = split(rules, first)
     rules.end(bad, Event.FAIL)
@@ -577,12 +577,12 @@ def test_a_part_that_fails_renumbers_the_rest() -> None:
 @pytest.mark.parametrize("ids", [(b"B" * 16,), (b"B" * 16, b"A" * 16, b"B" * 16)], ids=["once", "an old answer between"])
 def test_a_new_log_begins_a_new_epoch(ids: tuple[bytes, ...]) -> None:
     """Never an earlier number again: if the log is an old one after all, it would know it."""
-    rules, (cell,) = idempotent()
+    rules, (queue,) = idempotent()
     install(rules, topic(1, topic_id=b"A" * 16))
-    arrived(rules, cell)
+    arrived(rules, queue)
     for epoch, topic_id in enumerate(ids, 1):
         install(rules, topic(1, topic_id=topic_id))
-        more(rules, cell)
+        more(rules, queue)
         (batch,) = fly(rules)
         assert numbers(batch) == [(epoch, 0)]
         told(rules, batch)
@@ -590,10 +590,10 @@ def test_a_new_log_begins_a_new_epoch(ids: tuple[bytes, ...]) -> None:
 
 def test_what_is_numbered_goes_on_in_a_new_log() -> None:
     """It takes any first number."""
-    rules, (cell,) = idempotent()
+    rules, (queue,) = idempotent()
     install(rules, topic(1, topic_id=b"A" * 16))
-    arrived(rules, cell)
-    (batch,) = more(rules, cell)
+    arrived(rules, queue)
+    (batch,) = more(rules, queue)
     fly(rules)
     told(rules, batch, "UNKNOWN_TOPIC_ID")
     install(rules, topic(1, topic_id=b"B" * 16))
@@ -604,10 +604,10 @@ def test_what_is_numbered_goes_on_in_a_new_log() -> None:
 def test_a_new_log_in_the_last_epoch() -> None:
     """Another id is asked for."""
     asked: list[str] = []
-    rules, (cell,) = idempotent(epoch=LAST_EPOCH)
+    rules, (queue,) = idempotent(epoch=LAST_EPOCH)
     rules.on_identity_lost = lambda: asked.append("id")
     install(rules, topic(1, topic_id=b"A" * 16))
-    arrived(rules, cell)
+    arrived(rules, queue)
     install(rules, topic(1, topic_id=b"B" * 16))
     assert asked == ["id"]
 
@@ -616,25 +616,25 @@ def test_a_new_log_in_the_last_epoch() -> None:
 
 
 def forget(rules: PartitionQueues) -> bool:
-    return whole(forgetting(rules, rules.routes["t"], lambda _topic: False, []))
+    return whole(forgetting(rules, rules.routings["t"], lambda _topic: False, []))
 
 
 def again(rules: PartitionQueues) -> PartitionQueue:
     """The topic, as it comes back."""
-    return install(rules, topic(1)).cells[0]
+    return install(rules, topic(1)).queues[0]
 
 
-def goes(rules: PartitionQueues, cell: PartitionQueue) -> list[ProducerBatch]:
+def goes(rules: PartitionQueues, queue: PartitionQueue) -> list[ProducerBatch]:
     """One more batch is acknowledged."""
-    batches = more(rules, cell)
+    batches = more(rules, queue)
     assert delivered(rules) == batches
     return batches
 
 
 def test_a_topic_that_comes_back_begins_an_epoch() -> None:
     """A broker would take a number that it knows for a batch that it has (KIP-526 beside KIP-98)."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell, 3)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue, 3)
     assert forget(rules)
     returned = again(rules)
     batches = more(rules, returned, 3)
@@ -646,25 +646,25 @@ def test_a_topic_that_comes_back_begins_an_epoch() -> None:
 
 def test_one_epoch_serves_all_that_were_forgotten() -> None:
     """Those that were there go on in theirs; the epoch grows when one is forgotten that was in the newest."""
-    rules, cells = idempotent(partitions=2)
-    for cell in cells:
-        arrived(rules, cell)
-    other = install(rules, topic(1, name="u")).cells[0]
+    rules, queues = idempotent(partitions=2)
+    for queue in queues:
+        arrived(rules, queue)
+    other = install(rules, topic(1, name="u")).queues[0]
     arrived(rules, other)
     assert forget(rules)
     first = again(rules)
     assert numbers(*goes(rules, other), *goes(rules, first)) == [(0, 1), (1, 0)]
-    assert whole(forgetting(rules, rules.routes["u"], lambda _topic: False, []))
-    assert numbers(*goes(rules, install(rules, topic(1, name="u")).cells[0])) == [(1, 0)]
+    assert whole(forgetting(rules, rules.routings["u"], lambda _topic: False, []))
+    assert numbers(*goes(rules, install(rules, topic(1, name="u")).queues[0])) == [(1, 0)]
     assert forget(rules)
     assert numbers(*goes(rules, again(rules))) == [(2, 0)]
 
 
 def test_a_topic_is_not_forgotten_while_a_late_answer_may_come() -> None:
     """What expired is still on its way."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell)
-    (batch,) = more(rules, cell)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
+    (batch,) = more(rules, queue)
     fly(rules)
     rules.end(batch, Event.FAIL)
     assert not forget(rules)
@@ -675,9 +675,9 @@ def test_a_topic_is_not_forgotten_while_a_late_answer_may_come() -> None:
 def test_the_last_epoch_of_a_forgotten_topic_asks_for_another_id() -> None:
     """Under which all begins at 0."""
     asked: list[str] = []
-    rules, (cell,) = idempotent(epoch=LAST_EPOCH)
+    rules, (queue,) = idempotent(epoch=LAST_EPOCH)
     rules.on_identity_lost = lambda: asked.append("id")
-    arrived(rules, cell)
+    arrived(rules, queue)
     assert forget(rules)
     assert asked == ["id"]
     (batch,) = more(rules, again(rules))
@@ -689,8 +689,8 @@ def test_the_last_epoch_of_a_forgotten_topic_asks_for_another_id() -> None:
 
 def test_another_id_knows_nothing_of_what_was_forgotten_before() -> None:
     """Its partitions begin at its own epoch; when they are forgotten, theirs counts."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
     assert forget(rules)
     rules.identify(ProducerIdAndEpoch(8, 0))
     assert numbers(*goes(rules, again(rules))) == [(0, 0)]
@@ -700,9 +700,9 @@ def test_another_id_knows_nothing_of_what_was_forgotten_before() -> None:
 
 def test_strays_of_a_forgotten_topic_are_refused_when_it_comes_back() -> None:
     """By the next epoch of their own id, though the producer has another by then."""
-    rules, (cell,) = idempotent()
-    arrived(rules, cell)
-    (batch,) = more(rules, cell)
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
+    (batch,) = more(rules, queue)
     fly(rules)
     rules.end(batch, Event.FAIL)
     told(rules, batch, LOST)
@@ -715,9 +715,9 @@ def test_strays_of_a_forgotten_topic_are_refused_when_it_comes_back() -> None:
 
 def test_a_topic_of_an_epoch_that_goes_on_is_not_forgotten() -> None:
     """A transactional producer's, until its coordinator begins another one: brokers know its numbers, and it may not begin one itself."""
-    rules, (cell,) = idempotent()
+    rules, (queue,) = idempotent()
     rules.is_transactional = True
-    arrived(rules, cell)
+    arrived(rules, queue)
     assert not forget(rules)
     rules.identify(ProducerIdAndEpoch(7, 1))
     assert forget(rules)
@@ -729,14 +729,14 @@ def test_a_topic_of_an_epoch_that_goes_on_is_not_forgotten() -> None:
 
 def test_a_transaction_never_begins_an_epoch() -> None:
     """Its coordinator does: until then what has a number keeps it, and nothing new is sent."""
-    rules, (cell,) = idempotent()
+    rules, (queue,) = idempotent()
     rules.is_transactional = True
-    arrived(rules, cell)
-    more(rules, cell, 2)
+    arrived(rules, queue)
+    more(rules, queue, 2)
     refused, second = fly(rules)
     told(rules, refused, "INVALID_REQUEST")
     told(rules, second, LOST)
-    more(rules, cell)
+    more(rules, queue)
     assert fly(rules) == [second]
     assert numbers(second) == [(0, 2)]
     assert told(rules, second, OUT_OF_ORDER) is Action.FAIL
@@ -748,10 +748,10 @@ def test_a_transaction_never_begins_an_epoch() -> None:
 def test_a_transaction_asks_for_no_id() -> None:
     """In the last epoch too."""
     asked: list[str] = []
-    rules, (cell,) = idempotent(epoch=LAST_EPOCH)
+    rules, (queue,) = idempotent(epoch=LAST_EPOCH)
     rules.on_identity_lost = lambda: asked.append("id")
     rules.is_transactional = True
-    more(rules, cell)
+    more(rules, queue)
     (gone,) = fly(rules)
     rules.end(gone, Event.FAIL)
     assert asked == []

@@ -19,15 +19,15 @@ CHANCES = [number / 100 for number in range(100)]
 
 
 def made(leaders: list[int], sticky: int | None) -> TopicRouting:
-    route = TopicRouting("t", NO_ID)
-    route.cells += [PartitionQueue(route, partition, leader, FULL) for partition, leader in enumerate(leaders)]
-    route.sticky = None if sticky is None else route.cells[sticky]
-    return route
+    routing = TopicRouting("t", NO_ID)
+    routing.queues += [PartitionQueue(routing, partition, leader, FULL) for partition, leader in enumerate(leaders)]
+    routing.sticky = None if sticky is None else routing.queues[sticky]
+    return routing
 
 
-def held(cell: PartitionQueue, credit: int) -> ProducerBatch:
+def held(queue: PartitionQueue, credit: int) -> ProducerBatch:
     """A batch that holds so much memory."""
-    return ProducerBatch(cell, 1, None, None, credit=credit, expires_at=1.0)
+    return ProducerBatch(queue, 1, None, None, credit=credit, expires_at=1.0)
 
 
 @pytest.mark.parametrize(
@@ -49,32 +49,32 @@ def held(cell: PartitionQueue, credit: int) -> ProducerBatch:
 )
 def test_records_without_a_key_go_to_another_partition_that_has_a_leader(leaders: list[int], sticky: int | None, chosen: set[int]) -> None:
     """To the same one, or to one without a leader, only if there is no other."""
-    route = made(leaders, sticky)
-    assert {route.another(chance).partition for chance in CHANCES} == chosen
+    routing = made(leaders, sticky)
+    assert {routing.another(chance).partition for chance in CHANCES} == chosen
 
 
 @given(leaders=st.lists(st.sampled_from([NOBODY, 1, 2]), min_size=1, max_size=8), data=st.data())
 def test_all_others_are_as_likely(leaders: list[int], data: st.DataObject) -> None:
     """Each of them comes as often, whatever partition it is."""
     sticky = data.draw(st.none() | st.integers(0, len(leaders) - 1))
-    route = made(leaders, sticky)
-    led = [cell for cell in route.cells if cell.leader >= 0] or route.cells
-    others = [cell for cell in led if cell is not route.sticky] or led
+    routing = made(leaders, sticky)
+    led = [queue for queue in routing.queues if queue.leader >= 0] or routing.queues
+    others = [queue for queue in led if queue is not routing.sticky] or led
     many = len(others) * 10
-    chosen = [route.another((number + 0.5) / many).partition for number in range(many)]
-    assert sorted(chosen) == sorted(cell.partition for cell in others for _ in range(10))
+    chosen = [routing.another((number + 0.5) / many).partition for number in range(many)]
+    assert sorted(chosen) == sorted(queue.partition for queue in others for _ in range(10))
 
 
 def test_leaders_that_were_elected_are_noticed() -> None:
     """As they are told, or looked at anew."""
-    route = made([1, NOBODY, 1], None)
-    assert route.available == (0, 2)
-    route.cells[1].leader = 5
-    assert route.available == (0, 2)
-    route.elected()
-    assert route.available == (0, 1, 2)
-    route.elected([1, 2])
-    assert route.available == (1, 2)
+    routing = made([1, NOBODY, 1], None)
+    assert routing.available == (0, 2)
+    routing.queues[1].leader = 5
+    assert routing.available == (0, 2)
+    routing.elected()
+    assert routing.available == (0, 1, 2)
+    routing.elected([1, 2])
+    assert routing.available == (1, 2)
 
 
 # Shares
@@ -82,120 +82,120 @@ def test_leaders_that_were_elected_are_noticed() -> None:
 
 def test_a_share_is_its_bytes() -> None:
     """The sticky partition stays until what it has had, and what comes, is more than the quantum; the first record always fits."""
-    route = made([1, 1, 1], 0)
-    assert route.stays(1000, 100)
-    route.share = 60
-    assert route.stays(40, 100)
-    assert not route.stays(41, 100)
+    routing = made([1, 1, 1], 0)
+    assert routing.stays(1000, 100)
+    routing.share = 60
+    assert routing.stays(40, 100)
+    assert not routing.stays(41, 100)
 
 
 def test_a_new_turn_is_a_new_share() -> None:
     """Nothing of the last one's counts; without a sticky partition, none stays."""
-    route = made([1, 1], None)
-    assert not route.stays(1, 100)
-    first = route.switch(0.0, is_adaptive=False)
-    route.share = 100
-    second = route.switch(0.0, is_adaptive=False)
-    assert first is not second is route.sticky
-    assert route.share == 0
+    routing = made([1, 1], None)
+    assert not routing.stays(1, 100)
+    first = routing.switch(0.0, is_adaptive=False)
+    routing.share = 100
+    second = routing.switch(0.0, is_adaptive=False)
+    assert first is not second is routing.sticky
+    assert routing.share == 0
 
 
 @pytest.mark.parametrize("trouble", ["no leader", "avoided", "late"])
 def test_what_is_not_usable_does_not_stay(trouble: str) -> None:
     """Whatever it has had of its share."""
     availability = Availability(timeout=1.0)
-    route = TopicRouting("t", NO_ID, availability)
-    route.cells += [PartitionQueue(route, partition, 1 + partition, FULL) for partition in range(3)]
-    route.sticky = route.cells[0]
-    assert route.stays(1, 100)
+    routing = TopicRouting("t", NO_ID, availability)
+    routing.queues += [PartitionQueue(routing, partition, 1 + partition, FULL) for partition in range(3)]
+    routing.sticky = routing.queues[0]
+    assert routing.stays(1, 100)
     if trouble == "no leader":
-        route.cells[0].leader = NOBODY
-        route.elected()
+        routing.queues[0].leader = NOBODY
+        routing.elected()
     elif trouble == "avoided":
-        availability.avoid(route.cells[0])
+        availability.avoid(routing.queues[0])
     else:
         availability.blocked(1, 0.0)
-        availability.look(2.0, {1: [PartitionQueue(route, 7, 1, FULL)]})
-    assert not route.stays(1, 100)
-    assert {route.another(chance).partition for chance in CHANCES} == {1, 2}
+        availability.look(2.0, {1: [PartitionQueue(routing, 7, 1, FULL)]})
+    assert not routing.stays(1, 100)
+    assert {routing.another(chance).partition for chance in CHANCES} == {1, 2}
 
 
 # Queues
 
 
-def queue(route: TopicRouting, *depths: int) -> None:
-    for cell, depth in zip(route.cells, depths, strict=True):
-        cell.closed.clear()
-        cell.closed.extend([None] * depth)  # type: ignore[list-item]
+def fill(routing: TopicRouting, *depths: int) -> None:
+    for queue, depth in zip(routing.queues, depths, strict=True):
+        queue.closed.clear()
+        queue.closed.extend([None] * depth)  # type: ignore[list-item]
 
 
 def test_shorter_queues_are_likelier_exactly_as_in_java() -> None:
     """Kafka's own example (BuiltInPartitionerTest): each as often as its queue is shorter than one more than the longest (PAR-06)."""
-    route = made([1, 2, 3, 11, 1], None)
-    queue(route, 5, 0, 3, 0, 1)
-    chosen = Counter(route.another((nth + 0.5) / 42, is_adaptive=True).partition for nth in range(42))
+    routing = made([1, 2, 3, 11, 1], None)
+    fill(routing, 5, 0, 3, 0, 1)
+    chosen = Counter(routing.another((nth + 0.5) / 42, is_adaptive=True).partition for nth in range(42))
     assert chosen == {0: 2, 1: 12, 2: 6, 3: 12, 4: 10}
 
 
 def test_an_open_batch_is_one_of_the_queue() -> None:
     """As the last one in Java's queue is."""
-    route = made([1, 2], None)
-    route.cells[0].current = held(route.cells[0], 1000)
-    chosen = Counter(route.another((nth + 0.5) / 30, is_adaptive=True).partition for nth in range(30))
+    routing = made([1, 2], None)
+    routing.queues[0].current = held(routing.queues[0], 1000)
+    chosen = Counter(routing.another((nth + 0.5) / 30, is_adaptive=True).partition for nth in range(30))
     assert chosen == {0: 10, 1: 20}
 
 
 def test_a_batch_that_took_more_as_it_could_not_be_sent_is_several() -> None:
     """KIP-782: else a late broker's queue would look as short as the others'."""
-    route = made([1, 2], None)
-    for cell, credits_ in zip(route.cells, ([1000, 900, 3999], [700]), strict=True):
-        cell.closed += [held(cell, credit) for credit in credits_]
-        cell.bytes = sum(credits_)
-    chosen = Counter(route.another((nth + 0.5) / 60, is_adaptive=True, unit=1000).partition for nth in range(60))
+    routing = made([1, 2], None)
+    for queue, credits_ in zip(routing.queues, ([1000, 900, 3999], [700]), strict=True):
+        queue.closed += [held(queue, credit) for credit in credits_]
+        queue.bytes = sum(credits_)
+    chosen = Counter(routing.another((nth + 0.5) / 60, is_adaptive=True, unit=1000).partition for nth in range(60))
     assert chosen == {0: 10, 1: 50}
 
 
 def test_nobody_looks_at_each_batch_of_a_long_queue() -> None:
     """It was a thousand of them for each new batch. What their bytes are tells as much; fewer than there are batches they are not."""
-    route = made([1, 2, 3], None)
-    for cell, (count, held) in zip(route.cells, ((1000, 5_000_000), (99, 50_000), (0, 0)), strict=True):
-        cell.closed += [None] * count  # type: ignore[list-item]
-        cell.bytes = held
+    routing = made([1, 2, 3], None)
+    for queue, (count, held) in zip(routing.queues, ((1000, 5_000_000), (99, 50_000), (0, 0)), strict=True):
+        queue.closed += [None] * count  # type: ignore[list-item]
+        queue.bytes = held
     weights = [5001 - queued for queued in (5000, 99, 0)]
-    chosen = Counter(route.another((nth + 0.5) / sum(weights), is_adaptive=True, unit=1000).partition for nth in range(sum(weights)))
+    chosen = Counter(routing.another((nth + 0.5) / sum(weights), is_adaptive=True, unit=1000).partition for nth in range(sum(weights)))
     assert chosen == {0: weights[0], 1: weights[1], 2: weights[2]}
 
 
 @pytest.mark.parametrize(("is_adaptive", "depths"), [(True, (0, 0, 0)), (True, (4, 4, 4)), (False, (9, 0, 3))])
 def test_where_queues_say_nothing_all_others_are_as_likely(is_adaptive: bool, depths: tuple[int, ...]) -> None:
     """All as long, or not to be looked at (PAR-05)."""
-    route = made([1, 2, 3], 1)
-    queue(route, *depths)
-    chosen = Counter(route.another(chance, is_adaptive=is_adaptive).partition for chance in CHANCES)
+    routing = made([1, 2, 3], 1)
+    fill(routing, *depths)
+    chosen = Counter(routing.another(chance, is_adaptive=is_adaptive).partition for chance in CHANCES)
     assert chosen == {0: 50, 2: 50}
 
 
 def test_queues_of_what_is_not_usable_say_nothing() -> None:
     """Neither by their length, nor are they chosen; that one was left out is noticed at once."""
     availability = Availability()
-    route = TopicRouting("t", NO_ID, availability)
-    route.cells += [PartitionQueue(route, partition, 1 + partition, FULL) for partition in range(3)]
-    queue(route, 100, 0, 1)
-    assert Counter(route.another((nth + 0.5) / 202, is_adaptive=True).partition for nth in range(202)) == {0: 1, 1: 101, 2: 100}
-    availability.avoid(route.cells[0])
-    assert Counter(route.another((nth + 0.5) / 3, is_adaptive=True).partition for nth in range(3)) == {1: 2, 2: 1}
+    routing = TopicRouting("t", NO_ID, availability)
+    routing.queues += [PartitionQueue(routing, partition, 1 + partition, FULL) for partition in range(3)]
+    fill(routing, 100, 0, 1)
+    assert Counter(routing.another((nth + 0.5) / 202, is_adaptive=True).partition for nth in range(202)) == {0: 1, 1: 101, 2: 100}
+    availability.avoid(routing.queues[0])
+    assert Counter(routing.another((nth + 0.5) / 3, is_adaptive=True).partition for nth in range(3)) == {1: 2, 2: 1}
 
 
 def test_what_was_seen_of_queues_does_not_outlive_the_choice() -> None:
     """Of 40 partitions they are looked at now and then; when one is avoided in between, they are all the same."""
     availability = Availability()
-    route = TopicRouting("t", NO_ID, availability)
-    route.cells += [PartitionQueue(route, partition, 1, FULL) for partition in range(40)]
-    queue(route, *range(40))
-    route.another(0.5, is_adaptive=True)
-    for cell in route.cells[20:]:
-        availability.avoid(cell)
-    chosen = Counter(route.another((nth + 0.5) / 210, is_adaptive=True).partition for nth in reversed(range(210)))
+    routing = TopicRouting("t", NO_ID, availability)
+    routing.queues += [PartitionQueue(routing, partition, 1, FULL) for partition in range(40)]
+    fill(routing, *range(40))
+    routing.another(0.5, is_adaptive=True)
+    for queue in routing.queues[20:]:
+        availability.avoid(queue)
+    chosen = Counter(routing.another((nth + 0.5) / 210, is_adaptive=True).partition for nth in reversed(range(210)))
     assert [chosen[at] for at in range(40)] == [*range(20, 0, -1), *[0] * 20]
 
 
@@ -212,12 +212,12 @@ class Looked(deque[Any]):
 def test_queues_are_looked_at_as_seldom_as_they_are_many() -> None:
     """A few glances for each change of partition, whatever their number; of one, or of more than can be looked at, none."""
     for partitions, changes in ((1, 100), (12, 100), (160, 100), (4096, 1000), (4097, 1000)):
-        route = made([1] * partitions, None)
-        queues = [Looked() for _ in route.cells]
-        for cell, queue_ in zip(route.cells, queues, strict=True):
-            cell.closed = queue_
+        routing = made([1] * partitions, None)
+        queues = [Looked() for _ in routing.queues]
+        for queue, queue_ in zip(routing.queues, queues, strict=True):
+            queue.closed = queue_
         for _ in range(changes):
-            route.switch(0.5, is_adaptive=True)
+            routing.switch(0.5, is_adaptive=True)
         looks = sum(queue_.looks for queue_ in queues)
         assert looks <= changes * 16 + partitions
         assert bool(looks) is (1 < partitions <= 4096)
@@ -226,9 +226,9 @@ def test_queues_are_looked_at_as_seldom_as_they_are_many() -> None:
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=40))
 def test_a_queue_that_grows_is_chosen_less(depths: list[int]) -> None:
     """Chances are the weights'; none is ever left out for good."""
-    route = made([1] * len(depths), None)
-    queue(route, *depths)
+    routing = made([1] * len(depths), None)
+    fill(routing, *depths)
     above = max(depths) + 1
     weights = [above - depth for depth in depths] if min(depths) < max(depths) else [1] * len(depths)
-    chosen = Counter(route.another((nth + 0.5) / sum(weights), is_adaptive=True).partition for nth in range(sum(weights)))
+    chosen = Counter(routing.another((nth + 0.5) / sum(weights), is_adaptive=True).partition for nth in range(sum(weights)))
     assert [chosen[at] for at in range(len(depths))] == weights

@@ -6,7 +6,7 @@ import gc
 from typing import TYPE_CHECKING
 
 import pytest
-from batches import FULL, accumulator, answered, put, sent, topic
+from batches import FULL, answered, partition_queues, put, sent, topic
 
 from aioproducer.core.incremental import STRIDE, whole
 from aioproducer.core.partition_queues import NOBODY, PartitionQueue, PartitionQueues
@@ -27,7 +27,7 @@ def large(count: int, leader: int = 1, *, topic_id: bytes = ID, epoch: int = 0) 
 
 def with_topic(view: TopicView) -> tuple[PartitionQueues, list[PartitionQueue]]:
     rules = PartitionQueues(FULL, linger=0.0, lifetime=1000.0, on_close=lambda batch: None)
-    return rules, list(install(rules, view).cells)
+    return rules, list(install(rules, view).queues)
 
 
 def test_a_new_topic_is_there_when_it_is_whole() -> None:
@@ -36,11 +36,11 @@ def test_a_new_topic_is_there_when_it_is_whole() -> None:
     steps = 0
     for _ in installing(rules, large(MANY)):
         steps += 1
-        assert rules.routes == {}
+        assert rules.routings == {}
     assert steps >= 3
-    assert [cell.partition for cell in rules.routes["t"].cells] == list(range(MANY))
-    assert {cell.leader for cell in rules.routes["t"].cells} == {1}
-    assert rules.routes["t"].available == tuple(range(MANY))
+    assert [queue.partition for queue in rules.routings["t"].queues] == list(range(MANY))
+    assert {queue.leader for queue in rules.routings["t"].queues} == {1}
+    assert rules.routings["t"].available == tuple(range(MANY))
 
 
 def test_a_small_topic_takes_one_step() -> None:
@@ -64,34 +64,34 @@ VIEWS = {
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 def test_records_flow_between_the_steps(view: TopicView) -> None:
     """To the partitions that there are as yet. Each batch goes once, to who leads then; those of a partition that is no more wait there."""
-    rules, cells = with_topic(large(MANY))
-    route = rules.routes["t"]
+    rules, queues = with_topic(large(MANY))
+    routing = rules.routings["t"]
     written: list[ProducerBatch] = []
     received: list[ProducerBatch] = []
     step = 0
     for _ in installing(rules, view):
-        assert rules.routes["t"] is route
-        written += [put(rules, cells[partition], step) for partition in (step, (step * STRIDE) % MANY, MANY - 1)]
+        assert rules.routings["t"] is routing
+        written += [put(rules, queues[partition], step) for partition in (step, (step * STRIDE) % MANY, MANY - 1)]
         if step % 2:
             for node_id in (1, 2):
                 batches = sent(rules, node_id, f"lane of {node_id}", 10**6)
-                assert all(batch.cell.leader == node_id for batch in batches)
-                assert len({batch.cell.route.topic_id for batch in batches}) <= 1, "a request has one id for a topic"
+                assert all(batch.queue.leader == node_id for batch in batches)
+                assert len({batch.queue.routing.topic_id for batch in batches}) <= 1, "a request has one id for a topic"
                 received += batches
                 for batch in batches:
                     answered(rules, batch)
         step += 1
     assert step >= 3
-    put(rules, cells[MANY - 1], step)
+    put(rules, queues[MANY - 1], step)
     whole(retiring(rules, view))
-    installed = rules.routes["t"]
-    assert [cell.partition for cell in installed.cells] == list(range(len(view.partitions)))
-    assert all(cell is cells[cell.partition] for cell in installed.cells[:MANY])
+    installed = rules.routings["t"]
+    assert [queue.partition for queue in installed.queues] == list(range(len(view.partitions)))
+    assert all(queue is queues[queue.partition] for queue in installed.queues[:MANY])
     assert installed.topic_id == view.topic_id
-    assert {(cell.leader, cell.epoch, cell.route) for cell in installed.cells} == {(2, view.partitions[0].epoch, installed)}
+    assert {(queue.leader, queue.epoch, queue.routing) for queue in installed.queues} == {(2, view.partitions[0].epoch, installed)}
     if len(view.partitions) < MANY:
-        assert installed.gone == [cells[-1]]
-        assert (cells[-1].open, cells[-1].current) == (FULL, None)
+        assert installed.gone == [queues[-1]]
+        assert (queues[-1].open, queues[-1].current) == (FULL, None)
     while batches := sent(rules, 2, "lane of 2", 10**6):
         received += batches
         for batch in batches:
@@ -104,56 +104,56 @@ def test_records_flow_between_the_steps(view: TopicView) -> None:
 
 def test_a_batch_that_is_opened_last_for_a_partition_that_is_no_more_is_not_lost() -> None:
     """Whoever appends in the step before the new route is there still finds the old one."""
-    rules, cells = with_topic(large(MANY))
+    rules, queues = with_topic(large(MANY))
     view = large(2, topic_id=OTHER_ID)
     for _ in installing(rules, view):
         pass
-    batch = put(rules, cells[-1])
+    batch = put(rules, queues[-1])
     whole(retiring(rules, view))
-    assert rules.routes["t"].gone == [cells[-1]]
+    assert rules.routings["t"].gone == [queues[-1]]
     assert sent(rules, 1) == [batch]
 
 
 def test_those_without_batches_are_let_go_of() -> None:
     """Nothing but what waits keeps a partition that is no more."""
-    rules, cells = with_topic(large(MANY))
-    batch = put(rules, cells[7])
+    rules, queues = with_topic(large(MANY))
+    batch = put(rules, queues[7])
     install(rules, large(1, topic_id=OTHER_ID))
-    assert rules.routes["t"].gone == [cells[7]]
+    assert rules.routings["t"].gone == [queues[7]]
     sent(rules, 1)
     answered(rules, batch)
     install(rules, large(1, topic_id=OTHER_ID))
-    assert rules.routes["t"].gone == []
+    assert rules.routings["t"].gone == []
 
 
 def test_one_partition_is_elected() -> None:
     """As a hint tells it: no other one is touched."""
-    rules, cells = accumulator(1, 1, NOBODY)
-    batches = [put(rules, cell) for cell in cells]
+    rules, queues = partition_queues(1, 1, NOBODY)
+    batches = [put(rules, queue) for queue in queues]
     elect(rules, topic(2, 2, 2, epoch=1), 1)
-    assert [cell.leader for cell in cells] == [1, 2, NOBODY]
-    assert rules.routes["t"].available == (0, 1)
+    assert [queue.leader for queue in queues] == [1, 2, NOBODY]
+    assert rules.routings["t"].available == (0, 1)
     elect(rules, topic(2, 2, 2, epoch=1), 2)
-    assert rules.routes["t"].available == (0, 1, 2)
+    assert rules.routings["t"].available == (0, 1, 2)
     assert sent(rules, 2) == batches[1:]
     elect(rules, topic(NOBODY, 2, 2, epoch=2), 0)
-    assert rules.routes["t"].available == (1, 2)
+    assert rules.routings["t"].available == (1, 2)
 
 
 @pytest.mark.parametrize(("name", "partition"), [("other", 0), ("t", 2)])
 def test_what_is_not_known_is_not_elected(name: str, partition: int) -> None:
     """Nobody produces there."""
-    rules, cells = accumulator(1, 1)
+    rules, queues = partition_queues(1, 1)
     elect(rules, topic(2, 2, 2, epoch=1, name=name), partition)
-    assert [cell.leader for cell in cells] == [1, 1]
-    assert list(rules.routes) == ["t"]
+    assert [queue.leader for queue in queues] == [1, 1]
+    assert list(rules.routings) == ["t"]
 
 
 # Forgetting
 
 
 def forget(rules: PartitionQueues, told: list[str], *, is_in_use: bool = False) -> Steps[bool]:
-    return forgetting(rules, rules.routes["t"], lambda _topic: is_in_use, [told.append])
+    return forgetting(rules, rules.routings["t"], lambda _topic: is_in_use, [told.append])
 
 
 def cells_alive() -> set[PartitionQueue]:
@@ -163,17 +163,17 @@ def cells_alive() -> set[PartitionQueue]:
 def test_a_topic_that_nobody_uses_is_forgotten_in_one_step() -> None:
     """Whoever keeps something of it is told in that step; what is left holds nothing together for the collector."""
     others = cells_alive()
-    rules, cells = with_topic(large(MANY))
-    route, told = rules.routes["t"], list[str]()
-    route.by_key[b"k"]
-    seen = [("t" in rules.routes, list(told)) for _ in forget(rules, told)]
+    rules, queues = with_topic(large(MANY))
+    routing, told = rules.routings["t"], list[str]()
+    routing.by_key[b"k"]
+    seen = [("t" in rules.routings, list(told)) for _ in forget(rules, told)]
     assert set(map(str, seen)) == {str((True, [])), str((False, ["t"]))}
     assert len(seen) > 5
-    del cells
+    del queues
     gc.collect()
     gc.disable()
     try:
-        assert (rules.routes, route.cells, dict(route.by_key), route.sticky) == ({}, [], {}, None)
+        assert (rules.routings, routing.queues, dict(routing.by_key), routing.sticky) == ({}, [], {}, None)
         assert cells_alive() - others == set()
     finally:
         gc.enable()
@@ -182,15 +182,15 @@ def test_a_topic_that_nobody_uses_is_forgotten_in_one_step() -> None:
 @pytest.mark.parametrize("where", ["open", "closed", "in flight"])
 def test_a_topic_with_a_batch_is_not_forgotten(where: str) -> None:
     """Wherever it stands; when it has ended, it is."""
-    rules, cells = with_topic(large(MANY))
-    batch = put(rules, cells[-1])
+    rules, queues = with_topic(large(MANY))
+    batch = put(rules, queues[-1])
     if where != "open":
-        rules.close(cells[-1])
+        rules.close(queues[-1])
     if where == "in flight":
         assert sent(rules, 1) == [batch]
     told: list[str] = []
     assert not whole(forget(rules, told))
-    assert rules.routes["t"].cells == cells
+    assert rules.routings["t"].queues == queues
     if where != "in flight":
         assert sent(rules, 1) == [batch]
     answered(rules, batch)
@@ -201,16 +201,16 @@ def test_a_topic_with_a_batch_is_not_forgotten(where: str) -> None:
 @pytest.mark.parametrize("step", [1, 2])
 def test_a_record_that_comes_between_two_steps_keeps_its_topic(step: int) -> None:
     """Also if it is acknowledged before the next."""
-    rules, cells = with_topic(large(MANY))
+    rules, queues = with_topic(large(MANY))
     told: list[str] = []
     steps = forget(rules, told)
     for _ in range(step):
         next(steps)
-    batch = put(rules, cells[0], now=5.0)
+    batch = put(rules, queues[0], now=5.0)
     assert sent(rules, 1) == [batch]
     answered(rules, batch)
     assert not whole(steps)
-    assert rules.routes["t"].cells == cells
+    assert rules.routings["t"].queues == queues
     assert told == []
 
 
@@ -218,15 +218,15 @@ def test_a_topic_that_is_asked_for_is_not_forgotten() -> None:
     """Its answer is about to be taken (MET-05)."""
     rules, _ = with_topic(large(MANY))
     assert not whole(forget(rules, [], is_in_use=True))
-    assert "t" in rules.routes
+    assert "t" in rules.routings
 
 
 def test_a_topic_that_comes_back_begins_anew() -> None:
     """Cells, keys and batches of its own."""
-    rules, cells = with_topic(large(3))
+    rules, queues = with_topic(large(3))
     assert whole(forget(rules, []))
-    again = install(rules, large(3, 2, epoch=4)).cells
-    assert not set(again) & set(cells)
-    assert [cell.leader for cell in again] == [2, 2, 2]
+    again = install(rules, large(3, 2, epoch=4)).queues
+    assert not set(again) & set(queues)
+    assert [queue.leader for queue in again] == [2, 2, 2]
     put(rules, again[1])
     assert len(sent(rules, 2)) == 1

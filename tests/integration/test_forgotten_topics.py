@@ -31,10 +31,10 @@ async def test_what_is_acknowledged_is_written(kafka_server: ServerThread) -> No
                 deliveries = [await producer.send(topic, b"v", partition=partition) for _ in range(RECORDS)]
                 offsets = [(await delivery).offset for delivery in deliveries]
                 assert offsets == list(range(round_ * RECORDS, (round_ + 1) * RECORDS))
-            epochs = {cell.numbers.identity.epoch for cell in parts._accumulator.routes[topic].cells}
+            epochs = {queue.numbers.identity.epoch for queue in parts._partition_queues.routings[topic].queues}
             assert epochs == {round_}
             async with asyncio.timeout(20):
-                while topic in parts._accumulator.routes:
+                while topic in parts._partition_queues.routings:
                     await asyncio.sleep(0.1)
     async with WireClient(kafka_server.bootstrap_servers) as client:
         assert await client.end_offsets(topic) == [3 * RECORDS] * PARTITIONS

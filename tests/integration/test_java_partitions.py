@@ -23,8 +23,8 @@ def test_keys_go_where_java_sends_them() -> None:
     keys += [b"key-%d" % number for number in range(500)]
     asked = [(key, random_.choice(PARTITIONS)) for key in keys]
     told = run("place", "".join(f"{partitions} {key.hex()}\n" for key, partitions in asked))
-    routes = {partitions: route(partitions) for partitions in PARTITIONS}
-    assert [routes[partitions].by_key[key].partition for key, partitions in asked] == list(map(int, told))
+    routings = {partitions: routing(partitions) for partitions in PARTITIONS}
+    assert [routings[partitions].by_key[key].partition for key, partitions in asked] == list(map(int, told))
 
 
 def test_queues_weigh_what_java_gives_them() -> None:
@@ -35,7 +35,7 @@ def test_queues_weigh_what_java_gives_them() -> None:
     assert [weighed(depths) or depths for depths in queues] == [json.loads(line) for line in told]
 
 
-def route(partitions: int) -> TopicRouting:
+def routing(partitions: int) -> TopicRouting:
     made = TopicRouting("t", NO_ID)
-    made.cells += [PartitionQueue(made, partition, 1, None) for partition in range(partitions)]
+    made.queues += [PartitionQueue(made, partition, 1, None) for partition in range(partitions)]
     return made

@@ -334,7 +334,7 @@ async def test_transactions(server: str) -> None:
             await story(stage, story.__name__)
         async with stage.producer("version") as producer:
             assert producer._engine is not None
-            assert producer._engine.transactor.transaction.version == VERSIONS[server]
+            assert producer._engine.transaction_manager.transaction.version == VERSIONS[server]
 
 
 async def test_an_upgrade_in_mid_life() -> None:
@@ -344,7 +344,7 @@ async def test_an_upgrade_in_mid_life() -> None:
         orders = await stage.topic()
         async with stage.producer("upgraded", connections_max_idle_ms=700) as producer:
             assert producer._engine is not None
-            transaction = producer._engine.transactor.transaction
+            transaction = producer._engine.transaction_manager.transaction
             seen = []
             for number in range(40):
                 async with producer.transaction():

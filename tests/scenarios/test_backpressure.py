@@ -148,14 +148,14 @@ async def test_who_waits_for_memory_does_not_keep_the_loop_busy() -> None:
         hang = cluster.hang("Produce")
         waiting = await fill(producer)
         tried = 0
-        serve = producer._engine._parking.serve
+        serve = producer._engine._admission.serve
 
         def count(**how: Any) -> None:
             nonlocal tried
             tried += 1
             serve(**how)
 
-        producer._engine._parking.serve = count
+        producer._engine._admission.serve = count
         before = time.process_time()
         await asyncio.sleep(20)
         assert tried < 50

@@ -21,7 +21,7 @@ WHILE_OPEN: dict[str, Any] = {"linger_ms": 60_000, "metadata_max_age_ms": 1000, 
 
 def route_of(producer: Producer[Any, Any], topic: str = "orders") -> Any:
     assert producer._engine is not None
-    return producer._engine._accumulator.routes[topic]
+    return producer._engine._partition_queues.routings[topic]
 
 
 def many(count: int) -> list[str]:
@@ -57,10 +57,10 @@ async def test_a_partition_that_is_left_gets_no_more_while_its_batch_is_open(bui
         cluster.create_topic("orders", partitions=2)
         async with producer_on(build)(**cluster.client_options, **WHILE_OPEN) as producer:
             before = [await producer.send("orders", b"before") for _ in range(3)]
-            route = route_of(producer)
-            left = route.sticky
+            routing = route_of(producer)
+            left = routing.sticky
             assert left.current is not None
-            producer._engine._accumulator.availability.avoid(left)
+            producer._engine._partition_queues.availability.avoid(left)
             after = [await producer.send("orders", b"after") for _ in range(3)]
             assert left.current is not None
             await producer.flush()
@@ -80,7 +80,7 @@ async def test_keys_go_by_the_new_number_of_partitions(build: Any, partitions: i
             first = [await producer.send("orders", b"one", key) for key in keys]
             cluster.add_partitions("orders", 4)
             await asyncio.sleep(5)  # metadata is asked for again meanwhile
-            assert all(cell.current is not None for cell in route_of(producer).cells[:partitions])  # there are batches that have room
+            assert all(queue.current is not None for queue in route_of(producer).queues[:partitions])  # there are batches that have room
             second = [await producer.send("orders", b"four", key) for key in keys]
             await producer.flush()
             for deliveries, among in ((first, partitions), (second, 4)):
@@ -98,7 +98,7 @@ async def test_a_topic_that_was_forgotten_is_known_anew(build: Any, partitions: 
         async with producer_on(build)(**cluster.client_options, metadata_max_idle_ms=5_000, metadata_max_age_ms=1_000) as producer:
             assert len({(await producer.send_and_wait("orders", b"1", key)).partition for key in keys}) == 3
             await asyncio.sleep(30)
-            assert "orders" not in producer._engine._accumulator.routes
+            assert "orders" not in producer._engine._partition_queues.routings
             cluster.delete_topic("orders")
             cluster.create_topic("orders", partitions)
             told = [await producer.send_and_wait("orders", b"2", key) for key in keys]

@@ -51,15 +51,15 @@ async def four(**options: Any) -> AsyncIterator[tuple[FakeCluster, Producer[Any,
 
         async with running(cluster, **{"on_circuit_event": hear, **QUICK, **options}) as (_, producer):
             yield cluster, producer, told
-        cells = [cell for route in producer._engine._accumulator.routes.values() for cell in route.cells]
-        assert [(cell.bytes, cell.is_full, cell.circuit) for cell in cells] == [(0, False, None)] * len(cells)
+        queues = [queue for routing in producer._engine._partition_queues.routings.values() for queue in routing.queues]
+        assert [(queue.bytes, queue.is_full, queue.circuit) for queue in queues] == [(0, False, None)] * len(queues)
 
 
 async def opened(cluster: FakeCluster, producer: Producer[Any, Any], count: int = 4) -> list[Any]:
     """Let the bad partition fail until its circuit is open; the deliveries of what was sent to it."""
     cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", topic="orders", partition=BAD, times=None)
     deliveries = [await producer.send("orders", b"%d" % number, partition=BAD) for number in range(count)]
-    while not producer._engine._breaking.told():
+    while not producer._engine._circuit_break_manager.told():
         await asyncio.sleep(0.01)
     return deliveries
 
@@ -85,7 +85,7 @@ async def test_a_partition_that_fails_is_left_alone_and_tried_ever_more_rarely()
         assert cluster.values("orders", BAD) == [b"0", b"1", b"2", b"3"]
         await turns(3)
         assert told == [("open", BAD), ("probing", BAD)] * 4 + [("closed", BAD)]
-        assert producer._engine._breaking.told() == []
+        assert producer._engine._circuit_break_manager.told() == []
 
 
 @jumping
@@ -106,7 +106,7 @@ async def test_a_slow_broker_that_heals_is_well_again_within_the_interval(second
     """Whatever was on its way then, and whether the circuit was open, probing or closed."""
     async with four() as (cluster, producer, told):
         await known(producer)
-        broker, circuits = cluster.brokers[2], producer._engine._breaking._open
+        broker, circuits = cluster.brokers[2], producer._engine._circuit_break_manager._open
         acknowledged: list[float] = []
 
         async def work() -> None:
@@ -168,7 +168,7 @@ async def test_what_was_on_its_way_when_a_circuit_opened_does_not_close_it() -> 
         assert told == [("open", BAD)]
         hang.release()
         assert (await first).offset == 0
-        assert producer._engine._breaking.told() == ["orders-3 open"]
+        assert producer._engine._circuit_break_manager.told() == ["orders-3 open"]
         assert not any(delivery.done() for delivery in behind)
         await asyncio.gather(*behind)
         await turns(3)
@@ -197,11 +197,11 @@ async def test_another_leader_is_tried_at_once() -> None:
     async with four(circuit_breaker_mute_retry_interval_ms=60_000) as (cluster, producer, _):
         cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", broker=2, times=None)
         deliveries = [await producer.send("orders", b"%d" % number, partition=BAD) for number in range(4)]
-        while not producer._engine._breaking.told():
+        while not producer._engine._circuit_break_manager.told():
             await asyncio.sleep(0.01)
         began = now()
         cluster.move_leader("orders", BAD, 1)
-        producer._engine._refresher.urge(["orders"])
+        producer._engine._updater.urge(["orders"])
         await asyncio.gather(*deliveries)
         assert now() - began < 2
 
@@ -234,7 +234,7 @@ async def test_a_probe_that_ends_without_an_attempt_is_followed_by_another() -> 
         deliveries = await opened(cluster, producer)
         cluster.faults.clear()
         cluster.move_leader("orders", BAD, None)
-        producer._engine._refresher.urge(["orders"])
+        producer._engine._updater.urge(["orders"])
         assert all(isinstance(error, DeliveryError) for error in await asyncio.gather(*deliveries, return_exceptions=True))
         assert told[-1] == ("probing", BAD)
         cluster.move_leader("orders", BAD, 2)
@@ -290,7 +290,7 @@ async def test_records_without_a_key_are_not_held_up_by_a_full_partition() -> No
             async with asyncio.timeout(1):
                 await producer.send_many("orders", [b"." * 500] * 20)
         assert told == []
-        assert producer._engine._accumulator.routes["orders"].cells[BAD].bytes < 24_000
+        assert producer._engine._partition_queues.routings["orders"].queues[BAD].bytes < 24_000
         hang.release()
         await producer.flush()
 
@@ -438,7 +438,7 @@ async def test_who_waits_for_a_partition_stays_with_it_when_its_key_belongs_else
         await turns(100)
         assert not tasks[-1].done()
         cluster.add_partitions("orders", 64)
-        producer._engine._refresher.urge(["orders"])
+        producer._engine._updater.urge(["orders"])
         await asyncio.sleep(0.2)
         tasks.append(asyncio.create_task(producer.send("orders", b"060", key=key)))
         await turns(100)
@@ -450,7 +450,7 @@ async def test_who_waits_for_a_partition_stays_with_it_when_its_key_belongs_else
 
 async def known(producer: Producer[Any, Any]) -> Any:
     await producer.partitions_for("orders")
-    return producer._engine._accumulator.routes["orders"]
+    return producer._engine._partition_queues.routings["orders"]
 
 
 # Keyed records: the policy
@@ -458,8 +458,8 @@ async def known(producer: Producer[Any, Any]) -> Any:
 
 async def bad_key(producer: Producer[Any, Any]) -> bytes:
     """A key of the bad partition."""
-    route = await known(producer)
-    return next(key for key in (b"%d" % number for number in range(100)) if route.by_key[key].partition == BAD)
+    routing = await known(producer)
+    return next(key for key in (b"%d" % number for number in range(100)) if routing.by_key[key].partition == BAD)
 
 
 @jumping
@@ -515,9 +515,9 @@ async def test_available_with_nothing_available_keeps_to_the_partition() -> None
     """All are muted: no other one is better."""
     async with four(circuit_breaker_keyed_policy="available") as (_, producer, _):
         await known(producer)
-        breaking = producer._engine._breaking
+        circuit_break_manager = producer._engine._circuit_break_manager
         for partition in range(4):
-            breaking.mute(TopicPartition("orders", partition))
+            circuit_break_manager.mute(TopicPartition("orders", partition))
         delivery = await producer.send("orders", b"v", partition=BAD)
         assert (await delivery).partition == BAD
 
@@ -742,7 +742,7 @@ async def test_a_class_is_made_an_object_of() -> None:
             self.what = what
 
     async with four(circuit_breaker_class=Own) as (_, producer, _):
-        assert isinstance(producer._engine._breaking._breaker, Own)
+        assert isinstance(producer._engine._circuit_break_manager._breaker, Own)
     async with FakeCluster(memory=True) as cluster:
         producer = Producer(**cluster.client_options, circuit_breaker_class=Needy)
         with pytest.raises(UsageError, match="Needy cannot be made without arguments"):
@@ -790,7 +790,7 @@ async def test_without_a_breaker_nothing_is_muted_or_bounded() -> None:
         hang = cluster.hang("Produce", broker=2)
         await stalled(producer)
         assert producer.buffer_available < 2000
-        assert producer._engine._breaking is None
+        assert producer._engine._circuit_break_manager is None
         hang.release()
         await producer.flush()
         assert told == []

@@ -48,7 +48,7 @@ async def test_a_strange_list_of_brokers_is_passed_over(change: Any) -> None:
             assert now() - began < 0.1
             await asyncio.sleep(0.2)
         assert producer._engine._cluster.node(1) is node
-        assert producer._engine._refresher.view.brokers.keys() == {1}
+        assert producer._engine._updater.view.brokers.keys() == {1}
         assert cluster.values("orders", 0) == [b"%d" % number for number in range(40)]
 
 

@@ -359,7 +359,7 @@ async def test_a_bug_in_a_callback_of_ours_fails_the_producer(where: str, caplog
             raise ZeroDivisionError("a bug")
 
         if where == "turn":
-            engine._parking.serve = crash
+            engine._admission.serve = crash
             engine._sender.turn()
         elif where == "answer":
             engine._sender.ends.end_attempt = crash
@@ -368,7 +368,7 @@ async def test_a_bug_in_a_callback_of_ours_fails_the_producer(where: str, caplog
             engine._sender.drain = crash
             cluster.disconnect_all()
         else:
-            engine._parking._overdue = crash
+            engine._admission._overdue = crash
         await asyncio.sleep(2)
         for call in (delivery, waiting, producer.send("orders", b"v"), producer.flush(), producer.send_many("orders", [b"v"])):
             with pytest.raises((DeliveryError, ProducerClosed), match="a bug") as raised:

@@ -34,7 +34,7 @@ async def send_and_look(producer: Producer[Any, Any]) -> None:
     await (await producer.send_many("orders", [bytes(100)] * 300))
 
 
-@pytest.mark.parametrize("options", [{}, {"linger_ms": 5}, {"buffer_memory": 40_000}], ids=["plain", "linger", "parking"])
+@pytest.mark.parametrize("options", [{}, {"linger_ms": 5}, {"buffer_memory": 40_000}], ids=["plain", "linger", "admission"])
 @jumping
 async def test_sent_records_leave_no_circles(options: dict[str, Any]) -> None:
     """Batches, results, deliveries, parked records."""

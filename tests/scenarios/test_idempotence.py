@@ -47,7 +47,7 @@ def epochs(cluster: FakeCluster) -> list[int]:
 
 
 def numbers_of(producer: Producer[Any, Any]) -> SequenceNumbers:
-    numbers = producer._engine._accumulator.routes["orders"].cells[0].numbers
+    numbers = producer._engine._partition_queues.routings["orders"].queues[0].numbers
     assert numbers is not None
     return numbers
 
@@ -368,10 +368,10 @@ async def test_numbers_wrap() -> None:
         numbers = None
         cluster.log("orders", 0)  # its broker knows nothing of us, and takes any first number
         await producer.send_and_wait("orders", numbered(0), partition=1)
-        cell = producer._engine._accumulator.routes["orders"].cells[0]
+        queue = producer._engine._partition_queues.routings["orders"].queues[0]
         await producer.send_and_wait("orders", numbered(0), partition=0)
         cluster.forget_producers("orders", 0)
-        numbers = cell.numbers
+        numbers = queue.numbers
         assert numbers is not None
         numbers.next = 2**31 - 3
         numbers.acked = 2**31 - 4

@@ -35,17 +35,17 @@ def now() -> float:
 def known(producer: Producer[Any, Any]) -> list[str]:
     """The topics of which anything is kept."""
     engine: Any = producer._engine
-    parts = engine._refresher
+    parts = engine._updater
     names = {
-        *engine._accumulator.routes,
+        *engine._partition_queues.routings,
         *parts.view.topics,
         *parts._rule._told,
         *parts._rule._changed,
         *parts._rule._new,
         *parts._rule._asked,
     }
-    topics = engine._parking.topics
-    names |= {*topics._lots, *topics._asked, *topics._troubles}
+    topics = engine._admission.topics
+    names |= {*topics._wait_queues, *topics._asked, *topics._troubles}
     return sorted(names | {topic for topic, _ in engine._ratios._guesses} | {topic for _, topic in engine._idling._looks})
 
 
@@ -160,14 +160,14 @@ async def test_the_epoch_of_a_topic_that_comes_back_is_one_that_no_broker_knows(
 async def test_a_producer_whose_epochs_are_used_up_by_topics_that_come_back() -> None:
     """It is given another id."""
     async with running(**OPTIONS) as (cluster, producer):
-        accumulator: Any = producer._engine._accumulator  # type: ignore[union-attr]
+        partition_queues: Any = producer._engine._partition_queues  # type: ignore[union-attr]
         await producer.send_and_wait("orders", b"0", partition=0)
-        cell = accumulator.routes["orders"].cells[0]
-        cell.numbers.identity = cell.numbers.identity._replace(epoch=LAST_EPOCH)
-        first = accumulator.granted
+        queue = partition_queues.routings["orders"].queues[0]
+        queue.numbers.identity = queue.numbers.identity._replace(epoch=LAST_EPOCH)
+        first = partition_queues.granted
         await asyncio.sleep(IDLE + 1)
         await producer.send_and_wait("orders", b"1", partition=0)
-        assert accumulator.granted.producer_id != first.producer_id
+        assert partition_queues.granted.producer_id != first.producer_id
         assert cluster.values("orders", 0) == [b"0", b"1"]
 
 
@@ -231,7 +231,7 @@ async def test_a_record_that_waits_for_memory_when_its_topic_is_forgotten(last: 
             late = [asyncio.create_task(producer.send("orders", b"%d" % number)) for number in range(1, 3)]
             await turns(5)
             await asyncio.sleep(2 * IDLE)
-            assert "orders" not in producer._engine._accumulator.routes  # type: ignore[union-attr]
+            assert "orders" not in producer._engine._partition_queues.routings  # type: ignore[union-attr]
             late += [asyncio.create_task(producer.send("orders", b"%d" % number)) for number in range(3, last + 1)]
             await turns(5)
             hang.release()

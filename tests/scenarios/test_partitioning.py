@@ -34,12 +34,12 @@ def sizes(cluster: FakeCluster, topic: str = "orders") -> list[int]:
 
 def availability(producer: Producer[Any, Any]) -> Any:
     assert producer._engine is not None
-    return producer._engine._accumulator.availability
+    return producer._engine._partition_queues.availability
 
 
-def cell(producer: Producer[Any, Any], partition: int) -> Any:
+def queue(producer: Producer[Any, Any], partition: int) -> Any:
     assert producer._engine is not None
-    return producer._engine._accumulator.routes["orders"].cells[partition]
+    return producer._engine._partition_queues.routings["orders"].queues[partition]
 
 
 def led_by(cluster: FakeCluster, node_id: int, partitions: int = 6) -> set[int]:
@@ -250,11 +250,11 @@ async def test_a_broker_whose_records_expired_is_tried_again() -> None:
             await asyncio.sleep(0.2)
             await producer.send("orders", b"looks", partition=1)
             await turns(5)
-            assert availability(producer).is_usable(cell(producer, 0)) is False
+            assert availability(producer).is_usable(queue(producer, 0)) is False
             await asyncio.wait(lost)
             await producer.send("orders", b"looks", partition=1)
             await turns(5)
-            assert availability(producer).is_usable(cell(producer, 0)) is True
+            assert availability(producer).is_usable(queue(producer, 0)) is True
             cluster.brokers[1].resume()
 
 
@@ -310,12 +310,12 @@ async def test_what_is_avoided_gets_no_record_without_a_key() -> None:
         cluster.create_topic("orders", partitions=2)
         async with running(cluster, batch_size=300) as (_, producer):
             await producer.send_and_wait("orders", b"v")
-            availability(producer).avoid(cell(producer, 0))
+            availability(producer).avoid(queue(producer, 0))
             sent = await asyncio.gather(*[producer.send_and_wait("orders", bytes(100)) for _ in range(50)])
             assert {metadata.partition for metadata in sent} == {1}
             assert {(await producer.send_and_wait("orders", bytes(100))).partition for _ in range(20)} == {1}
             assert (await producer.send_and_wait("orders", b"v", partition=0)).partition == 0
-            availability(producer).welcome(cell(producer, 0))
+            availability(producer).welcome(queue(producer, 0))
             assert {(await producer.send_and_wait("orders", bytes(100))).partition for _ in range(20)} == {0, 1}
 
 
@@ -330,6 +330,6 @@ async def test_a_partitioner_of_the_users_is_told_what_is_usable() -> None:
 
     async with running(partitioner=choose) as (_, producer):
         assert (await producer.send_and_wait("orders", b"v")).partition == 1
-        availability(producer).avoid(cell(producer, 1))
+        availability(producer).avoid(queue(producer, 1))
         assert (await producer.send_and_wait("orders", b"v")).partition == 0
         assert seen == [(0, 1), (0,)]

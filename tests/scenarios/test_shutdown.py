@@ -354,13 +354,13 @@ async def test_a_crash_in_the_producers_own_task_fails_everything_with_its_cause
         delivery = await producer.send("orders", b"v")
         waiting = asyncio.create_task(producer.send("nowhere", b"v"))
         await turns(3)
-        refresher: Any = producer._engine._refresher
+        updater: Any = producer._engine._updater
 
         def crash(*_: object) -> None:
             raise ZeroDivisionError("a bug")
 
-        refresher._take = crash
-        refresher.urge(["orders"])
+        updater._take = crash
+        updater.urge(["orders"])
         await asyncio.sleep(1)
         for call in (delivery, waiting, producer.send("orders", b"v"), producer.flush()):
             with pytest.raises((DeliveryError, ProducerClosed), match="a bug"):

@@ -191,7 +191,7 @@ async def test_who_rests_when_the_producer_fails_is_told() -> None:
                     sent.append(await producer.send("orders", VALUE))
 
             task = asyncio.create_task(work())
-            while not producer._engine._parking._resting.holds:
+            while not producer._engine._admission._resting.holds:
                 await turns(1)
             producer._engine._on_crash(RuntimeError("a bug"))
             with pytest.raises(ProducerClosed, match="a bug"):
@@ -219,17 +219,17 @@ async def test_who_rests_goes_ahead_of_who_comes_into_the_line_meanwhile(monkeyp
     async with running(metadata_max_age_ms=500) as (cluster, producer):
         await producer.send_and_wait("orders", b"first", partition=0)
         engine = producer._engine
-        tired = [asyncio.create_task(engine._parking.rest()) for _ in range(5000)]
+        tired = [asyncio.create_task(engine._admission.rest()) for _ in range(5000)]
 
         async def rests() -> Any:
             engine._turn.end()
             engine._turn.must_pause()
-            engine._way.taken = loop_budget.TURN_RECORDS
+            engine._fast_path.taken = loop_budget.TURN_RECORDS
             return await producer.send("orders", b"earlier", key)
 
         earlier = asyncio.create_task(rests())
         await turns(1)
-        assert engine._parking._resting.holds
+        assert engine._admission._resting.holds
         cluster.add_partitions("orders", 3)
         later = asyncio.create_task(producer.send("orders", b"later", partition=2))
         await asyncio.gather(earlier, later, *tired)
@@ -245,7 +245,7 @@ async def test_who_is_placed_and_not_yet_woken_goes_on_when_the_producer_fails(m
         cluster.create_topic("orders")
         async with producer_on(plain)(**cluster.client_options) as producer:
             engine = producer._engine
-            resting_ones, drain = engine._parking._resting, engine._sender._drain_all
+            resting_ones, drain = engine._admission._resting, engine._sender._drain_all
 
             async def work() -> None:
                 while True:

@@ -101,7 +101,7 @@ async def test_the_coordinator_dies(version: int) -> None:
         cluster.create_topic("payments")
         async with running(cluster, transactional_id="tx") as (_, producer):
             await transfer(producer, 1)
-            home = producer._engine.transactor.transaction.coordinators  # type: ignore[union-attr]
+            home = producer._engine.transaction_manager.transaction.coordinators  # type: ignore[union-attr]
             for broker in set(home.values()):
                 for partition in (0, 1):
                     if cluster.leader("orders", partition) == broker:
@@ -474,7 +474,7 @@ async def test_the_version_changes_in_mid_life(before: int, after: int) -> None:
             await transfer(producer, number)
         assert committed(cluster, partition=0) == committed(cluster, partition=1) == [b"%d" % number for number in (1, 2, 3, 4, 5)]
         assert producer._engine is not None
-        assert producer._engine.transactor.transaction.version == after
+        assert producer._engine.transaction_manager.transaction.version == after
         ends = [request.version for request in cluster.requests("EndTxn")]
         assert (ends[0] > 4, ends[1] > 4, ends[-1] > 4) == (before == 2, before == 2, after == 2)
 
@@ -507,7 +507,7 @@ async def test_the_last_epoch() -> None:
         await transfer(producer, 1)
         cluster.transactions["tx"].epoch = 32_766
         assert producer._engine is not None
-        transaction = producer._engine.transactor.transaction
+        transaction = producer._engine.transaction_manager.transaction
         transaction.identity = transaction.identity._replace(epoch=32_766)
         producer._engine._sender.identify(transaction.identity)
         for number in (2, 3, 4):

@@ -48,7 +48,7 @@ def encode_at_once(producer: Producer[Any, Any], most: int) -> None:
     """So many bytes are encoded on the loop in one of its rounds, and what is more in the worker's thread."""
     engine = producer._engine
     assert engine is not None
-    engine._encoder._at_once = most
+    engine._batch_compressor._at_once = most
 
 
 @asynccontextmanager

@@ -24,13 +24,13 @@ class TopicExpiry:
     """The topics that are looked at.
 
     Args:
-        routes: of all topics, by name.
+        routings: of all topics, by name.
         max_idle: seconds without a new batch after which a topic is idle.
     """
 
-    def __init__(self, routes: Mapping[str, TopicRouting], max_idle: float) -> None:
+    def __init__(self, routings: Mapping[str, TopicRouting], max_idle: float) -> None:
         self.max_idle = max_idle
-        self._routes = routes
+        self._routings = routings
         self._looks: list[tuple[float, str]] = []  # each topic once
         self._forgotten = 0
 
@@ -47,16 +47,16 @@ class TopicExpiry:
         looks = self._looks
         while looks and looks[0][0] <= now:
             topic = heapq.heappop(looks)[1]
-            route = self._routes.get(topic)
-            if route is not None and route.used_at + self.max_idle > now:
-                self.watch(topic, route.used_at)
-            elif route is not None:
-                yield route
+            routing = self._routings.get(topic)
+            if routing is not None and routing.used_at + self.max_idle > now:
+                self.watch(topic, routing.used_at)
+            elif routing is not None:
+                yield routing
 
     def forgot(self) -> bool:
         """One was forgotten; whether so many were, since this was last true, that the tables of topics are mostly empty by now."""
         self._forgotten += 1
-        if self._forgotten < max(len(self._routes), _FEW):
+        if self._forgotten < max(len(self._routings), _FEW):
             return False
         self._forgotten = 0
         return True

@@ -67,7 +67,7 @@ class Transaction:
         self.operation = Operation("")
         self.number = 0
         self.is_flushed = self.is_told = False
-        self._home = Coordinator(1, transactional_id)
+        self._delivery_context = Coordinator(1, transactional_id)
         self._timeout_ms = timeout_ms
         self._level = level
         self._began_at = 0.0
@@ -155,19 +155,19 @@ class Transaction:
     def step(self) -> Request | None:
         """What is to be asked of whom, whether it is known who that is or not."""
         if self.state is State.INITIALIZING:
-            return Request(Rpc.INIT, self._home)
+            return Request(Rpc.INIT, self._delivery_context)
         if self.state in _ADDING and self.pending:
-            return Request(Rpc.ADD_PARTITIONS, self._home, tuple(self.pending))
+            return Request(Rpc.ADD_PARTITIONS, self._delivery_context, tuple(self.pending))
         if self.state in _ADDING and self._offsets:
             return self._next_of(self._offsets[0])
         if self.state in _ENDING and self.is_flushed:
-            return Request(Rpc.COMMIT if self.state is State.COMMITTING else Rpc.ABORT, self._home)
+            return Request(Rpc.COMMIT if self.state is State.COMMITTING else Rpc.ABORT, self._delivery_context)
         return None
 
     def _next_of(self, offsets: OffsetsCommit) -> Request:
         group_id = offsets.group.group_id
         if self.version == 1 and group_id not in self._groups:
-            return Request(Rpc.ADD_OFFSETS, self._home, offsets=offsets)
+            return Request(Rpc.ADD_OFFSETS, self._delivery_context, offsets=offsets)
         return Request(Rpc.COMMIT_OFFSETS, Coordinator(0, group_id), offsets=offsets)
 
     def sent(self, request: Request) -> None:

@@ -80,18 +80,18 @@ cdef inline bint is_empty(object headers):
     return (type(headers) is tuple or type(headers) is list) and len(headers) == 0
 
 
-cdef inline object cell_of(object route, bytes key):
+cdef inline object queue_of(object routing, bytes key):
     """Return the partition of a key; None: the topic has no partitions."""
-    cdef list cells = route.cells
-    cdef Py_ssize_t size = len(cells)
+    cdef list queues = routing.queues
+    cdef Py_ssize_t size = len(queues)
     if not size:
         return None
-    return cells[(hashed(<const unsigned char *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)) & 0x7FFFFFFFU) % <uint32_t>size]
+    return queues[(hashed(<const unsigned char *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)) & 0x7FFFFFFFU) % <uint32_t>size]
 
 
-cdef object numbered_cell(object route, object partition):
+cdef object numbered_queue(object routing, object partition):
     """Return the partition of that number; None: there is none, or it is no number."""
-    cdef list cells = route.cells
+    cdef list queues = routing.queues
     cdef Py_ssize_t index
     if not PyLong_CheckExact(partition):
         return None
@@ -99,7 +99,7 @@ cdef object numbered_cell(object route, object partition):
         index = partition
     except OverflowError:
         return None
-    return cells[index] if 0 <= index < len(cells) else None
+    return queues[index] if 0 <= index < len(queues) else None
 
 
 cdef inline bint is_time(object timestamp_ms):
@@ -144,7 +144,7 @@ cdef class FastPath:
         self.takes_headers = True
         self.tick = tick
         self.goes_on = lambda: True
-        self.make_room = lambda route, cell, key, value: None
+        self.make_room = lambda routing, queue, key, value: None
         self.slowly = slowly
 
     @property
@@ -166,51 +166,51 @@ cdef class FastPath:
         found = PyDict_GetItemWithError(self.fast, topic)
         if found == NULL:
             return None
-        route = <object>found  # counted: what runs from here on may change the table
+        routing = <object>found  # counted: what runs from here on may change the table
         if PyThread_get_thread_ident() != self.thread:
             return None
         if partition is None and timestamp_ms is None and is_empty(headers):
-            return self.append_plain(route, value, key)
-        return self.append_dressed(route, value, key, partition, timestamp_ms, headers)
+            return self.append_plain(routing, value, key)
+        return self.append_dressed(routing, value, key, partition, timestamp_ms, headers)
 
-    cdef Delivery append_plain(self, object route, object value, object key):
-        cdef object cell, now_ms
+    cdef Delivery append_plain(self, object routing, object value, object key):
+        cdef object queue, now_ms
         cdef Delivery delivery
         if key is None:
-            cell = route.sticky
+            queue = routing.sticky
         elif PyBytes_CheckExact(key):
-            cell = cell_of(route, <bytes>key)
+            queue = queue_of(routing, <bytes>key)
         else:
             return None
         now_ms = self.count_one()
-        if now_ms is None or cell is None:
+        if now_ms is None or queue is None:
             return None
-        delivery = put_in(cell.open, now_ms, key, value, _NO_HEADERS)
+        delivery = put_in(queue.open, now_ms, key, value, _NO_HEADERS)
         if delivery is not None:
             return delivery
-        cell = self.make_room(route, cell, key, value)
-        return None if cell is None else put_in(cell.open, now_ms, key, value, _NO_HEADERS)
+        queue = self.make_room(routing, queue, key, value)
+        return None if queue is None else put_in(queue.open, now_ms, key, value, _NO_HEADERS)
 
-    cdef Delivery append_dressed(self, object route, object value, object key, object partition, object timestamp_ms, object headers):
+    cdef Delivery append_dressed(self, object routing, object value, object key, object partition, object timestamp_ms, object headers):
         """Append a record that is not plain, where an open batch takes it as it is."""
-        cdef object cell, now_ms
+        cdef object queue, now_ms
         cdef bytes encoded = _NO_HEADERS
         if partition is not None:
-            cell = numbered_cell(route, partition)
+            queue = numbered_queue(routing, partition)
         elif key is None:
-            cell = route.sticky
+            queue = routing.sticky
         elif PyBytes_CheckExact(key):
-            cell = cell_of(route, <bytes>key)
+            queue = queue_of(routing, <bytes>key)
         else:
-            cell = None
+            queue = None
         if not is_empty(headers):
             encoded = encoded_headers(headers) if self.takes_headers else None
-        if cell is None or encoded is None or not is_time(timestamp_ms):
+        if queue is None or encoded is None or not is_time(timestamp_ms):
             return None
         now_ms = self.count_one()
         if now_ms is None:
             return None
-        return put_in(cell.open, now_ms if timestamp_ms is None else timestamp_ms, key, value, encoded)
+        return put_in(queue.open, now_ms if timestamp_ms is None else timestamp_ms, key, value, encoded)
 
     cdef object count_one(self):
         """Return the iteration's time, for one record more; None: the iteration took enough in."""

@@ -49,7 +49,7 @@ class Admission:
 
     Args:
         way: what `send` looks at; closed while anybody stands in the line.
-        turn: what one turn of the loop takes in.
+        loop_budget: what one turn of the loop takes in.
         pool, shares: `buffer_memory` and each partition's part, to tell of.
         max_block_ms: how long anybody waits.
         max_idle, want, trouble, on_known: as `topics` takes them.
@@ -69,8 +69,8 @@ class Admission:
         self,
         loop: AbstractEventLoop,
         way: FastPath,
-        turn: LoopBudget,
-        accumulator: PartitionQueues,
+        loop_budget: LoopBudget,
+        partition_queues: PartitionQueues,
         pool: BufferPool,
         appender: Appender,
         shares: PartitionQuota,
@@ -87,8 +87,8 @@ class Admission:
     ) -> None:
         self._loop = loop
         self._meter = meter
-        self._way = way
-        self._accumulator = accumulator
+        self._fast_path = way
+        self._partition_queues = partition_queues
         self._pool = pool
         self._appender = appender
         self._shares = shares
@@ -96,14 +96,14 @@ class Admission:
         self._is_plain = is_plain
         self._is_gated = self._is_serving = False
         self._is_short = False  # the line's first was refused in this turn
-        self._turn = turn
+        self._loop_budget = loop_budget
         self._next_turn = next_turn
-        self._resting = LoopBudgetWaiters(loop, turn, self._place_unplaced)
+        self._resting = LoopBudgetWaiters(loop, loop_budget, self._place_unplaced)
         self._line = WaitQueue()
         self._aside = PartitionWaitQueues()
         self.topics = TopicWaiters(
             loop,
-            accumulator,
+            partition_queues,
             appender,
             max_block=max_block_ms / 1000,
             max_idle=max_idle,
@@ -117,11 +117,11 @@ class Admission:
         )
         self._deadlines = WaitQueue()
         self._numbers = count()
-        self._alarm = alarm(self._next_deadline, self._on_deadline)
+        self._deadline_timer = alarm(self._next_deadline, self._on_deadline)
 
     # In
 
-    def take_in(self, record: PendingSend) -> Delivery | PendingSend:
+    def submit(self, record: PendingSend) -> Delivery | PendingSend:
         """Append what was checked, or park it."""
         obstacle = self._try(record)
         if obstacle is None:
@@ -133,17 +133,17 @@ class Admission:
         if obstacle == FOR_TURN:
             return self._rest(record)
         if obstacle == FOR_MEMORY:
-            self._hurry()
+            self._flush_partial_batches()
         self._next_turn()
         if obstacle == FOR_SHARE:
             assert record.behind is not None
             return self._stand(self._aside.line(record.behind), record, obstacle)
         return self._park(record, FOR_MEMORY)
 
-    def take_now(self, record: PendingSend) -> Delivery:
+    def submit_nowait(self, record: PendingSend) -> Delivery:
         """Append what was checked, or raise WouldBlock; a topic that is not known is asked for. Who cannot rest has its goes at once."""
         obstacle = self._try(record)
-        if obstacle == FOR_TURN and self._turn.may_go_on():
+        if obstacle == FOR_TURN and self._loop_budget.may_go_on():
             obstacle = self._try(record)
         if obstacle is None:
             assert record.delivery is not None
@@ -152,16 +152,16 @@ class Admission:
         if obstacle in FOR_METADATA:
             self.topics.ask(record.topic)
         elif obstacle == FOR_MEMORY:
-            self._hurry()
+            self._flush_partial_batches()
         raise wait_reasons.would_block(record.topic, obstacle)
 
     def _try(self, record: PendingSend) -> str | None:
         """Append; or what it would have to wait for."""
         assert record.topic is not None
-        route = self._accumulator.routes.get(record.topic)
-        if route is None:
+        routing = self._partition_queues.routings.get(record.topic)
+        if routing is None:
             return FOR_TOPIC
-        if self._appender.is_missing(record, route):  # before the line: at its head it would hold up everybody
+        if self._appender.is_missing(record, routing):  # before the line: at its head it would hold up everybody
             return FOR_PARTITION
         record.behind = None
         if self._resting.unplaced is not None:
@@ -170,9 +170,9 @@ class Admission:
             self._move_up()
             if self.has_line:
                 return FOR_OTHERS
-        if self._turn.must_pause():
+        if self._loop_budget.must_pause():
             return FOR_TURN
-        record.delivery = self._appender.place(record, route)
+        record.delivery = self._appender.place(record, routing)
         if record.delivery is None:
             return FOR_SHARE if record.is_aside else FOR_MEMORY
         self._next_turn()
@@ -191,22 +191,22 @@ class Admission:
         """Wait for the next go."""
         await self.wait(self._rest(PendingSend(None)))
 
-    async def route(self, topic: str) -> TopicRouting:
+    async def routing(self, topic: str) -> TopicRouting:
         """Where a topic's records go, once metadata names it; waits as `wait` does."""
-        if topic not in self._accumulator.routes:
+        if topic not in self._partition_queues.routings:
             await self.wait(self._stand(self.topics.lot(topic), PendingSend(topic, asks=True), FOR_TOPIC))
-        route = self._accumulator.routes[topic]
-        route.used_at = self._loop.time()
-        return route
+        routing = self._partition_queues.routings[topic]
+        routing.used_at = self._loop.time()
+        return routing
 
     # Parking
 
     def _rest(self, record: PendingSend) -> PendingSend:
         self._next_turn()
-        if self._turn.taker_is_cancelled:  # were its record placed meanwhile, it would go on again, and perhaps never hear of it
+        if self._loop_budget.taker_is_cancelled:  # were its record placed meanwhile, it would go on again, and perhaps never hear of it
             return self._park(record, "")
         if record.topic is not None:
-            self._way.fast = {}
+            self._fast_path.fast = {}
         self._number(record, "")
         self._resting.rest(record)
         return record
@@ -218,7 +218,9 @@ class Admission:
             self._line.merge([record])
             first = self._aside.first(self._line)
             waiter = (
-                self._serve_one(*first) if first is not None and first[1] is record and record.topic in self._accumulator.routes else None
+                self._serve_one(*first)
+                if first is not None and first[1] is record and record.topic in self._partition_queues.routings
+                else None
             )
             if waiter is not None:
                 waiter.settle()
@@ -237,11 +239,11 @@ class Admission:
         assert record.waiter is not None
         self._resting.give_up(record.waiter)
         self._deadlines.push(record)
-        self._alarm.check()
+        self._deadline_timer.check()
         self._next_turn()
 
     def _park(self, record: PendingSend, reason: str) -> PendingSend:
-        self._way.fast = {}
+        self._fast_path.fast = {}
         return self._stand(self._line, record, reason)
 
     def _stand(self, line: WaitQueue, record: PendingSend, reason: str) -> PendingSend:
@@ -249,18 +251,18 @@ class Admission:
         line.push(record)
         self._deadlines.head()  # those who left are not kept
         self._deadlines.push(record)
-        self._alarm.check()
+        self._deadline_timer.check()
         return record
 
     def _number(self, record: PendingSend, reason: str) -> None:
         record.park(self._loop, next(self._numbers), reason, self._loop.time() + self._max_block_ms / 1000)
 
-    def _hurry(self) -> None:
+    def _flush_partial_batches(self) -> None:
         """Memory is short: nothing lingers until nobody waits."""
-        if not self._accumulator.eager:
+        if not self._partition_queues.eager:
             self._meter.memory(self._loop.time(), is_short=True)
-        self._accumulator.eager = True
-        self._accumulator.hurry()
+        self._partition_queues.eager = True
+        self._partition_queues.flush_partial_batches()
         self._next_turn()
 
     def serve(self, *, goes_on: bool = False) -> None:
@@ -300,7 +302,7 @@ class Admission:
         while (first := self._aside.first(self._line)) is not None:
             line, record = first
             served += 1
-            if self._turn.is_spent or (not served % _STRIDE and self._loop.time() > until):
+            if self._loop_budget.is_spent or (not served % _STRIDE and self._loop.time() > until):
                 self._next_turn()
                 return
             if not self._serve_first(line, record):
@@ -320,7 +322,7 @@ class Admission:
 
     def _serve_first(self, line: WaitQueue, record: PendingSend) -> bool:
         """Whether it is not in the way any more of those behind it."""
-        if record.topic is not None and record.topic not in self._accumulator.routes:  # forgotten meanwhile: once more for metadata
+        if record.topic is not None and record.topic not in self._partition_queues.routings:  # forgotten meanwhile: once more for metadata
             line.pop()
             record.reason, record.behind = FOR_TOPIC, None
             self.topics.lot(record.topic).merge([record])
@@ -337,10 +339,10 @@ class Admission:
         delivery: Delivery | None = None
         error: Exception | None = None
         if record.topic is not None:
-            route = self._accumulator.routes[record.topic]
+            routing = self._partition_queues.routings[record.topic]
             self._is_serving = True  # the user's partitioner may send, too
             try:
-                delivery = self._appender.place(record, route)
+                delivery = self._appender.place(record, routing)
             except (UsageError, PartitionUnavailable) as refused:
                 error = refused
             finally:
@@ -349,14 +351,14 @@ class Admission:
                 record.reason = FOR_SHARE
                 self._aside.step_aside(line, record)
                 return None
-            if delivery is None and self._appender.is_missing(record, route):  # the topic was made anew, with fewer partitions
+            if delivery is None and self._appender.is_missing(record, routing):  # the topic was made anew, with fewer partitions
                 record.reason = FOR_PARTITION
                 error = self._overdue(record)
             if delivery is None and error is None:
                 record.reason = FOR_MEMORY
                 self._is_short = True
-                if not self._accumulator.eager:
-                    self._hurry()
+                if not self._partition_queues.eager:
+                    self._flush_partial_batches()
                 return None
         self._next_turn()  # what was appended is drained in the next turn
         line.pop()
@@ -370,37 +372,37 @@ class Admission:
 
     def _open(self) -> None:
         """Nobody waits any more, but for a partition alone, or for its next go: the way is open."""
-        if self._accumulator.eager:
+        if self._partition_queues.eager:
             self._meter.memory(self._loop.time(), is_short=False)
-            self._accumulator.eager = False
+            self._partition_queues.eager = False
         if self._is_plain and not self._is_gated and not self._resting.holds:
-            self._way.fast = self._accumulator.routes
+            self._fast_path.fast = self._partition_queues.routings
 
     def gate(self, *, is_open: bool) -> None:
         """Open or close the fast way, whoever waits: a transactional producer's is closed but in a transaction."""
         self._is_gated = not is_open
-        self._way.fast = {}
+        self._fast_path.fast = {}
         if is_open:
             self._reopen()
 
     # Partitions that hold as much as they may
 
-    def freed(self, cell: PartitionQueue) -> None:
+    def freed(self, queue: PartitionQueue) -> None:
         """A partition holds less than before: it may take more, and so may others."""
-        for eased in self._shares.eased(cell):
+        for eased in self._shares.eased(queue):
             self.rouse(eased)
 
-    def rouse(self, cell: PartitionQueue) -> None:
+    def rouse(self, queue: PartitionQueue) -> None:
         """Those who wait for a partition may be appended, there or elsewhere."""
-        if self._aside.rouse(cell):
-            self._way.fast = {}
+        if self._aside.rouse(queue):
+            self._fast_path.fast = {}
             self._next_turn()
 
     def _admit(self, parked: list[PendingSend]) -> None:
         """A topic is known: those who waited for it move into the line."""
         self._line.merge(parked)  # a key in the line may belong to a partition that others waited for since before
         if self.has_line:
-            self._way.fast = {}
+            self._fast_path.fast = {}
         self._reopen()
 
     def _give_up(self, record: PendingSend, error: Exception) -> None:
@@ -428,8 +430,8 @@ class Admission:
         self._next_turn()
 
     def _overdue(self, record: PendingSend) -> KafkaError:
-        route = self._accumulator.routes.get(record.topic or "")
-        return wait_reasons.late(record, self._pool, route, self.topics.trouble(record.topic or ""), self._max_block_ms)
+        routing = self._partition_queues.routings.get(record.topic or "")
+        return wait_reasons.late(record, self._pool, routing, self.topics.trouble(record.topic or ""), self._max_block_ms)
 
     def mark(self) -> list[PendingSend]:
         """Marks at the end of every line; each is served once all before it have been."""
@@ -476,14 +478,14 @@ class Admission:
 
     def shut(self) -> None:
         """No new record is taken in; those that wait are still served."""
-        self._way.fast = {}
+        self._fast_path.fast = {}
         self._is_plain = False
 
     def close(self, error: Callable[[], Exception]) -> None:
         """Nothing is taken in any more; who waits is told why."""
         self.shut()
         self._line_up()
-        self._alarm.stop()
+        self._deadline_timer.stop()
         for line in self._lines():
             for record in line.take_all():
                 self._give_up(record, error())

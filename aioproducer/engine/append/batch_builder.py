@@ -64,14 +64,14 @@ class ReadyBatch:
         checked: a record as `send` would have it, encoded; raises what `send` raises.
     """
 
-    __slots__ = ("_checked", "_home", "_is_closed", "_limit", "_records", "is_sent", "partition", "size", "topic")
+    __slots__ = ("_checked", "_delivery_context", "_is_closed", "_limit", "_records", "is_sent", "partition", "size", "topic")
 
-    def __init__(self, topic: str, partition: int, home: DeliveryContext, limit: int, checked: Callable[..., Any]) -> None:
+    def __init__(self, topic: str, partition: int, delivery_context: DeliveryContext, limit: int, checked: Callable[..., Any]) -> None:
         self.topic = topic
         self.partition = partition
         self.size = 0
         self.is_sent = False
-        self._home = home
+        self._delivery_context = delivery_context
         self._limit = max(limit, _LEAST_ROOM)
         self._checked = checked
         self._records: Filled | None = None
@@ -86,12 +86,14 @@ class ReadyBatch:
         self._check_unsent()
         record = self._checked(self.topic, value, key, self.partition, timestamp_ms, headers)
         self._check_unsent()  # a serializer may have sent it
-        now_ms = self._home.now_ms() if record.timestamp_ms is None else record.timestamp_ms
+        now_ms = self._delivery_context.now_ms() if record.timestamp_ms is None else record.timestamp_ms
         if self._is_closed:
             return False
         if self._records is None:
             room = max(self._limit, record_size(0, 0, record.key, record.value, record.headers))
-            self._records = Filled(MemoryRecordsBuilder(ProduceRequestResult(self._home, self.topic, self.partition, now_ms), now_ms, room))
+            self._records = Filled(
+                MemoryRecordsBuilder(ProduceRequestResult(self._delivery_context, self.topic, self.partition, now_ms), now_ms, room)
+            )
         records = self._records
         index, base = records.count, records.result.base_timestamp
         if not records.append(now_ms, record.key, record.value, record.headers):
@@ -119,9 +121,9 @@ class ReadyBatch:
         """What the deliveries of its records share."""
         return self.records.result
 
-    def is_of(self, home: DeliveryContext) -> bool:
+    def is_of(self, delivery_context: DeliveryContext) -> bool:
         """Whether it was made by the producer of that home."""
-        return self._home is home
+        return self._delivery_context is delivery_context
 
     def __len__(self) -> int:
         """Records in it."""

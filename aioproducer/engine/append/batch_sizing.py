@@ -41,7 +41,7 @@ class BatchSizing:
     """The memory of one producer's batches.
 
     Args:
-        turn: is told of the bytes that each takes.
+        loop_budget: is told of the bytes that each takes.
         pool: `buffer_memory`.
         ratios: how far topics compress: a batch takes what should become `batch_size`.
         shares: how much of the memory a partition may hold.
@@ -55,19 +55,19 @@ class BatchSizing:
         self,
         config: ProducerConfig,
         loop: AbstractEventLoop,
-        turn: LoopBudget,
-        accumulator: PartitionQueues,
+        loop_budget: LoopBudget,
+        partition_queues: PartitionQueues,
         pool: BufferPool,
-        home: DeliveryContext,
+        delivery_context: DeliveryContext,
         *,
         ratios: CompressionRatios,
         shares: PartitionQuota,
     ) -> None:
         self._loop = loop
-        self._turn = turn
-        self._accumulator = accumulator
+        self._loop_budget = loop_budget
+        self._partition_queues = partition_queues
         self._pool = pool
-        self._home = home
+        self._delivery_context = delivery_context
         self._ratios = ratios
         self._shares = shares
         self._codec = cast("Compression", config.compression_type)
@@ -85,14 +85,14 @@ class BatchSizing:
         """Bytes of records that a batch takes before compression."""
         return self.limit if self._codec is Compression.NONE else min(self._ratios.room(topic, self._codec, self.limit), self._most)
 
-    def of_rows(self, route: TopicRouting, size: int) -> int:
+    def of_rows(self, routing: TopicRouting, size: int) -> int:
         """Likewise of a batch of rows that are there at once, `size` bytes in all: as much as a full batch that waits may take."""
-        room = self.of(route.topic)
-        return max(room, self._widest) if self._may_widen(route, size) else room
+        room = self.of(routing.topic)
+        return max(room, self._widest) if self._may_widen(routing, size) else room
 
-    def _may_widen(self, route: TopicRouting, size: int) -> bool:
+    def _may_widen(self, routing: TopicRouting, size: int) -> bool:
         """Whether batches of a topic may have more than `batch_size`, with so many bytes of the memory taken for it."""
-        return not route.is_narrow and 2 * (self._pool.available - size) >= self._pool.size
+        return not routing.is_narrow and 2 * (self._pool.available - size) >= self._pool.size
 
     def is_there(self, size: int, records: int, partitions: int) -> bool:
         """Whether there is memory for so many records, of so many bytes, in so many partitions, whatever batches are open."""
@@ -101,45 +101,45 @@ class BatchSizing:
 
     # A batch
 
-    def open(self, cell: PartitionQueue, now_ms: int, size: int) -> ProducerBatch | None:
+    def open(self, queue: PartitionQueue, now_ms: int, size: int) -> ProducerBatch | None:
         """A batch for a record of so many bytes. None: no memory for it, or its partition must not have more.
 
         While memory is short it opens with as much as the last one of its partition took, if there is so much.
         """
         if not self._thrift:
-            return self._open(cell, now_ms, max(size, self.first))
+            return self._open(queue, now_ms, max(size, self.first))
         self._thrift -= 1
         least = max(size, self._least)
-        usual = min(cell.filled, self.limit)
-        batch = self._open(cell, now_ms, usual) if usual > least else None
-        return batch if batch is not None else self._open(cell, now_ms, least)
+        usual = min(queue.filled, self.limit)
+        batch = self._open(queue, now_ms, usual) if usual > least else None
+        return batch if batch is not None else self._open(queue, now_ms, least)
 
-    def open_wide(self, cell: PartitionQueue, now_ms: int, size: int, *, behind: bool) -> ProducerBatch | None:
+    def open_wide(self, queue: PartitionQueue, now_ms: int, size: int, *, behind: bool) -> ProducerBatch | None:
         """One that has all its room at once, while memory is plentiful, as by steps it would be copied, or `behind` one that was full."""
-        batch, room = None, self.of(cell.topic)
+        batch, room = None, self.of(queue.topic)
         if behind:
-            batch = self._open(cell, now_ms, room)
+            batch = self._open(queue, now_ms, room)
         elif not self._thrift and self._pool.available >= self._plenty:
-            batch = self._open(cell, now_ms, room, ahead=room - self.first)
-        return batch if batch is not None else self.open(cell, now_ms, size)
+            batch = self._open(queue, now_ms, room, ahead=room - self.first)
+        return batch if batch is not None else self.open(queue, now_ms, size)
 
-    def open_for_many(self, cell: PartitionQueue, now_ms: int, size: int) -> ProducerBatch:
+    def open_for_many(self, queue: PartitionQueue, now_ms: int, size: int) -> ProducerBatch:
         """One for records of so many bytes in all, for which there is memory (`is_there`)."""
         room = min(self.limit, max(self.first, size))
         self._pool.take(room + BATCH_OVERHEAD)
-        return self._opened(cell, now_ms, room, 0)
+        return self._opened(queue, now_ms, room, 0)
 
-    def _open(self, cell: PartitionQueue, now_ms: int, room: int, *, ahead: int = 0) -> ProducerBatch | None:
+    def _open(self, queue: PartitionQueue, now_ms: int, room: int, *, ahead: int = 0) -> ProducerBatch | None:
         """`ahead`: bytes of its room that this turn perhaps does not fill."""
-        if self._shares.is_over(cell) or not self._take(room + BATCH_OVERHEAD):
+        if self._shares.is_over(queue) or not self._take(room + BATCH_OVERHEAD):
             return None
-        return self._opened(cell, now_ms, room, ahead)
+        return self._opened(queue, now_ms, room, ahead)
 
-    def _opened(self, cell: PartitionQueue, now_ms: int, room: int, ahead: int) -> ProducerBatch:
+    def _opened(self, queue: PartitionQueue, now_ms: int, room: int, ahead: int) -> ProducerBatch:
         credit = room + BATCH_OVERHEAD
-        self._turn.spent += credit - ahead
-        result = ProduceRequestResult(self._home, cell.topic, cell.partition, now_ms)
-        return self._accumulator.open(cell, MemoryRecordsBuilder(result, now_ms, room), result, credit=credit, now=self._loop.time())
+        self._loop_budget.spent += credit - ahead
+        result = ProduceRequestResult(self._delivery_context, queue.topic, queue.partition, now_ms)
+        return self._partition_queues.open(queue, MemoryRecordsBuilder(result, now_ms, room), result, credit=credit, now=self._loop.time())
 
     def _take(self, credit: int) -> bool:
         """Memory, if there is so much; if not, batches take little for a while: with much room each, some of thousands would have it all."""
@@ -151,20 +151,20 @@ class BatchSizing:
     def grow(self, batch: ProducerBatch, size: int) -> bool:
         """More room for an open batch, up to `batch_size`; False: it is full, or memory is short."""
         assert batch.open is not None
-        left = self.of(batch.cell.topic) - batch.open.granted
-        if size > left or self._shares.is_over(batch.cell):
+        left = self.of(batch.queue.topic) - batch.open.granted
+        if size > left or self._shares.is_over(batch.queue):
             return False
         if self._thrift or not self._take(left):
             left = min(left, max(size, batch.open.granted))
             if not self._pool.try_take(left):
                 return False
-        self._turn.spent += left + self._give(batch, left)
+        self._loop_budget.spent += left + self._give(batch, left)
         return True
 
-    def may_grow(self, cell: PartitionQueue, size: int) -> bool:
-        """Whether an open batch that does not take a record so large waits for memory alone. It is not closed for that: see `hurry`."""
-        batch = cell.current
-        return batch is not None and batch.open is not None and size <= self.of(cell.topic) - batch.open.granted
+    def may_grow(self, queue: PartitionQueue, size: int) -> bool:
+        """Whether an open batch that does not take a record so large waits for memory alone. It is not closed for that: see `flush_partial_batches`."""
+        batch = queue.current
+        return batch is not None and batch.open is not None and size <= self.of(queue.topic) - batch.open.granted
 
     def widen(self, batch: ProducerBatch, size: int, most: int | None = None, *, at_once: bool = False) -> bool:
         """Three times the room more, or `most` bytes, for a full batch that has not been sent yet. False: it is to be closed.
@@ -176,19 +176,19 @@ class BatchSizing:
             return False
         self._pool.take(left)
         self._give(batch, left)
-        self._turn.spent += left if at_once else min(left, self.limit)
-        self._accumulator.ripen(batch.cell)
+        self._loop_budget.spent += left if at_once else min(left, self.limit)
+        self._partition_queues.mark_sendable(batch.queue)
         return True
 
     def beyond(self, batch: ProducerBatch, most: int | None = None) -> int:
         """Bytes that a full batch may take more, 0: none."""
         if batch.open is None:  # it was closed as its partition must not have more (`shares`)
             return 0
-        granted, cell = batch.open.granted, batch.cell
+        granted, queue = batch.open.granted, batch.queue
         left = min(_TIMES * granted if most is None else most, self._widest - granted)
-        if left <= 0 or not self._may_widen(cell.route, left) or self._shares.is_over(cell):
+        if left <= 0 or not self._may_widen(queue.routing, left) or self._shares.is_over(queue):
             return 0
-        return left if self._accumulator.closes_at(batch) > self._loop.time() else 0
+        return left if self._partition_queues.closes_at(batch) > self._loop.time() else 0
 
     def _give(self, batch: ProducerBatch, left: int) -> int:
         """So much more room, which was taken already; bytes that the records there cost beside it."""
@@ -205,10 +205,10 @@ class BatchSizing:
     def settle(self, batch: ProducerBatch) -> None:
         """A batch closed: what it took beyond its bytes goes back, and the sticky partition has had so much more of its share."""
         assert batch.payload is not None
-        cell = batch.cell
-        cell.filled = len(batch.payload)
-        if cell.route.sticky is cell:
-            cell.route.share += len(batch.payload)
+        queue = batch.queue
+        queue.filled = len(batch.payload)
+        if queue.routing.sticky is queue:
+            queue.routing.share += len(batch.payload)
         self.shrink(batch, len(batch.payload) + BATCH_OVERHEAD)
 
     def shrink(self, batch: ProducerBatch, credit: int) -> None:

@@ -65,7 +65,7 @@ class ColumnWindow:
         moment: the time of all that have none of their own; None: the time when they are queued.
     """
 
-    __slots__ = ("_groups", "_moment", "_route", "_runs", "at", "keyed", "partition", "piece", "rows", "size")
+    __slots__ = ("_groups", "_moment", "_routing", "_runs", "at", "keyed", "partition", "piece", "rows", "size")
 
     def __init__(self, piece: Piece, at: int, rows: int, size: int, *, partition: int | None, keyed: bool, moment: int | None) -> None:
         self.piece = piece
@@ -75,27 +75,27 @@ class ColumnWindow:
         self.partition = partition
         self.keyed = keyed
         self._moment = moment
-        self._route: TopicRouting | None = None
+        self._routing: TopicRouting | None = None
         self._groups: tuple[array[int] | None, Sequence[PartitionQueue | None], array[int] | None, Sequence[int]] = (None, (), None, ())
         self._runs: list[list[Run]] = []
 
-    def cells(self, route: TopicRouting, sticky: Callable[[TopicRouting, int], PartitionQueue]) -> Sequence[PartitionQueue | None]:
+    def queues(self, routing: TopicRouting, sticky: Callable[[TopicRouting, int], PartitionQueue]) -> Sequence[PartitionQueue | None]:
         """The partitions of its groups; None: of rows that go to the sticky ones, whichever those are when they are queued."""
-        if self._route is not route:
-            self._route = route
-            self._groups = self._grouped(route, sticky)
+        if self._routing is not routing:
+            self._routing = routing
+            self._groups = self._grouped(routing, sticky)
         return self._groups[1]
 
-    def _grouped(self, route: TopicRouting, sticky: Callable[[TopicRouting, int], PartitionQueue]) -> Any:
+    def _grouped(self, routing: TopicRouting, sticky: Callable[[TopicRouting, int], PartitionQueue]) -> Any:
         if self.partition is not None:
-            return None, [route.cells[self.partition]], None, [self.at + self.rows]
+            return None, [routing.queues[self.partition]], None, [self.at + self.rows]
         if not self.keyed:
             return None, [None], None, [self.at + self.rows]
-        some = self.piece.keys, self.at, self.rows, len(route.cells)
+        some = self.piece.keys, self.at, self.rows, len(routing.queues)
         picks, partitions, order, ends = key_grouping.assign(*some)
         if -1 in partitions and len(partitions) > 1:  # all to one sticky partition: beside rows with keys they keep their places
-            picks, partitions, order, ends = key_grouping.assign(*some, sticky(route, self.size // len(partitions)).partition)
-        return picks, [None if partition < 0 else route.cells[partition] for partition in partitions], order, ends
+            picks, partitions, order, ends = key_grouping.assign(*some, sticky(routing, self.size // len(partitions)).partition)
+        return picks, [None if partition < 0 else routing.queues[partition] for partition in partitions], order, ends
 
     def need(self, room: int) -> int:
         """Bytes of memory that it may take in all, in batches of `room` bytes, once its cells are known."""
@@ -103,19 +103,19 @@ class ColumnWindow:
 
     def encode(self, now_ms: int, room: int) -> list[tuple[int, PartitionQueue | None, Encoded]]:
         """Its batches of `room` bytes, each with its group and partition. UsageError: some row cannot be a record."""
-        _, cells, order, ends = self._groups
+        _, queues, order, ends = self._groups
         piece, now_ms = self.piece, now_ms if self._moment is None else self._moment
         batches = []
         at = self.at if order is None else 0
         try:
-            for number, (cell, end) in enumerate(zip(cells, ends, strict=True)):
+            for number, (queue, end) in enumerate(zip(queues, ends, strict=True)):
                 while at < end:
                     encoded = encode(piece.values, piece.keys, piece.moments, now_ms, order, at, end, room)
                     if not encoded.rows:  # a row that is larger than a batch has one of its own
                         encoded = encode(piece.values, piece.keys, piece.moments, now_ms, order, at, at + 1, min(self.size, _LARGEST))
                     if not encoded.rows:  # it fitted when it was measured: else this would go on for ever
                         raise UsageError(f"row {piece.first + at}: the columns were changed before send_columns returned")
-                    batches.append((number, cell, encoded))
+                    batches.append((number, queue, encoded))
                     at += encoded.rows
         except BadRow as error:
             raise piece.bad(error) from None
@@ -128,8 +128,8 @@ class ColumnWindow:
     ) -> Delivery:
         """Hand its batches over, to `add`; the delivery of the first record."""
         runs: list[list[Run]] = [[] for _ in self._groups[1]]
-        for number, cell, encoded in batches:
-            runs[number].append([add(cell, encoded), 0, encoded.rows])
+        for number, queue, encoded in batches:
+            runs[number].append([add(queue, encoded), 0, encoded.rows])
         self._runs = runs
         return make_delivery(runs[0][0][0], 0)
 
@@ -156,48 +156,48 @@ class ColumnBatches:
     def __init__(
         self,
         loop: AbstractEventLoop,
-        accumulator: PartitionQueues,
+        partition_queues: PartitionQueues,
         pool: BufferPool,
         shares: PartitionQuota,
-        home: DeliveryContext,
+        delivery_context: DeliveryContext,
         *,
         sticky: Callable[[TopicRouting, int], PartitionQueue],
         room: Callable[[TopicRouting, int], int],
         is_told: bool,
     ) -> None:
         self._loop = loop
-        self._accumulator = accumulator
+        self._partition_queues = partition_queues
         self._pool = pool
         self._shares = shares
-        self._home = home
+        self._delivery_context = delivery_context
         self._sticky = sticky
         self._room = room
         self._is_told = is_told
 
-    def place(self, record: PendingSend, window: ColumnWindow, route: TopicRouting, now_ms: int) -> Delivery | None:
+    def place(self, record: PendingSend, window: ColumnWindow, routing: TopicRouting, now_ms: int) -> Delivery | None:
         """Queue it; None: no memory, or one of its partitions must not have more (`record.behind`).
 
         Raises:
             UsageError: some row cannot be a record. None of its rows is queued.
             PartitionUnavailable: a partition of theirs is muted, and the user wants to know at once. Likewise.
         """
-        cells = [cell for cell in window.cells(route, self._sticky) if cell is not None]
-        for cell in cells:
-            if cell.is_avoided and self._is_told:
-                raise wait_reasons.unavailable(cell, "Its rows were not queued.")
-        record.behind = next(filter(self._shares.is_over, cells), None)
-        room = self._room(route, window.size)
+        queues = [queue for queue in window.queues(routing, self._sticky) if queue is not None]
+        for queue in queues:
+            if queue.is_avoided and self._is_told:
+                raise wait_reasons.unavailable(queue, "Its rows were not queued.")
+        record.behind = next(filter(self._shares.is_over, queues), None)
+        room = self._room(routing, window.size)
         if record.behind is not None or min(window.need(room), self._pool.size) > self._pool.available:
             return None
-        return window.queue(window.encode(now_ms, room), partial(self._add, route))
+        return window.queue(window.encode(now_ms, room), partial(self._add, routing))
 
-    def _add(self, route: TopicRouting, cell: PartitionQueue | None, encoded: Encoded) -> ProduceRequestResult:
+    def _add(self, routing: TopicRouting, queue: PartitionQueue | None, encoded: Encoded) -> ProduceRequestResult:
         size = len(encoded.payload)
-        cell = self._sticky(route, size) if cell is None else cell
-        self._accumulator.close(cell)
+        queue = self._sticky(routing, size) if queue is None else queue
+        self._partition_queues.close(queue)
         credit = size + BATCH_OVERHEAD
         self._pool.take(credit)
-        result = ProduceRequestResult(self._home, cell.topic, cell.partition, encoded.base)
-        self._accumulator.open(cell, _Sealed(encoded, result), result, credit=credit, now=self._loop.time())
-        self._accumulator.close(cell)
+        result = ProduceRequestResult(self._delivery_context, queue.topic, queue.partition, encoded.base)
+        self._partition_queues.open(queue, _Sealed(encoded, result), result, credit=credit, now=self._loop.time())
+        self._partition_queues.close(queue)
         return result

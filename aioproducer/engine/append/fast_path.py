@@ -52,7 +52,7 @@ class FastPath:
         self.takes_headers = True
         self.tick = tick
         self.goes_on: Callable[[], bool] = lambda: True
-        self.make_room: Callable[[Any, Any, bytes | None, bytes | None], Any] = lambda _route, _cell, _key, _value: None
+        self.make_room: Callable[[Any, Any, bytes | None, bytes | None], Any] = lambda _routing, _queue, _key, _value: None
         self.slowly = slowly
         self.now: Callable[..., Delivery]
 
@@ -62,17 +62,17 @@ class FastPath:
         The slow path says what is wrong with a record, if that is why.
         """
         try:
-            route = self.fast[topic]
+            routing = self.fast[topic]
             if partition is not None or timestamp_ms is not None or headers or here() != self.here:
                 return None
-            cell = route.sticky if key is None else route.by_key[key]
+            queue = routing.sticky if key is None else routing.by_key[key]
             now_ms = self.turn_ms or self.tick()
             self.taken = taken = self.taken + 1
-            delivery: Delivery | None = cell.open.append(now_ms, key, value) if taken <= TURN_RECORDS or self.goes_on() else None
+            delivery: Delivery | None = queue.open.append(now_ms, key, value) if taken <= TURN_RECORDS or self.goes_on() else None
             if delivery is None:
-                cell = self.make_room(route, cell, key, value)
-                if cell is not None:
-                    delivery = cell.open.append(now_ms, key, value)
+                queue = self.make_room(routing, queue, key, value)
+                if queue is not None:
+                    delivery = queue.open.append(now_ms, key, value)
         except (KeyError, TypeError, AttributeError, RuntimeError):  # the last: no loop runs in this thread (Python 3.12)
             return None
         return delivery

@@ -43,6 +43,7 @@ class LoopBudget:
         "_before",
         "_began_at",
         "_count",
+        "_fast_path",
         "_first",
         "_looked_at",
         "_loop",
@@ -51,14 +52,13 @@ class LoopBudget:
         "_seconds",
         "_spent_before",
         "_taker",
-        "_way",
         "goes",
         "spent",
     )
 
     def __init__(self, loop: AbstractEventLoop, way: FastPath) -> None:
         self._loop = loop
-        self._way = way
+        self._fast_path = way
         self._pauses = False  # what the task that asked last was told
         self._asked_at = -1  # and what the go had taken then
         self.spent = self.goes = self._before = 0
@@ -84,7 +84,7 @@ class LoopBudget:
         self._look_after(min(self._first, self._most))
 
     def _look_after(self, records: int) -> None:
-        self._looked_at = self._asked_at = self._way.taken = TURN_RECORDS - records
+        self._looked_at = self._asked_at = self._fast_path.taken = TURN_RECORDS - records
 
     def end(self) -> None:
         """This turn took enough in, whatever its bytes: this task goes on in the next one."""
@@ -100,15 +100,15 @@ class LoopBudget:
         """Whether this go took enough in, by bytes, by records or by time."""
         if self.spent - self._spent_before > TURN:
             return True
-        if self._way.taken <= TURN_RECORDS:
+        if self._fast_path.taken <= TURN_RECORDS:
             return False
-        self._count += self._way.taken - self._looked_at
+        self._count += self._fast_path.taken - self._looked_at
         seconds = self._loop.time() - self._began_at
         more = min(self._most - self._count, self._count)
         if seconds > 0:
             more = min(more, int(self._count * (self._seconds / seconds - 1)))
         if more <= 0:
-            self._looked_at = self._way.taken
+            self._looked_at = self._fast_path.taken
             self._first = max(min(_FIRST, int(self._count * self._seconds / seconds)), 1) if seconds > 0 else _FIRST
             return True
         self._look_after(more)
@@ -121,7 +121,7 @@ class LoopBudget:
 
     def may_go_on(self) -> bool:
         """Begin another go at once, if the turn has one left: for who cannot rest, however long it takes."""
-        self._before += self._count + self._way.taken - self._looked_at
+        self._before += self._count + self._fast_path.taken - self._looked_at
         if self.spent > TURN or self._before >= _GOES * GO:
             return False
         self._begin(None, self._loop.time())
@@ -136,9 +136,9 @@ class LoopBudget:
         task = current_task(self._loop)
         if task is not self._taker:
             self._begin(task, self._loop.time())
-        elif self._way.taken != self._asked_at:
+        elif self._fast_path.taken != self._asked_at:
             self._pauses = self.is_spent
-            self._asked_at = self._way.taken
+            self._asked_at = self._fast_path.taken
         return self._pauses
 
     def goes_on(self) -> bool:

@@ -37,11 +37,11 @@ class LoopBudgetWaiters:
         unplaced: the last one's record, while nobody called after it.
     """
 
-    __slots__ = ("_loop", "_place", "_turn", "unplaced", "waiters")
+    __slots__ = ("_loop", "_loop_budget", "_place", "unplaced", "waiters")
 
-    def __init__(self, loop: AbstractEventLoop, turn: LoopBudget, place: Callable[[], None]) -> None:
+    def __init__(self, loop: AbstractEventLoop, loop_budget: LoopBudget, place: Callable[[], None]) -> None:
         self._loop = loop
-        self._turn = turn
+        self._loop_budget = loop_budget
         self._place = place
         self.waiters: deque[Waiter] = deque()
         self.unplaced: PendingSend | None = None
@@ -81,9 +81,9 @@ class LoopBudgetWaiters:
         """Have the loop wake them; each has its part of a go, which begins when its task runs."""
         if not self.waiters:
             return
-        self._turn.goes += 1
+        self._loop_budget.goes += 1
         count = min(len(self.waiters), _MOST_AT_ONCE)
-        self._turn.share(count)
+        self._loop_budget.share(count)
         for _ in range(count):
             if self.unplaced is not None and self.unplaced.waiter is self.waiters[0]:
                 self._place()

@@ -52,14 +52,14 @@ class SendColumns:
         self,
         config: ProducerConfig,
         appender: Appender,
-        parking: Admission,
+        admission: Admission,
         *,
         take: Callable[[PendingSend], Delivery | PendingSend],
         send: Callable[..., Awaitable[Delivery]],
     ) -> None:
         self._config = config
         self._appender = appender
-        self._parking = parking
+        self._admission = admission
         self._take = take
         self._send = send
         self._longest = min(int(config.max_request_size) - OVERHEAD, config.buffer_memory - BATCH_OVERHEAD - OVERHEAD)
@@ -109,7 +109,7 @@ class SendColumns:
         try:
             taken = self._take(PendingSend(topic, partition=window.partition, size=window.size, window=window))
             if isinstance(taken, PendingSend):
-                await self._parking.wait(taken)
+                await self._admission.wait(taken)
         finally:
             if window.is_queued:
                 window.tell(deliveries)

@@ -60,13 +60,13 @@ class _Columns(NamedTuple):
         values, keys, partitions, *sizes = self
         return _Columns(values[at:], None if keys is None else keys[at:], None if partitions is None else partitions[at:], *sizes)
 
-    def cells(self, route: TopicRouting) -> Sequence[PartitionQueue] | None:
+    def queues(self, routing: TopicRouting) -> Sequence[PartitionQueue] | None:
         """Where each goes; none: to the sticky ones; None: some to no partition that there is."""
         if self.partitions is not None:
-            if not 0 <= min(self.partitions) <= max(self.partitions) < len(route.cells):
+            if not 0 <= min(self.partitions) <= max(self.partitions) < len(routing.queues):
                 return None
-            return [route.cells[partition] for partition in self.partitions]
-        return () if self.keys is None else list(map(route.by_key.__getitem__, self.keys))
+            return [routing.queues[partition] for partition in self.partitions]
+        return () if self.keys is None else list(map(routing.by_key.__getitem__, self.keys))
 
 
 class SendMany:
@@ -81,16 +81,16 @@ class SendMany:
         config: ProducerConfig,
         loop: AbstractEventLoop,
         way: FastPath,
-        turn: LoopBudget,
+        loop_budget: LoopBudget,
         appender: Appender,
-        parking: Admission,
+        admission: Admission,
         send: Callable[..., Awaitable[Delivery]],
     ) -> None:
         self._loop = loop
-        self._way = way
-        self._turn = turn
+        self._fast_path = way
+        self._loop_budget = loop_budget
         self._appender = appender
-        self._parking = parking
+        self._admission = admission
         self._send = send
         self._longest = min(_LONGEST, int(config.max_request_size) - _ROOM, int(config.batch_size) - _ROOM)
 
@@ -128,7 +128,7 @@ class SendMany:
             if len(chunk) < size:
                 return
             if is_slow:
-                self._turn.end()
+                self._loop_budget.end()
                 size = max(size // 2, 1)
             else:
                 size = min(max(_CHUNK // (used // len(chunk) + 1), _FEWEST), _MOST, size * 4)
@@ -141,8 +141,8 @@ class SendMany:
             columns = None
         at = 0
         while at < len(chunk):
-            if self._turn.must_pause():
-                await self._parking.rest()
+            if self._loop_budget.must_pause():
+                await self._admission.rest()
             sent = self._send_bulk(topic, columns.after(at), deliveries) if columns is not None else 0
             if not sent:
                 await self._send_one(topic, chunk[at], deliveries)
@@ -156,36 +156,36 @@ class SendMany:
 
     def _send_bulk(self, topic: str, columns: _Columns, deliveries: Deliveries) -> int:
         """Queue them, all or the first ones; how many, 0 if one would have to wait, or belongs nowhere."""
-        route: TopicRouting | None = self._way.fast.get(topic) if isinstance(topic, str) else None
-        cells = columns.cells(route) if route is not None else None
-        if route is None or cells is None:
+        routing: TopicRouting | None = self._fast_path.fast.get(topic) if isinstance(topic, str) else None
+        queues = columns.queues(routing) if routing is not None else None
+        if routing is None or queues is None:
             return 0
-        numbers = {cell: number for number, cell in enumerate(dict.fromkeys(cells))}
+        numbers = {queue: number for number, queue in enumerate(dict.fromkeys(queues))}
         count = len(columns.values)
-        if not self._appender.takes_freely(route, numbers) or not self._appender.room.is_there(columns.used, count, max(len(numbers), 1)):
+        if not self._appender.takes_freely(routing, numbers) or not self._appender.room.is_there(columns.used, count, max(len(numbers), 1)):
             return 0
         if len(numbers) <= 1:
-            runs = self._appender.append_run(route, cells[0] if cells else None, columns.keys, columns.values)
+            runs = self._appender.append_run(routing, queues[0] if queues else None, columns.keys, columns.values)
             count = sum(run[2] for run in runs)
             if count:
                 deliveries.add(count, [runs])
         else:
-            picks = list(map(numbers.__getitem__, cells))
-            deliveries.add(count, self._append_groups(route, list(numbers), picks, columns), array("H", picks))
+            picks = list(map(numbers.__getitem__, queues))
+            deliveries.add(count, self._append_groups(routing, list(numbers), picks, columns), array("H", picks))
         return count
 
     def _append_groups(
-        self, route: TopicRouting, cells: Sequence[PartitionQueue], picks: Sequence[int], columns: _Columns
+        self, routing: TopicRouting, queues: Sequence[PartitionQueue], picks: Sequence[int], columns: _Columns
     ) -> list[list[Any]]:
         """The records of each partition, in their order; its runs."""
-        places: list[list[int]] = [[] for _ in cells]
+        places: list[list[int]] = [[] for _ in queues]
         put = [some.append for some in places]
         for at, number in enumerate(picks):
             put[number](at)
         keys = columns.keys
         return [
-            self._appender.append_run(route, cell, None if keys is None else _some(some, keys), _some(some, columns.values))
-            for cell, some in zip(cells, places, strict=True)
+            self._appender.append_run(routing, queue, None if keys is None else _some(some, keys), _some(some, columns.values))
+            for queue, some in zip(queues, places, strict=True)
         ]
 
 

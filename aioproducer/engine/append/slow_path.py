@@ -1,6 +1,6 @@
 """The slow way in, one door for each thing that can be handed over: a record, a batch that the user filled, a question.
 
-What is handed over is checked (`checks`), and then appended at once, or parked in order (`parking`). Knows nothing of batches' memory,
+What is handed over is checked (`checks`), and then appended at once, or parked in order (`admission`). Knows nothing of batches' memory,
 brokers, requests or answers.
 """
 
@@ -33,25 +33,27 @@ class SlowPath:
         limit: bytes of records in a batch that the user fills.
     """
 
-    def __init__(self, checks: RecordValidation, parking: Admission, pool: BufferPool, home: DeliveryContext, limit: int) -> None:
+    def __init__(
+        self, checks: RecordValidation, admission: Admission, pool: BufferPool, delivery_context: DeliveryContext, limit: int
+    ) -> None:
         self._checked = checks.record
         self._check_size = checks.size
-        self._parking = parking
+        self._admission = admission
         self._pool = pool
-        self._home = home
+        self._delivery_context = delivery_context
         self._limit = limit
 
     def accept(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | PendingSend:
         """Append a record, or park it: then `wait` for it. Raises what the caller did wrong."""
-        return self._parking.take_in(self._checked(topic, value, key, partition, timestamp_ms, headers))
+        return self._admission.submit(self._checked(topic, value, key, partition, timestamp_ms, headers))
 
     def accept_now(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery:
         """Append a record, or raise WouldBlock; a topic that is not known is asked for. Raises what the caller did wrong."""
-        return self._parking.take_now(self._checked(topic, value, key, partition, timestamp_ms, headers))
+        return self._admission.submit_nowait(self._checked(topic, value, key, partition, timestamp_ms, headers))
 
     async def wait(self, parked: PendingSend) -> Delivery:
         """Wait for a parked record. Cancelled: it is not queued, and who stood behind it moves up."""
-        await self._parking.wait(parked)
+        await self._admission.wait(parked)
         delivery, parked.delivery = parked.delivery, None  # what was parked is kept until its deadline
         assert delivery is not None
         return delivery
@@ -62,11 +64,11 @@ class SlowPath:
         number = check_partition(topic, partition)
         if number is None:
             raise UsageError(f"a batch for {topic!r} belongs to one partition: name it")
-        return ReadyBatch(topic, number, self._home, self._limit, self._checked)
+        return ReadyBatch(topic, number, self._delivery_context, self._limit, self._checked)
 
     async def send_batch(self, batch: ReadyBatch) -> Deliveries:
         """Queue a batch that the user filled; waits as `wait` does."""
-        if not isinstance(batch, ReadyBatch) or not batch.is_of(self._home):
+        if not isinstance(batch, ReadyBatch) or not batch.is_of(self._delivery_context):
             raise UsageError("send_batch takes what create_batch of this producer gave")
         if batch.is_sent or not len(batch):
             raise UsageError(f"{batch!r} {'was sent before' if batch.is_sent else 'is empty'}")
@@ -74,9 +76,9 @@ class SlowPath:
         size = min(batch.size + BATCH_OVERHEAD, self._pool.size)
         record = PendingSend(batch.topic, partition=batch.partition, size=size, whole=batch)
         try:
-            taken = self._parking.take_in(record)
+            taken = self._admission.submit(record)
             if isinstance(taken, PendingSend):
-                await self._parking.wait(taken)
+                await self._admission.wait(taken)
         except BaseException:
             batch.is_sent = False
             raise
@@ -93,47 +95,47 @@ class SlowPath:
                 self._check_size(str(parked.topic), OVERHEAD + window.size)
             except RecordTooLarge as error:
                 raise RecordTooLarge(f"row {window.piece.first + window.at}: {error}") from None
-        return self._parking.take_in(parked)
+        return self._admission.submit(parked)
 
     async def partitions(self, topic: str) -> int:
         """How many partitions a topic has. Waits for its metadata as `wait` does."""
         topic = check_topic(topic)
-        return len((await self._parking.route(topic)).cells)
+        return len((await self._admission.routing(topic)).queues)
 
 
 class TransactionalSlowPath(SlowPath):
     """Takes in records within a transaction only, which a record that is refused spoils (TXN-08)."""
 
-    transactor: TransactionManager
+    transaction_manager: TransactionManager
 
     def accept(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | PendingSend:
         """As `SlowPath.accept`."""
-        self.transactor.check_send()
+        self.transaction_manager.check_send()
         try:
             return super().accept(topic, value, key, partition, timestamp_ms, headers)
         except KafkaError as error:
-            self.transactor.on_refused(topic, error)
+            self.transaction_manager.on_refused(topic, error)
             raise
 
     def accept_now(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery:
         """As `SlowPath.accept_now`. WouldBlock spoils nothing: it may be tried again."""
-        self.transactor.check_send()
+        self.transaction_manager.check_send()
         try:
             return super().accept_now(topic, value, key, partition, timestamp_ms, headers)
         except KafkaError as error:
-            self.transactor.on_refused(topic, error)
+            self.transaction_manager.on_refused(topic, error)
             raise
 
     async def send_batch(self, batch: ReadyBatch) -> Deliveries:
         """As `SlowPath.send_batch`."""
-        self.transactor.check_send()
+        self.transaction_manager.check_send()
         return await super().send_batch(batch)
 
     def accept_window(self, parked: PendingSend) -> Delivery | PendingSend:
         """As `SlowPath.accept_window`."""
-        self.transactor.check_send()
+        self.transaction_manager.check_send()
         try:
             return super().accept_window(parked)
         except KafkaError as error:
-            self.transactor.on_refused(str(parked.topic), error)
+            self.transaction_manager.on_refused(str(parked.topic), error)
             raise

@@ -45,8 +45,8 @@ class _View(Mapping[K, V], Generic[K, V]):
 class Views:
     """What can be looked up, by broker and by partition; 0 or False of those that are not known."""
 
-    def __init__(self, accumulator: PartitionQueues, cluster: Cluster) -> None:
-        self._accumulator = accumulator
+    def __init__(self, partition_queues: PartitionQueues, cluster: Cluster) -> None:
+        self._partition_queues = partition_queues
         self._cluster = cluster
         self.in_flight_requests: Mapping[int, int] = _View(self._requests, self._node_ids)
         self.throttled: Mapping[int, bool] = _View(self._is_throttled, self._node_ids)
@@ -56,14 +56,14 @@ class Views:
     def find(self, partition: TopicPartition) -> PartitionQueue | None:
         """A partition, if it is known."""
         topic, number = partition
-        route = self._accumulator.routes.get(topic)
-        return route.cells[number] if route is not None and 0 <= number < len(route.cells) else None
+        routing = self._partition_queues.routings.get(topic)
+        return routing.queues[number] if routing is not None and 0 <= number < len(routing.queues) else None
 
     def _node_ids(self) -> Iterable[int]:
         return (node.broker.node_id for node in self._cluster.nodes)
 
     def _partitions(self) -> Iterable[TopicPartition]:
-        return (name_of(cell) for route in self._accumulator.routes.values() for cell in route.cells)
+        return (name_of(queue) for routing in self._partition_queues.routings.values() for queue in routing.queues)
 
     def _requests(self, node_id: int) -> int:
         node = self._cluster.node(node_id)
@@ -74,8 +74,8 @@ class Views:
         return node is not None and node.is_muted
 
     def _of(self, partition: TopicPartition, attribute: str) -> int:
-        cell = self.find(partition)
-        return getattr(cell, attribute) if cell is not None else 0
+        queue = self.find(partition)
+        return getattr(queue, attribute) if queue is not None else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,6 @@ class Status:
         return self.views.throttled
 
 
-def name_of(cell: PartitionQueue) -> TopicPartition:
+def name_of(queue: PartitionQueue) -> TopicPartition:
     """A partition's name."""
-    return TopicPartition(cell.topic, cell.partition)
+    return TopicPartition(queue.topic, queue.partition)

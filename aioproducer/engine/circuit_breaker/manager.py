@@ -66,21 +66,21 @@ class ProducerCircuitBreakManager:
         self,
         config: ProducerConfig,
         loop: GuardedLoop,
-        accumulator: PartitionQueues,
+        partition_queues: PartitionQueues,
         cluster: Cluster,
-        parking: Admission,
+        admission: Admission,
         watch: SlowCallbacks,
         events: Events,
         turn: Callable[[], None],
     ) -> None:
         self._loop = loop
-        self._accumulator = accumulator
-        self._parking = parking
+        self._partition_queues = partition_queues
+        self._admission = admission
         self._events = events
         self._turn = turn
         self._interval = config.circuit_breaker_mute_retry_interval_ms / 1000
         self._longest = config.circuit_breaker_mute_retry_max_interval_ms / 1000
-        self._views = Views(accumulator, cluster)
+        self._views = Views(partition_queues, cluster)
         self._open: dict[PartitionQueue, PartitionCircuit] = {}
         self._due: list[tuple[float, int, PartitionQueue]] = []  # when to probe which; those that are not open then are passed over
         self._ties = count()
@@ -90,7 +90,7 @@ class ProducerCircuitBreakManager:
         self._cause: Exception | None = None  # of what is judged now
         self._logged: set[str] = set()
         self._is_closed = False
-        self._alarm = DeadlineTimer(loop, self._next_moment, self._on_alarm, is_patient=True)
+        self._deadline_timer = DeadlineTimer(loop, self._next_moment, self._on_alarm, is_patient=True)
         hook = config.on_circuit_event
         self._hook = watch.over("on_circuit_event", hook) if hook is not None else None
         self._breaker = _made(config.circuit_breaker_class)
@@ -98,18 +98,18 @@ class ProducerCircuitBreakManager:
         self._on_complete = watch.over("circuit breaker", self._breaker.on_complete)
         self._breaker.configure(_options(config))
         self._breaker.set_circuit_break_manager(self)
-        accumulator.on_send = self._ask
-        accumulator.on_another_leader = self._probe
+        partition_queues.on_send = self._ask
+        partition_queues.on_another_leader = self._probe
 
     # Batches
 
     def _ask(self, batch: ProducerBatch) -> float:
         """Whether a batch may be drained: 0; or when to ask again."""
-        cell = batch.cell
-        if cell.circuit is not None and not cell.is_avoided:  # the probe that was waited for
-            self._accumulator.availability.avoid(cell)
+        queue = batch.queue
+        if queue.circuit is not None and not queue.is_avoided:  # the probe that was waited for
+            self._partition_queues.availability.avoid(queue)
         self._cause = None
-        if self._guarded("on_send", True, self._on_send, self._status(cell, batch.count)):
+        if self._guarded("on_send", True, self._on_send, self._status(queue, batch.count)):
             return 0.0
         self._turn()  # which sets the alarm for it
         return self._loop.time() + _HELD
@@ -119,7 +119,7 @@ class ProducerCircuitBreakManager:
         now = self._loop.time()
         for batch in batches:
             self._sent[batch] = now
-        self._alarm.check()
+        self._deadline_timer.check()
 
     def ended(self, told: Mapping[ProducerBatch, PartitionResponse]) -> None:
         """Attempts ended, and their batches have gone their way."""
@@ -132,20 +132,20 @@ class ProducerCircuitBreakManager:
         self._sent.pop(batch, None)
         self._overdue.discard(batch)
         is_failure = error is not None and counts(error)
-        cell = batch.cell
+        queue = batch.queue
         if is_failure:
-            self._fail(cell, error)
-        elif cell.circuit is not None and cell.circuit.state is CircuitState.PROBING:
-            self._close(cell)
+            self._fail(queue, error)
+        elif queue.circuit is not None and queue.circuit.state is CircuitState.PROBING:
+            self._close(queue)
         if not (is_failure and was_counted):
-            self._tell_breaker(cell, batch.count + (_waiting(cell) if is_failure else 0), error)
+            self._tell_breaker(queue, batch.count + (_waiting(queue) if is_failure else 0), error)
 
-    def freed(self, cell: PartitionQueue) -> None:
+    def freed(self, queue: PartitionQueue) -> None:
         """A partition holds less memory than before: others may take more; and its probe may have ended without an attempt."""
-        circuit = cell.circuit
-        if circuit is not None and circuit.state is CircuitState.PROBING and cell.is_avoided and _is_empty(cell):
-            self._accumulator.availability.welcome(cell)
-        self._parking.freed(cell)
+        circuit = queue.circuit
+        if circuit is not None and circuit.state is CircuitState.PROBING and queue.is_avoided and _is_empty(queue):
+            self._partition_queues.availability.welcome(queue)
+        self._admission.freed(queue)
 
     def on_node(self, node: BrokerNode) -> None:
         """A broker's standing changed: if it could not be reached once more, that counts for what is ready for it."""
@@ -155,19 +155,19 @@ class ProducerCircuitBreakManager:
             return
         self._unreachable[node_id] = failures
         error = node.produce.last_error
-        for cell in self._accumulator.ready.cells(node_id):
+        for queue in self._partition_queues.ready.queues(node_id):
             if error is not None:
-                self._fail(cell, error)
-                self._tell_breaker(cell, _waiting(cell), error)
+                self._fail(queue, error)
+                self._tell_breaker(queue, _waiting(queue), error)
 
-    def _tell_breaker(self, cell: PartitionQueue, records: int, error: Exception | None) -> None:
+    def _tell_breaker(self, queue: PartitionQueue, records: int, error: Exception | None) -> None:
         self._cause = error
-        if self._guarded("on_complete", False, self._on_complete, self._status(cell, records), name_of(cell), error):
+        if self._guarded("on_complete", False, self._on_complete, self._status(queue, records), name_of(queue), error):
             self._turn()
         self._cause = None
 
-    def _status(self, cell: PartitionQueue, records: int) -> ProducerStatusContext:
-        return Status(self._loop.time(), name_of(cell), cell.leader, records, self._views)
+    def _status(self, queue: PartitionQueue, records: int) -> ProducerStatusContext:
+        return Status(self._loop.time(), name_of(queue), queue.leader, records, self._views)
 
     def _guarded(self, what: str, otherwise: Any, function: Callable[..., Any], *args: Any) -> Any:
         """The user's function; `otherwise` if it raises."""
@@ -194,68 +194,68 @@ class ProducerCircuitBreakManager:
                 break
             del self._sent[batch]
             self._overdue.add(batch)
-            if not batch.ended and batch.cell.circuit is None:
+            if not batch.ended and batch.queue.circuit is None:
                 late = RequestTimedOut(f"no answer for {self._interval:g} s yet")
-                self._tell_breaker(batch.cell, batch.count + _waiting(batch.cell), late)
+                self._tell_breaker(batch.queue, batch.count + _waiting(batch.queue), late)
         while self._due and self._due[0][0] <= now:
-            cell = heapq.heappop(self._due)[2]
-            if cell.circuit is not None and cell.circuit.due <= now:
-                self._probe(cell)
+            queue = heapq.heappop(self._due)[2]
+            if queue.circuit is not None and queue.circuit.due <= now:
+                self._probe(queue)
 
     # Circuits
 
-    def _break(self, cell: PartitionQueue) -> None:
+    def _break(self, queue: PartitionQueue) -> None:
         """Leave it alone for a while."""
-        circuit = cell.circuit
+        circuit = queue.circuit
         if self._is_closed or (circuit is not None and circuit.state is CircuitState.OPEN):
             return
         now = self._loop.time()
         interval = self._interval if circuit is None else circuit.interval
-        cell.circuit = self._open[cell] = PartitionCircuit(now, interval, self._cause)
-        self._mute(cell, cell.circuit)
+        queue.circuit = self._open[queue] = PartitionCircuit(now, interval, self._cause)
+        self._mute(queue, queue.circuit)
 
-    def _fail(self, cell: PartitionQueue, cause: Exception | None) -> None:
+    def _fail(self, queue: PartitionQueue, cause: Exception | None) -> None:
         """Something of it failed."""
-        circuit = cell.circuit
+        circuit = queue.circuit
         if circuit is not None and circuit.fail(self._loop.time(), self._longest, cause):
-            self._mute(cell, circuit)
+            self._mute(queue, circuit)
 
-    def _mute(self, cell: PartitionQueue, circuit: PartitionCircuit) -> None:
-        heapq.heappush(self._due, (circuit.due, next(self._ties), cell))
-        self._alarm.check()
-        self._accumulator.availability.avoid(cell)
-        self._accumulator.mute(cell)
-        self._parking.rouse(cell)  # some may go elsewhere, or are refused, as the policy has it
-        self._tell(cell, circuit.state, circuit.interval, circuit.cause)
+    def _mute(self, queue: PartitionQueue, circuit: PartitionCircuit) -> None:
+        heapq.heappush(self._due, (circuit.due, next(self._ties), queue))
+        self._deadline_timer.check()
+        self._partition_queues.availability.avoid(queue)
+        self._partition_queues.mute(queue)
+        self._admission.rouse(queue)  # some may go elsewhere, or are refused, as the policy has it
+        self._tell(queue, circuit.state, circuit.interval, circuit.cause)
 
-    def _probe(self, cell: PartitionQueue) -> None:
+    def _probe(self, queue: PartitionQueue) -> None:
         """Try it: with what it has, or with what comes next."""
-        circuit = cell.circuit
+        circuit = queue.circuit
         if circuit is None or not circuit.probe():
             return
-        if _is_empty(cell):
-            self._accumulator.availability.welcome(cell)
-        self._accumulator.unmute(cell, is_trial=True)
-        self._tell(cell, circuit.state, circuit.interval, None)
+        if _is_empty(queue):
+            self._partition_queues.availability.welcome(queue)
+        self._partition_queues.unmute(queue, is_trial=True)
+        self._tell(queue, circuit.state, circuit.interval, None)
         self._turn()
 
-    def _close(self, cell: PartitionQueue) -> None:
+    def _close(self, queue: PartitionQueue) -> None:
         """It is well."""
-        self._let(cell)
-        self._tell(cell, CircuitState.CLOSED, 0.0, None)
+        self._let(queue)
+        self._tell(queue, CircuitState.CLOSED, 0.0, None)
 
-    def _let(self, cell: PartitionQueue) -> None:
-        cell.circuit = None
-        del self._open[cell]
-        self._accumulator.availability.welcome(cell)
-        self._accumulator.unmute(cell, is_trial=False)
+    def _let(self, queue: PartitionQueue) -> None:
+        queue.circuit = None
+        del self._open[queue]
+        self._partition_queues.availability.welcome(queue)
+        self._partition_queues.unmute(queue, is_trial=False)
         self._turn()
 
-    def _tell(self, cell: PartitionQueue, state: CircuitState, interval: float, cause: Exception | None) -> None:
-        what = f"{cell.topic}-{cell.partition}"
+    def _tell(self, queue: PartitionQueue, state: CircuitState, interval: float, cause: Exception | None) -> None:
+        what = f"{queue.topic}-{queue.partition}"
         self._events.tell(_TOLD[state], **({"what": what, "seconds": interval} if state is CircuitState.OPEN else {"what": what}))
         if self._hook is not None:  # in a turn of its own: it may send
-            self._loop.call_soon(self._call_hook, CircuitEvent(name_of(cell), state, interval * 1000, cause))
+            self._loop.call_soon(self._call_hook, CircuitEvent(name_of(queue), state, interval * 1000, cause))
 
     def _call_hook(self, event: CircuitEvent) -> None:
         told = self._guarded("on_circuit_event", None, self._hook or (lambda _event: None), event)
@@ -271,21 +271,21 @@ class ProducerCircuitBreakManager:
 
     def unmute(self, place: int | TopicPartition) -> None:
         """Restore a partition, or all that a broker leads now."""
-        self._apply(place, lambda cell: self._close(cell) if cell.circuit is not None else None)
+        self._apply(place, lambda queue: self._close(queue) if queue.circuit is not None else None)
 
     def _apply(self, place: int | TopicPartition, change: Callable[[PartitionQueue], object]) -> None:
         node_id = exact_int(place)
         if node_id is not None:
             self._go_on(self._sweep(node_id, change))
         else:
-            change(self._cell(cast("TopicPartition", place)))
+            change(self._queue(cast("TopicPartition", place)))
 
     def _sweep(self, node_id: int, change: Callable[[PartitionQueue], object]) -> Steps[None]:
         """All partitions of a broker; a large number in steps."""
-        routes = tuple(self._accumulator.routes.values())
-        for number, cell in enumerate((cell for route in routes for cell in tuple(route.cells)), 1):
-            if cell.leader == node_id:
-                change(cell)
+        routings = tuple(self._partition_queues.routings.values())
+        for number, queue in enumerate((queue for routing in routings for queue in tuple(routing.queues)), 1):
+            if queue.leader == node_id:
+                change(queue)
             if not number % STRIDE:
                 yield
 
@@ -299,50 +299,50 @@ class ProducerCircuitBreakManager:
         if not self._is_closed:
             self._loop.call_soon(self._go_on, steps)
 
-    def _cell(self, partition: TopicPartition) -> PartitionQueue:
-        cell = self._views.find(partition)
-        if cell is None:
+    def _queue(self, partition: TopicPartition) -> PartitionQueue:
+        queue = self._views.find(partition)
+        if queue is None:
             raise UsageError(f"there is no partition {partition[0]}-{partition[1]}")
-        return cell
+        return queue
 
     def is_muted(self, partition: TopicPartition) -> bool:
         """Whether it is muted, or on probation."""
-        return self._cell(partition).circuit is not None
+        return self._queue(partition).circuit is not None
 
     def available_partitions_for_topic(self, topic: str) -> list[TopicPartition]:
         """Those that have a leader and are not muted."""
-        return [name_of(cell) for cell in self._cells(topic) if cell.leader >= 0 and cell.circuit is None]
+        return [name_of(queue) for queue in self._queues(topic) if queue.leader >= 0 and queue.circuit is None]
 
     def muted_partitions_for_topic(self, topic: str) -> list[TopicPartition]:
         """Those that are muted, or on probation."""
-        return [name_of(cell) for cell in self._cells(topic) if cell.circuit is not None]
+        return [name_of(queue) for queue in self._queues(topic) if queue.circuit is not None]
 
     def available_partitions_for_node(self, node_id: int) -> dict[str, list[TopicPartition]]:
         """Those that a broker leads and that are not muted, by topic."""
-        return _by_topic(cell for cell in self._of(node_id) if cell.circuit is None)
+        return _by_topic(queue for queue in self._of(node_id) if queue.circuit is None)
 
     def muted_partitions_for_node(self, node_id: int) -> dict[str, list[TopicPartition]]:
         """Those that a broker leads and that are muted, or on probation, by topic."""
-        return _by_topic(cell for cell in self._open if cell.leader == node_id)
+        return _by_topic(queue for queue in self._open if queue.leader == node_id)
 
-    def _cells(self, topic: str) -> Sequence[PartitionQueue]:
-        route = self._accumulator.routes.get(topic)
-        return route.cells if route is not None else ()
+    def _queues(self, topic: str) -> Sequence[PartitionQueue]:
+        routing = self._partition_queues.routings.get(topic)
+        return routing.queues if routing is not None else ()
 
     def _of(self, node_id: int) -> Iterator[PartitionQueue]:
-        return (cell for route in self._accumulator.routes.values() for cell in route.cells if cell.leader == node_id)
+        return (queue for routing in self._partition_queues.routings.values() for queue in routing.queues if queue.leader == node_id)
 
     # The end
 
     def told(self) -> list[str]:
         """The partitions that are not well, a few words each."""
-        return [f"{cell.topic}-{cell.partition} {circuit.state}" for cell, circuit in self._open.items()]
+        return [f"{queue.topic}-{queue.partition} {circuit.state}" for queue, circuit in self._open.items()]
 
     def forget(self, topic: str) -> None:
         """A topic is forgotten, and nothing of it is under way."""
-        for cell in [cell for cell in self._open if cell.topic == topic]:
-            cell.circuit = None
-            del self._open[cell]
+        for queue in [queue for queue in self._open if queue.topic == topic]:
+            queue.circuit = None
+            del self._open[queue]
         self._due = [entry for entry in self._due if entry[2].topic != topic]
         heapq.heapify(self._due)
 
@@ -351,10 +351,10 @@ class ProducerCircuitBreakManager:
         if self._is_closed:
             return
         self._is_closed = True
-        self._alarm.stop()
-        self._accumulator.on_send = None
-        for cell in tuple(self._open):
-            self._let(cell)
+        self._deadline_timer.stop()
+        self._partition_queues.on_send = None
+        for queue in tuple(self._open):
+            self._let(queue)
         self._guarded("close", None, self._breaker.close)
 
     def __repr__(self) -> str:
@@ -365,20 +365,20 @@ def _refuse() -> None:
     raise UsageError("on_circuit_event gave a coroutine: it is a plain function, called with a CircuitEvent")
 
 
-def _is_empty(cell: PartitionQueue) -> bool:
-    return not (cell.closed or cell.current or cell.in_flight)
+def _is_empty(queue: PartitionQueue) -> bool:
+    return not (queue.closed or queue.current or queue.in_flight)
 
 
-def _waiting(cell: PartitionQueue) -> int:
+def _waiting(queue: PartitionQueue) -> int:
     """Records in its queue: they do not get on either."""
-    is_filling = cell.current is not None and cell.current.open is not None
-    return sum(batch.count for batch in cell.closed) + (cell.current.open.count if is_filling else 0)  # type: ignore[union-attr]
+    is_filling = queue.current is not None and queue.current.open is not None
+    return sum(batch.count for batch in queue.closed) + (queue.current.open.count if is_filling else 0)  # type: ignore[union-attr]
 
 
-def _by_topic(cells: Iterable[PartitionQueue]) -> dict[str, list[TopicPartition]]:
+def _by_topic(queues: Iterable[PartitionQueue]) -> dict[str, list[TopicPartition]]:
     found: dict[str, list[TopicPartition]] = {}
-    for cell in cells:
-        found.setdefault(cell.topic, []).append(name_of(cell))
+    for queue in queues:
+        found.setdefault(queue.topic, []).append(name_of(queue))
     return found
 
 

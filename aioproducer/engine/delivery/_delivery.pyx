@@ -102,10 +102,10 @@ cdef class Delivery:
         if result.outcome is _SPLIT:
             result, index = result.place_of(index)
         while result.outcome is _PENDING:
-            if result.home.refusal is not None:
-                raise result.home.refusal()
+            if result.delivery_context.refusal is not None:
+                raise result.delivery_context.refusal()
             waiter = DeliveryWaiter.__new__(DeliveryWaiter)
-            waiter.home = result.home
+            waiter.delivery_context = result.delivery_context
             waiter._asyncio_future_blocking = True
             if result.futures is None:
                 result.futures = [waiter]
@@ -145,15 +145,15 @@ cdef class Delivery:
         cdef ProduceRequestResult result = self._follow()
         if result.outcome is not _PENDING:
             return False
-        self._result = result.home.cancelled
+        self._result = result.delivery_context.cancelled
         result.look()
         for callback, context in result.take_callbacks(self, None):
-            result.home.loop.call_soon(callback, self, context=context)
+            result.delivery_context.loop.call_soon(callback, self, context=context)
         return True
 
     def get_loop(self):
         """Return the producer's loop."""
-        return self._result.home.loop
+        return self._result.delivery_context.loop
 
     def add_done_callback(self, callback, *, context=None):
         """Call `callback(delivery)` once it ended, in the order of the records; one that raises harms no other."""
@@ -163,7 +163,7 @@ cdef class Delivery:
             result = self._follow()
         result.looked_at = True
         if context is None:
-            context = result.home.shared(PyContext_CopyCurrent())
+            context = result.delivery_context.shared(PyContext_CopyCurrent())
         if result.outcome is not _PENDING:
             result.add_callback(self, callback, context)
         elif result.callbacks is None:
@@ -204,14 +204,14 @@ cdef enum State:
 cdef class DeliveryWaiter:
     """One task's wait for a delivery, in asyncio's future protocol. Cancelling the task cancels this alone."""
 
-    cdef DeliveryContext home
+    cdef DeliveryContext delivery_context
     cdef object callback, context
     cdef State state
     cdef public bint _asyncio_future_blocking
 
     def set_result(self, nothing):
         """Have the loop run the waiting task."""
-        self.end(WOKEN, self.home.loop.call_soon)
+        self.end(WOKEN, self.delivery_context.loop.call_soon)
 
     cdef int end(self, State state, object call_soon) except -1:
         if self.state != WAITING:
@@ -242,17 +242,17 @@ cdef class DeliveryWaiter:
         """End the wait: the loop runs the task, with CancelledError. False if it had ended."""
         if self.state != WAITING:
             return False
-        self.end(CANCELLED, self.home.loop.call_soon)
+        self.end(CANCELLED, self.delivery_context.loop.call_soon)
         return True
 
     @property
     def _loop(self):
-        return self.home.loop
+        return self.delivery_context.loop
 
     def add_done_callback(self, callback, *, context=None):
         """Call `callback(waiter)` once the wait ended; a task adds one."""
         if self.state != WAITING:
-            self.home.loop.call_soon(callback, self, context=context)
+            self.delivery_context.loop.call_soon(callback, self, context=context)
             return
         self.callback = callback
         self.context = PyContext_CopyCurrent() if context is None else context
@@ -279,13 +279,13 @@ def make_delivery(ProduceRequestResult result not None, Py_ssize_t index):
 
 def wake(futures):
     """Have the loop wake the task of each future that is still waited for."""
-    cdef DeliveryContext home = None
+    cdef DeliveryContext delivery_context = None
     cdef object call_soon = None
     for future in futures:
         if type(future) is DeliveryWaiter:
-            if (<DeliveryWaiter>future).home is not home:
-                home = (<DeliveryWaiter>future).home
-                call_soon = home.loop.call_soon
+            if (<DeliveryWaiter>future).delivery_context is not delivery_context:
+                delivery_context = (<DeliveryWaiter>future).delivery_context
+                call_soon = delivery_context.loop.call_soon
             (<DeliveryWaiter>future).end(WOKEN, call_soon)
         elif not future.done():
             future.set_result(None)

@@ -16,7 +16,7 @@ cdef class DeliveryContext:
 
 
 cdef class ProduceRequestResult:
-    cdef public DeliveryContext home
+    cdef public DeliveryContext delivery_context
     cdef public object topic
     cdef public object partition
     cdef public object base_timestamp

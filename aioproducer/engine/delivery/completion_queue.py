@@ -41,10 +41,10 @@ class _Waiters:
         futures: of tasks.
     """
 
-    __slots__ = ("_called", "_contexts", "_home", "_woken", "calls", "futures", "rest")
+    __slots__ = ("_called", "_contexts", "_delivery_context", "_woken", "calls", "futures", "rest")
 
-    def __init__(self, home: DeliveryContext, calls: Calls | None, futures: list[Future[None]]) -> None:
-        self._home = home
+    def __init__(self, delivery_context: DeliveryContext, calls: Calls | None, futures: list[Future[None]]) -> None:
+        self._delivery_context = delivery_context
         self.calls = calls
         self._called = 0
         self._contexts: Sequence[Context] = ()
@@ -75,7 +75,7 @@ class _Waiters:
             self._called += _CALLBACKS_PER_SLICE
             if self._called >= len(contexts):
                 self.calls = None
-        self._home.call_back(self._contexts, self.rest)
+        self._delivery_context.call_back(self._contexts, self.rest)
         self.rest = None
         return True
 
@@ -112,7 +112,7 @@ class CompletionQueue:
         if result.futures is not None or result.callbacks is not None:
             calls, futures = result.take_waiters()
             if not self._queue or not self._queue[-1].merge(calls, futures):
-                self._queue.append(_Waiters(result.home, calls, futures))
+                self._queue.append(_Waiters(result.delivery_context, calls, futures))
                 self._schedule()
 
     def run(self) -> None:

@@ -80,7 +80,7 @@ def _column(sizes: list[int]) -> Column:
 
 def restored(state: RunState) -> ProduceRequestResult:
     """A result of which all records are those of the run."""
-    result = ProduceRequestResult(_home(), state.topic, state.partition, state.base_timestamp)
+    result = ProduceRequestResult(_delivery_context(), state.topic, state.partition, state.base_timestamp)
     result.count = state.records
     if state.outcome is Outcome.FAILED:
         assert state.error is not None
@@ -105,9 +105,9 @@ class _Elsewhere:
 
 
 @cache
-def _home() -> DeliveryContext:
-    home = DeliveryContext(cast("AbstractEventLoop", _Elsewhere()), lambda _error, _count: None)
-    home.refusal = lambda: ProducerClosed(
+def _delivery_context() -> DeliveryContext:
+    delivery_context = DeliveryContext(cast("AbstractEventLoop", _Elsewhere()), lambda _error, _count: None)
+    delivery_context.refusal = lambda: ProducerClosed(
         "these deliveries are a copy: only the process that sent the records learns how the pending ones end"
     )
-    return home
+    return delivery_context

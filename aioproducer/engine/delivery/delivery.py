@@ -59,9 +59,9 @@ class Delivery(FutureMetadata):
         if result.outcome is _SPLIT:
             result, index = result.place_of(index)
         while result.outcome is _PENDING:
-            if result.home.refusal is not None:
-                raise result.home.refusal()
-            future = result.home.loop.create_future()  # each task its own: cancelling it touches no other
+            if result.delivery_context.refusal is not None:
+                raise result.delivery_context.refusal()
+            future = result.delivery_context.loop.create_future()  # each task its own: cancelling it touches no other
             if result.futures is None:
                 result.futures = [future]
             else:
@@ -99,15 +99,15 @@ class Delivery(FutureMetadata):
         result = self._follow()
         if result.outcome is not _PENDING:
             return False
-        self._result = result.home.cancelled
+        self._result = result.delivery_context.cancelled
         result.look()
         for callback, context in result.take_callbacks(self, None):
-            result.home.loop.call_soon(callback, self, context=context)
+            result.delivery_context.loop.call_soon(callback, self, context=context)
         return True
 
     def get_loop(self) -> AbstractEventLoop:
         """Return the producer's loop."""
-        return self._result.home.loop
+        return self._result.delivery_context.loop
 
     def add_done_callback(self, callback: Callable[[Delivery], object], *, context: Context | None = None) -> None:
         """Call `callback(delivery)` once it ended, in the order of the records; one that raises harms no other."""
@@ -116,7 +116,7 @@ class Delivery(FutureMetadata):
             result = self._follow()
         result.looked_at = True
         if context is None:
-            context = result.home.shared(copy_context())
+            context = result.delivery_context.shared(copy_context())
         if result.outcome is not _PENDING:
             result.add_callback(self, callback, context)
         elif result.callbacks is None:

@@ -116,17 +116,17 @@ class DeliveryContext:
 class Unseen:
     """Released with the result of a failed batch: if nobody looked at it by then, nobody will. Only failures pay for it."""
 
-    __slots__ = ("_count", "_error", "_home", "seen")
+    __slots__ = ("_count", "_delivery_context", "_error", "seen")
 
-    def __init__(self, home: DeliveryContext, error: DeliveryError, count: int, *, seen: bool) -> None:
-        self._home = home
+    def __init__(self, delivery_context: DeliveryContext, error: DeliveryError, count: int, *, seen: bool) -> None:
+        self._delivery_context = delivery_context
         self._error = error
         self._count = count
         self.seen = seen
 
     def __del__(self) -> None:
         if not self.seen:
-            self._home.on_unseen(self._error, self._count)
+            self._delivery_context.on_unseen(self._error, self._count)
 
 
 class ProduceRequestResult:
@@ -146,9 +146,9 @@ class ProduceRequestResult:
         "base_timestamp",
         "callbacks",
         "count",
+        "delivery_context",
         "error",
         "futures",
-        "home",
         "kept",
         "looked_at",
         "outcome",
@@ -157,8 +157,8 @@ class ProduceRequestResult:
         "topic",
     )
 
-    def __init__(self, home: DeliveryContext, topic: str, partition: int, base_timestamp: int) -> None:
-        self.home = home
+    def __init__(self, delivery_context: DeliveryContext, topic: str, partition: int, base_timestamp: int) -> None:
+        self.delivery_context = delivery_context
         self.topic = topic
         self.partition = partition
         self.base_timestamp = base_timestamp
@@ -220,9 +220,9 @@ class ProduceRequestResult:
     async def wait(self) -> None:
         """Until it ended, or was split."""
         while self.outcome is PENDING:
-            if self.home.refusal is not None:
-                raise self.home.refusal()
-            future = self.home.loop.create_future()
+            if self.delivery_context.refusal is not None:
+                raise self.delivery_context.refusal()
+            future = self.delivery_context.loop.create_future()
             self.futures = [*(self.futures or ()), future]
             await future
 
@@ -280,7 +280,7 @@ class ProduceRequestResult:
         """Failed: each look raises its own copy of `error`."""
         self.outcome = Outcome.FAILED
         self.error = error
-        self._unseen = Unseen(self.home, error, self.count, seen=self.looked_at)
+        self._unseen = Unseen(self.delivery_context, error, self.count, seen=self.looked_at)
 
     def split(self, groups: Sequence[Sequence[int]]) -> list[ProduceRequestResult]:
         """The batch was cut into groups of its records: a result for each.
@@ -305,7 +305,7 @@ class ProduceRequestResult:
 
     def _part(self, group: Sequence[int], keys: Column, values: Column, deltas: Sequence[int]) -> ProduceRequestResult:
         base = deltas[group[0]]
-        part = ProduceRequestResult(self.home, self.topic, self.partition, self.base_timestamp + base)
+        part = ProduceRequestResult(self.delivery_context, self.topic, self.partition, self.base_timestamp + base)
         part.count = len(group)
         part.looked_at = self.looked_at
         moments = compact([b"\0" + varint(deltas[index] - base) for index in group])
@@ -340,7 +340,7 @@ class ProduceRequestResult:
             self._unseen.seen = True
         if self._late is None:
             self._late = []
-            self.home.loop.call_soon(self._run_late)  # one for all of them: a Handle each would be the main cost of gather
+            self.delivery_context.loop.call_soon(self._run_late)  # one for all of them: a Handle each would be the main cost of gather
         self._late += (delivery, callback, context)
 
     def take_callbacks(self, delivery: Delivery, callback: Callable[[Any], object] | None) -> list[tuple[Any, Any]]:
@@ -370,7 +370,7 @@ class ProduceRequestResult:
         futures, self.futures = self.futures, None
         flat, self.callbacks = self.callbacks, None
         gone, self._gone = self._gone, 0
-        self._places = self.home.context = None
+        self._places = self.delivery_context.context = None
         if flat is None:
             return None, futures or []
         if gone:
@@ -388,14 +388,14 @@ class ProduceRequestResult:
         return self.futures is not None or self.callbacks is not None
 
     def _run_late(self) -> None:
-        late, self._late, self.home.context = self._late or [], None, None
+        late, self._late, self.delivery_context.context = self._late or [], None, None
         contexts = late[2::3]
         self._call_late(contexts, zip(contexts, late[1::3], late[0::3], strict=True))
 
     def _call_late(self, contexts: Sequence[Context], rest: Iterator[Call]) -> None:
         # Where a callback runs the loop itself, or ends it by a BaseException, the others are called in the next iteration.
-        again = self.home.loop.call_soon(self._call_late, contexts, rest)
-        self.home.call_back(contexts, rest)
+        again = self.delivery_context.loop.call_soon(self._call_late, contexts, rest)
+        self.delivery_context.call_back(contexts, rest)
         again.cancel()
 
 

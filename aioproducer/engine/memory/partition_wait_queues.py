@@ -27,14 +27,13 @@ __all__ = ["PartitionWaitQueues"]
 class PartitionWaitQueues:
     """The lots of one producer."""
 
-    __slots__ = ("_lots", "_roused", "_ties", "_turns")
+    __slots__ = ("_roused", "_ties", "_turns", "_wait_queues")
 
     def __init__(self) -> None:
-        self._lots: dict[PartitionQueue, WaitQueue] = {}
+        self._wait_queues: dict[PartitionQueue, WaitQueue] = {}
         self._roused: dict[PartitionQueue, None] = {}
-        self._turns: list[
-            tuple[int, int, PartitionQueue]
-        ] = []  # of the roused ones, by the number of their heads when they were looked at last
+        # of the roused ones, by the number of their heads when they were looked at last
+        self._turns: list[tuple[int, int, PartitionQueue]] = []
         self._ties = count()
 
     @property
@@ -42,30 +41,30 @@ class PartitionWaitQueues:
         """Whether there is a lot whose head stands in line."""
         return bool(self._turns) and self.next() is not None
 
-    def line(self, cell: PartitionQueue) -> WaitQueue:
+    def line(self, queue: PartitionQueue) -> WaitQueue:
         """Where to wait for a partition."""
-        return self._lots.setdefault(cell, WaitQueue())
+        return self._wait_queues.setdefault(queue, WaitQueue())
 
     def lines(self) -> list[WaitQueue]:
         """All of them."""
-        return list(self._lots.values())
+        return list(self._wait_queues.values())
 
-    def rouse(self, cell: PartitionQueue) -> bool:
+    def rouse(self, queue: PartitionQueue) -> bool:
         """A partition may take more, or its records may go elsewhere. False: nobody waits for it."""
-        lot = self._lots.get(cell)
+        lot = self._wait_queues.get(queue)
         head = lot.head() if lot is not None else None
         if head is None:
-            self._lots.pop(cell, None)
-            self._roused.pop(cell, None)
+            self._wait_queues.pop(queue, None)
+            self._roused.pop(queue, None)
             return False
-        if cell not in self._roused:
-            self._roused[cell] = None
-            heapq.heappush(self._turns, (head.number, next(self._ties), cell))
+        if queue not in self._roused:
+            self._roused[queue] = None
+            heapq.heappush(self._turns, (head.number, next(self._ties), queue))
         return True
 
-    def calm(self, cell: PartitionQueue) -> None:
+    def calm(self, queue: PartitionQueue) -> None:
         """It takes no more after all; the turn that it has is passed over."""
-        self._roused.pop(cell, None)
+        self._roused.pop(queue, None)
 
     def step_aside(self, line: WaitQueue, record: PendingSend) -> None:
         """The first of that line has to wait for its partition alone; it may have stood in that one's lot already."""
@@ -89,14 +88,14 @@ class PartitionWaitQueues:
         """The roused lot whose head called first."""
         turns = self._turns
         while turns:
-            number, _, cell = turns[0]
-            head = self._lots[cell].head() if cell in self._roused else None
+            number, _, queue = turns[0]
+            head = self._wait_queues[queue].head() if queue in self._roused else None
             if head is None:
                 heapq.heappop(turns)
-                if self._roused.pop(cell, self) is None:
-                    del self._lots[cell]
+                if self._roused.pop(queue, self) is None:
+                    del self._wait_queues[queue]
             elif head.number != number:
-                heapq.heapreplace(turns, (head.number, next(self._ties), cell))
+                heapq.heapreplace(turns, (head.number, next(self._ties), queue))
             else:
-                return self._lots[cell]
+                return self._wait_queues[queue]
         return None

@@ -51,20 +51,22 @@ def would_block(topic: str, reason: str) -> WouldBlock:
     return WouldBlock(f"a record for {topic!r} would wait for {reason}{_ADVICE[reason]}. It was not queued.")
 
 
-def late(record: PendingSend, pool: BufferPool, route: TopicRouting | None, trouble: KafkaError | None, max_block_ms: float) -> KafkaError:
+def late(
+    record: PendingSend, pool: BufferPool, routing: TopicRouting | None, trouble: KafkaError | None, max_block_ms: float
+) -> KafkaError:
     """For who waited as long as `max_block_ms`; `trouble`: why nobody named its topic, if that is known."""
     if record.behind is not None:
         return _late_share(record, record.behind, pool, max_block_ms)
     if record.reason not in FOR_METADATA:
         return _late_memory(record, pool, max_block_ms)
-    return _late_metadata(record, route, trouble, max_block_ms)
+    return _late_metadata(record, routing, trouble, max_block_ms)
 
 
-def _late_metadata(record: PendingSend, route: TopicRouting | None, trouble: KafkaError | None, max_block_ms: float) -> MetadataTimeout:
+def _late_metadata(record: PendingSend, routing: TopicRouting | None, trouble: KafkaError | None, max_block_ms: float) -> MetadataTimeout:
     """For who waited for a topic or a partition."""
     what = f"{record.topic!r} was not found in the cluster's metadata"
-    if route is not None:
-        what = f"{record.topic!r} has {len(route.cells)} partitions, and partition {record.partition} did not come"
+    if routing is not None:
+        what = f"{record.topic!r} has {len(routing.queues)} partitions, and partition {record.partition} did not come"
     why = f" ({trouble})" if trouble else ""
     end = "." if record.asks else ". The record was not queued."
     error = MetadataTimeout(f"{what} within max_block_ms={max_block_ms:g}{why}{end}")
@@ -81,23 +83,23 @@ def _late_memory(record: PendingSend, pool: BufferPool, max_block_ms: float) -> 
     )
 
 
-def _late_share(record: PendingSend, cell: PartitionQueue, pool: BufferPool, max_block_ms: float) -> KafkaError:
+def _late_share(record: PendingSend, queue: PartitionQueue, pool: BufferPool, max_block_ms: float) -> KafkaError:
     """For who waited for room for its partition."""
-    if cell.circuit is not None:
-        return unavailable(cell, f"There was no room for the record within max_block_ms={max_block_ms:g}; it was not queued.")
+    if queue.circuit is not None:
+        return unavailable(queue, f"There was no room for the record within max_block_ms={max_block_ms:g}; it was not queued.")
     return BufferExhausted(
-        f"no memory for {record.size} bytes within max_block_ms={max_block_ms:g}: {cell.topic}-{cell.partition} holds {cell.bytes} bytes of "
+        f"no memory for {record.size} bytes within max_block_ms={max_block_ms:g}: {queue.topic}-{queue.partition} holds {queue.bytes} bytes of "
         f"buffer_memory, and {pool.available} of {pool.size} are free; with a circuit breaker no partition may hold more than is free. "
         "The record was not queued. Its broker is slower than the sends: send less, or raise buffer_memory."
     )
 
 
-def unavailable(cell: PartitionQueue, end: str) -> PartitionUnavailable:
+def unavailable(queue: PartitionQueue, end: str) -> PartitionUnavailable:
     """For a record whose partition is muted."""
-    circuit = cell.circuit
+    circuit = queue.circuit
     cause = circuit.cause if circuit is not None else None
     why = f" ({cause})" if cause is not None else ""
-    error = PartitionUnavailable(f"the circuit breaker has muted the partition{why}. {end}", cell.topic, cell.partition)
+    error = PartitionUnavailable(f"the circuit breaker has muted the partition{why}. {end}", queue.topic, queue.partition)
     error.__cause__ = cause
     return error
 

@@ -36,7 +36,7 @@ class TopicExpiryTask:
     def __init__(
         self,
         rule: TopicExpiry,
-        accumulator: PartitionQueues,
+        partition_queues: PartitionQueues,
         *,
         slices: Callable[[Steps[bool]], Awaitable[bool]],
         is_in_use: Callable[[str], bool],
@@ -44,7 +44,7 @@ class TopicExpiryTask:
         shrink: Sequence[Callable[[], object]],
     ) -> None:
         self._rule = rule
-        self._accumulator = accumulator
+        self._partition_queues = partition_queues
         self._slices = slices
         self._is_in_use = is_in_use
         self._forget = forget
@@ -57,14 +57,14 @@ class TopicExpiryTask:
             now = self._loop.time()
             when = self._rule.next_look(now)
             await sleep(when - now)
-            for route in self._rule.idle(max(self._loop.time(), when)):
-                await self._look_at(route)
-                del route  # the last one would be held until the next look
+            for routing in self._rule.idle(max(self._loop.time(), when)):
+                await self._look_at(routing)
+                del routing  # the last one would be held until the next look
 
-    async def _look_at(self, route: TopicRouting) -> None:
+    async def _look_at(self, routing: TopicRouting) -> None:
         """Forget it, or look again later."""
-        if not await self._slices(forgetting(self._accumulator, route, self._is_in_use, self._forget)):
-            self._rule.put_off(route.topic, self._loop.time())
+        if not await self._slices(forgetting(self._partition_queues, routing, self._is_in_use, self._forget)):
+            self._rule.put_off(routing.topic, self._loop.time())
         elif self._rule.forgot():
             for each in self._shrink:
                 each()

@@ -48,7 +48,7 @@ class TopicWaiters:
     def __init__(
         self,
         loop: AbstractEventLoop,
-        accumulator: PartitionQueues,
+        partition_queues: PartitionQueues,
         appender: Appender,
         *,
         max_block: float,
@@ -62,7 +62,7 @@ class TopicWaiters:
         meter: Meter,
     ) -> None:
         self._loop = loop
-        self._accumulator = accumulator
+        self._partition_queues = partition_queues
         self._appender = appender
         self._max_block = max_block
         self._max_idle = max_idle
@@ -73,13 +73,13 @@ class TopicWaiters:
         self._give_up = give_up
         self._turn = turn
         self._meter = meter
-        self._lots: dict[str, WaitQueue] = {}
+        self._wait_queues: dict[str, WaitQueue] = {}
         self._asked: dict[str, float] = {}  # topics that somebody would send to, and does not wait for: when
         self._troubles: dict[str, KafkaError] = {}  # what brokers say of those that are waited for
 
     def lot(self, topic: str) -> WaitQueue:
         """Where to wait for a topic, which is asked for."""
-        lot = self._lots.setdefault(topic, WaitQueue())
+        lot = self._wait_queues.setdefault(topic, WaitQueue())
         self._want(topic)
         return lot
 
@@ -94,15 +94,15 @@ class TopicWaiters:
 
     def lots(self) -> Iterable[WaitQueue]:
         """All of them."""
-        return self._lots.values()
+        return self._wait_queues.values()
 
     def waited_for(self) -> Iterable[str]:
         """Topics that somebody waits for, or would send to."""
-        return filter(self.is_waited_for, tuple(dict.fromkeys((*self._lots, *self._asked))))
+        return filter(self.is_waited_for, tuple(dict.fromkeys((*self._wait_queues, *self._asked))))
 
     def is_waited_for(self, topic: str) -> bool:
         """Whether a topic is one of those."""
-        if self._lots.get(topic) or self._loop.time() - self._asked.get(topic, -math.inf) < self._max_idle:
+        if self._wait_queues.get(topic) or self._loop.time() - self._asked.get(topic, -math.inf) < self._max_idle:
             return True
         self._forget(topic)
         self._troubles.pop(topic, None)
@@ -111,31 +111,31 @@ class TopicWaiters:
     def _forget(self, topic: str) -> WaitQueue | None:
         """Nobody waits for it any more; those who did."""
         self._asked.pop(topic, None)
-        return self._lots.pop(topic, None)
+        return self._wait_queues.pop(topic, None)
 
     def on_topic(self, topic: TopicView) -> Steps[None]:
         """The cluster told of a topic: those who wait for it go on, or learn why they cannot."""
         name = topic.name
-        if topic.error is None and (name in self._lots or name in self._asked or name in self._accumulator.routes):
-            is_new = name not in self._accumulator.routes
-            route = yield from installing(self._accumulator, topic)
+        if topic.error is None and (name in self._wait_queues or name in self._asked or name in self._partition_queues.routings):
+            is_new = name not in self._partition_queues.routings
+            routing = yield from installing(self._partition_queues, topic)
             if is_new:
-                route.used_at = self._loop.time()
+                routing.used_at = self._loop.time()
                 self._on_known(name)
             lot = self._forget(name)
             self._troubles.pop(name, None)
-            self._let_in(route, lot.take_all() if lot is not None else [])
+            self._let_in(routing, lot.take_all() if lot is not None else [])
             self._turn()
-            yield from retiring(self._accumulator, topic)
+            yield from retiring(self._partition_queues, topic)
         elif (lot := self._forget(name)) is not None:
             self._refuse(topic, lot)
 
     def on_leader(self, topic: TopicView, partition: int) -> None:
         """A partition has another leader."""
-        elect(self._accumulator, topic, partition)
+        elect(self._partition_queues, topic, partition)
         self._turn()
 
-    def _let_in(self, route: TopicRouting, parked: list[PendingSend]) -> None:
+    def _let_in(self, routing: TopicRouting, parked: list[PendingSend]) -> None:
         """A topic is known: those who waited for it go on, but for those whose partition it does not have."""
         first = next((record for record in parked if record.topic is not None), None)
         if first is not None:
@@ -145,22 +145,22 @@ class TopicWaiters:
         for record in parked:
             if record.asks:
                 record.leave().wake()
-            elif self._is_still_early(record, route):
-                self._lots.setdefault(route.topic, WaitQueue()).push(record)
+            elif self._is_still_early(record, routing):
+                self._wait_queues.setdefault(routing.topic, WaitQueue()).push(record)
                 record.reason = FOR_PARTITION
             else:
                 record.reason = ""
                 known.append(record)
         self._admit(known)
 
-    def _is_still_early(self, record: PendingSend, route: TopicRouting) -> bool:
+    def _is_still_early(self, record: PendingSend, routing: TopicRouting) -> bool:
         """Whether it waits on for a partition; a mark does while a record before it does."""
-        return self._appender.is_missing(record, route) or (record.topic is None and route.topic in self._lots)
+        return self._appender.is_missing(record, routing) or (record.topic is None and routing.topic in self._wait_queues)
 
     def _refuse(self, topic: TopicView, lot: WaitQueue) -> None:
         assert topic.error is not None
         if topic.error.retriable:
-            self._lots[topic.name] = lot
+            self._wait_queues[topic.name] = lot
             self._troubles[topic.name] = topic.error
             return
         for record in lot.take_all():
@@ -169,8 +169,8 @@ class TopicWaiters:
     @property
     def waiting(self) -> int:
         """Records that wait for a topic or a partition."""
-        return sum(record.is_record for lot in self._lots.values() for record in lot)
+        return sum(record.is_record for lot in self._wait_queues.values() for record in lot)
 
     def clear(self) -> None:
         """Nobody waits any more."""
-        self._lots.clear()
+        self._wait_queues.clear()

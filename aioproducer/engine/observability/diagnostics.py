@@ -30,7 +30,7 @@ _MOST: Final = 20  # batches of a backlog that are told of
 def story(batch: ProducerBatch, now: float, lifetime: float, end: str) -> tuple[str, ...]:
     """The life of a batch, a line for each change of its state, with seconds since it was opened."""
     born = batch.expires_at - lifetime
-    lines = [f"{batch.cell.topic}-{batch.cell.partition}, a batch of {batch.count} records:", _line(0.0, "queued")]
+    lines = [f"{batch.queue.topic}-{batch.queue.partition}, a batch of {batch.count} records:", _line(0.0, "queued")]
     history = batch.history
     told = [_line(when - born, f"sent to {what}" if isinstance(what, str) else f"{type(what).__name__}: {what}") for when, what in history]
     if len(told) > _FIRST + _LAST:
@@ -42,27 +42,27 @@ def _line(seconds: float, what: str) -> str:
     return f"  {seconds:+8.3f} s {what}"
 
 
-def waits_for(batch: ProducerBatch, cluster: Cluster, accumulator: PartitionQueues) -> str:
+def waits_for(batch: ProducerBatch, cluster: Cluster, partition_queues: PartitionQueues) -> str:
     """What a batch that has not ended waits for, now."""
-    cell = batch.cell
-    numbers = cell.numbers
-    node = cluster.node(cell.leader)
+    queue = batch.queue
+    numbers = queue.numbers
+    node = cluster.node(queue.leader)
     where = node.where if node is not None else "its broker"
     reasons = (
         (batch.on_wire, f"the answer of {where}"),
         (batch.state is State.ENCODING, "its compression"),
         (node is None, "a leader of its partition"),
-        (cell.is_muted, "its partition's circuit breaker, which leaves it alone for a while"),
-        (cell.retry_at, "the end of a pause after a failure (retry_backoff_ms)"),
-        (cell.in_flight and cell.one_at_a_time, "the batch before it: after a failure one goes at a time"),
-        (cell.is_held, "its transaction's coordinator, which is to learn of the partition"),
-        (accumulator.granted == NO_IDENTITY, "a producer id"),
+        (queue.is_muted, "its partition's circuit breaker, which leaves it alone for a while"),
+        (queue.retry_at, "the end of a pause after a failure (retry_backoff_ms)"),
+        (queue.in_flight and queue.one_at_a_time, "the batch before it: after a failure one goes at a time"),
+        (queue.is_held, "its transaction's coordinator, which is to learn of the partition"),
+        (partition_queues.granted == NO_IDENTITY, "a producer id"),
         (numbers is not None and (numbers.lost >= 0 or numbers.gap >= 0), "the batches before it: then its partition begins a new epoch"),
         (numbers is not None and len(numbers.outstanding) >= WINDOW, f"one of the {WINDOW} batches before it: brokers remember no more"),
         (node is not None and node.is_muted, f"{where}, which throttles"),
         (node is not None and node.produce.connection is None, f"a connection to {where}{_trouble(node)}"),
         (
-            batch.state is State.OPEN and accumulator.by_load and cell.in_flight,
+            batch.state is State.OPEN and partition_queues.by_load and queue.in_flight,
             "more records, or the end of what its partition has in flight (linger_ms='auto')",
         ),
         (batch.state is State.OPEN, "more records (linger_ms), the next turn of the loop, or one of many requests on their way"),
@@ -75,15 +75,15 @@ def _trouble(node: BrokerNode | None) -> str:
     return f" ({node.last_error})" if node is not None and node.last_error is not None else ""
 
 
-def backlog(accumulator: PartitionQueues, cluster: Cluster, now: float, lifetime: float) -> Iterator[str]:
+def backlog(partition_queues: PartitionQueues, cluster: Cluster, now: float, lifetime: float) -> Iterator[str]:
     """What the oldest batches wait for, a line each."""
-    remaining = iter(accumulator.incomplete)
+    remaining = iter(partition_queues.incomplete)
     for batch in islice(remaining, _MOST):
         age = now - (batch.expires_at - lifetime)
         records = batch.open.count if batch.open is not None else batch.count
         sent = f", sent {batch.attempts} times" if batch.attempts else ""
         error = f", last {type(batch.error).__name__}: {batch.error}" if batch.error is not None else ""
-        waits = waits_for(batch, cluster, accumulator)
-        yield f"  {batch.cell.topic}-{batch.cell.partition}: {records} records, {age:.3f} s old{sent}{error}; waits for {waits}"
+        waits = waits_for(batch, cluster, partition_queues)
+        yield f"  {batch.queue.topic}-{batch.queue.partition}: {records} records, {age:.3f} s old{sent}{error}; waits for {waits}"
     if more := sum(1 for _ in remaining):
         yield f"  and {more} batches more"

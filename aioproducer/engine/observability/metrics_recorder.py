@@ -168,11 +168,11 @@ class Recorder(Meter):
         rows, ages, since = notes.batches, notes.ages, now + self._lifetime
         records = 0
         for batch in batches:
-            cell, count, payload = batch.cell, batch.count, batch.payload
+            queue, count, payload = batch.queue, batch.count, batch.payload
             assert payload is not None
             records += count
-            depth = len(cell.closed) + cell.in_flight + (cell.current is not None)
-            rows.append((cell.topic, count, OVERHEAD + len(payload), batch.raw_size, depth))
+            depth = len(queue.closed) + queue.in_flight + (queue.current is not None)
+            rows.append((queue.topic, count, OVERHEAD + len(payload), batch.raw_size, depth))
             if batch.attempts == 1:
                 ages.append((since - batch.expires_at) * 1000)
         notes.requests.append(records)
@@ -199,7 +199,7 @@ class Recorder(Meter):
     def retried(self, now: float, batch: ProducerBatch) -> None:
         """Here and of the topic."""
         self._producer["record-retry"].record(now, batch.count)
-        self._topic(batch.cell.topic)["record-retry"].record(now, batch.count)
+        self._topic(batch.queue.topic)["record-retry"].record(now, batch.count)
 
     def was_split(self, now: float) -> None:
         """Once for each that was cut."""
@@ -207,7 +207,7 @@ class Recorder(Meter):
 
     def failed(self, now: float, batch: ProducerBatch, cause: BaseException) -> None:
         """Here, of the topic, and by cause."""
-        self._topic(batch.cell.topic)["record-error"].record(now, batch.count)
+        self._topic(batch.queue.topic)["record-error"].record(now, batch.count)
         self._fail(now, batch.count, cause)
 
     def given_up(self, now: float, topic: str, error: Exception) -> None:

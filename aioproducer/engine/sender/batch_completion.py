@@ -61,10 +61,10 @@ class BatchCompletion:
         self,
         config: ProducerConfig,
         loop: GuardedLoop,
-        accumulator: PartitionQueues,
+        partition_queues: PartitionQueues,
         pool: BufferPool,
         completions: CompletionQueue,
-        encoder: BatchCompressor,
+        batch_compressor: BatchCompressor,
         backoff: Backoff,
         chance: Callable[[], float],
         meter: Meter,
@@ -72,11 +72,11 @@ class BatchCompletion:
         self._config = config
         self._meter = meter
         self._loop = loop
-        self._accumulator = accumulator
+        self._partition_queues = partition_queues
         self._pool = pool
         self._completions = completions
-        self._encoder = encoder
-        encoder.refuse = self.fail
+        self._batch_compressor = batch_compressor
+        batch_compressor.refuse = self.fail
         self._backoff = backoff
         self._chance = chance
         self._codec = cast("Compression", config.compression_type)
@@ -106,7 +106,7 @@ class BatchCompletion:
             return False
         if had_ended:  # it expired, and was told so: a late answer changes nothing for those who sent it (DLV-03, DLV-04)
             if error is None:
-                self._accumulator.acknowledged_late(batch)
+                self._partition_queues.acknowledged_late(batch)
             return False
         assert error is not None
         batch.history += ((now, error),)
@@ -126,13 +126,13 @@ class BatchCompletion:
     def _complete(self, batch: ProducerBatch, told: PartitionResponse, now: float) -> None:
         """It is in the log."""
         stamped = told.log_append_time_ms
-        if stamped >= 0 or batch.cell.route.stamps_time:
+        if stamped >= 0 or batch.queue.routing.stamps_time:
             stamped = append_time(batch, stamped)
         batch.result.complete(told.base_offset, stamped)
         uncollected(batch.result)
-        self._accumulator.end(batch, _ACKNOWLEDGE)
+        self._partition_queues.end(batch, _ACKNOWLEDGE)
         if batch.is_alone:
-            self._accumulator.succeeded(batch)
+            self._partition_queues.succeeded(batch)
         self._meter.acknowledged(now, batch)
         self._finish(batch)
 
@@ -146,10 +146,10 @@ class BatchCompletion:
         elif action in AGAIN:
             pause = self._pause(batch, action, error)
             self._meter.retried(now, batch)
-            go_again(self._accumulator, batch, action, now + pause if pause else 0.0)
+            go_again(self._partition_queues, batch, action, now + pause if pause else 0.0)
         elif action is Action.SPLIT:
-            self._encoder.was_too_large(batch)
-            batch.cell.route.is_narrow = True
+            self._batch_compressor.was_too_large(batch)
+            batch.queue.routing.is_narrow = True
             self._split(batch, in_halves(self._raw(batch), batch.base_timestamp, self._config.batch_size))
         else:
             self._exclude(batch, error, told.refused)
@@ -171,7 +171,7 @@ class BatchCompletion:
         """Smaller batches go in its place; who waits for its records waits for those."""
         self._meter.was_split(self._loop.time())
         results = batch.result.split([piece.indexes for piece in pieces])
-        parts = self._accumulator.split(batch, list(zip(pieces, results, strict=True)))
+        parts = self._partition_queues.split(batch, list(zip(pieces, results, strict=True)))
         self._pool.release(-batch.hold(0))
         for part in parts:
             self._pool.take(part.hold(part.raw_size + BATCH_OVERHEAD))
@@ -206,7 +206,7 @@ class BatchCompletion:
         sent = OVERHEAD + len(batch.payload or b"")
         cause = RecordTooLarge(
             f"a record of {batch.raw_size} bytes, {sent} as it was sent, is more than the broker takes ({error}). "
-            f"Raise max.message.bytes of {batch.cell.topic!r}, compress, or send less."
+            f"Raise max.message.bytes of {batch.queue.topic!r}, compress, or send less."
         )
         cause.__cause__ = error
         return cause
@@ -214,7 +214,7 @@ class BatchCompletion:
     def let_go(self, batch: ProducerBatch) -> bool:
         """The connection is done with the bytes of a batch. Returns whether it has ended."""
         batch.on_wire = False
-        has_ended = self._accumulator.landed(batch)
+        has_ended = self._partition_queues.landed(batch)
         if has_ended:
             self._give_back(batch)
         return has_ended
@@ -223,20 +223,22 @@ class BatchCompletion:
         """Its bytes are free."""
         self._pool.release(-batch.hold(0))
         if self.on_freed is not None:
-            self.on_freed(batch.cell)
+            self.on_freed(batch.queue)
 
     # Ends
 
     def fail(self, batch: ProducerBatch, cause: KafkaError, reason: str | None = None) -> None:
         """End a batch whose records were not acknowledged; `reason` is what the error says, else the cause does."""
-        cell = batch.cell
+        queue = batch.queue
         error = DeliveryError(
-            reason or str(cause), topic=cell.topic, partition=cell.partition, persisted=fate(batch), attempts=batch.attempts
+            reason or str(cause), topic=queue.topic, partition=queue.partition, persisted=fate(batch), attempts=batch.attempts
         )
         error.__cause__ = cause
-        end = f"failed: {error.reason}" + ("" if batch.on_wire else f"; it waited for {waits_for(batch, self.cluster, self._accumulator)}")
+        end = f"failed: {error.reason}" + (
+            "" if batch.on_wire else f"; it waited for {waits_for(batch, self.cluster, self._partition_queues)}"
+        )
         error.history = story(batch, self._loop.time(), self._config.delivery_timeout_ms / 1000, end)
-        self._accumulator.end(batch, Event.FAIL)
+        self._partition_queues.end(batch, Event.FAIL)
         self._meter.failed(self._loop.time(), batch, cause)
         if self.on_failure is not None:
             self.on_failure(batch, error)

@@ -53,14 +53,16 @@ class _Job:
         packed: those that were.
     """
 
-    __slots__ = ("batches", "done", "in_slices", "lane", "magic", "packed", "parcels")
+    __slots__ = ("batches", "connection", "done", "in_slices", "magic", "packed", "parcels")
 
-    def __init__(self, batches: Sequence[ProducerBatch], magic: int, lane: object, done: Callable[[], None], *, in_slices: bool) -> None:
+    def __init__(
+        self, batches: Sequence[ProducerBatch], magic: int, connection: object, done: Callable[[], None], *, in_slices: bool
+    ) -> None:
         self.parcels = [Parcel.of(batch) for batch in batches]
         self.packed: list[bytes | KafkaError] = []
         self.magic = magic
         self.batches = batches
-        self.lane = lane
+        self.connection = connection
         self.done = done
         self.in_slices = in_slices
 
@@ -103,20 +105,20 @@ class BatchCompressor:
         self._lanes: dict[object, int] = {}
         self._wake = asyncio.Event()
 
-    def encode(self, batches: Sequence[ProducerBatch], magic: int, lane: object, done: Callable[[], None]) -> None:
+    def encode(self, batches: Sequence[ProducerBatch], magic: int, connection: object, done: Callable[[], None]) -> None:
         """Encode for `magic`, then call `done`: before it returns, or from the worker's task, behind what came before on that lane."""
         # Those whose payload is not yet what a broker of that format should get.
         due = [batch for batch in batches if batch.magic != magic or (self._compresses and not batch.is_encoded)]
-        if not due and lane not in self._lanes:
+        if not due and connection not in self._lanes:
             done()
             return
-        if lane not in self._lanes and self._spend(sum(batch.raw_size for batch in due), magic):
+        if connection not in self._lanes and self._spend(sum(batch.raw_size for batch in due), magic):
             self._put(due, magic, _pack_all([Parcel.of(batch) for batch in due], magic, self._codec, self._level))
             done()
             return
-        self._lanes[lane] = self._lanes.get(lane, 0) + 1
+        self._lanes[connection] = self._lanes.get(connection, 0) + 1
         in_slices = self._in_slices and all(batch.raw_size <= self._most(magic) for batch in due)
-        self._jobs.append(_Job(due, magic, lane, done, in_slices=in_slices))
+        self._jobs.append(_Job(due, magic, connection, done, in_slices=in_slices))
         self._go_on()
 
     def _most(self, magic: int) -> int:
@@ -161,9 +163,9 @@ class BatchCompressor:
     def _end(self, job: _Job) -> None:
         self._jobs.popleft()
         self._put(job.batches, job.magic, job.packed)
-        self._lanes[job.lane] -= 1
-        if not self._lanes[job.lane]:
-            del self._lanes[job.lane]
+        self._lanes[job.connection] -= 1
+        if not self._lanes[job.connection]:
+            del self._lanes[job.connection]
         job.done()
 
     async def run(self) -> None:
@@ -193,11 +195,11 @@ class BatchCompressor:
                 continue
             batch.payload, batch.header = payload, None
             batch.magic, batch.is_encoded = magic, True
-            self._ratios.observe(batch.cell.topic, self._codec, len(payload) / batch.raw_size)
+            self._ratios.observe(batch.queue.topic, self._codec, len(payload) / batch.raw_size)
 
     def was_too_large(self, batch: ProducerBatch) -> None:
         """Its broker refused a batch for its size: the next ones of its topic are reckoned as if they did not compress."""
-        self._ratios.retract(batch.cell.topic, self._codec, len(batch.payload or b"") / batch.raw_size)
+        self._ratios.retract(batch.queue.topic, self._codec, len(batch.payload or b"") / batch.raw_size)
 
 
 def _pack_all(parcels: Sequence[Parcel], magic: int, codec: Compression, level: int | None) -> list[bytes | KafkaError]:

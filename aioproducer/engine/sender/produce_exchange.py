@@ -74,8 +74,8 @@ def asked(batches: Iterable[ProducerBatch], version: int) -> Asked:
 
 
 def _place(batch: ProducerBatch, version: int) -> tuple[str | bytes, int]:
-    cell = batch.cell
-    return (cell.route.topic_id if version >= FIRST_WITH_TOPIC_IDS else cell.topic, cell.partition)
+    queue = batch.queue
+    return (queue.routing.topic_id if version >= FIRST_WITH_TOPIC_IDS else queue.topic, queue.partition)
 
 
 def encode(
@@ -100,12 +100,12 @@ def _request(batches: Iterable[ProducerBatch], acks: Acks, timeout_ms: int, tran
     partition_of = message_type("Produce.request.topics.partitions")
     topics: dict[str, Any] = {}
     for batch in batches:
-        cell = batch.cell
-        topic = topics.get(cell.topic)
+        queue = batch.queue
+        topic = topics.get(queue.topic)
         if topic is None:
-            topic = message_type("Produce.request.topics")(name=cell.topic, topic_id=cell.route.topic_id, partitions=[])
-            topics[cell.topic] = topic
-        topic.partitions.append(partition_of(cell.partition, (batch.header, batch.payload)))
+            topic = message_type("Produce.request.topics")(name=queue.topic, topic_id=queue.routing.topic_id, partitions=[])
+            topics[queue.topic] = topic
+        topic.partitions.append(partition_of(queue.partition, (batch.header, batch.payload)))
     make = message_type("Produce.request")
     return make(transactional_id=transactional_id, acks=int(acks), timeout_ms=timeout_ms, topics=list(topics.values()))
 
@@ -142,7 +142,7 @@ def read(batches: Asked, answer: Any) -> dict[ProducerBatch, PartitionResponse]:
         _log.warning("A broker answered for %d partitions that nothing was sent to", strangers)
     for batch, outcome in told.items():
         if outcome is _LEFT_OUT:
-            told[batch] = PartitionResponse(ProtocolError(f"the answer left out {batch.cell.topic}-{batch.cell.partition}"))
+            told[batch] = PartitionResponse(ProtocolError(f"the answer left out {batch.queue.topic}-{batch.queue.partition}"))
     return told
 
 
@@ -167,5 +167,5 @@ def hints(batches: Asked, answer: Any) -> dict[ProducerBatch, LeaderHint]:
         leader = partition.current_leader
         if leader.leader_id >= 0 and leader.leader_epoch >= 0 and place in batches:
             batch = batches[place]
-            found[batch] = LeaderHint(batch.cell.topic, place[1], leader.leader_id, leader.leader_epoch, answer.node_endpoints)
+            found[batch] = LeaderHint(batch.queue.topic, place[1], leader.leader_id, leader.leader_epoch, answer.node_endpoints)
     return found

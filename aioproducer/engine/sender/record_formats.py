@@ -53,44 +53,44 @@ def level_of(config: ProducerConfig) -> int | None:
 # Brokers
 
 
-def magic_of(lane: Connection, newest: int) -> int:
+def magic_of(connection: Connection, newest: int) -> int:
     """The format for a connection: what its broker's newest Produce takes, and no newer than `newest` (`message_format_max`)."""
-    highest = _highest(lane)
+    highest = _highest(connection)
     return min(newest, _MAGICS[highest] if highest <= _LAST_FOR_MESSAGE_SETS else NEWEST)
 
 
-def produce_version(lane: Connection, magic: int) -> int:
+def produce_version(connection: Connection, magic: int) -> int:
     """The newest Produce that both sides know and that carries `magic`.
 
     Raises:
         ProtocolError: the two sides have no Produce in common.
         BrokerError: the broker is too new for `magic`.
     """
-    version = lane.version_of(ApiKey.PRODUCE)
+    version = connection.version_of(ApiKey.PRODUCE)
     if magic == NEWEST:
         return version
-    if _highest(lane) >= _FIRST_WITHOUT_MESSAGE_SETS:
-        raise broker_error("UNSUPPORTED_FOR_MESSAGE_FORMAT", _too_new(lane, magic))
+    if _highest(connection) >= _FIRST_WITHOUT_MESSAGE_SETS:
+        raise broker_error("UNSUPPORTED_FOR_MESSAGE_FORMAT", _too_new(connection, magic))
     return min(version, _LAST_FOR_MESSAGE_SETS)
 
 
-def check_brokers(lanes: Iterable[Connection], newest: int) -> None:
+def check_brokers(connections: Iterable[Connection], newest: int) -> None:
     """Hold `message_format_max` to what brokers take.
 
     Raises:
         ConfigError: one of them takes nothing so old.
     """
-    for lane in lanes:
-        if newest < NEWEST and _highest(lane) >= _FIRST_WITHOUT_MESSAGE_SETS:
-            raise ConfigError(_too_new(lane, newest))
+    for connection in connections:
+        if newest < NEWEST and _highest(connection) >= _FIRST_WITHOUT_MESSAGE_SETS:
+            raise ConfigError(_too_new(connection, newest))
 
 
-def _highest(lane: Connection) -> int:
-    return lane.versions.get(ApiKey.PRODUCE, (0, _LAST_FOR_MESSAGE_SETS + 1))[1]
+def _highest(connection: Connection) -> int:
+    return connection.versions.get(ApiKey.PRODUCE, (0, _LAST_FOR_MESSAGE_SETS + 1))[1]
 
 
-def _too_new(lane: Connection, magic: int) -> str:
-    return f"{lane.where} is Kafka 4.0 or newer and takes no records of format {magic}, only record batches (2). Leave message_format_max at 2."
+def _too_new(connection: Connection, magic: int) -> str:
+    return f"{connection.where} is Kafka 4.0 or newer and takes no records of format {magic}, only record batches (2). Leave message_format_max at 2."
 
 
 # Batches

@@ -6,7 +6,7 @@
    later: two halves of a crowd that send by turns, each in the other's round trip, become one.
 3. A batch's bytes stay counted until the connection is done with them, also when its records have failed long before.
 
-The rules are in `core`, the bytes in `produce`; this is the shell that has the loop. Knows nothing of how records come in, but for `appender` and `parking`.
+The rules are in `core`, the bytes in `produce`; this is the shell that has the loop. Knows nothing of how records come in, but for `appender` and `admission`.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ class Sender:
     Attributes:
         newest_produce: the newest version of Produce that may be used; None: any. Transactions of the first kind end at 11.
         ends: what becomes of batches after an attempt.
-        breaking: which partitions are left alone; None: none is.
+        circuit_break_manager: which partitions are left alone; None: none is.
         on_identity: told who the producer is to brokers.
     """
 
     newest_produce: int | None = None
-    breaking: ProducerCircuitBreakManager | None = None
+    circuit_break_manager: ProducerCircuitBreakManager | None = None
     on_identity: Callable[[ProducerIdAndEpoch | None], object] = staticmethod(lambda _identity: None)
 
     def __init__(
@@ -90,10 +90,10 @@ class Sender:
         loop: GuardedLoop,
         way: FastPath,
         turn: LoopBudget,
-        accumulator: PartitionQueues,
+        partition_queues: PartitionQueues,
         pool: BufferPool,
         completions: CompletionQueue,
-        encoder: BatchCompressor,
+        batch_compressor: BatchCompressor,
         backoff: Backoff,
         chance: Callable[[], float],
         meter: Meter,
@@ -101,12 +101,12 @@ class Sender:
         self._config = config
         self._meter = meter
         self._loop = loop
-        self._way = way
+        self._fast_path = way
         self._turn = turn
-        self._accumulator = accumulator
+        self._partition_queues = partition_queues
         self._completions = completions
-        self._encoder = encoder
-        self.ends = BatchCompletion(config, loop, accumulator, pool, completions, encoder, backoff, chance, meter)
+        self._batch_compressor = batch_compressor
+        self.ends = BatchCompletion(config, loop, partition_queues, pool, completions, batch_compressor, backoff, chance, meter)
         self._acks = cast("Acks", config.acks)
         self._is_answered = self._acks is not Acks.NONE
         self._codec = cast("Compression", config.compression_type)
@@ -114,7 +114,7 @@ class Sender:
         self._attributes = attributes_of(self._codec, is_transactional=config.transactional_id is not None)
         self._timeout_ms = int(config.request_timeout_ms)
         self._request_timeout = config.request_timeout_ms / 1000
-        self._linger = Linger.LOAD if accumulator.by_load else Linger.TIME if config.linger_ms else Linger.NONE
+        self._linger = Linger.LOAD if partition_queues.by_load else Linger.TIME if config.linger_ms else Linger.NONE
         self._least = Fill.PARTIAL  # of what leaves in this turn
         self._burst = 0  # turns of the burst of sends at hand since partial batches left
         self._burst_since = 0.0
@@ -124,20 +124,20 @@ class Sender:
         self._is_turn_due = self._is_serving_due = False
         self._turn_since = 0.0
         self._is_closed = False
-        self._waking = DeadlineTimer(loop, accumulator.next_wake, self._on_wake)
-        self._expiry = DeadlineTimer(loop, accumulator.incomplete.next_expiry, self._on_expiry, is_patient=True)
+        self._waking = DeadlineTimer(loop, partition_queues.next_wake, self._on_wake)
+        self._expiry = DeadlineTimer(loop, partition_queues.incomplete.next_expiry, self._on_expiry, is_patient=True)
 
     def connect(
         self,
         appender: Appender,
-        parking: Admission,
+        admission: Admission,
         cluster: Cluster,
         urge: Callable[[Iterable[str]], None],
         hint: Callable[..., object] = lambda *_hint: False,
     ) -> None:
         """Name the parts that it works with; `urge` asks for fresh metadata, `hint` takes a leader that an answer named, a `LeaderHint`'s fields."""
         self._appender = appender
-        self._parking = parking
+        self._admission = admission
         self._cluster = self.ends.cluster = cluster
         self._urge = urge
         self._hint = hint
@@ -146,7 +146,7 @@ class Sender:
 
     def tick(self) -> int:
         """The first send of a loop turn: the turn's time in ms, and a drain at its end."""
-        now_ms = self._way.turn_ms = self._appender.now_ms()
+        now_ms = self._fast_path.turn_ms = self._appender.now_ms()
         self.turn()
         return now_ms
 
@@ -159,26 +159,26 @@ class Sender:
 
     def _on_turn(self) -> None:
         now = self._loop.time()
-        self._was_burst = self._parking.is_bursting
+        self._was_burst = self._admission.is_bursting
         if self._was_burst and not self._is_due(now):
             self._turn_since = now
-            self._parking.go_on()
+            self._admission.go_on()
             self._loop.call_soon(self._on_turn)  # once those who were woken have sent
             return
         since = self._turn_since
         self._is_turn_due = False
-        self._way.turn_ms = 0
+        self._fast_path.turn_ms = 0
         if self._linger is not Linger.NONE:
             self._fill(now)
         self._turn.new(now)
         self._drained_at, self._drained = now, 0
         is_taken = self._drain_all()
-        if is_taken and self._parking.has_line:  # a go in this round of the loop too would be long
+        if is_taken and self._admission.has_line:  # a go in this round of the loop too would be long
             if not self._is_serving_due:
                 self._is_serving_due = True
                 self._loop.call_soon(self._serve)
         elif not self._is_serving_due:
-            self._parking.serve(goes_on=not is_taken and self._linger is Linger.NONE)
+            self._admission.serve(goes_on=not is_taken and self._linger is Linger.NONE)
         if self._least:  # also if the task that sent so has left: what stays open for that must leave
             self.turn()
         self._waking.check()
@@ -188,7 +188,7 @@ class Sender:
     @property
     def _is_burst(self) -> bool:
         """Whether some task sends without a pause."""
-        return self._was_burst or self._parking.is_bursting
+        return self._was_burst or self._admission.is_bursting
 
     def _is_due(self, now: float) -> bool:
         """Whether a burst's records are drained in this turn."""
@@ -196,18 +196,18 @@ class Sender:
 
     def _fill(self, now: float) -> None:
         """Count the turns of a burst, and decide what leaves in this one."""
-        self._burst = self._burst + 1 if self._parking.is_bursting else 0
-        self._least = least_fill(self._linger, drains=self._burst, seconds=now - self._burst_since, filling=self._accumulator.filling)
+        self._burst = self._burst + 1 if self._admission.is_bursting else 0
+        self._least = least_fill(self._linger, drains=self._burst, seconds=now - self._burst_since, filling=self._partition_queues.filling)
         if not self._least:
             self._burst, self._burst_since = 0, now
 
     def _serve(self) -> None:
         self._is_serving_due = False
-        self._parking.serve()
+        self._admission.serve()
 
     def _on_wake(self, now: float) -> None:
         if not self._least:  # else it rings again
-            self._accumulator.wake(now)
+            self._partition_queues.wake(now)
             self._drain_all()
 
     # Draining
@@ -215,80 +215,80 @@ class Sender:
     def _drain_all(self) -> bool:
         """Whether anything was taken to be sent."""
         is_taken = False
-        for node_id in tuple(self._accumulator.ready.nodes()):
+        for node_id in tuple(self._partition_queues.ready.nodes()):
             node = self._cluster.node(node_id)
             if node is not None:
                 is_taken |= self.drain(node)
             else:
-                self._urge(self._accumulator.ready.topics(node_id))
-        availability = self._accumulator.availability
+                self._urge(self._partition_queues.ready.topics(node_id))
+        availability = self._partition_queues.availability
         if availability.timeout and availability.is_watching:
-            availability.look(self._loop.time(), self._accumulator.ready)
+            availability.look(self._loop.time(), self._partition_queues.ready)
         return is_taken
 
     def on_node(self, node: BrokerNode) -> None:
         """A broker's connection stands, has room again, was lost, or could not be made: then perhaps others lead its partitions by now."""
         if node.failures:
-            self._urge(self._accumulator.ready.topics(node.broker.node_id))
-        if self.breaking is not None:
-            self.breaking.on_node(node)
+            self._urge(self._partition_queues.ready.topics(node.broker.node_id))
+        if self.circuit_break_manager is not None:
+            self.circuit_break_manager.on_node(node)
         self.drain(node)
 
     def drain(self, node: BrokerNode, *, least: Fill = Fill.PARTIAL) -> bool:
         """While the connection stands and a slot is free: what is ready, as one request; what is less than `least` stays open. Whether anything went."""
         is_taken = False
-        accumulator = self._accumulator
-        availability = accumulator.availability
+        partition_queues = self._partition_queues
+        availability = partition_queues.availability
         node_id = node.broker.node_id
         least = max(least, self._least)
-        while accumulator.ready.get(node_id):
+        while partition_queues.ready.get(node_id):
             if not (node.is_ready and node.slots.try_acquire()):
                 self._wait_for(node)
                 break
-            lane = node.produce.connection
-            assert lane is not None
+            connection = node.produce.connection
+            assert connection is not None
             if availability.timeout:
                 availability.drained(node_id)
             most = _AT_ONCE if self._is_burst else _MOST_AT_ONCE
-            batches = accumulator.drain(node_id, lane, self._config.max_request_size, most, least=least)
+            batches = partition_queues.drain(node_id, connection, self._config.max_request_size, most, least=least)
             if not batches:
                 node.slots.release()
                 break
             is_taken = True
             self._drained += len(batches)
-            magic = magic_of(lane, self._config.message_format_max)
-            self._encoder.encode(batches, magic, lane, partial(self._submit, node, lane, batches))
+            magic = magic_of(connection, self._config.message_format_max)
+            self._batch_compressor.encode(batches, magic, connection, partial(self._submit, node, connection, batches))
             for batch in batches if availability.timeout else ():
-                accumulator.watch(batch.cell, self._loop.time())
+                partition_queues.watch(batch.queue, self._loop.time())
         return is_taken
 
     def _wait_for(self, node: BrokerNode) -> None:
         """It takes nothing now."""
-        self._accumulator.availability.blocked(node.broker.node_id, self._loop.time())
+        self._partition_queues.availability.blocked(node.broker.node_id, self._loop.time())
         if node.produce.connection is None and not self._is_closed:
             node.want_produce()
 
-    def _submit(self, node: BrokerNode, lane: Connection, batches: Sequence[ProducerBatch]) -> None:
+    def _submit(self, node: BrokerNode, connection: Connection, batches: Sequence[ProducerBatch]) -> None:
         """Write one request of encoded batches."""
         live = [batch for batch in batches if not batch.ended]
         for batch in batches if len(live) < len(batches) else ():
             if batch.ended:  # expired while it was compressed; it was never on the wire
                 self.ends.let_go(batch)
-        if not live or not lane.is_usable:
-            self._take_back(node, live, lambda batch: self._accumulator.requeue(batch, 0.0))
+        if not live or not connection.is_usable:
+            self._take_back(node, live, lambda batch: self._partition_queues.requeue(batch, 0.0))
             return
         try:
-            version = self._version(lane, live)
+            version = self._version(connection, live)
             for batch in live:
                 self._seal(batch)
         except KafkaError as error:
             self._take_back(node, live, partial(self.ends.fail, cause=error))
             return
-        self._write(node, lane, version, live)
+        self._write(node, connection, version, live)
 
-    def _write(self, node: BrokerNode, lane: Connection, version: int, live: Sequence[ProducerBatch]) -> None:
+    def _write(self, node: BrokerNode, connection: Connection, version: int, live: Sequence[ProducerBatch]) -> None:
         now = self._loop.time()
-        place = f"broker {node.broker.node_id} at {lane.where}"
+        place = f"broker {node.broker.node_id} at {connection.where}"
         sent = (now, place)
         for batch in live:
             batch.move(_SEND)
@@ -297,37 +297,38 @@ class Sender:
             batch.history += (sent,)
         body = produce_exchange.encode(live, version, self._acks, self._timeout_ms, self._transactional_id)
         if self._is_answered:
-            on_answer = self._loop.guarded(self._on_answer, node, lane, produce_exchange.asked(live, version), now)
-            lane.send(_PRODUCE, version, body, on_answer, self._request_timeout)
+            on_answer = self._loop.guarded(self._on_answer, node, connection, produce_exchange.asked(live, version), now)
+            connection.send(_PRODUCE, version, body, on_answer, self._request_timeout)
         else:
-            lane.send_unanswered(_PRODUCE, version, body, self._loop.guarded(self._on_written, node, live))
+            connection.send_unanswered(_PRODUCE, version, body, self._loop.guarded(self._on_written, node, live))
         # what follows takes no time from who waits for the answer
         self._meter.sent(now, live)
-        if self.breaking is not None:
-            self.breaking.sent(live)
-        if self._parking.has_line:  # what compression saved is free
+        if self.circuit_break_manager is not None:
+            self.circuit_break_manager.sent(live)
+        if self._admission.has_line:  # what compression saved is free
             self.turn()
 
     def _take_back(self, node: BrokerNode, batches: Iterable[ProducerBatch], end: Callable[[ProducerBatch], object]) -> None:
         """A request is not written after all."""
         node.slots.release()
         for batch in batches:
-            self._accumulator.landed(batch)
+            self._partition_queues.landed(batch)
             end(batch)
         self.turn()
 
-    def _version(self, lane: Connection, batches: Sequence[ProducerBatch]) -> int:
+    def _version(self, connection: Connection, batches: Sequence[ProducerBatch]) -> int:
         magic = batches[0].magic
-        if magic < NEWEST and self._accumulator.granted is not None:
-            self.go_without_numbers(lane.where)
-        version = produce_version(lane, magic)
+        if magic < NEWEST and self._partition_queues.granted is not None:
+            self.go_without_numbers(connection.where)
+        version = produce_version(connection, magic)
         if self.newest_produce is not None:
             version = min(version, self.newest_produce)
-        if version >= produce_exchange.FIRST_WITH_TOPIC_IDS and NO_ID in [batch.cell.route.topic_id for batch in batches]:
+        if version >= produce_exchange.FIRST_WITH_TOPIC_IDS and NO_ID in [batch.queue.routing.topic_id for batch in batches]:
             version = produce_exchange.FIRST_WITH_TOPIC_IDS - 1
         if version < produce_exchange.FIRST_WITH_ZSTD and self._codec is Compression.ZSTD:
             raise broker_error(
-                "UNSUPPORTED_COMPRESSION_TYPE", f"{lane.where} is older than Kafka 2.1 and knows no zstd: choose another compression_type"
+                "UNSUPPORTED_COMPRESSION_TYPE",
+                f"{connection.where} is older than Kafka 2.1 and knows no zstd: choose another compression_type",
             )
         return version
 
@@ -340,7 +341,7 @@ class Sender:
 
     # Answers
 
-    def _on_answer(self, node: BrokerNode, lane: Connection, asked: Asked, sent_at: float, answer: Answer | TransportError) -> None:
+    def _on_answer(self, node: BrokerNode, connection: Connection, asked: Asked, sent_at: float, answer: Answer | TransportError) -> None:
         node.slots.release()
         now = answer.at if isinstance(answer, Answer) else self._loop.time()
         error: TransportError | None = None
@@ -357,16 +358,16 @@ class Sender:
         told = told or {batch: PartitionResponse(error) for batch in asked.values()}
         stale = self._end_attempts(told, now) - led
         if stale:
-            self._urge({batch.cell.topic for batch in stale})
+            self._urge({batch.queue.topic for batch in stale})
         if isinstance(answer, Answer) and error is not None:
-            lane.abort(error)
+            connection.abort(error)
         self._go_on(node, told)
 
     def _end_attempts(self, told: Mapping[ProducerBatch, PartitionResponse], now: float) -> set[ProducerBatch]:
         """Attempts are over; of which batches metadata is stale."""
         stale = {batch for batch, outcome in told.items() if self.ends.end_attempt(batch, outcome, now)}
-        if self.breaking is not None:
-            self.breaking.ended(told)
+        if self.circuit_break_manager is not None:
+            self.circuit_break_manager.ended(told)
         return stale
 
     def _read(self, node: BrokerNode, asked: Asked, answer: Answer) -> tuple[dict[ProducerBatch, PartitionResponse], set[ProducerBatch]]:
@@ -393,25 +394,26 @@ class Sender:
         self._go_on(node, batches)
 
     def _go_on(self, node: BrokerNode, batches: Iterable[ProducerBatch]) -> None:
-        by_load = self._accumulator.by_load
+        by_load = self._partition_queues.by_load
         node_id = node.broker.node_id
-        if self._accumulator.ready.get(node_id) and not (self._is_turn_due and self._is_burst):  # else the turn drains, soon
+        if self._partition_queues.ready.get(node_id) and not (self._is_turn_due and self._is_burst):  # else the turn drains, soon
             self.drain(node, least=least_fill(self._linger, is_answer=True))
-        is_due = self._parking.has_line
+        is_due = self._admission.has_line
         for batch in batches:
-            is_due |= batch.cell.leader != node_id  # what waited for these may go elsewhere
+            is_due |= batch.queue.leader != node_id  # what waited for these may go elsewhere
         if is_due:
             self.turn()
         self._waking.check()
         self._completions.run()
-        if by_load and self._accumulator.ready.get(node_id):  # after those who are woken: what they send next goes with what has waited
+        # after the tasks that are woken: what they send next goes with what has waited
+        if by_load and self._partition_queues.ready.get(node_id):
             self.turn()
 
     def _on_expiry(self, now: float) -> None:
-        for batch in self._accumulator.incomplete.expired(now):
-            node = self._cluster.node(batch.cell.leader)
+        for batch in self._partition_queues.incomplete.expired(now):
+            node = self._cluster.node(batch.queue.leader)
             cause = batch.error or (node and node.last_error) or ConnectionLost("no acknowledgement")
-            where = "no leader is known" if batch.cell.leader < 0 else f"it was {batch.state}"
+            where = "no leader is known" if batch.queue.leader < 0 else f"it was {batch.state}"
             timeout = f"delivery_timeout_ms={self._config.delivery_timeout_ms:g}"
             self.ends.fail(batch, cause, f"not acknowledged within {timeout}: {where} ({cause})")
         self.turn()
@@ -421,13 +423,13 @@ class Sender:
         self._is_closed = True
         self._waking.stop()
         self._expiry.stop()
-        for batch in list(self._accumulator.incomplete):
+        for batch in list(self._partition_queues.incomplete):
             self.ends.fail(batch, cause)
 
     def identify(self, identity: ProducerIdAndEpoch | None) -> None:
         """Who the producer is to brokers; None: nobody, as they know no producer ids."""
         self.on_identity(identity)
-        self._accumulator.identify(identity)
+        self._partition_queues.identify(identity)
         self.turn()
 
     def go_without_numbers(self, where: str) -> None:
@@ -445,19 +447,19 @@ class Sender:
 
     def drop_unsent(self, cause: KafkaError) -> None:
         """There is no producer id, or a transaction is given up: what has no number yet was never sent, and fails (IDM-02, TXN-06)."""
-        for batch in [batch for batch in self._accumulator.incomplete if batch.sequence < 0]:
+        for batch in [batch for batch in self._partition_queues.incomplete if batch.sequence < 0]:
             self.ends.fail(batch, cause)
 
     def explain(self) -> list[str]:
         """What the oldest batches wait for."""
         lifetime = self._config.delivery_timeout_ms / 1000
-        return list(backlog(self._accumulator, self._cluster, self._loop.time(), lifetime))
+        return list(backlog(self._partition_queues, self._cluster, self._loop.time(), lifetime))
 
     def start_flush(self, wake: Callable[[], None]) -> Flush:
         """Let every batch go now and watch those that are not ended; `wake` is called when the last one is."""
-        for cell in self._accumulator.open_cells():
-            self._accumulator.close(cell)
-        flush = self.ends.watch(Flush(self._accumulator.incomplete, wake))
+        for queue in self._partition_queues.open_queues():
+            self._partition_queues.close(queue)
+        flush = self.ends.watch(Flush(self._partition_queues.incomplete, wake))
         self._drain_all()
         return flush
 

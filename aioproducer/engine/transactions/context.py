@@ -25,43 +25,43 @@ class TransactionScope:
     """Begins a transaction; the end of the body commits it, whatever leaves the body aborts it.
 
     Args:
-        transactor: gives the running producer's, or raises.
+        transaction_manager: gives the running producer's, or raises.
         timeout: seconds for an abort.
     """
 
-    _transactor: TransactionManager
+    _transaction_manager: TransactionManager
 
-    def __init__(self, transactor: Callable[[], TransactionManager], timeout: float) -> None:
-        transactor()
-        self._running = transactor
+    def __init__(self, transaction_manager: Callable[[], TransactionManager], timeout: float) -> None:
+        transaction_manager()
+        self._running = transaction_manager
         self._timeout = timeout
         self._number = 0
 
     async def __aenter__(self) -> None:
-        self._transactor = self._running()
-        await self._transactor.begin()
-        self._number = self._transactor.transaction.number
+        self._transaction_manager = self._running()
+        await self._transaction_manager.begin()
+        self._number = self._transaction_manager.transaction.number
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if not self._is_open():  # the body ended it itself, or `stop` did
             if error is None:
-                self._transactor.check_running()
+                self._transaction_manager.check_running()
             return
         if error is not None:
-            await self._transactor.give_up(self._timeout, takes_back=True)
+            await self._transaction_manager.give_up(self._timeout, takes_back=True)
             return
         try:
-            await self._transactor.commit()
+            await self._transaction_manager.commit()
         except TransactionTimeout as late:
-            if self._transactor.transaction.is_told:
+            if self._transaction_manager.transaction.is_told:
                 raise
-            await self._transactor.give_up(self._timeout, takes_back=True)
+            await self._transaction_manager.give_up(self._timeout, takes_back=True)
             raise TransactionAbortable(late.reason) from late.__cause__
         except BaseException:
             if self._is_open():
-                await self._transactor.give_up(self._timeout, takes_back=True)
+                await self._transaction_manager.give_up(self._timeout, takes_back=True)
             raise
 
     def _is_open(self) -> bool:
-        transaction = self._transactor.transaction
+        transaction = self._transaction_manager.transaction
         return transaction.number == self._number and transaction.state not in _ENDED

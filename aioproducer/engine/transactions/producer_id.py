@@ -48,7 +48,7 @@ class ProducerIds:
     def __init__(
         self,
         cluster: Cluster,
-        accumulator: PartitionQueues,
+        partition_queues: PartitionQueues,
         backoff: Backoff,
         *,
         request_timeout: float,
@@ -59,7 +59,7 @@ class ProducerIds:
     ) -> None:
         self.trouble: KafkaError | None = None
         self._cluster = cluster
-        self._accumulator = accumulator
+        self._partition_queues = partition_queues
         self._backoff = backoff
         self._request_timeout = request_timeout
         self._chance = chance
@@ -71,7 +71,7 @@ class ProducerIds:
         self._is_needed.set()
         self._is_told = asyncio.Event()
         self._is_given = asyncio.Event()
-        accumulator.on_identity_lost = self._is_needed.set
+        partition_queues.on_identity_lost = self._is_needed.set
 
     async def first(self, timeout: float) -> None:
         """Wait until brokers have given an id or said that they will not, at most `timeout` seconds. `run` goes on to wait for one that is late.
@@ -104,7 +104,7 @@ class ProducerIds:
             else:
                 self.trouble, self._failures = None, 0
                 self._is_needed.clear()
-                self._accumulator.on_open = None
+                self._partition_queues.on_open = None
                 self._is_told.set()
                 self._is_given.set()
 
@@ -144,7 +144,7 @@ class ProducerIds:
         if not _is_passing(error):
             self._fail(error)
             self._is_needed.clear()
-            self._accumulator.on_open = lambda _batch: self._is_needed.set()
+            self._partition_queues.on_open = lambda _batch: self._is_needed.set()
         await asyncio.sleep(self._backoff.after(self._failures, self._chance()))
 
 

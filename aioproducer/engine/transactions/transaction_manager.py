@@ -75,9 +75,9 @@ class Parts(NamedTuple):
     """
 
     cluster: Cluster
-    accumulator: PartitionQueues
+    partition_queues: PartitionQueues
     sender: Sender
-    parking: Admission
+    admission: Admission
     meet: Callable[[Broker], bool]
     flush: Callable[[float | None], Awaitable[object]]
     spawn: Callable[[Coroutine[None, None, None], str], object]
@@ -112,10 +112,10 @@ class TransactionManager:
         self._end: Callable[[], Exception] | None = None
         self._flushing: Operation | None = None
         self._moved_to = (self.transaction.number, self.transaction.state)
-        parts.accumulator.on_open = self._on_open
+        parts.partition_queues.on_open = self._on_open
         parts.sender.ends.on_failure = self._on_failure
-        parts.parking.on_given_up = self.on_refused
-        parts.parking.gate(is_open=False)
+        parts.admission.on_given_up = self.on_refused
+        parts.admission.gate(is_open=False)
         self.transaction.initialize()
 
     # The application's calls
@@ -231,7 +231,7 @@ class TransactionManager:
 
     def _on_change(self) -> None:
         """The state may be another one: the ways in open or close at once, the task does the rest."""
-        self._parts.parking.gate(is_open=self.transaction.state is State.IN_TRANSACTION)
+        self._parts.admission.gate(is_open=self.transaction.state is State.IN_TRANSACTION)
         self._wake.set()
         self._tell()
 
@@ -247,11 +247,11 @@ class TransactionManager:
     # Batches
 
     def _on_open(self, batch: ProducerBatch) -> None:
-        cell = batch.cell
-        partition = (cell.topic, cell.partition)
+        queue = batch.queue
+        partition = (queue.topic, queue.partition)
         if self.transaction.add(partition):
-            cell.is_held = True
-            self._held[cell] = partition
+            queue.is_held = True
+            self._held[queue] = partition
             self._wake.set()
 
     def _on_failure(self, batch: ProducerBatch, error: DeliveryError) -> None:
@@ -282,15 +282,15 @@ class TransactionManager:
         transaction, parts = self.transaction, self._parts
         state, operation = transaction.state, transaction.operation
         parts.sender.newest_produce = _NEWEST_PRODUCE[transaction.version]
-        if transaction.identity != parts.accumulator.granted and transaction.identity.producer_id >= 0:
+        if transaction.identity != parts.partition_queues.granted and transaction.identity.producer_id >= 0:
             parts.sender.identify(transaction.identity)
         if (transaction.number, state) != self._moved_to:
             self._moved_to = (transaction.number, state)
             if state in _GIVEN_UP:
                 self._drop()
-        for cell in [cell for cell, partition in self._held.items() if partition not in transaction.pending]:
-            del self._held[cell]
-            parts.accumulator.release(cell)
+        for queue in [queue for queue, partition in self._held.items() if partition not in transaction.pending]:
+            del self._held[queue]
+            parts.partition_queues.release(queue)
             parts.sender.turn()
         if state in _ENDING and self._flushing is not operation:
             self._flushing = operation
@@ -300,7 +300,7 @@ class TransactionManager:
         """What was not sent yet is not any more (TXN-06)."""
         error = self.transaction.error
         cause: TransactionError = TransactionAborted("the transaction was aborted") if error is None else error.again()
-        self._parts.parking.drop(cause.again)
+        self._parts.admission.drop(cause.again)
         self._parts.sender.drop_unsent(cause)
 
     async def _flush(self, operation: Operation) -> None:

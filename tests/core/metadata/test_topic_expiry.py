@@ -6,7 +6,7 @@ import sys
 from collections import OrderedDict
 
 import pytest
-from batches import accumulator, put, topic
+from batches import partition_queues, put, topic
 
 from aioproducer.core.metadata.topic_expiry import TopicExpiry, shrink
 from aioproducer.core.topic_updates import install
@@ -16,49 +16,49 @@ IDLE = 300.0
 
 def test_a_topic_is_idle_when_no_batch_was_opened_for_so_long() -> None:
     """Not earlier, and however often it is looked at in between."""
-    rules, (cell,) = accumulator(1)
-    rule = TopicExpiry(rules.routes, IDLE)
+    rules, (queue,) = partition_queues(1)
+    rule = TopicExpiry(rules.routings, IDLE)
     rule.watch("t", 0.0)
     assert rule.next_look(0.0) == IDLE
-    put(rules, cell, now=100.0)
+    put(rules, queue, now=100.0)
     assert list(rule.idle(IDLE)) == []
     assert rule.next_look(IDLE) == 100.0 + IDLE
     assert list(rule.idle(399.0)) == []
-    assert list(rule.idle(400.0)) == [cell.route]
+    assert list(rule.idle(400.0)) == [queue.routing]
     assert list(rule.idle(1000.0)) == []
 
 
 def test_each_topic_has_its_own_time() -> None:
     """The earliest first; one that is gone is passed over."""
-    rules, _ = accumulator(1)
-    routes = [install(rules, topic(1, name=name)) for name in "uvw"]
-    rule = TopicExpiry(rules.routes, IDLE)
+    rules, _ = partition_queues(1)
+    routings = [install(rules, topic(1, name=name)) for name in "uvw"]
+    rule = TopicExpiry(rules.routings, IDLE)
     for at, name in ((3.0, "w"), (1.0, "u"), (2.0, "v")):
         rule.watch(name, at)
-        rules.routes[name].used_at = at
-    del rules.routes["v"]
+        rules.routings[name].used_at = at
+    del rules.routings["v"]
     assert rule.next_look(3.0) == 1.0 + IDLE
-    assert list(rule.idle(3.0 + IDLE)) == [routes[0], routes[2]]
+    assert list(rule.idle(3.0 + IDLE)) == [routings[0], routings[2]]
     assert rule.next_look(500.0) == 500.0 + IDLE
 
 
 def test_what_cannot_be_forgotten_yet_is_looked_at_again_soon() -> None:
     """In a tenth of the time."""
-    rules, (cell,) = accumulator(1)
-    rule = TopicExpiry(rules.routes, IDLE)
+    rules, (queue,) = partition_queues(1)
+    rule = TopicExpiry(rules.routings, IDLE)
     rule.watch("t", 0.0)
-    assert list(rule.idle(IDLE)) == [cell.route]
+    assert list(rule.idle(IDLE)) == [queue.routing]
     rule.put_off("t", IDLE)
     assert rule.next_look(IDLE) == pytest.approx(1.1 * IDLE)
-    assert list(rule.idle(1.2 * IDLE)) == [cell.route]
+    assert list(rule.idle(1.2 * IDLE)) == [queue.routing]
 
 
 def test_tables_are_made_smaller_when_as_many_are_forgotten_as_are_left() -> None:
     """Not for a few, and not for each."""
-    rules, _ = accumulator(1)
-    rule = TopicExpiry(rules.routes, IDLE)
+    rules, _ = partition_queues(1)
+    rule = TopicExpiry(rules.routings, IDLE)
     assert [number for number in range(1, 200) if rule.forgot()] == [64, 128, 192]
-    rules.routes.update(dict.fromkeys(map(str, range(99)), rules.routes["t"]))
+    rules.routings.update(dict.fromkeys(map(str, range(99)), rules.routings["t"]))
     assert [number for number in range(1, 200) if rule.forgot()] == [100 - 7, 200 - 7]
 
 

@@ -27,32 +27,32 @@ class Cluster:
 
 
 def made() -> tuple[Status, list[PartitionQueue]]:
-    accumulator = PartitionQueues(None, linger=0.0, lifetime=1.0, on_close=lambda _batch: None)
-    route = accumulator.routes["orders"] = TopicRouting("orders", b"", accumulator.availability)
-    route.cells += [PartitionQueue(route, number, 1, None) for number in range(2)]
-    return Status(7.0, FIRST, 1, 3, Views(accumulator, Cluster())), route.cells  # type: ignore[arg-type]
+    partition_queues = PartitionQueues(None, linger=0.0, lifetime=1.0, on_close=lambda _batch: None)
+    routing = partition_queues.routings["orders"] = TopicRouting("orders", b"", partition_queues.availability)
+    routing.queues += [PartitionQueue(routing, number, 1, None) for number in range(2)]
+    return Status(7.0, FIRST, 1, 3, Views(partition_queues, Cluster())), routing.queues  # type: ignore[arg-type]
 
 
 def test_what_is_looked_up_is_how_it_stands_then() -> None:
     """Brokers by their id, partitions by their name; all of them when somebody goes through them."""
-    status, cells = made()
-    cells[1].in_flight, cells[1].bytes = 4, 500
+    status, queues = made()
+    queues[1].in_flight, queues[1].bytes = 4, 500
     assert dict(status.in_flight_requests) == {1: 3, 2: 4}
     assert dict(status.throttled) == {1: False, 2: True}
     assert dict(status.in_flight_batches) == {FIRST: 0, SECOND: 4}
     assert dict(status.queued_bytes) == {FIRST: 0, SECOND: 500}
     assert len(status.queued_bytes) == len(status.throttled) == 2
-    cells[0].bytes = 9
+    queues[0].bytes = 9
     assert status.queued_bytes[FIRST] == 9
     assert (status.now, status.partition, status.node_id, status.records) == (7.0, FIRST, 1, 3)
 
 
 def test_what_is_not_known_has_nothing() -> None:
     """A partition without a leader, a broker that is gone, a topic that was forgotten."""
-    status, cells = made()
+    status, queues = made()
     assert status.in_flight_requests[-1] == 0
     assert status.throttled[77] is False
     for unknown in (TopicPartition("orders", 2), TopicPartition("orders", -1), TopicPartition("nothing", 0)):
         assert status.queued_bytes[unknown] == status.in_flight_batches[unknown] == 0
         assert status.views.find(unknown) is None
-    assert status.views.find(name_of(cells[1])) is cells[1]
+    assert status.views.find(name_of(queues[1])) is queues[1]

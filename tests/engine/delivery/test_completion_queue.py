@@ -28,12 +28,12 @@ class Ended:
 
     def __init__(self, build: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.build = build
-        self.home = build.DeliveryContext(loop, lambda *_: None)
+        self.delivery_context = build.DeliveryContext(loop, lambda *_: None)
         self.completions = CompletionQueue(loop)
         self.heard: list[int] = []
 
     def deliveries(self, count: int = RECORDS) -> list[Any]:
-        result = self.build.ProduceRequestResult(self.home, "orders", 0, 1_000)
+        result = self.build.ProduceRequestResult(self.delivery_context, "orders", 0, 1_000)
         opened = self.build.MemoryRecordsBuilder(result, 1_000, 100_000)
         found = [opened.append(1_000, None, b"v") for _ in range(count)]
         opened.close()

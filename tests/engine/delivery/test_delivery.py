@@ -523,7 +523,7 @@ async def test_a_context_is_let_go_once_its_callbacks_ran() -> None:
         pass
 
     batch, other = Batch(), Batch()
-    other.result.home = batch.result.home
+    other.result.delivery_context = batch.result.delivery_context
     variable: contextvars.ContextVar[Held] = contextvars.ContextVar("held")
     seen: list[int] = []
     refs = []

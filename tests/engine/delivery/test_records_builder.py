@@ -92,9 +92,10 @@ def test_many_at_once_are_the_same_bytes_as_one_by_one(
     """As many as there is room for, however they are cut; what their deliveries are made of, too."""
     loop = asyncio.new_event_loop()
     try:
-        home = build.DeliveryContext(loop, lambda _error, _count: None)
+        delivery_context = build.DeliveryContext(loop, lambda _error, _count: None)
         one, many = (
-            build.MemoryRecordsBuilder(build.ProduceRequestResult(home, "orders", 0, 1_000), 1_000, room + 10 * before) for _ in range(2)
+            build.MemoryRecordsBuilder(build.ProduceRequestResult(delivery_context, "orders", 0, 1_000), 1_000, room + 10 * before)
+            for _ in range(2)
         )
         for batch in (one, many):
             for _ in range(before):

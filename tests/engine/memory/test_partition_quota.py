@@ -16,46 +16,46 @@ class Memory:
 
     def __init__(self, *, is_bounded: bool = True) -> None:
         self.pool = BufferPool(1000)
-        accumulator = PartitionQueues(None, linger=0.0, lifetime=1.0, on_close=lambda _batch: None)
-        self.route = TopicRouting("orders", b"", accumulator.availability)
-        self.cells = [PartitionQueue(self.route, number, 1, None) for number in range(6)]
-        self.route.cells += self.cells
-        self.shares = PartitionQuota(self.pool, accumulator, is_bounded=is_bounded)
+        partition_queues = PartitionQueues(None, linger=0.0, lifetime=1.0, on_close=lambda _batch: None)
+        self.routing = TopicRouting("orders", b"", partition_queues.availability)
+        self.queues = [PartitionQueue(self.routing, number, 1, None) for number in range(6)]
+        self.routing.queues += self.queues
+        self.shares = PartitionQuota(self.pool, partition_queues, is_bounded=is_bounded)
 
     def take(self, number: int, size: int) -> None:
         self.pool.take(size)
-        self.cells[number].bytes += size
+        self.queues[number].bytes += size
 
     def give(self, number: int, size: int) -> list[int]:
         """Who may have more then."""
         self.pool.release(size)
-        self.cells[number].bytes -= size
-        return [cell.partition for cell in self.shares.eased(self.cells[number])]
+        self.queues[number].bytes -= size
+        return [queue.partition for queue in self.shares.eased(self.queues[number])]
 
     def full(self) -> list[int]:
-        return [cell.partition for cell in self.cells if cell.is_full]
+        return [queue.partition for queue in self.queues if queue.is_full]
 
 
 def test_one_partition_holds_half_at_most() -> None:
     """It is avoided from then on, and may have more when it holds half of what is free."""
     memory = Memory()
     memory.take(0, 499)
-    assert not memory.shares.is_over(memory.cells[0])
+    assert not memory.shares.is_over(memory.queues[0])
     memory.take(0, 1)
-    assert memory.shares.is_over(memory.cells[0])
-    assert 0 not in memory.route.available
+    assert memory.shares.is_over(memory.queues[0])
+    assert 0 not in memory.routing.available
     assert memory.give(0, 166) == []
-    assert memory.shares.is_over(memory.cells[0])
+    assert memory.shares.is_over(memory.queues[0])
     assert memory.give(0, 1) == [0]
-    assert not memory.shares.is_over(memory.cells[0])
-    assert 0 in memory.route.available
+    assert not memory.shares.is_over(memory.queues[0])
+    assert 0 in memory.routing.available
 
 
 def test_who_holds_nothing_is_never_full() -> None:
     """However short memory is: nothing of its own would ever make room."""
     memory = Memory()
     memory.take(0, 1000)
-    assert not memory.shares.is_over(memory.cells[1])
+    assert not memory.shares.is_over(memory.queues[1])
 
 
 def test_a_partition_is_eased_when_others_give_back() -> None:
@@ -63,7 +63,7 @@ def test_a_partition_is_eased_when_others_give_back() -> None:
     memory = Memory()
     memory.take(0, 900)
     memory.take(1, 60)
-    assert memory.shares.is_over(memory.cells[1])
+    assert memory.shares.is_over(memory.queues[1])
     assert memory.give(0, 70) == []
     assert memory.give(0, 10) == [1]
 
@@ -72,7 +72,7 @@ def test_without_a_breaker_nobody_is_full() -> None:
     """As in Java, one partition may take all."""
     memory = Memory(is_bounded=False)
     memory.take(0, 1000)
-    assert not memory.shares.is_over(memory.cells[0])
+    assert not memory.shares.is_over(memory.queues[0])
     assert memory.give(0, 1000) == []
 
 
@@ -82,12 +82,12 @@ def test_who_is_full_holds_more_than_half_of_what_is_free(steps: list[tuple[int,
     memory = Memory()
     for number, size, takes in steps:
         if takes:
-            if not memory.shares.is_over(memory.cells[number]) and memory.pool.available >= size:
+            if not memory.shares.is_over(memory.queues[number]) and memory.pool.available >= size:
                 memory.take(number, size)
-        elif memory.cells[number].bytes:
+        elif memory.queues[number].bytes:
             before = memory.full()
-            eased = memory.give(number, min(size, memory.cells[number].bytes))
+            eased = memory.give(number, min(size, memory.queues[number].bytes))
             assert memory.full() == [one for one in before if one not in eased]
-            assert all(2 * memory.cells[one].bytes > memory.pool.available for one in memory.full())
-            assert all(not memory.cells[one].bytes or 2 * memory.cells[one].bytes <= memory.pool.available for one in eased)
+            assert all(2 * memory.queues[one].bytes > memory.pool.available for one in memory.full())
+            assert all(not memory.queues[one].bytes or 2 * memory.queues[one].bytes <= memory.pool.available for one in eased)
         assert len(memory.shares._full) <= 2 * 6 + 17

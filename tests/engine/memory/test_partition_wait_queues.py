@@ -21,8 +21,8 @@ class Yard:
     """Lots for four partitions, and records with numbers."""
 
     def __init__(self) -> None:
-        self.route = TopicRouting("orders", b"")
-        self.cells = [PartitionQueue(self.route, number, 1, None) for number in range(4)]
+        self.routing = TopicRouting("orders", b"")
+        self.queues = [PartitionQueue(self.routing, number, 1, None) for number in range(4)]
         self.lots = PartitionWaitQueues()
         self.loop = asyncio.new_event_loop()
         self.numbers = count()
@@ -30,7 +30,7 @@ class Yard:
     def park(self, partition: int) -> PendingSend:
         record = PendingSend("orders", partition=partition)
         record.park(self.loop, next(self.numbers), "", 0.0)
-        self.lots.line(self.cells[partition]).push(record)
+        self.lots.line(self.queues[partition]).push(record)
         return record
 
     def served(self) -> Iterator[int]:
@@ -46,13 +46,13 @@ def test_a_lot_is_still_until_it_is_roused() -> None:
     yard = Yard()
     first = yard.park(0)
     assert not yard.lots.is_roused
-    assert yard.lots.rouse(yard.cells[0])
+    assert yard.lots.rouse(yard.queues[0])
     line = yard.lots.next()
     assert line is not None
     assert line.head() is first
     assert list(yard.served()) == [0]
     assert not yard.lots.is_roused
-    assert not yard.lots.rouse(yard.cells[0]), "nobody waits"
+    assert not yard.lots.rouse(yard.queues[0]), "nobody waits"
     assert yard.lots.lines() == []
     yard.loop.close()
 
@@ -62,11 +62,11 @@ def test_a_lot_that_is_calmed_waits_on() -> None:
     yard = Yard()
     for partition in (0, 1, 0, 1):
         yard.park(partition)
-    for cell in yard.cells[:2]:
-        yard.lots.rouse(cell)
-    yard.lots.calm(yard.cells[0])
+    for queue in yard.queues[:2]:
+        yard.lots.rouse(queue)
+    yard.lots.calm(yard.queues[0])
     assert list(yard.served()) == [1, 3]
-    yard.lots.rouse(yard.cells[0])
+    yard.lots.rouse(yard.queues[0])
     assert list(yard.served()) == [0, 2]
     yard.loop.close()
 
@@ -75,10 +75,10 @@ def test_a_lot_that_all_have_left_is_gone() -> None:
     """Cancelled while it was roused, and roused once more before anybody looked."""
     yard = Yard()
     record = yard.park(0)
-    yard.lots.rouse(yard.cells[0])
+    yard.lots.rouse(yard.queues[0])
     assert record.waiter is not None
     record.waiter.cancel()
-    assert not yard.lots.rouse(yard.cells[0])
+    assert not yard.lots.rouse(yard.queues[0])
     assert not yard.lots.is_roused
     assert yard.lots.lines() == []
     yard.loop.close()
@@ -88,8 +88,8 @@ def test_who_is_cancelled_is_passed_over() -> None:
     """At the head of a roused lot, and all of one."""
     yard = Yard()
     records = [yard.park(partition) for partition in (0, 1, 0, 2)]
-    for cell in yard.cells[:3]:
-        yard.lots.rouse(cell)
+    for queue in yard.queues[:3]:
+        yard.lots.rouse(queue)
     for cancelled in (records[0], records[3]):
         assert cancelled.waiter is not None
         cancelled.waiter.cancel()
@@ -109,12 +109,12 @@ def test_roused_lots_are_served_by_the_number_of_the_call(steps: list[int | tupl
             continue
         what, number = step
         if what == "rouse":
-            if yard.lots.rouse(yard.cells[number]):
+            if yard.lots.rouse(yard.queues[number]):
                 roused.add(number)
             else:
                 roused.discard(number)
         elif what == "calm":
-            yard.lots.calm(yard.cells[number])
+            yard.lots.calm(yard.queues[number])
             roused.discard(number)
         elif waiting[number]:
             waiter = waiting[number].pop(0).waiter

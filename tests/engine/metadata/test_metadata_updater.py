@@ -47,7 +47,7 @@ class Table:
         is_needed = self.needed.__contains__
         max_age = changes.pop("max_age", 300.0)
         self.cluster = Cluster(addresses, settings(dialer, **changes), self.tasks.spawn, lambda _: None)
-        self.refresher = MetadataUpdater(
+        self.updater = MetadataUpdater(
             self.cluster,
             Backoff(0.1, 1.0),
             MetadataSchedule(max_age, is_needed),
@@ -69,7 +69,7 @@ class Table:
     def want(self, *topics: str) -> None:
         self.needed.update(topics)
         for topic in topics:
-            self.refresher.want(topic)
+            self.updater.want(topic)
 
     def names(self) -> list[str]:
         return [topic.name for topic in self.told]
@@ -80,8 +80,8 @@ async def refreshing(dialer: Any, *addresses: str, bootstraps: bool = True, **ch
     """Its task runs; afterwards nothing is left."""
     table = Table(dialer, *addresses, **changes)
     if bootstraps:
-        await table.refresher.bootstrap(10)
-    task = asyncio.ensure_future(table.refresher.run())
+        await table.updater.bootstrap(10)
+    task = asyncio.ensure_future(table.updater.run())
     try:
         yield table
     finally:
@@ -119,7 +119,7 @@ def test_bootstrap_goes_on_to_the_next_address() -> None:
             began = now()
             async with refreshing(fake.network, "dead:1", "dead:2", fake.bootstrap_servers) as table:
                 assert now() == began
-                assert table.refresher.view.cluster_id == fake.cluster_id
+                assert table.updater.view.cluster_id == fake.cluster_id
             await settle()
 
     run(main())
@@ -164,7 +164,7 @@ def test_a_failed_bootstrap_names_every_address_and_its_reason() -> None:
         table = Table(dialer, "unknown:1", "two:2", "silent:3", "mute:4", resolver=Names())
         began = now()
         with pytest.raises(BootstrapFailed) as caught:
-            await table.refresher.bootstrap(5)
+            await table.updater.bootstrap(5)
         assert now() - began == pytest.approx(5)
         text = str(caught.value)
         assert "unknown:1: Name or service not known;" in text
@@ -184,7 +184,7 @@ def test_a_bootstrap_that_is_cancelled_leaves_nothing() -> None:
     async def main() -> None:
         for dialer in (ScriptedDialer(), ScriptedDialer(lambda _: asyncio.sleep(1000))):
             table = Table(dialer, "mute:1")
-            task = asyncio.ensure_future(table.refresher.bootstrap(60))
+            task = asyncio.ensure_future(table.updater.bootstrap(60))
             await asyncio.sleep(1.5)
             task.cancel()
             await asyncio.wait([task])
@@ -206,11 +206,11 @@ def test_it_needs_no_bootstrap_of_its_own() -> None:
                 table.want("t")
                 await asyncio.sleep(30)
                 assert table.told == []
-                assert "nobody listens" in str(table.refresher.trouble)
+                assert "nobody listens" in str(table.updater.trouble)
                 await fake.brokers[1].start()
                 await asyncio.sleep(2)
                 assert table.names() == ["t"]
-                assert table.refresher.trouble is None
+                assert table.updater.trouble is None
             await settle()
 
     run(main())
@@ -265,16 +265,16 @@ def test_stale_topics_are_asked_for_a_pause_after_the_last_answer() -> None:
             table.want("t")
             await asyncio.sleep(10)
             for _ in range(500):
-                table.refresher.urge(["t"])
+                table.updater.urge(["t"])
                 await asyncio.sleep(0.01)
             moments = [request.at for request in fake.requests("Metadata")][2:]
             pauses = [round(later - earlier, 1) for earlier, later in itertools.pairwise(moments)]
             assert pauses[:6] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
             fake.move_leader("t", 0, 2)
-            table.refresher.urge(["t"])
+            table.updater.urge(["t"])
             await asyncio.sleep(1.1)
             count = len(asked(fake))
-            table.refresher.urge(["t"])
+            table.updater.urge(["t"])
             await asyncio.sleep(0.01)
             assert len(asked(fake)) == count + 1, "the last answer had news, and is long enough ago"
 
@@ -286,7 +286,7 @@ def test_a_topic_that_nobody_needs_is_not_asked_for_again() -> None:
 
     async def main() -> None:
         async with with_fake() as (table, fake):
-            table.refresher.urge(["t"])
+            table.updater.urge(["t"])
             await asyncio.sleep(10)
             assert asked(fake) == [[]]
 
@@ -351,7 +351,7 @@ def test_a_new_topic_does_not_wait_behind_a_refresh() -> None:
             for number in (1, 2):
                 await table.cluster.node(number).control.connected(1)  # type: ignore[union-attr]
             hang = fake.hang("Metadata", topic="t")
-            table.refresher.urge(["t"])
+            table.updater.urge(["t"])
             await hang.reached()
             fake.create_topic("u")
             began = now()
@@ -376,7 +376,7 @@ def test_a_topic_is_in_one_question_at_a_time() -> None:
             table.want("t")
             await hang.reached()
             table.want("t")
-            table.refresher.urge(["t"])
+            table.updater.urge(["t"])
             await settle()
             assert asked(fake) == [[], ["t"]]
             hang.release()
@@ -396,7 +396,7 @@ def test_a_topic_that_an_answer_tells_unasked_is_not_taken() -> None:
             table.want("t")
             await asyncio.sleep(1)
             assert table.names() == ["t"]
-            assert list(table.refresher.view.topics) == ["t"]
+            assert list(table.updater.view.topics) == ["t"]
 
     run(main())
 
@@ -409,7 +409,7 @@ def test_what_nobody_needs_is_not_remembered() -> None:
             table.want("nowhere", "bad topic!", "t")
             table.needed.clear()
             await asyncio.sleep(5)
-            assert table.refresher.view.topics == {}
+            assert table.updater.view.topics == {}
             assert len(asked(fake)) == 2
 
     run(main())
@@ -426,12 +426,12 @@ def test_a_broker_that_throttles_is_left_alone() -> None:
             table.want("t")
             await settle()
             fake.throttle("Metadata", 60)
-            table.refresher.urge(["t"])
+            table.updater.urge(["t"])
             await asyncio.sleep(1)
             (muted,) = (number for number in (1, 2) if table.cluster.node(number).is_muted)  # type: ignore[union-attr]
             count = len(asked(fake))
             for _ in range(10):
-                table.refresher.urge(["t"])
+                table.updater.urge(["t"])
                 await asyncio.sleep(2)
             later = fake.requests("Metadata")[count:]
             assert {request.broker for request in later} == {3 - muted}
@@ -477,13 +477,13 @@ def test_brokers_that_move_are_found_again_at_the_bootstrap_addresses(*, reboots
                 names.at = "moved"
                 broker._listens_on = ("moved", port)
                 broker.advertise("moved", port)
-                table.refresher.urge(["t"])
+                table.updater.urge(["t"])
                 await asyncio.sleep(5)
                 await broker.start()
                 count = len(asked(fake))
                 await asyncio.sleep(5)
                 assert (len(asked(fake)) > count) is rebootstraps
-                assert (table.refresher.view.brokers[1].host == "moved") is rebootstraps
+                assert (table.updater.view.brokers[1].host == "moved") is rebootstraps
             await settle()
 
     run(main())
@@ -499,7 +499,7 @@ def test_brokers_that_do_not_answer_for_long_are_forgotten(*, rebootstraps: bool
             await settle()
             first = table.cluster.bootstrap
             hang = fake.hang("Metadata")
-            table.refresher.urge(["t"])
+            table.updater.urge(["t"])
             await asyncio.sleep(80)
             assert table.cluster.bootstrap == first
             await asyncio.sleep(50)
@@ -508,7 +508,7 @@ def test_brokers_that_do_not_answer_for_long_are_forgotten(*, rebootstraps: bool
             hang.release()
             await asyncio.sleep(30)
             assert table.cluster.node(1) is not None
-            assert table.refresher.trouble is None
+            assert table.updater.trouble is None
 
     run(main())
 
@@ -523,17 +523,17 @@ def test_a_broker_may_ask_for_a_new_bootstrap() -> None:
             first = table.cluster.bootstrap
             fake.rewrite("Metadata", lambda answer: setattr(answer, "error_code", 129), times=1)
             began = now()
-            table.refresher.urge(["t"])
+            table.updater.urge(["t"])
             await asyncio.sleep(0.2)
             assert table.cluster.bootstrap != first
-            assert table.refresher.trouble is None
+            assert table.updater.trouble is None
             assert now() - began < 0.3
             fake.rewrite("Metadata", lambda answer: setattr(answer, "error_code", 129), times=None)
             count = len(asked(fake))
-            table.refresher.urge(["t"])
+            table.updater.urge(["t"])
             await asyncio.sleep(10)
             assert len(asked(fake)) - count < 60
-            assert "REBOOTSTRAP_REQUIRED" in str(table.refresher.trouble)
+            assert "REBOOTSTRAP_REQUIRED" in str(table.updater.trouble)
 
     run(main())
 
@@ -582,7 +582,7 @@ def test_a_known_broker_of_another_cluster_is_not_believed() -> None:
             table.want("t")
             await asyncio.sleep(1)
             assert table.names() == ["t"]
-            assert table.refresher.view.cluster_id == fake.cluster_id
+            assert table.updater.view.cluster_id == fake.cluster_id
 
     run(main())
 
@@ -599,8 +599,8 @@ def test_another_cluster_behind_a_bootstrap_address_is_gone_to(caplog: pytest.Lo
             fake.create_topic("u")
             table.want("u")
             await asyncio.sleep(1)
-            assert table.refresher.view.cluster_id == "other"
-            assert sorted(table.refresher.view.topics) == ["t", "u"]
+            assert table.updater.view.cluster_id == "other"
+            assert sorted(table.updater.view.topics) == ["t", "u"]
             assert [record.levelno for record in caplog.records] == [logging.WARNING]
             assert "belongs to cluster 'other'" in caplog.text
 
@@ -633,7 +633,7 @@ def test_a_broker_that_cannot_be_forbidden_to_make_topics() -> None:
         async with FakeCluster(memory=True, versions={"Metadata": (0, 3)}) as fake:
             table = Table(fake.network, fake.bootstrap_servers, auto_create=False)
             with pytest.raises(BootstrapFailed, match="allow_auto_create_topics must be true"):
-                await table.refresher.bootstrap(1)
+                await table.updater.bootstrap(1)
             table.cluster.close(now=True)
             await table.tasks.end()
             await settle()
@@ -651,11 +651,11 @@ def test_a_hint_is_followed_without_a_request() -> None:
             await settle()
             table.told.clear()
             endpoints = [message("Produce.response.node_endpoints", node_id=7, host="seven", port=7)]
-            assert table.refresher.hint("t", 1, 7, 5, endpoints)
+            assert table.updater.hint("t", 1, 7, 5, endpoints)
             assert [partition.leader for partition in table.told[0].partitions] == [1, 7]
             assert table.cluster.node(7).where == "seven:7"  # type: ignore[union-attr]
-            assert not table.refresher.hint("t", 1, 1, 5)
-            assert not table.refresher.hint("other", 0, 1, 5)
+            assert not table.updater.hint("t", 1, 1, 5)
+            assert not table.updater.hint("other", 0, 1, 5)
             await asyncio.sleep(10)
             assert asked(fake) == [[], ["t"]]
             assert len(table.told) == 1
@@ -672,7 +672,7 @@ async def taking(monkeypatch: pytest.MonkeyPatch, *, is_told: bool = True) -> As
         async with refreshing(fake.network, fake.bootstrap_servers) as table:
             table.steps = 5
             table.want("t")
-            while not table.told and (is_told or not table.refresher._taking):  # it is decoded for a thousand turns
+            while not table.told and (is_told or not table.updater._taking):  # it is decoded for a thousand turns
                 await asyncio.sleep(0)
             yield table
         await settle()
@@ -685,12 +685,12 @@ def test_a_hint_about_a_topic_that_is_being_taken_waits(monkeypatch: pytest.Monk
     async def main() -> None:
         async with taking(monkeypatch, is_told=is_told) as table:
             assert len(table.told) == is_told
-            assert table.refresher.hint("t", 7, 1, 9)
-            assert not table.refresher.hint("other", 0, 1, 9)
+            assert table.updater.hint("t", 7, 1, 9)
+            assert not table.updater.hint("other", 0, 1, 9)
             assert len(table.told) == is_told
             await until(lambda: not table.steps)
             assert [topic.partitions[7].epoch for topic in table.told] == [0, 9]
-            assert table.refresher.hint("t", 7, 1, 10)
+            assert table.updater.hint("t", 7, 1, 10)
             assert table.told[-1].partitions[7].epoch == 10
 
     run(main())
@@ -701,10 +701,10 @@ def test_a_hint_that_turns_out_to_be_no_news_makes_it_ask(monkeypatch: pytest.Mo
 
     async def main() -> None:
         async with taking(monkeypatch) as table:
-            assert table.refresher.hint("t", 7, 77, 9)
+            assert table.updater.hint("t", 7, 77, 9)
             await until(lambda: not table.steps)
             assert len(table.told) == 1
-            assert list(table.refresher._rule._changed) == ["t"]
+            assert list(table.updater._rule._changed) == ["t"]
 
     run(main())
 

@@ -66,9 +66,9 @@ async def test_a_hard_level_compresses_in_the_thread(codec: Compression, level: 
     """However small the batch: such a level may need milliseconds to begin with."""
     one, done = batch(), asyncio.Event()
     raw = one.payload
-    encoder = made(codec, level)
-    worker = asyncio.ensure_future(encoder.run())
-    encoder.encode([one], 2, "lane", done.set)
+    batch_compressor = made(codec, level)
+    worker = asyncio.ensure_future(batch_compressor.run())
+    batch_compressor.encode([one], 2, "lane", done.set)
     assert not done.is_set()
     assert one.payload is raw
     await done.wait()
@@ -81,17 +81,17 @@ async def test_a_hard_level_compresses_in_the_thread(codec: Compression, level: 
 @pytest.mark.asyncio
 async def test_many_requests_in_one_round_of_the_loop_compress_no_more_in_it_than_one_may(codec: Compression) -> None:
     """What five brokers are sent in one turn is not five times as long on the loop; the next round may again."""
-    encoder, value = made(codec, None), b"v" * 20_000
-    worker = asyncio.ensure_future(encoder.run())
+    batch_compressor, value = made(codec, None), b"v" * 20_000
+    worker = asyncio.ensure_future(batch_compressor.run())
     told = [asyncio.Event() for _ in range(40)]
     for number, done in enumerate(told):
-        encoder.encode([batch(value)], 2, f"lane {number}", done.set)
+        batch_compressor.encode([batch(value)], 2, f"lane {number}", done.set)
     at_once = [done.is_set() for done in told]
     assert at_once == sorted(at_once, reverse=True)
     assert 1 <= sum(at_once) <= 262_144 // 20_000
     await asyncio.sleep(0)
     again = asyncio.Event()
-    encoder.encode([batch(value)], 2, "another lane", again.set)
+    batch_compressor.encode([batch(value)], 2, "another lane", again.set)
     assert again.is_set()
     await asyncio.gather(*(done.wait() for done in told))
     worker.cancel()
@@ -101,17 +101,17 @@ async def test_many_requests_in_one_round_of_the_loop_compress_no_more_in_it_tha
 @pytest.mark.asyncio
 async def test_slices_are_encoded_by_the_loop_in_order() -> None:
     """What one of its rounds may encode, then the rest in the next ones, with no thread; what is too long for any goes to that, in its turn."""
-    encoder = BatchCompressor(asyncio.get_running_loop(), Compression.ZSTD, None, CompressionRatios(), in_slices=True)
+    batch_compressor = BatchCompressor(asyncio.get_running_loop(), Compression.ZSTD, None, CompressionRatios(), in_slices=True)
     told: list[int] = []
     jobs = [[batch(b"v" * 50_000) for _ in range(5)], [batch()], [batch(b"v" * 200_000)], [batch()]]
     for number, job in enumerate(jobs):
-        encoder.encode(job, 2, "lane", lambda number=number: told.append(number))  # type: ignore[misc]
+        batch_compressor.encode(job, 2, "lane", lambda number=number: told.append(number))  # type: ignore[misc]
     seen = []
     for _ in range(4):
         await asyncio.sleep(0)
         seen.append(list(told))
     assert seen == [[], [], [0], [0, 1]]
-    worker = asyncio.ensure_future(encoder.run())
+    worker = asyncio.ensure_future(batch_compressor.run())
     while len(told) < len(jobs):
         await asyncio.sleep(0)
     assert told == [0, 1, 2, 3]
@@ -138,10 +138,10 @@ async def test_what_a_format_cannot_hold_is_refused_before_the_others_go(size: i
     bad, good = batch(b"v" * size, [("h", b"1")]), batch(b"v" * size)
     told: list[Any] = []
     done = asyncio.Event()
-    encoder = made(Compression.NONE, None)
-    encoder.refuse = lambda refused, error: told.append((refused, error, done.is_set()))
-    worker = asyncio.ensure_future(encoder.run())
-    encoder.encode([bad, good], 1, "lane", done.set)
+    batch_compressor = made(Compression.NONE, None)
+    batch_compressor.refuse = lambda refused, error: told.append((refused, error, done.is_set()))
+    worker = asyncio.ensure_future(batch_compressor.run())
+    batch_compressor.encode([bad, good], 1, "lane", done.set)
     assert done.is_set() is (size == 100)
     await done.wait()
     ((refused, error, was_done),) = told
@@ -156,9 +156,9 @@ async def test_a_batch_that_ended_meanwhile_is_left_alone() -> None:
     """It expired while the thread was at it: neither encoded nor refused."""
     one = batch(b"v" * 200_000, [("h", b"1")])
     done = asyncio.Event()
-    encoder = made(Compression.NONE, None)
-    worker = asyncio.ensure_future(encoder.run())
-    encoder.encode([one], 0, "lane", done.set)
+    batch_compressor = made(Compression.NONE, None)
+    worker = asyncio.ensure_future(batch_compressor.run())
+    batch_compressor.encode([one], 0, "lane", done.set)
     one.state, one.payload = State.FAILED, None
     await done.wait()
     assert (one.payload, one.magic) == (None, 2)
@@ -170,12 +170,12 @@ async def test_a_batch_that_ended_meanwhile_is_left_alone() -> None:
 async def test_how_far_batches_compress_is_remembered() -> None:
     """By topic, for the next batches; and taken back when a broker finds one too large."""
     ratios = CompressionRatios()
-    encoder = made(Compression.ZSTD, 3, ratios)
+    batch_compressor = made(Compression.ZSTD, 3, ratios)
     for _ in range(300):
         one = batch(b"v" * 1000)
-        encoder.encode([one], 2, "lane", lambda: None)
+        batch_compressor.encode([one], 2, "lane", lambda: None)
         await asyncio.sleep(0)  # another round of the loop
     assert ratios.guess("orders", Compression.ZSTD) == len(one.payload) / one.raw_size < 0.05
     assert ratios.guess("others", Compression.ZSTD) == 1.0
-    encoder.was_too_large(one)
+    batch_compressor.was_too_large(one)
     assert ratios.guess("orders", Compression.ZSTD) == 1.0

@@ -15,13 +15,13 @@ from aioproducer.wire.schema import codec, message
 
 def asked(*partitions: int) -> produce_exchange.Asked:
     """A batch of two records for each partition of topic t."""
-    route = TopicRouting("t", bytes(16))
+    routing = TopicRouting("t", bytes(16))
     batches = [
-        ProducerBatch(PartitionQueue(route, partition, 1, None), 1, None, None, credit=0, expires_at=1.0) for partition in partitions
+        ProducerBatch(PartitionQueue(routing, partition, 1, None), 1, None, None, credit=0, expires_at=1.0) for partition in partitions
     ]
     for batch in batches:
         batch.count = 2
-    return {("t", batch.cell.partition): batch for batch in batches}
+    return {("t", batch.queue.partition): batch for batch in batches}
 
 
 def answer(**partition: object) -> object:

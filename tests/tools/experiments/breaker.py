@@ -280,8 +280,12 @@ async def _play(fault: Fault, measured: Measured, rate: float) -> None:
 def interval_of(producer: Producer[Any, Any]) -> float:
     """Of the open circuit, in seconds; 0: none is."""
     engine = producer._engine
-    breaking = engine._breaking if engine is not None else None
-    return max((circuit.interval for circuit in breaking._open.values()), default=0.0) if breaking is not None else 0.0
+    circuit_break_manager = engine._circuit_break_manager if engine is not None else None
+    return (
+        max((circuit.interval for circuit in circuit_break_manager._open.values()), default=0.0)
+        if circuit_break_manager is not None
+        else 0.0
+    )
 
 
 def _draw(runs: list[Measured], path: Path) -> None:

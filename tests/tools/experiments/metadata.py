@@ -185,10 +185,10 @@ async def remember(options: Mapping[str, Any], topics: int) -> dict[str, float]:
         for at in range(0, topics, 100):
             await asyncio.gather(*(producer.send(name, b"v" * 100) for name in names[at : at + 100]))
         await producer.flush()
-        full, held = level(), len(parts._accumulator.routes)  # of a busy machine some are forgotten by now
+        full, held = level(), len(parts._partition_queues.routings)  # of a busy machine some are forgotten by now
         await beat(producer, 3 * IDLE)
         after = level()
-        return {"before": before, "full": full, "held": held, "after": after, "left": len(parts._accumulator.routes) - HOT}
+        return {"before": before, "full": full, "held": held, "after": after, "left": len(parts._partition_queues.routings) - HOT}
 
 
 # Steady state

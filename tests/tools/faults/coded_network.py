@@ -280,12 +280,12 @@ def one_large_topic_changes() -> None:
         async with Producer(bootstrap_servers=served.servers, metadata_max_age_ms=300) as producer:
             await producer.send_and_wait("topic-0", b"v", partition=1)
             assert producer._engine is not None
-            routes = producer._engine._accumulator.routes
+            routings = producer._engine._partition_queues.routings
             for _ in range(3):  # a busy machine may make one of them look slow
                 for partitions, change in ((100_100, grow), (3, make_anew)) if max(longest.values()) >= _BAR else ():
                     async with _Turns() as turns:
                         served.change(change)
-                        while len(routes["topic-0"].cells) != partitions:
+                        while len(routings["topic-0"].queues) != partitions:
                             await producer.send_and_wait("topic-0", b"v", partition=1)
                         asked = served.asked
                         while served.asked < asked + 2:  # the old ones are let go of, and nothing changes any more
