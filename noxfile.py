@@ -235,6 +235,7 @@ def docs(session: nox.Session) -> None:
     run(session, "python", "docs/reference/make_config.py")
     run(session, "python", "docs/reference/make_metrics.py")
     run(session, "python", "docs/topics/make_dashboard.py")
+    run(session, "python", "docs/topics/make_map.py")
 
 
 @nox.session
