@@ -390,7 +390,7 @@ class World:
         )
         on_lane = next((node for node, (name, _) in self.lanes.items() if name == queue.connection), None)
         counts = numbers and (numbers.granted, numbers.identity, numbers.next, numbers.acked, numbers.lost, numbers.gap, numbers.strays)
-        queue = numbers and tuple(batch.number for batch in numbers.outstanding)
+        outstanding = numbers and tuple(batch.number for batch in numbers.outstanding)
         gates = (
             queue.one_at_a_time,
             queue.retry_at > 0,
@@ -401,7 +401,7 @@ class World:
         )
         log = (tuple(self.log.batches), self.log.committed, tuple(sorted(self.log.known.items())))
         ready = tuple(node for node in (1, 2) if rules.ready.get(node))
-        client = (live, counts, queue, gates, ready, rules.granted, self.asks, tuple(sorted(self.fates.items())))
+        client = (live, counts, outstanding, gates, ready, rules.granted, self.asks, tuple(sorted(self.fates.items())))
         return (client, flights, tuple(self.strays), log, self.leader, self.is_told, self.is_excused, self.trouble)
 
 
