@@ -173,7 +173,7 @@ WORDS_OF_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
         "batch_size",
         (
             "acks=all, enable_idempotence=True; default metrics, and batch_max_size=262,144 by default; "
-            "`await send()` as it is public: a ready-made awaitable"
+            "`await send()` as it is public, a coroutine"
         ),
     ),
     PURE: ("linger_ms", "batch_size", "as above, with AIOPRODUCER_PURE=1; `send` is a coroutine"),
