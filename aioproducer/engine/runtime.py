@@ -97,6 +97,7 @@ class Runtime:
         self.pool = parts.pool
         self._supervisor = parts.supervisor
         self._instruments = parts.instruments
+        self._gauges = parts.gauges
         self._partition_queues = parts.partition_queues
         self._batch_compressor = parts.batch_compressor
         self._sender = parts.sender
@@ -274,7 +275,7 @@ class Runtime:
 
     def snapshot(self) -> Snapshot:
         """All metrics, as they stand. From any thread: the loop is asked for what only it knows, the rest is read here."""
-        return self._instruments.metrics.snapshot(*self.from_thread.ask(self._instruments.read))
+        return self._instruments.metrics.snapshot(*self.from_thread.ask(partial(self._instruments.read, self._gauges)))
 
     def health(self, patience: float | None) -> Health:
         """Whether it can do its work; `patience`: seconds that a record may be unacknowledged. From any thread."""
@@ -287,7 +288,7 @@ class Runtime:
             return unready(f"the producer failed: {self.failure!r}")
         if not self.is_open:
             return unready("the producer has stopped")
-        return self._instruments.gauges.health(self._config.request_timeout_ms / 1000 if patience is None else patience)
+        return self._gauges.health(self._config.request_timeout_ms / 1000 if patience is None else patience)
 
     def explain(self) -> list[str]:
         """What waits, and for what, a line each."""

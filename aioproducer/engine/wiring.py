@@ -100,10 +100,9 @@ class Wiring:
         self.sender.connect(self.appender, self.admission, self.cluster, self.updater.urge, self.updater.hint)
         self.ids = self._make_ids(settings)
         self.transaction_manager = self._make_transactor(flush)
-        gauges = Gauges(config, self.pool, self.partition_queues, self.admission, self.cluster, self.updater, loop.time)
+        self.gauges = Gauges(config, self.pool, self.partition_queues, self.admission, self.cluster, self.updater, loop.time)
         if self.circuit_break_manager is not None:
-            gauges.open_breakers = self.circuit_break_manager.told
-        self.instruments.gauges = gauges
+            self.gauges.open_breakers = self.circuit_break_manager.told
         self.sender.on_identity = self.instruments.identity
         self.partition_queues.availability.on_late = self.instruments.late
 

@@ -104,7 +104,7 @@ class Admission:
         self.topics = TopicWaiters(
             loop,
             partition_queues,
-            appender,
+            appender.is_missing,
             max_block=max_block_ms / 1000,
             max_idle=max_idle,
             want=want,
@@ -126,7 +126,8 @@ class Admission:
         obstacle = self._try(record)
         if obstacle is None:
             assert record.delivery is not None
-            return record.delivery
+            delivery: Delivery = record.delivery
+            return delivery
         if obstacle in FOR_METADATA:
             assert record.topic is not None
             return self._stand(self.topics.lot(record.topic), record, obstacle)
@@ -147,7 +148,8 @@ class Admission:
             obstacle = self._try(record)
         if obstacle is None:
             assert record.delivery is not None
-            return record.delivery
+            delivery: Delivery = record.delivery
+            return delivery
         assert record.topic is not None
         if obstacle in FOR_METADATA:
             self.topics.ask(record.topic)

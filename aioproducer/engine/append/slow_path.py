@@ -6,7 +6,7 @@ brokers, requests or answers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aioproducer.engine.append.batch_builder import ReadyBatch
 from aioproducer.engine.append.record_validation import check_partition, check_topic
@@ -20,10 +20,19 @@ if TYPE_CHECKING:
     from aioproducer.engine.append.record_validation import RecordValidation
     from aioproducer.engine.delivery.chosen_build import Delivery, DeliveryContext
     from aioproducer.engine.memory.buffer_pool import BufferPool
-    from aioproducer.engine.transactions.transaction_manager import TransactionManager
     from aioproducer.model import PartitionNumber
 
 __all__ = ["SlowPath", "TransactionalSlowPath"]
+
+
+class TransactionCheck(Protocol):
+    """What a send asks of the producer's transaction."""
+
+    def check_send(self) -> None:
+        """Raise what forbids a send now."""
+
+    def on_refused(self, topic: str, error: BaseException | None) -> None:
+        """A record of the transaction was refused, and is not in it."""
 
 
 class SlowPath:
@@ -54,7 +63,8 @@ class SlowPath:
     async def wait(self, parked: PendingSend) -> Delivery:
         """Wait for a parked record. Cancelled: it is not queued, and who stood behind it moves up."""
         await self._admission.wait(parked)
-        delivery, parked.delivery = parked.delivery, None  # what was parked is kept until its deadline
+        delivery: Delivery = parked.delivery
+        parked.delivery = None  # what was parked is kept until its deadline
         assert delivery is not None
         return delivery
 
@@ -106,7 +116,7 @@ class SlowPath:
 class TransactionalSlowPath(SlowPath):
     """Takes in records within a transaction only, which a record that is refused spoils (TXN-08)."""
 
-    transaction_manager: TransactionManager
+    transaction_manager: TransactionCheck
 
     def accept(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | PendingSend:
         """As `SlowPath.accept`."""

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.core.partition_queues import PartitionQueue, TopicRouting
-    from aioproducer.engine.append.batch_builder import ReadyBatch
-    from aioproducer.engine.append.column_batches import ColumnWindow
-    from aioproducer.engine.delivery.chosen_build import Delivery
 
 __all__ = ["BATCH_OVERHEAD", "NO_HEADERS", "BufferPool", "PendingSend", "WaitQueue"]
 
@@ -68,8 +65,9 @@ class PendingSend:
         asks: there is no record; somebody wants to know the topic.
         behind: the partition that it stays with, as that was full; while it is, it waits for that one alone.
         chosen: the partition that the user's partitioner chose, on that route.
-        whole: in the place of one record, a batch that the user filled (a `ready.ReadyBatch`).
-        window: likewise, rows of columns.
+        whole: in the place of one record, a batch that the user filled (a `batch_builder.ReadyBatch`); opaque here.
+        window: likewise, rows of columns (a `column_batches.ColumnWindow`).
+        delivery: what the send gives back, once the record is in a batch; opaque here.
         on_left: told once when it leaves the line, of its delivery or of what it was given up for.
     """
 
@@ -106,8 +104,8 @@ class PendingSend:
         headers: bytes = NO_HEADERS,
         size: int = 0,
         asks: bool = False,
-        whole: ReadyBatch | None = None,
-        window: ColumnWindow | None = None,
+        whole: Any = None,
+        window: Any = None,
     ) -> None:
         self.topic = topic
         self.value = value
@@ -124,10 +122,10 @@ class PendingSend:
         self.number = -1
         self.deadline = 0.0
         self.reason = ""
-        self.delivery: Delivery | None = None
+        self.delivery: Any = None
         self.error: Exception | None = None
         self.waiter: Waiter | None = None  # while it stands in a line
-        self.on_left: Callable[[Delivery | None, BaseException | None], object] | None = None
+        self.on_left: Callable[[Any, BaseException | None], object] | None = None
 
     def park(self, loop: AbstractEventLoop, number: int, reason: str, deadline: float) -> None:
         """It is about to stand in a line; numbers grow in the order of the calls."""
@@ -165,13 +163,12 @@ class PendingSend:
             self._tell(None, error)
             raise
         finally:
-            self.waiter = self.value = self.key = self.whole = self.window = self.behind = (
-                None  # what was cancelled may stand in the line for a while: without its bytes
-            )
+            # what was cancelled may stand in the line for a while: without its bytes
+            self.waiter = self.value = self.key = self.whole = self.window = self.behind = None
         if self.error is not None:
             raise self.error
 
-    def leave(self, delivery: Delivery | None = None, error: Exception | None = None) -> Waiter:
+    def leave(self, delivery: Any = None, error: Exception | None = None) -> Waiter:
         """It is out of the line; the waiter is to be woken, in this step."""
         waiter, self.waiter, self.chosen = self.waiter, None, None
         assert waiter is not None
@@ -179,7 +176,7 @@ class PendingSend:
         self._tell(delivery, error)
         return waiter
 
-    def _tell(self, delivery: Delivery | None, error: BaseException | None) -> None:
+    def _tell(self, delivery: Any, error: BaseException | None) -> None:
         on_left, self.on_left = self.on_left, None
         if on_left is not None:
             on_left(delivery, error)

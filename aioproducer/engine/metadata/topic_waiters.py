@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from aioproducer.core.incremental import Steps
     from aioproducer.core.metadata.cluster_metadata import TopicView
     from aioproducer.core.partition_queues import PartitionQueues, TopicRouting
-    from aioproducer.engine.append.appender import Appender
     from aioproducer.engine.memory.buffer_pool import PendingSend
     from aioproducer.engine.observability.metrics_recorder import Meter
     from aioproducer.errors import KafkaError
@@ -49,7 +48,7 @@ class TopicWaiters:
         self,
         loop: AbstractEventLoop,
         partition_queues: PartitionQueues,
-        appender: Appender,
+        is_missing: Callable[[PendingSend, TopicRouting], bool],
         *,
         max_block: float,
         max_idle: float,
@@ -63,7 +62,7 @@ class TopicWaiters:
     ) -> None:
         self._loop = loop
         self._partition_queues = partition_queues
-        self._appender = appender
+        self._is_missing = is_missing
         self._max_block = max_block
         self._max_idle = max_idle
         self._want = want
@@ -155,7 +154,7 @@ class TopicWaiters:
 
     def _is_still_early(self, record: PendingSend, routing: TopicRouting) -> bool:
         """Whether it waits on for a partition; a mark does while a record before it does."""
-        return self._appender.is_missing(record, routing) or (record.topic is None and routing.topic in self._wait_queues)
+        return self._is_missing(record, routing) or (record.topic is None and routing.topic in self._wait_queues)
 
     def _refuse(self, topic: TopicView, lot: WaitQueue) -> None:
         assert topic.error is not None

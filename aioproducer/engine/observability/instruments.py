@@ -5,7 +5,7 @@ Knows nothing of who asks, or in which form it is exported.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from aioproducer.engine.observability.connection_observer import ConnectionObserver
 from aioproducer.engine.observability.events import Events
@@ -18,9 +18,18 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
-    from aioproducer.engine.gauges import Gauges
 
 __all__ = ["Instruments"]
+
+
+class GaugeReader(Protocol):
+    """What is read off the producer's parts when somebody asks."""
+
+    def read(self) -> dict[str, float]:
+        """Return all gauges by name."""
+
+    def depths(self) -> dict[tuple[str, int], int]:
+        """Return the batches that have not ended, by topic and partition."""
 
 
 class Instruments:
@@ -35,10 +44,7 @@ class Instruments:
         events: told of changes of state.
         meter: told of batches and calls.
         observer: told of connections.
-        gauges: reads the other parts; set once they are there.
     """
-
-    gauges: Gauges
 
     def __init__(self, config: ProducerConfig, version: str, clock: Callable[[], float], began_ms: int) -> None:
         self._config = config
@@ -50,12 +56,12 @@ class Instruments:
         self.meter = Recorder(config, self.metrics, clock) if records else Meter()
         self.observer = ConnectionObserver(self.meter, self.events, clock)
 
-    def read(self) -> tuple[float, dict[str, float], dict[tuple[str, int], int] | None]:
+    def read(self, gauges: GaugeReader) -> tuple[float, dict[str, float], dict[tuple[str, int], int] | None]:
         """What only the loop knows of a snapshot, as `Metrics.snapshot` takes it."""
         now = self._clock()
         self.meter.catch_up(now)
         is_fine = self._config.metrics_recording_level in {"debug", "trace"}
-        return now, self.gauges.read(), self.gauges.depths() if is_fine else None
+        return now, gauges.read(), gauges.depths() if is_fine else None
 
     def identity(self, identity: ProducerIdAndEpoch | None) -> None:
         """The producer has an id, or does without."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from aioproducer.core.batch_state import Event
 from aioproducer.core.drain_policy import Fill, Linger, is_due, least_fill
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from aioproducer.engine.append.appender import Appender
     from aioproducer.engine.append.chosen_build import FastPath
     from aioproducer.engine.append.loop_budget import LoopBudget
-    from aioproducer.engine.circuit_breaker.manager import ProducerCircuitBreakManager
     from aioproducer.engine.delivery.completion_queue import CompletionQueue
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.observability.metrics_recorder import Meter
@@ -65,9 +64,21 @@ __all__ = ["Sender"]
 _log = logging.getLogger(__name__)
 _SEND, _PRODUCE = Event.SEND, ApiKey.PRODUCE  # Python 3.11 looks members up slowly
 _AT_ONCE: Final = 64  # batches in one request of a burst: a broker that answers late would get each partition's record or two at once
-_MOST_AT_ONCE: Final = (
-    1024  # of any: a broker takes them one after the other, and thousands in topics new to it longer than a request may take
-)
+# Of any: a broker takes them one after the other, and thousands in topics new to it longer than a request may take.
+_MOST_AT_ONCE: Final = 1024
+
+
+class BatchObserver(Protocol):
+    """What is told of batches and brokers as they are sent: the circuit breaker's manager, where the producer has one."""
+
+    def on_node(self, node: BrokerNode) -> None:
+        """A broker's standing changed."""
+
+    def sent(self, batches: Iterable[ProducerBatch]) -> None:
+        """A request of these was written."""
+
+    def ended(self, told: Mapping[ProducerBatch, PartitionResponse]) -> None:
+        """Attempts ended, and their batches have gone their way."""
 
 
 class Sender:
@@ -81,7 +92,7 @@ class Sender:
     """
 
     newest_produce: int | None = None
-    circuit_break_manager: ProducerCircuitBreakManager | None = None
+    circuit_break_manager: BatchObserver | None = None
     on_identity: Callable[[ProducerIdAndEpoch | None], object] = staticmethod(lambda _identity: None)
 
     def __init__(

@@ -905,8 +905,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "cancelled-keeps-its-bytes",
         "engine/memory/buffer_pool.py",
-        "self.waiter = self.value = self.key = self.whole = self.window = self.behind = (",
-        "self.waiter = (",
+        "self.waiter = self.value = self.key = self.whole = self.window = self.behind = None",
+        "self.waiter = None",
         ("tests/engine/memory/test_buffer_pool.py",),
     ),
     Mutant(
