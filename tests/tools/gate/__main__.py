@@ -1,6 +1,6 @@
 """What a record costs in this tree, over what it costs in the one that it goes into: in instructions, which no other process disturbs.
 
-    python -m tests.tools.gate [--base COMMIT] [--records 5000] [--singles 200]
+    python -m tests.tools.gate [--base COMMIT] [--limit 1.03] [--records 5000] [--singles 200]
 
 Both trees are copied into a temporary folder and built there, and the same workloads (workloads.py) run on both under callgrind, on a
 cluster in memory whose own work is not counted: once as compiled, once with AIOPRODUCER_PURE=1. Exit status 1: a workload costs more than
@@ -43,6 +43,7 @@ class Comparison:
     numbers: Sequence[int]
     before: pathlib.Path
     after: pathlib.Path
+    limit: float
 
 
 def costs(comparison: Comparison, folder: pathlib.Path, build: str) -> dict[str, float]:
@@ -66,7 +67,7 @@ def compared(comparison: Comparison, builds: Sequence[str]) -> list[verdict.Row]
         found = [
             (build, [pool.submit(costs, comparison, folder, build) for folder in (comparison.before, comparison.after)]) for build in builds
         ]
-    return [row for build, (before, after) in found for row in verdict.rows(build, before.result(), after.result())]
+    return [row for build, (before, after) in found for row in verdict.rows(build, before.result(), after.result(), comparison.limit)]
 
 
 def builds_of(before: pathlib.Path, after: pathlib.Path) -> tuple[list[str], list[str]]:
@@ -88,7 +89,7 @@ def builds_of(before: pathlib.Path, after: pathlib.Path) -> tuple[list[str], lis
     return ["pure", "compiled"], []
 
 
-def gate(root: pathlib.Path, base: str | None, program: pathlib.Path, numbers: Sequence[int]) -> int:
+def gate(root: pathlib.Path, base: str | None, program: pathlib.Path, numbers: Sequence[int], limit: float = verdict.LIMIT) -> int:
     """The exit status."""
     if callgrind.found() is None:
         return not_checked([callgrind.INSTALL])
@@ -103,13 +104,13 @@ def gate(root: pathlib.Path, base: str | None, program: pathlib.Path, numbers: S
         print(f"before: {commit[:12]}; after: {root}", flush=True)
         try:
             builds, missing = builds_of(before, after)
-            found = compared(Comparison(program, numbers, before, after), builds)
+            found = compared(Comparison(program, numbers, before, after, limit), builds)
         except (trees.BuildFailed, callgrind.Crashed) as error:
             print(f"FAILED: {error}")
             return BEYOND
     print(*verdict.table(found), sep="\n")
     beyond = [row for row in found if row.is_beyond]
-    print(f"gate: {len(found) - len(beyond)} of {len(found)} within {verdict.LIMIT:.2f} x ({', '.join(builds)})")
+    print(f"gate: {len(found) - len(beyond)} of {len(found)} within {limit:.2f} x ({', '.join(builds)})")
     return BEYOND if beyond else not_checked(missing)
 
 
@@ -127,10 +128,11 @@ def main(words: Sequence[str] | None = None) -> int:
         metavar="COMMIT",
         help="compare with this one (default: the merge base with main; on main, what tests/tools/gate/base names)",
     )
+    parser.add_argument("--limit", type=float, default=verdict.LIMIT, help="of the ratio (default: %(default)s)")
     parser.add_argument("--records", type=int, default=5000, help="of each workload (default: %(default)s)")
     parser.add_argument("--singles", type=int, default=200, help="of those with a request for each record (default: %(default)s)")
     chosen = parser.parse_args(words)
-    return gate(ROOT, chosen.base, WORKLOADS, (chosen.records, chosen.singles))
+    return gate(ROOT, chosen.base, WORKLOADS, (chosen.records, chosen.singles), chosen.limit)
 
 
 if __name__ == "__main__":

@@ -11,17 +11,18 @@ if TYPE_CHECKING:
 __all__ = ["LIMIT", "Row", "rows", "table"]
 
 LIMIT: Final = 1.03
-"""What a record may cost, over what it cost before."""
+"""What a record may cost, over what it cost before, where no other limit is given."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """Instructions for each record of one workload in one build, before and after; None: it was not there."""
+    """Instructions for each record of one workload in one build, before and after; None: it was not there. The limit is of their ratio."""
 
     workload: str
     build: str
     before: float | None
     after: float
+    limit: float = LIMIT
 
     @property
     def ratio(self) -> float | None:
@@ -29,12 +30,12 @@ class Row:
 
     @property
     def is_beyond(self) -> bool:
-        return self.ratio is not None and self.ratio > LIMIT
+        return self.ratio is not None and self.ratio > self.limit
 
 
-def rows(build: str, before: Mapping[str, float], after: Mapping[str, float]) -> list[Row]:
+def rows(build: str, before: Mapping[str, float], after: Mapping[str, float], limit: float = LIMIT) -> list[Row]:
     """Of one build; a workload that only one tree can run has no ratio."""
-    return [Row(workload, build, before.get(workload), instructions) for workload, instructions in after.items()]
+    return [Row(workload, build, before.get(workload), instructions, limit) for workload, instructions in after.items()]
 
 
 def table(shown: Sequence[Row]) -> Iterator[str]:
@@ -43,5 +44,5 @@ def table(shown: Sequence[Row]) -> Iterator[str]:
     for row in shown:
         before = "-" if row.before is None else f"{row.before:,.0f}"
         ratio = "-" if row.ratio is None else f"{row.ratio:.4f}"
-        mark = f"BEYOND {LIMIT:.2f}" if row.is_beyond else ""
+        mark = f"BEYOND {row.limit:.2f}" if row.is_beyond else ""
         yield f"{row.workload:14} {row.build:9} {before:>10} {row.after:>10,.0f} {ratio:>7}   {mark}".rstrip()

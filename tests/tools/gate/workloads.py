@@ -36,6 +36,7 @@ KEYS: Final = [b"key-%06d" % number for number in range(1000)]
 VALUE: Final = b"v" * 100
 TICK: Final = 10
 GATHERED: Final = 500
+EACH: Final = 2  # records of each task of the herd
 MANY: Final = 1000
 MOMENT: Final = 1_700_000_000.0
 
@@ -99,6 +100,21 @@ async def gather(producer: Producer[bytes, bytes], records: int) -> None:
         await asyncio.gather(*[await producer.send(TOPIC, VALUE, key) for key in KEYS[:GATHERED]])
 
 
+async def stream(producer: Producer[bytes, bytes], records: int) -> None:
+    deliveries = [await producer.send(TOPIC, VALUE, key) for key in itertools.islice(itertools.cycle(KEYS), records)]
+    await producer.flush()
+    for delivery in deliveries:
+        await delivery
+
+
+async def herd(producer: Producer[bytes, bytes], records: int) -> None:
+    async def task(first: int) -> None:
+        for number in range(first, first + EACH):
+            await producer.send_and_wait(TOPIC, VALUE, KEYS[number % len(KEYS)])
+
+    await asyncio.gather(*(task(first) for first in range(0, records, EACH)))
+
+
 async def many(producer: Producer[bytes, bytes], records: int) -> None:
     for _ in range(records // MANY):
         await (await producer.send_many(TOPIC, [VALUE] * MANY))
@@ -117,6 +133,8 @@ WORKLOADS: Final[dict[str, Callable[[Producer[bytes, bytes], int], Coroutine[Any
     "single": single,
     "tick": tick,
     "gather": gather,
+    "stream": stream,
+    "herd": herd,
     "many": many,
     "many, keyed": many_keyed,
 }
