@@ -1,1 +1,1 @@
-"""The rules, sans-I/O: time and randomness are arguments, what is owed is given back. Knows no loop, clock or socket."""
+"""Holds the rules, sans-I/O: time and randomness are arguments, and work to do is a return value."""

@@ -1,16 +1,17 @@
-"""Which partitions are usable: those with a leader that are not avoided, and whose broker takes what waits for it in time.
+"""Decides which partitions are usable: they have a leader, are not avoided, and their broker is not late.
 
-One notion for whoever chooses a partition: the sticky choice, and the user's partitioner (`Route.available`). What is sent to a named
-partition, or to its key's, goes there all the same (PAR-11).
+The rule is the same for the sticky choice and for the user's partitioner (`TopicRouting.available`). Records for a named partition,
+or for the partition of their key, go there all the same (PAR-11).
 
 1. A partition is avoided while its circuit is not closed, and while it holds as much memory as it may.
-2. A broker is late when something has waited for it for longer than a time-out, and it took nothing (PAR-07): no connection, no free
-   slot, throttled, or it does not answer what a partition has in flight. It is late until it takes something, or nothing waits for it any
-   more: then the next records try.
-3. If nothing is usable, everything with a leader is; if nothing has one, everything: a record has to go somewhere.
+2. A broker is late when a batch has waited for it longer than a timeout and the broker took no batch (PAR-07). It takes none
+   without a connection or a free slot, while it throttles, or while it does not answer the in-flight batches of a partition. It
+   stays late until it takes a batch, or no batch waits for it any more. Then the next records try it again.
+3. If no partition is usable, every partition with a leader is. If none has a leader, every partition is, because a record needs a
+   partition.
 
-Shared by the routes of a producer: whoever derives something of it compares `version`, so that no change costs more than its own step.
-Knows nothing of clocks, or of why something is avoided.
+The topic routings of a producer share one `Availability`. Derived state is compared by `version`, so that a change costs no work
+beyond its own step.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ __all__ = ["Availability"]
 
 
 class Availability:
-    """What partitions are judged by.
+    """Holds the avoided partitions and the late brokers.
 
     Args:
-        timeout: seconds after which a broker that takes nothing is late; 0: never (`partitioner_availability_timeout_ms`).
+        timeout: seconds after which a broker that takes no batch is late; 0: never (`partitioner_availability_timeout_ms`).
         is_near: whether a broker, by id, is in the client's own rack (KIP-1123); None: racks do not matter.
 
     Attributes:
         version: another number after each change.
         timeout: as given.
-        on_late: told of each broker, by id, that is late, and that is not any more (`is_late=False`).
+        on_late: called with the id of each broker that becomes late, and of each that is no longer late (`is_late=False`).
     """
 
     on_late: Callable[..., object] | None = None
@@ -46,30 +47,31 @@ class Availability:
         self.timeout = timeout
         self._is_near = is_near
         self._avoided: set[PartitionQueue] = set()
-        # by broker: since when, the longest first; and what waits behind its own batches
+        # By broker: the time since when it takes no batch, the longest first, and the partition that waits for its in-flight
+        # batches.
         self._blocked: dict[int, tuple[float, PartitionQueue | None]] = {}
         self._late: dict[int, PartitionQueue | None] = {}
 
     # Avoided
 
     def avoid(self, queue: PartitionQueue) -> None:
-        """For its circuit: no choice falls on this partition while there are others."""
+        """Avoid a partition because of its circuit: no choice selects it while there are others."""
         queue.is_avoided = True
         self._leave_out(queue)
 
     def welcome(self, queue: PartitionQueue) -> None:
-        """Its circuit is no reason any more."""
+        """Stop avoiding a partition because of its circuit."""
         queue.is_avoided = False
         if not queue.is_full:
             self.forget(queue)
 
     def fill(self, queue: PartitionQueue) -> None:
-        """It holds as much as it may: likewise."""
+        """Avoid a partition that holds as much memory as it may."""
         queue.is_full = True
         self._leave_out(queue)
 
     def ease(self, queue: PartitionQueue) -> None:
-        """It does not any more."""
+        """Stop avoiding a partition because of its memory."""
         queue.is_full = False
         if not queue.is_avoided:
             self.forget(queue)
@@ -81,7 +83,7 @@ class Availability:
             queue.routing.leave(queue)
 
     def forget(self, queue: PartitionQueue) -> None:
-        """There is nothing against it, or its topic is forgotten."""
+        """Remove a partition from the avoided ones: no reason is left, or its topic is forgotten."""
         if queue in self._avoided:
             self._avoided.remove(queue)
             self.version += 1
@@ -89,12 +91,15 @@ class Availability:
     # Late
 
     def blocked(self, node_id: int, now: float, behind: PartitionQueue | None = None) -> None:
-        """Something is ready for a broker, and it takes nothing now; or something of a partition has to wait for what it has in flight."""
+        """Note that a batch is ready for a broker that takes none now.
+
+        With `behind`, a batch of that partition waits for its in-flight batches.
+        """
         if self.timeout and node_id not in self._late:
             self._blocked.setdefault(node_id, (now, behind))
 
     def drained(self, node_id: int) -> None:
-        """A broker took something, or nothing waits for it."""
+        """Note that a broker took a batch, or that no batch waits for it."""
         self._blocked.pop(node_id, None)
         if node_id in self._late:
             del self._late[node_id]
@@ -102,16 +107,19 @@ class Availability:
 
     @property
     def is_watching(self) -> bool:
-        """Whether there is a broker to look at."""
+        """Return whether there is a broker to check."""
         return bool(self._blocked or self._late)
 
     @property
     def late(self) -> int:
-        """How many brokers are late."""
+        """Return the number of late brokers."""
         return len(self._late)
 
     def look(self, now: float, ready: Mapping[int, Collection[PartitionQueue]]) -> None:
-        """Judge brokers by the time; `ready`: by broker, the partitions with something for it. Costs what late brokers are, and what changes."""
+        """Check which brokers are late at `now`. `ready`: by broker, the partitions with a batch for it.
+
+        The cost is proportional to the late brokers and to the changes.
+        """
         for node_id in [node_id for node_id, behind in self._late.items() if not _waiting(node_id, ready, behind)]:
             self.drained(node_id)
         while self._blocked:
@@ -133,18 +141,18 @@ class Availability:
     # Verdicts
 
     def is_usable(self, queue: PartitionQueue) -> bool:
-        """Whether a choice may fall on a partition while there are others."""
+        """Return whether a choice may select a partition while there are others."""
         return queue.leader >= 0 and queue.leader not in self._late and queue not in self._avoided
 
     def usable(self, queues: Sequence[PartitionQueue], led: tuple[int, ...]) -> tuple[int, ...]:
-        """Of the partitions with a leader those that are usable, or all of them if none is."""
+        """Return the usable partitions among those with a leader, or all of those if none is usable."""
         left = {queue.partition for queue in self._avoided if queue.routing.queues is queues}
         if self._late:
             left.update(queue.partition for queue in queues if queue.leader in self._late)
         return (tuple(filterfalse(left.__contains__, led)) or led) if left else led
 
     def near(self, queues: Sequence[PartitionQueue], usable: tuple[int, ...]) -> tuple[int, ...]:
-        """Of the usable ones those whose leader is in the client's rack, or all of them if none is (PAR-08)."""
+        """Return the usable partitions that have a leader in the client's rack, or all usable ones if there are none (PAR-08)."""
         is_near = self._is_near
         if is_near is None:
             return usable
@@ -152,7 +160,10 @@ class Availability:
 
 
 def _waiting(node_id: int, ready: Mapping[int, Collection[PartitionQueue]], behind: PartitionQueue | None) -> Collection[PartitionQueue]:
-    """Partitions with something that waits for a broker: those that are ready, else the one that waits for what it has in flight."""
+    """Return the partitions with a batch that waits for a broker.
+
+    They are the ready partitions, or else `behind`, if a batch of it waits for its in-flight batches.
+    """
     if queues := ready.get(node_id):
         return queues
     if behind is None or behind.leader != node_id or not behind.in_flight:

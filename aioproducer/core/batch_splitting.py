@@ -1,6 +1,7 @@
-"""A batch cut into smaller ones: which records go together, and their bytes. Knows nothing of why, or of codecs.
+"""Splits the payload of a batch into the payloads of smaller batches.
 
-A record keeps its bytes, key to headers, and its time; only its place in a batch is written anew (java-producer.md BAT-03..06).
+A record keeps its bytes from key to headers, and its time. Only its place in a batch is written again (java-producer.md
+BAT-03..06).
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Piece", "in_halves", "without"]
 
-_CONTINUES: Final = 0x80  # this byte of a varint is not its last
+# The flag of a varint byte that is not the last one.
+_CONTINUES: Final = 0x80
 
 
 class Piece(NamedTuple):
-    """A smaller batch: which of the records it has, and its uncompressed bytes."""
+    """Holds a smaller batch: the indexes of its records, and its uncompressed bytes."""
 
     indexes: Sequence[int]
     payload: bytes
@@ -27,7 +29,7 @@ class Piece(NamedTuple):
 
 
 class _Record(NamedTuple):
-    """One record's time, and its bytes behind the offset delta; `size` is what it takes now."""
+    """Holds one record's time, and its bytes after the offset delta. `size`: its bytes in the original batch."""
 
     delta: int
     rest: bytes
@@ -35,7 +37,7 @@ class _Record(NamedTuple):
 
 
 def in_halves(payload: bytes, base_timestamp: int, most: int) -> list[Piece]:
-    """Pieces of at most `most` bytes and at most half of `payload`, though never of less than a record (KAFKA-8350)."""
+    """Return pieces of at most `most` bytes and at most half of `payload`, but of at least one record (KAFKA-8350)."""
     records = _read(payload)
     limit = min(most, len(payload) // 2)
     groups: list[list[int]] = []
@@ -50,7 +52,7 @@ def in_halves(payload: bytes, base_timestamp: int, most: int) -> list[Piece]:
 
 
 def without(payload: bytes, base_timestamp: int, bad: Collection[int]) -> list[Piece]:
-    """First each of the records that are bad alone, then what is left of the batch, if anything."""
+    """Return one piece for each bad record alone, then one for all other records, if there are any."""
     records = _read(payload)
     rest = [index for index in range(len(records)) if index not in bad]
     groups = [[index] for index in sorted(bad)] + ([rest] if rest else [])
@@ -58,14 +60,15 @@ def without(payload: bytes, base_timestamp: int, bad: Collection[int]) -> list[P
 
 
 def _read(payload: bytes) -> list[_Record]:
-    """Our own encoder's bytes: nothing of it needs a check."""
+    """Return the records of a payload. The client's own encoder wrote it, so it needs no checks."""
     records = []
     at = 0
     while at < len(payload):
         began = at
         length, at = _varint(payload, at)
         end = at + length
-        delta, at = _varint(payload, at + 1)  # after the attributes, which are always 0
+        # Skip the attributes, which are always 0.
+        delta, at = _varint(payload, at + 1)
         _, at = _varint(payload, at)
         records.append(_Record(delta, payload[at:end], end - began))
         at = end

@@ -1,4 +1,4 @@
-"""The states of a batch, and which follow each other. They are Kafka's (seeds/003). Knows nothing of what a batch is."""
+"""Holds the states of a batch and the transitions between them, which are Kafka's (seeds/003)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["NEXT", "Event", "InvalidTransition", "State", "next_state"]
 
 
 class State(enum.IntEnum):
-    """Where a batch is in its life. Numbers: an Enum's own hash is a Python function."""
+    """Lists the states of a batch. They are integers because the hash of a plain Enum is a Python function."""
 
     OPEN = 0
     READY = 1
@@ -27,7 +27,7 @@ class State(enum.IntEnum):
 
 
 class Event(enum.IntEnum):
-    """What happens to a batch."""
+    """Lists the events that change the state of a batch."""
 
     CLOSE = 0
     DRAIN = 1
@@ -45,22 +45,27 @@ NEXT: Final[Mapping[tuple[State, Event], State]] = {
     (State.OPEN, Event.CLOSE): State.READY,
     (State.READY, Event.DRAIN): State.ENCODING,
     (State.ENCODING, Event.SEND): State.IN_FLIGHT,
-    (State.ENCODING, Event.RETRY): State.READY,  # the connection went while it was compressed; it was not sent
-    (State.IN_FLIGHT, Event.RETRY): State.READY,  # keeps its place
+    # The connection was lost while the batch was compressed. The batch was not sent.
+    (State.ENCODING, Event.RETRY): State.READY,
+    # The batch keeps its place.
+    (State.IN_FLIGHT, Event.RETRY): State.READY,
     (State.IN_FLIGHT, Event.ACKNOWLEDGE): State.DONE,
-    (State.IN_FLIGHT, Event.SPLIT): State.SPLIT,  # too large, or some of its records refused: smaller ones stand for it
-    (State.READY, Event.FAIL): State.FAILED,  # expired, or the producer stops
+    # The batch was too large, or the broker refused some of its records. Smaller batches replace it.
+    (State.IN_FLIGHT, Event.SPLIT): State.SPLIT,
+    # The batch expired, or the producer stops.
+    (State.READY, Event.FAIL): State.FAILED,
     (State.ENCODING, Event.FAIL): State.FAILED,
-    (State.IN_FLIGHT, Event.FAIL): State.FAILED,  # its bytes stay reserved until the connection lets go (KAFKA-19012)
+    # Its bytes stay reserved until the connection no longer uses them (KAFKA-19012).
+    (State.IN_FLIGHT, Event.FAIL): State.FAILED,
 }
 
 
 class InvalidTransition(AssertionError):
-    """A bug in the caller, never bad luck."""
+    """Raised for a bug in the caller, never for a runtime condition."""
 
 
 def next_state(state: State, event: Event) -> State:
-    """The state after `event`, or `InvalidTransition`."""
+    """Return the state after `event`. Raises `InvalidTransition` if there is none."""
     try:
         return NEXT[state, event]
     except KeyError:

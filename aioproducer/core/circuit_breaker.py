@@ -1,12 +1,10 @@
-"""When a partition is left alone for a while, and when it is tried again (KIP-693).
+"""Decides when a partition is muted for a while, and when it is probed (KIP-693).
 
-1. A circuit is open, then probing, then closed; a partition whose circuit is closed has none. Only what ends while it is probing moves
-   it: what was on its way when it opened says nothing that is new.
-2. What is open for so long is probed; a probe that fails opens it for twice as long.
-3. Transport, leader, replica and timeout errors count as failures. What a broker refuses for its content (size, rights, records) is an
-   answer: it counts neither way, and as a probe's it shows that the partition is well.
-
-Knows nothing of clocks, loops, or how a partition is muted.
+1. A circuit is open, then probing, then closed. A partition with a closed circuit has no circuit object. Only attempts that end
+   while it is probing change it: attempts that were in flight when it opened are no new evidence.
+2. A circuit is probed after its interval. A failed probe opens it for twice as long.
+3. Transport, leader, replica and timeout errors count as failures. A refusal of the content (size, authorization, records) is an
+   answer and counts neither as a failure nor as a success. If it answers a probe, it shows that the partition works.
 """
 
 from __future__ import annotations
@@ -48,17 +46,17 @@ _COUNTED: Final = _LEADER | _REPLICA | _TIMEOUT
 
 
 def counts(error: Exception) -> bool:
-    """Whether an attempt that ended so speaks against its partition."""
+    """Return whether an attempt that ended with `error` counts as a failure of its partition."""
     return isinstance(error, TransportError) or (isinstance(error, BrokerError) and error.name in _COUNTED)
 
 
 class PartitionCircuit:
-    """Of a partition that is muted or on probation.
+    """Holds the circuit of a partition that is muted or probed.
 
     Args:
         now: the time, in seconds.
-        interval: seconds that it is left alone.
-        cause: why; None: somebody muted it by hand.
+        interval: seconds that it is muted.
+        cause: the error that opened it; None: the application muted it.
 
     Attributes:
         due: when it is to be probed.
@@ -73,14 +71,17 @@ class PartitionCircuit:
         self.cause = cause
 
     def probe(self) -> bool:
-        """Its time is over, or another broker leads it. False: it is probing already."""
+        """Start to probe after the interval, or when another broker leads the partition. Returns False if it is probing already."""
         if self.state is CircuitState.PROBING:
             return False
         self.state = CircuitState.PROBING
         return True
 
     def fail(self, now: float, longest: float, cause: Exception | None) -> bool:
-        """An attempt failed. True: it was the probe, and the circuit is open for twice as long, at most `longest` seconds."""
+        """Note that an attempt failed. Returns True if the circuit is open again.
+
+        It opens for twice as long, at most `longest` seconds, if the attempt was the probe.
+        """
         if self.state is not CircuitState.PROBING:
             return False
         self.state = CircuitState.OPEN
@@ -94,11 +95,11 @@ class PartitionCircuit:
 
 
 class FailureRateCircuitBreaker:
-    """Mutes a partition of whose records too many failed lately (KIP-693's default; an `interfaces.PartitionCircuitBreaker`).
+    """Mutes a partition when too many of its recent records failed (KIP-693's default; an `interfaces.PartitionCircuitBreaker`).
 
-    "Lately" is the last one to two of `mute_retry_interval_ms`. Records are counted once for each attempt of their batch. With
-    `enable_mute_inflight_full`, which is for one request in flight, a broker whose request does not come back for one such interval has
-    all its partitions muted, whatever the rate.
+    "Recent" is the last one to two intervals of `mute_retry_interval_ms`. Records are counted once for each attempt of their batch.
+    `enable_mute_inflight_full` is for one request in flight. With it, a broker that does not answer a request for one interval has
+    all its partitions muted, at any failure rate.
     """
 
     def __init__(self) -> None:
@@ -108,26 +109,28 @@ class FailureRateCircuitBreaker:
         self._window = 1.0
         self._mutes_full = False
         self._since = 0.0
-        self._now: dict[TopicPartition, list[int]] = {}  # records, and those of them that failed, in this interval
-        self._before: dict[TopicPartition, list[int]] = {}  # and in the last one
+        # Records, and the failed ones among them, in this interval.
+        self._now: dict[TopicPartition, list[int]] = {}
+        # The same for the last interval.
+        self._before: dict[TopicPartition, list[int]] = {}
 
     def configure(self, options: Mapping[str, Any]) -> None:
-        """Take `trigger_message_count`, `trigger_failure_perc`, `mute_retry_interval_ms`, `enable_mute_inflight_full`."""
+        """Read `trigger_message_count`, `trigger_failure_perc`, `mute_retry_interval_ms`, `enable_mute_inflight_full`."""
         self._least = options["trigger_message_count"]
         self._percentage = options["trigger_failure_perc"]
         self._window = options["mute_retry_interval_ms"] / 1000
         self._mutes_full = options["enable_mute_inflight_full"]
 
     def set_circuit_break_manager(self, manager: CircuitBreakManager) -> None:
-        """What it mutes with."""
+        """Set the manager that mutes partitions."""
         self._manager = manager
 
     def on_send(self, context: ProducerStatusContext) -> bool:  # noqa: ARG002  (KIP-693's signature)
-        """Nothing is held but by muting."""
+        """Return True: this breaker holds batches back only by muting."""
         return True
 
     def on_complete(self, context: ProducerStatusContext, partition: TopicPartition, error: Exception | None) -> bool:
-        """Count, and mute if the rate says so."""
+        """Count the records of an attempt. Mute the partition if its failure rate is too high, and return whether it was muted."""
         if (error is not None and not counts(error)) or self._manager.is_muted(partition):
             return False
         if error is not None and self._mutes_full and context.in_flight_requests[context.node_id]:
@@ -142,7 +145,7 @@ class FailureRateCircuitBreaker:
         return True
 
     def _count(self, now: float, partition: TopicPartition, records: int, *, is_failure: bool) -> tuple[int, int]:
-        """The records of a partition, and those that failed, of late."""
+        """Add `records` and return the recent records of a partition and the failed ones among them."""
         if now - self._since >= self._window:
             self._before = self._now if now - self._since < 2 * self._window else {}
             self._now, self._since = {}, now
@@ -153,5 +156,5 @@ class FailureRateCircuitBreaker:
         return one[0] + before[0], one[1] + before[1]
 
     def close(self) -> None:
-        """Forget everything."""
+        """Forget all counts."""
         self._now, self._before = {}, {}

@@ -1,7 +1,4 @@
-"""What waits for a time: batches that linger, open ones until they are old, and partitions that back off.
-
-Knows nothing of why, or of clocks.
-"""
+"""Holds the deadlines of lingering batches, of open batches that age, and of partitions that back off."""
 
 from __future__ import annotations
 
@@ -22,39 +19,41 @@ __all__ = ["Deadlines"]
 
 
 class Deadlines:
-    """Those of one producer. What is over meanwhile, for another reason, is passed over."""
+    """Holds the deadlines of one producer. Entries that no longer apply are skipped."""
 
     __slots__ = ("_aging", "_backing_off", "_lingering", "ties")
 
     def __init__(self) -> None:
-        self._lingering: deque[tuple[float, ProducerBatch]] = deque()  # all linger equally long: the first is due first
-        self._aging: deque[tuple[float, ProducerBatch]] = deque()  # likewise
+        # All batches linger for the same time, so the first one is due first.
+        self._lingering: deque[tuple[float, ProducerBatch]] = deque()
+        # All batches age for the same time, so the first one is due first.
+        self._aging: deque[tuple[float, ProducerBatch]] = deque()
         self._backing_off: list[tuple[float, int, PartitionQueue]] = []
         self.ties = count()
 
     def linger(self, batch: ProducerBatch, until: float) -> None:
-        """An open batch may be filled until then."""
+        """Let an open batch linger until `until`."""
         self._lingering.append((until, batch))
 
     def age(self, batch: ProducerBatch, until: float) -> None:
-        """An open batch may take more until then."""
+        """Let an open batch accept records until `until`."""
         self._aging.append((until, batch))
 
     def back_off(self, queue: PartitionQueue, until: float) -> None:
-        """Nothing is drained of a partition until then, if not for longer already."""
+        """Drain no batch of a partition until `until`, or later if it already backs off for longer."""
         queue.retry_at = max(queue.retry_at, until)
         heapq.heappush(self._backing_off, (queue.retry_at, next(self.ties), queue))
 
     def lingered(self, now: float) -> Iterator[ProducerBatch]:
-        """Open batches whose time is there."""
+        """Yield the open batches that have lingered long enough."""
         return _due(self._lingering, now)
 
     def aged(self, now: float) -> Iterator[ProducerBatch]:
-        """Open batches that take no more."""
+        """Yield the open batches that accept no more records."""
         return _due(self._aging, now)
 
     def backed_off(self, now: float) -> Iterator[PartitionQueue]:
-        """Partitions whose time is there."""
+        """Yield the partition queues that have backed off long enough."""
         waiting = self._backing_off
         while waiting and waiting[0][0] <= now:
             queue = heapq.heappop(waiting)[2]
@@ -63,8 +62,9 @@ class Deadlines:
                 yield queue
 
     def next(self) -> float | None:
-        """When the next one's time is there; None: never."""
-        if not (self._aging or self._lingering or self._backing_off):  # mostly, when an answer came
+        """Return the earliest deadline; None: there is none."""
+        # The common case when an answer arrives.
+        if not (self._aging or self._lingering or self._backing_off):
             return None
         moments = []
         for batches in (self._lingering, self._aging):
@@ -78,7 +78,7 @@ class Deadlines:
 
 
 def _due(batches: deque[tuple[float, ProducerBatch]], now: float) -> Iterator[ProducerBatch]:
-    """Those that are open still, of which it is time; what is over meanwhile is not kept."""
+    """Yield the batches that are due and still open. Due and closed batches are removed."""
     while batches and (batches[0][0] <= now or batches[0][1].state is not State.OPEN):
         batch = batches.popleft()[1]
         if batch.state is State.OPEN:

@@ -1,7 +1,7 @@
-"""What an open batch must be to leave when its broker's requests are made: the one place of the rules by which batches fill.
+"""Decides which open batches leave when the Sender makes requests: the only rules for how full batches get.
 
-Whether a batch waits for more records at all (`linger_ms`), and whether its broker takes a request now, is decided elsewhere
-(`partition_queues`, `sender`).
+`partition_queues` decides whether a batch waits for more records at all (`linger_ms`). `sender` decides whether the broker takes a
+request now.
 """
 
 from __future__ import annotations
@@ -11,21 +11,25 @@ from typing import Final
 
 __all__ = ["Fill", "Linger", "is_due", "least_fill"]
 
-_FULL_EVERY: Final = 4  # drains of a burst in which only closed batches leave, and the last one full ones, too
-_PARTIAL_EVERY: Final = 8  # likewise until partial ones leave, a few ms
-# Open batches that take about as long to send as a turn lasts: of hundreds, each would leave with a record or two.
+# In a burst, all but the last of this many drains send only closed batches. The last one sends full batches, too.
+_FULL_EVERY: Final = 4
+# Drains of a burst until partial batches leave, a few ms.
+_PARTIAL_EVERY: Final = 8
+# Open batches that take about as long to send as an event-loop iteration lasts. With hundreds, each would leave with a record or
+# two.
 _FILLING_A_DRAIN: Final = 16
-# Between two drains of a burst: to make and answer a batch takes some 30 us here, and as much at its broker. Measured on a broker beside
-# the client, with 6 and 500 partitions and 2,000 topics: twice as long, and a loop that computes 5 us a record waits twice as long as
-# with aiokafka; without it, 500 partitions have a third of the rate.
+# Seconds between two drains of a burst, for each batch. To make and answer a batch takes some 30 us here, and as much at its
+# broker. Measured on a broker beside the client, with 6 and 500 partitions and 2,000 topics. With twice this value, a loop that
+# computes 5 us a record waits twice as long as with aiokafka. Without it, 500 partitions have a third of the rate.
 _SECONDS_A_BATCH: Final = 0.000_15
-# Seconds between two drains, however many batches left.
+# Maximum seconds between two drains, however many batches left.
 _LATEST: Final = 0.3
-_LONGEST: Final = 0.5  # seconds without a partial batch, however many fill: some task may send one record meanwhile
+# Maximum seconds without a partial batch, however many batches are open: some task may send one record meanwhile.
+_LONGEST: Final = 0.5
 
 
 class Linger(enum.Enum):
-    """What `linger_ms` says."""
+    """Lists the kinds of `linger_ms`."""
 
     NONE = "0"
     TIME = "milliseconds"
@@ -36,10 +40,11 @@ class Linger(enum.Enum):
 
 
 class Fill(enum.IntEnum):
-    """What a batch must be to leave in a drain."""
+    """Lists how full a batch must be to leave in a drain."""
 
     PARTIAL = 0
-    FULL = 1  # it has what it waited for, and may take more
+    # It has waited long enough or is full, and may accept more records.
+    FULL = 1
     CLOSED = 2
 
     def __str__(self) -> str:
@@ -47,25 +52,27 @@ class Fill(enum.IntEnum):
 
 
 def is_due(linger: Linger, *, is_full: bool, seconds: float, batches: int) -> bool:
-    """Whether the loop makes requests, while some task sends without a pause. Else it does each time that it comes round.
+    """Return whether the Sender makes requests in this event-loop iteration, while some task sends without a pause.
+
+    Without such a task, it does in every iteration.
 
     Args:
-        linger: of the producer.
-        is_full: whether enough was queued since the last ones, where records linger.
-        seconds: since the last ones.
-        batches: that left then.
+        linger: the kind of the producer's `linger_ms`.
+        is_full: whether enough bytes were queued since the last requests, where records linger.
+        seconds: since the last requests.
+        batches: that left in them.
     """
     return seconds >= min(_SECONDS_A_BATCH * batches, _LATEST) if linger is Linger.NONE else is_full
 
 
 def least_fill(linger: Linger, *, is_answer: bool = False, drains: int = 0, seconds: float = 0.0, filling: int = 0) -> Fill:
-    """The least that leaves.
+    """Return how full a batch must be at least to leave.
 
     Args:
-        linger: of the producer.
-        is_answer: whether an answer gave the free slot. Else the loop came round.
-        drains: those of the burst at hand since partial batches left; 0: no task sends without a pause.
-        seconds: likewise.
+        linger: the kind of the producer's `linger_ms`.
+        is_answer: whether an answer freed the slot. Otherwise the event-loop iteration makes the drain.
+        drains: drains of the current burst since partial batches left; 0: no task sends without a pause.
+        seconds: since partial batches left.
         filling: open batches.
     """
     if linger is Linger.NONE:

@@ -1,6 +1,7 @@
-"""Batches that have not ended, oldest first: all live equally long, so the first expires first.
+"""Holds the batches that have not ended, oldest first.
 
-A batch that was split stands there as its parts, in its place, until the last of them has ended. Knows nothing of partitions.
+All batches have the same lifetime, so the first one expires first. A split batch is represented by its parts, in its place, until
+the last part has ended.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["IncompleteBatches"]
 
 
 class IncompleteBatches:
-    """Those of one producer. Its length counts what a batch was split into once."""
+    """Holds the batches of one producer that have not ended. Its length counts the parts of a split batch once."""
 
     __slots__ = ("_roots",)
 
@@ -32,17 +33,17 @@ class IncompleteBatches:
         return len(self._roots)
 
     def add(self, batch: ProducerBatch) -> None:
-        """A new one."""
+        """Add a new batch."""
         self._roots[batch] = None
 
     def split(self, batch: ProducerBatch, parts: Iterable[ProducerBatch]) -> None:
-        """Smaller ones stand for it."""
+        """Replace a batch by its parts."""
         root = batch.root
         others = (part for part in root.parts or () if part is not batch)
         root.parts = dict.fromkeys(sorted((*others, *parts), key=lambda part: part.place))
 
     def end(self, batch: ProducerBatch) -> None:
-        """It has ended."""
+        """Remove a batch that has ended."""
         root = batch.root
         if root.parts is not None:
             root.parts.pop(batch)
@@ -50,7 +51,7 @@ class IncompleteBatches:
             del self._roots[root]
 
     def expired(self, now: float) -> list[ProducerBatch]:
-        """Those whose time is over. They are not ended yet."""
+        """Return the batches that have expired at `now`. They have not ended yet."""
         batches: list[ProducerBatch] = []
         for batch in self:
             if batch.expires_at > now:
@@ -59,5 +60,5 @@ class IncompleteBatches:
         return batches
 
     def next_expiry(self) -> float | None:
-        """When the oldest one's time is over."""
+        """Return the expiry of the oldest batch; None: there is no batch."""
         return next((root.expires_at for root in self._roots), None)

@@ -1,6 +1,6 @@
-"""Work that is too long for one turn of a loop, as a generator: each `yield` is a place where others may run, and `return` gives its value.
+"""Runs long work in steps: a generator that yields where other tasks may run, and returns its value.
 
-Who drives it decides how long to go on; nothing else interrupts it. Knows nothing of what the work is.
+The driver of the generator decides when to continue. No other code interrupts it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ __all__ = ["STRIDE", "Steps", "whole"]
 
 T = TypeVar("T")
 Steps: TypeAlias = "Generator[None, None, T]"
-STRIDE: Final = 128  # elements of a microsecond or two between one `yield` and the next; what has fewer is done in one step
+# Elements of a microsecond or two each between two `yield`s. Work on fewer elements is done in one step.
+STRIDE: Final = 128
 
 
 def whole(steps: Steps[T]) -> T:
-    """All of it at once; what it returns."""
+    """Run all steps at once and return their value."""
     while True:
         try:
             next(steps)

@@ -1,4 +1,4 @@
-"""A column of keys, sorted by the partitions that they belong to. Knows nothing of which of those can be used."""
+"""Groups the rows of a key column by partition."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from aioproducer.records import columns
 
 __all__ = ["MOST_ROWS", "assign", "plain_assign"]
 
-MOST_ROWS: Final = 65_535  # at a time
+# Rows per call.
+MOST_ROWS: Final = 65_535
 
 
 def plain_assign(keys: Any, at: int, rows: int, partitions: int, nobodys: int = -1) -> tuple[array[int], list[int], array[int], list[int]]:
-    """Sort the rows from `at` on into groups, one for each partition of theirs, in the order of their first rows.
+    """Group `rows` rows from `at` on by partition, in the order of the first row of each group.
 
     Rows without a key belong to the partition `nobodys`; if that is -1, they are a group of their own.
 
     Returns:
-        of each row its group; of each group its partition; the rows, group by group; and where each group ends there.
+        the group of each row; the partition of each group; the rows, group by group; and where each group ends there.
 
     Raises:
         BadRow: a key's bytes cannot be found.

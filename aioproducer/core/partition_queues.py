@@ -1,20 +1,24 @@
-"""Batches by partition until they are sent (Java's RecordAccumulator).
+"""Holds the batches of each partition until the Sender drains them (Java's RecordAccumulator).
 
-1. A partition has a queue of closed batches, oldest first, and at most one open batch behind them.
-2. A request takes at most one batch of a partition (ACC-08), and partitions take turns: who was drained goes to the end.
-3. Nothing scans partitions: who can be drained stands in its leader's ready queue; who waits for a time is one of `pauses`.
-4. A partition's batches in flight are all on one connection (KAFKA-18905). After a failure one goes at a time, until one that went alone
-   succeeds: those that were in flight beside the failed one prove nothing. What was cut from a batch that was too large may be too
-   large again: it always goes alone.
-5. With idempotence, a batch is numbered when it is first drained (`core.sequence_numbers`), and nothing is drained before the producer has an id.
-   The first after a long silence goes alone: a broker that has forgotten the producer takes any number for the first.
-6. A partition that may not be drained is passed over; it never stops the others (where Java breaks off, ACC-09).
-7. An open batch may wait for more records: for a time, or by load: while something of its partition is in flight. It goes when the last
-   of that has landed, however that ended, so that nothing can be left behind. What has waited enough, or is full, is ripe: it waits for its
-   turn, and takes more until that comes, or it is too old (KIP-782). Nothing waits so while memory is short; but nothing is
-   closed then that stands behind other batches, either (`flush_partial_batches`).
+1. A partition queue has closed batches, oldest first, and at most one open batch behind them.
+2. A request has at most one batch of a partition (ACC-08). Partitions are drained round-robin: a drained partition queue moves to
+   the end.
+3. No operation scans all partitions. A partition queue with a batch to drain is in the ready queue of its leader. A batch or
+   partition queue that waits for a time is in `_pauses`.
+4. All in-flight batches of a partition are on one connection (KAFKA-18905). After a failure the partition has one batch in flight
+   at a time, until a batch that was sent alone succeeds. The success of a batch that was in flight beside the failed batch does not
+   end that. A part of a batch that was too large may be too large again: it is always sent alone.
+5. With idempotence, a batch gets its sequence number when it is first drained (`core.sequence_numbers`). No batch is drained before
+   the producer has a producer id. The first batch after a long silence is sent alone: a broker that has forgotten the producer
+   accepts any sequence number as the first.
+6. A partition that may not be drained is skipped. It never stops the others (Java's drain loop breaks off there, ACC-09).
+7. An open batch may wait for more records, either for a time, or by load: while its partition has a batch in flight. By load, it
+   becomes sendable when the last of those batches is no longer in flight, however that batch ended. So no batch can be left behind.
+   A batch that is full or has waited long enough is sendable: it waits for the next drain. It accepts records until then, or until
+   it is too old (KIP-782). No batch lingers while memory is short. But a batch that has other batches of its partition before it is
+   not closed for that (`flush_partial_batches`).
 
-Knows nothing of loops, memory, where routes come from (`core.topic_updates`), or how a record becomes bytes: an open batch is an `interfaces.OpenBatch`.
+`core.topic_updates` makes the topic routings. An open batch encodes its records: it is an `interfaces.OpenBatch`.
 """
 
 from __future__ import annotations
@@ -40,40 +44,44 @@ if TYPE_CHECKING:
 
 __all__ = ["NOBODY", "PartitionQueue", "PartitionQueues", "TopicRouting"]
 
-_LOOKS: Final = 256  # partitions of which one drain asks whether their batch is full; the next one goes on behind them
-_FRESH: Final = 1 / 16  # of its lifetime in which a batch takes records while it waits for its turn
-_REMEMBERED: Final = 60.0  # seconds of silence after which a broker may have forgotten a producer: its own limit is a day
+# Partition queues that one drain checks for a full batch. The next drain continues after them.
+_LOOKS: Final = 256
+# The part of its lifetime in which a sendable batch accepts records.
+_FRESH: Final = 1 / 16
+# Seconds of silence after which a broker may have forgotten a producer. The broker's own limit is a day.
+_REMEMBERED: Final = 60.0
+# Looked up once: every batch passes through them.
 _OPEN, _READY, _CLOSE, _DRAIN, _FAIL = (
     State.OPEN,
     State.READY,
     Event.CLOSE,
     Event.DRAIN,
     Event.FAIL,
-)  # looked up once: each batch comes by them
+)
 
 
 class PartitionQueues:
-    """All partitions' batches.
+    """Holds the batches of all partitions.
 
     Args:
-        full: what stands for no open batch; its `append` always says no.
+        full: the object that replaces a missing open batch; its `append` always refuses.
         linger: seconds that a partial batch waits.
-        by_load: whether it waits while a batch of its partition is in flight.
-        lifetime: seconds from a batch's making to its end (`delivery_timeout_ms`).
-        on_close: told of each batch that takes no more records; its credit can be settled.
-        availability: which partitions records without a key may go to.
+        by_load: whether a partial batch waits while a batch of its partition is in flight.
+        lifetime: seconds from the creation of a batch to its expiry (`delivery_timeout_ms`).
+        on_close: called with each batch that accepts no more records; its credit can be settled.
+        availability: decides which partitions records without a key may go to.
 
     Attributes:
         by_load: as given.
-        routings: by topic; `installing` keeps them.
+        routings: the topic routings by topic; `topic_updates.installing` maintains them.
         incomplete: batches that have not ended.
-        ready: partitions with something to drain.
-        granted: who we are to brokers; NO_IDENTITY while that is asked for, None without idempotence.
-        is_transactional: batches belong to transactions, and epochs to their coordinator.
-        on_open: told of each batch that is opened.
-        on_identity_lost: called when the producer needs another id; `identify` gives it.
-        on_send: asked before a batch is drained: 0, or until when its partition is left out.
-        on_another_leader: told of a muted partition that another broker leads now.
+        ready: partitions with a batch to drain.
+        granted: the producer id and epoch; NO_IDENTITY while the producer waits for one, None without idempotence.
+        is_transactional: batches belong to transactions, and the transaction coordinator gives the epochs.
+        on_open: called with each batch that is opened.
+        on_identity_lost: called when the producer needs another producer id; `identify` sets it.
+        on_send: called before a batch is drained; returns 0, or the time until which its partition is skipped.
+        on_another_leader: called with a muted partition queue when its leader becomes another broker.
     """
 
     def __init__(
@@ -91,13 +99,16 @@ class PartitionQueues:
         self.by_load = by_load
         self.routings: dict[str, TopicRouting] = {}
         self.incomplete = IncompleteBatches()
-        self.eager = False  # memory is short, or the producer closes: partial batches go at once
+        # Memory is short, or the producer closes: partial batches are drained at once.
+        self.eager = False
         self.full = full
         self._linger = linger
-        # Whether any partial batch waits: without linger no batch is asked.
+        # True if partial batches can wait. Without linger no batch is checked.
         self._lingers = bool(linger or by_load)
-        self._ages = max(lifetime * _FRESH, linger)  # seconds for which a batch takes records
-        self._filling: dict[PartitionQueue, None] = {}  # whose batch is open, oldest first
+        # Seconds for which a batch accepts records.
+        self._ages = max(lifetime * _FRESH, linger)
+        # Partition queues that have an open batch, oldest first.
+        self._filling: dict[PartitionQueue, None] = {}
         self._lifetime = lifetime
         self.ready = ReadyPartitions()
         self._pauses = Deadlines()
@@ -113,7 +124,10 @@ class PartitionQueues:
     # Leaders
 
     def lead(self, queue: PartitionQueue, leader: int, epoch: int) -> None:
-        """Another leader, or a later election: what backs off from the last one need not any more (LDR-02)."""
+        """Set the leader of a partition, elected at `epoch`.
+
+        A later election ends the backoff of the partition: the backoff concerned the previous leader (LDR-02).
+        """
         if leader == queue.leader and epoch <= queue.epoch:
             return
         self.ready.remove(queue)
@@ -130,7 +144,10 @@ class PartitionQueues:
             self.on_another_leader(queue)
 
     def lead_anew(self, queue: PartitionQueue) -> None:
-        """Its topic is another of that name: elections are counted anew, and so are its batches."""
+        """Reset the epoch and the sequence numbers of a partition after its topic was created again under the same name.
+
+        The new topic counts elections from the start.
+        """
         queue.epoch = NO_EPOCH
         if queue.numbers is not None:
             queue.numbers.restart()
@@ -139,13 +156,16 @@ class PartitionQueues:
     # Forgetting
 
     def may_be_forgotten(self, queue: PartitionQueue) -> bool:
-        """Whether nothing of a partition is under way, and it can be known anew."""
+        """Return whether a partition has no batch left, and no state that brokers still depend on."""
         if queue.current is not None or queue.closed or queue.in_flight:
             return False
         return queue.numbers is None or queue.numbers.may_be_forgotten(self.granted)
 
     def forget(self, queue: PartitionQueue) -> None:
-        """Keep of a partition what those that come after it must know. Epochs that are used up end the producer's id."""
+        """Keep of a partition the past that later partitions need.
+
+        If no epoch is left after it, the producer needs another producer id.
+        """
         if queue.numbers is not None:
             self._past = queue.numbers.past(self.granted, self._past)
             if self._past is not None and self._past.granted == self.granted and self._past.identity.epoch >= LAST_EPOCH:
@@ -154,7 +174,7 @@ class PartitionQueues:
     # Appending
 
     def open(self, queue: PartitionQueue, open_batch: Any, result: Any, *, credit: int, now: float) -> ProducerBatch:
-        """Start a batch; it can be drained at once, or after `linger`."""
+        """Open a batch and return it. It can be drained at once, or after `linger`."""
         self._number += 1
         batch = ProducerBatch(queue, self._number, open_batch, result, credit=credit, expires_at=now + self._lifetime)
         queue.routing.used_at = now
@@ -163,7 +183,9 @@ class PartitionQueues:
         queue.open = open_batch
         self._filling[queue] = None
         self.incomplete.add(batch)
-        if self._linger:  # also an eager one: it may lose its place in the ready queue before it goes, and memory be no longer short
+        # Also while `eager` is set: the batch may leave the ready queue before it is drained, and memory may no longer be short
+        # then.
+        if self._linger:
             self._pauses.linger(batch, now + self._linger)
         self._pauses.age(batch, now + self._ages)
         if self.on_open is not None:
@@ -173,7 +195,7 @@ class PartitionQueues:
         return batch
 
     def close(self, queue: PartitionQueue) -> ProducerBatch | None:
-        """Take the open batch from those who append; it is next in its queue. None if there was none."""
+        """Close the open batch and append it to the closed batches of its queue. Returns None if there was none."""
         batch = queue.current
         if batch is not None:
             self._close(batch)
@@ -196,22 +218,28 @@ class PartitionQueues:
         self._on_close(batch)
 
     def mark_sendable(self, queue: PartitionQueue) -> None:
-        """Its open batch has waited enough: it goes when its turn comes, and takes more until then."""
+        """Mark the open batch as sendable: it has waited long enough.
+
+        It is drained with its partition queue, and accepts records until then.
+        """
         if not queue.is_sendable:
             queue.is_sendable = True
             self._offer(queue)
 
     def closes_at(self, batch: ProducerBatch) -> float:
-        """When one that waits for its turn takes no more records: they share the deadline that began with its first, and would have less time."""
+        """Return the time at which a sendable batch stops accepting records.
+
+        All its records share the deadline that began with its first one. A later record would have less time.
+        """
         return batch.expires_at - self._lifetime * (1 - _FRESH)
 
     @property
     def filling(self) -> int:
-        """How many batches take records."""
+        """Return the number of open batches."""
         return len(self._filling)
 
     def open_queues(self) -> list[PartitionQueue]:
-        """Cells whose batch takes records, oldest first."""
+        """Return the partition queues that have an open batch, oldest batch first."""
         return list(self._filling)
 
     # Ready queues
@@ -231,7 +259,10 @@ class PartitionQueues:
         return not queue.is_sendable and bool(self._linger or (self.by_load and queue.in_flight))
 
     def _offer(self, queue: PartitionQueue) -> bool:
-        """Whether it has a turn; who has one already is asked again when that comes."""
+        """Add a partition queue to the ready queue of its leader if it may be drained. Returns whether it is in there.
+
+        A partition queue that is in there already is not checked here: with idempotence, `drain` checks it again.
+        """
         ready = self.ready[queue.leader]
         if queue in ready:
             return True
@@ -241,13 +272,13 @@ class PartitionQueues:
         return may_go
 
     def watch(self, queue: PartitionQueue, now: float) -> None:
-        """Whether what it has waits until its broker answers what is in flight before it."""
+        """Report the leader as blocked if the partition has batches that wait for its in-flight batches."""
         has_more = queue.closed or queue.current is not None
         if has_more and queue.in_flight and not queue.is_muted and queue not in self.ready.get(queue.leader, ()):
             self.availability.blocked(queue.leader, now, queue)
 
     def wake(self, now: float) -> None:
-        """Let go what lingered or backed off long enough, and close what waited for its turn too long to take more."""
+        """Offer batches that have lingered and partitions that have backed off. Close open batches that are too old."""
         for batch in self._pauses.lingered(now):
             self.mark_sendable(batch.queue)
             self.watch(batch.queue, now)
@@ -257,14 +288,15 @@ class PartitionQueues:
             self._offer(queue)
 
     def next_wake(self) -> float | None:
-        """When to call `wake` next; None: not before something else happens."""
+        """Return the time at which to call `wake` next. None: not before another event."""
         return self._pauses.next()
 
     def flush_partial_batches(self) -> None:
-        """Memory is short: let every partial batch go now, whatever it would linger.
+        """Close every partial batch that lingers or is sendable, because memory is short.
 
-        One that stands behind others would not go sooner for being closed: it stays open, and takes what memory comes. Else a backlog
-        that has used up the memory would be cut into batches of a few records, and be the slower for it.
+        A batch that has closed batches before it would not be sent sooner if it were closed. It stays open and accepts records as
+        memory becomes free. If it were closed, a backlog that has used up the memory would be cut into batches of a few records.
+        The producer would drain that backlog more slowly.
         """
         for queue in self.open_queues():
             if not queue.closed and (queue.is_sendable or self._waits(queue)):
@@ -275,23 +307,27 @@ class PartitionQueues:
     def drain(
         self, node_id: int, connection: object, limit: int, most: int | None = None, *, least: Fill = Fill.PARTIAL
     ) -> list[ProducerBatch]:
-        """The batches of one request to `node_id` over `connection`: one of each partition, at most `limit` bytes unless the first is larger.
+        """Return the batches of one request to `node_id` over `connection`: at most one of each partition.
 
-        No more than `most`; those that are less than `least` stay open, and of thousands some are looked at. Their state is ENCODING; they
-        count as in flight.
+        Their payloads have at most `limit` bytes together, unless the first alone is larger. There are at most `most` of them.
+        Batches that are less than `least` stay open. With a `least` above PARTIAL, at most 256 partitions are checked. The returned
+        batches are in the state ENCODING and count as in flight.
         """
         ready = self.ready[node_id]
         batches: list[ProducerBatch] = []
         size = 0
         for _ in range(min(len(ready), _LOOKS) if least else len(ready)):
-            if len(batches) == most or not ready:  # none: who was asked whether to send has muted others
+            # `ready` may be empty: `on_send` may have muted other partitions.
+            if len(batches) == most or not ready:
                 break
             queue, _ = ready.popitem(last=False)
             if not queue.closed and least > queue.is_sendable:
                 ready[queue] = None
                 continue
             if self._is_passed_over(queue, connection):
-                continue  # offered again when those in flight elsewhere have ended, or what it waits for
+                # It is offered again when the batches in flight on another connection have ended, or when its other condition is
+                # met.
+                continue
             batch = self._first(queue)
             assert batch.payload is not None
             if batches and size + len(batch.payload) > limit:
@@ -306,7 +342,7 @@ class PartitionQueues:
         return batches
 
     def _first(self, queue: PartitionQueue) -> ProducerBatch:
-        """Its oldest batch; one that is open closes for that."""
+        """Return the oldest batch of a partition; close it if it is open."""
         if not queue.closed:
             assert queue.current is not None
             self._close(queue.current)
@@ -316,14 +352,14 @@ class PartitionQueues:
         return (queue.in_flight > 0 and queue.connection is not connection) or (self.granted is not None and not self._may_go(queue))
 
     def _is_left_out(self, batch: ProducerBatch, ask: Callable[[ProducerBatch], float]) -> bool:
-        """Whether a batch that could go is held for now."""
+        """Return whether a batch that could be drained is held back for now."""
         until = ask(batch)
         if until:
             self._pauses.back_off(batch.queue, until)
         return bool(until) or batch.queue.is_muted
 
     def _take_off(self, batch: ProducerBatch, connection: object) -> None:
-        """The first of its partition goes, over that connection."""
+        """Remove the first batch of its partition queue, to be sent over `connection`."""
         queue = batch.queue
         if self.granted is not None:
             self._number_batch(batch, self.granted)
@@ -341,50 +377,62 @@ class PartitionQueues:
         queue = batch.queue
         if queue.numbers is None:
             queue.numbers = SequenceNumbers(renews=not self.is_transactional, past=self._past)
-        # until the first of an epoch, or after a silence, is acknowledged, its broker may take any number for the first
+        # The broker may accept any number as the first one, until the first batch of an epoch, or after a silence, is acknowledged.
         is_first = queue.numbers.number(batch, granted) or (batch.expires_at > queue.remembered_until and not queue.in_flight)
         queue.one_at_a_time |= is_first
         queue.remembered_until = batch.expires_at + _REMEMBERED
 
     def identify(self, identity: ProducerIdAndEpoch | None) -> None:
-        """Who the producer is from now on; None: nobody. Partitions go on under what they have until all of that has ended."""
+        """Set the producer id and epoch; None: no idempotence.
+
+        A partition continues under its old ones until all batches numbered under them have ended.
+        """
         self.granted = identity
         for batch in self.incomplete:
             self._offer(batch.queue)
 
     def lose_identity(self) -> None:
-        """Another id is needed: no new batch is drained until `identify`."""
+        """Ask for another producer id. No unnumbered batch is drained before `identify` sets it."""
         if self.granted not in (None, NO_IDENTITY):
             self.granted = NO_IDENTITY
             self.on_identity_lost()
 
     def release(self, queue: PartitionQueue) -> None:
-        """Let a held partition be drained."""
+        """Allow the drain of a partition that was held."""
         queue.is_held = False
         self._offer(queue)
 
     # Partitions that fail, or hold too much
 
     def fill(self, queue: PartitionQueue) -> None:
-        """It holds as much as it may. Its open batch closes: who comes next must not go ahead of those who wait for room."""
+        """Mark a partition as full: it holds as much memory as it may.
+
+        Its open batch closes: a later send must not pass the sends that wait for memory.
+        """
         self.availability.fill(queue)
         self.close(queue)
 
     def mute(self, queue: PartitionQueue) -> None:
-        """Drain nothing of it. Its open batch closes: who goes the fast way to it is to be asked where else to go."""
+        """Stop the drain of a partition.
+
+        Its open batch closes: a send on the fast path then takes the slow path, which may choose another partition.
+        """
         queue.is_muted = True
         self.close(queue)
         self.ready.remove(queue)
 
     def unmute(self, queue: PartitionQueue, *, is_trial: bool) -> None:
-        """Drain what it has, now; a trial: one batch, and more when that has succeeded."""
+        """Allow the drain of a muted partition at once. If `is_trial`, it sends one batch alone, and more after that batch succeeds."""
         queue.is_muted = False
         queue.retry_at = 0.0
         queue.one_at_a_time |= is_trial
         self._offer(queue)
 
     def landed(self, batch: ProducerBatch) -> bool:
-        """A drained batch is no longer in flight, whatever became of it. Returns whether it has ended; if not, it is to be ended, put back or split next."""
+        """Note that a drained batch is no longer in flight. Returns whether it has ended.
+
+        If it has not ended, the caller ends, requeues or splits it next.
+        """
         queue = batch.queue
         batch.held = False
         queue.in_flight -= 1
@@ -396,14 +444,20 @@ class PartitionQueues:
         return has_ended
 
     def succeeded(self, batch: ProducerBatch) -> None:
-        """A batch was acknowledged: several may be in flight again, if it was sent alone and what is next was not cut from one too large."""
+        """Allow several batches in flight again, after a batch that was sent alone was acknowledged.
+
+        If the next batch is a part of one that was too large, it is still sent alone.
+        """
         queue = batch.queue
         if batch.is_alone and not (queue.closed and queue.closed[0].is_part):
             queue.one_at_a_time = False
             self._offer(queue)
 
     def requeue(self, batch: ProducerBatch, retry_at: float) -> None:
-        """Put a batch back in its place, not to be drained before `retry_at` (0: at once), or before the next election."""
+        """Put a batch back in its place in its queue.
+
+        It is not drained before `retry_at` (0: at once), or before the next election.
+        """
         queue = batch.queue
         batch.move(Event.RETRY)
         self._put_back(queue, [batch])
@@ -413,7 +467,10 @@ class PartitionQueues:
             self._offer(queue)
 
     def split(self, batch: ProducerBatch, pieces: Sequence[tuple[Piece, Any]]) -> list[ProducerBatch]:
-        """Put smaller batches, of pieces and their results, in the place of one that was refused: ahead of what came after it (BAT-03)."""
+        """Replace a refused batch by smaller ones and return them.
+
+        `pieces` has the pieces with their results. The parts are in front of all later batches (BAT-03).
+        """
         queue = batch.queue
         batch.move(Event.SPLIT)
         parts = [batch.part(nth, piece, result) for nth, (piece, result) in enumerate(pieces)]
@@ -434,7 +491,7 @@ class PartitionQueues:
         self.ready.remove(queue)
 
     def end(self, batch: ProducerBatch, event: Event) -> None:
-        """A batch was acknowledged or failed, wherever it stands."""
+        """End a batch that was acknowledged or failed, in any state."""
         queue = batch.queue
         if batch.state is _OPEN:
             self.close(queue)
@@ -447,25 +504,32 @@ class PartitionQueues:
         batch.move(event)
         if event is _FAIL:
             self._look_at(queue)
-        else:  # an acknowledgement takes nobody's turn away
+        # An acknowledgement never makes another batch unsendable.
+        else:
             self._offer(queue)
         self.incomplete.end(batch)
 
     def acknowledged_late(self, batch: ProducerBatch) -> None:
-        """The answer to one that has ended: it is in the log."""
+        """Note that the log has a batch that ended before its answer arrived."""
         if batch.queue.numbers is not None:
             batch.queue.numbers.acknowledged(batch)
             self._look_at(batch.queue)
 
     def renumber(self, batch: ProducerBatch, *, is_fenced: bool) -> None:
-        """Its broker will not take its number; it gets another one when all before it have ended."""
+        """Give a batch another sequence number after the broker refused its number.
+
+        It gets the number when all batches before it have ended.
+        """
         numbers = batch.queue.numbers
         if numbers is not None:
             numbers.lose(batch, is_fenced=is_fenced)
             self._look_at(batch.queue)
 
     def _look_at(self, queue: PartitionQueue) -> None:
-        """A batch of it ended, or its numbers have changed: it may go, or not any more, or the whole producer needs another id for it."""
+        """Check a partition again after a batch of it ended or its sequence numbers changed.
+
+        It may become ready, or stop being ready, or the producer may need another producer id for it.
+        """
         if self.granted is not None and queue.numbers is not None and queue.numbers.needs_identity(self.granted):
             self.lose_identity()
         if self._may_go(queue):

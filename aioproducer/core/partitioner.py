@@ -1,6 +1,6 @@
-"""Which partition a record goes to when its caller names none: Kafka's murmur2 of the key, a weighed choice, or what the user's partitioner says.
+"""Chooses a partition when a send names none: by murmur2 of the key, queue lengths, or the user's partitioner.
 
-Every Kafka client hashes alike (Java's `Utils.murmur2`), so one key has one partition whoever sends it. Knows nothing of brokers.
+Every Kafka client hashes keys in the same manner (Java's `Utils.murmur2`), so a key has the same partition in every client.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Choose", "adapt", "choose", "forgetter", "murmur2", "pick", "weighed"]
 
 Choose: TypeAlias = "Callable[[str, bytes | None, bytes | None, int, Sequence[int]], Any]"
-_OF_KEY: Final = 2  # parameters of (key, partitions)
+# Number of parameters of (key, partitions).
+_OF_KEY: Final = 2
 
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
@@ -31,13 +32,16 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def _splitter(size: int) -> Callable[[bytes], tuple[bytes, int, bytes]]:
-    """Splits a key of `size` bytes, 4 or more, into all whole words but the last, that word, and the bytes after it."""
+    """Return a function that splits a key of `size` bytes, 4 or more.
+
+    The parts are all whole words but the last, that word, and the bytes after it.
+    """
     rest = size & 3
     return Struct(f"<{size - rest - 4}sI{rest}s").unpack
 
 
 def murmur2(key: bytes) -> int:
-    """Kafka's 32-bit murmur2, unsigned. TypeError: not bytes."""
+    """Return Kafka's 32-bit murmur2 of `key`, unsigned. TypeError: not bytes."""
     size = len(key)
     if size < 4:
         hashed, tail = _SEED ^ size, key
@@ -62,19 +66,21 @@ def murmur2(key: bytes) -> int:
     return hashed ^ hashed >> 15
 
 
-# Numbered keys share their heads: 10,000 in a row all but the last word. By size modulo 4, for the size goes into the hash first
+# Numbered keys share their heads: 10,000 consecutive keys share all but the last word. There is one cache for each size modulo 4,
+# because the size enters the hash first.
 _heads: Final[tuple[dict[bytes, int], ...]] = ({}, {}, {}, {})
 _MOST_HEADS: Final = 4096
-_LONGEST: Final = 64  # bytes of a key whose head is remembered
+# Largest size of a key, in bytes, that has its head cached.
+_LONGEST: Final = 64
 _SPLITTERS: Final = [_splitter(max(size, 4)) for size in range(_LONGEST + 1)]
 _words = Struct("<I").iter_unpack
 
 
 def weighed(depths: Sequence[int]) -> list[int] | None:
-    """Queues as running sums of weights, for `pick`; None: all are as long, and there is nothing to choose between.
+    """Return the queue depths as running sums of weights, for `pick`. None: all queues have the same depth, so no choice is better.
 
-    A queue weighs as much as it is shorter than one batch more than the longest has (Java's BuiltInPartitioner, PAR-06): the longest
-    weighs 1, and is never left out for good.
+    The weight of a queue is the largest depth plus one batch, minus its own depth (Java's BuiltInPartitioner, PAR-06). The longest
+    queue has weight 1, so it is never excluded for good.
     """
     above = max(depths) + 1
     if min(depths) + 1 == above:
@@ -83,16 +89,16 @@ def weighed(depths: Sequence[int]) -> list[int] | None:
 
 
 def pick(table: Sequence[int], chance: float) -> int:
-    """Which of those that were weighed; `chance`: a random number in [0, 1)."""
+    """Return the index of a weighed queue. `chance`: a random number in [0, 1)."""
     return bisect_right(table, int(chance * table[-1]))
 
 
 def adapt(partitioner: Partitioner | Callable[..., Any] | type[Any] | None) -> Choose | None:
-    """What the user gave, as a function of all five arguments.
+    """Return the user's partitioner as a function of all five arguments.
 
     Args:
-        partitioner: an object with a method `partition`, its class, a function of (topic, key, value, partitions, available), or one of
-            (key, partitions); None stays None.
+        partitioner: an object with a method `partition`, its class, a function of (topic, key, value, partitions, available), or
+            one of (key, partitions); None stays None.
 
     Raises:
         UsageError: it is none of these, or its class cannot be called without arguments.
@@ -114,13 +120,13 @@ def adapt(partitioner: Partitioner | Callable[..., Any] | type[Any] | None) -> C
 
 
 def forgetter(partitioner: Choose | None) -> Callable[[str], object]:
-    """What tells an adapted partitioner of a topic that is forgotten, if it has a method `forget`; else nothing is told."""
+    """Return a function that passes a forgotten topic to the partitioner's method `forget`. Without that method it does nothing."""
     forget: Callable[[str], object] | None = getattr(getattr(partitioner, "__self__", None), "forget", None)
     return forget if callable(forget) else lambda _topic: None
 
 
 def _takes(function: Callable[..., Any], count: int) -> bool:
-    """Whether it can be called with so many positional arguments. Who does not tell (built-in functions) is believed to."""
+    """Return whether `function` accepts `count` positional arguments. True for built-in functions without a signature."""
     try:
         inspect.signature(function).bind(*range(count))
     except TypeError:
@@ -131,10 +137,10 @@ def _takes(function: Callable[..., Any], count: int) -> bool:
 
 
 def choose(function: Choose, topic: str, key: bytes | None, value: bytes | None, partitions: int, available: Sequence[int]) -> int:
-    """What the user's partitioner says.
+    """Return the partition that the user's partitioner chooses.
 
     Raises:
-        UsageError: it raised, or chose what is no partition of the topic. Neither key nor value is in its text.
+        UsageError: it raised, or did not choose a partition of the topic. The text has neither key nor value.
     """
     try:
         chosen = function(topic, key, value, partitions, available)

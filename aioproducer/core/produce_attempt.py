@@ -1,7 +1,4 @@
-"""The end of one attempt to send a batch: the verdict on it, within the batch's time and retries, and its way back into its queue.
-
-Knows nothing of who waits for the records, of how long to pause, or of connections.
-"""
+"""Ends one attempt to send a batch: judges it by the batch's deadline and retries, and requeues the batch."""
 
 from __future__ import annotations
 
@@ -30,16 +27,16 @@ def over(
     named: int = 0,
     appended: bool = False,
 ) -> Verdict:
-    """Judge an attempt of a batch that has not ended; what is uncertain is noted in the batch.
+    """Return the verdict on an attempt of a batch that has not ended. Mark the batch if the attempt is uncertain.
 
     Args:
-        batch: landed.
-        error: what the attempt ended with; None: it was acknowledged.
+        batch: no longer in flight.
+        error: the error of the attempt; None: it was acknowledged.
         now: in seconds, as the batch's `expires_at`.
         retries: how often a batch may be sent again.
-        transactional: epochs are the coordinator's.
-        named: how many of its records the broker blames.
-        appended: the error came with an offset, which it has from an append.
+        transactional: whether the transaction coordinator gives the epochs.
+        named: number of its records that the broker refused by name.
+        appended: whether the error came with an offset, which shows an append.
     """
     if error is None:
         batch.error = None
@@ -53,15 +50,16 @@ def over(
 
 
 def failures(batch: ProducerBatch) -> int:
-    """Attempts that count as such."""
+    """Return the attempts that count as failures."""
     return batch.attempts - batch.spared
 
 
 def go_again(partition_queues: PartitionQueues, batch: ProducerBatch, action: Action, retry_at: float) -> None:
-    """Put a batch back in its place (one of `AGAIN`), not to be drained before `retry_at`; 0: at once."""
+    """Requeue a batch in its place, for an action of `AGAIN`. It is not drained before `retry_at`; 0: at once."""
     if action in _ANEW:
         partition_queues.renumber(batch, is_fenced=action is Action.NEW_ID)
     numbers = batch.queue.numbers
     if action is Action.NEW_ID and numbers is not None and numbers.granted == partition_queues.granted:
-        partition_queues.lose_identity()  # unless another one is there already
+        # Only if the producer has no other id already.
+        partition_queues.lose_identity()
     partition_queues.requeue(batch, retry_at)

@@ -1,11 +1,12 @@
-"""What an answer to a batch means: one table of (error, batch) -> action. Knows nothing of how it is carried out.
+"""Holds the table (error, batch) -> action for the answers to Produce requests.
 
-1. A broker's refusal is certain: that attempt was not written, unless the error says that the append came first, or has an offset.
-2. No answer is never certain: the batch may have been written.
-3. A batch that was ever uncertain stays so: its failure says `persisted=maybe`.
-4. What a broker says of numbers (sequence, epoch, producer id) depends on the batch: whether others that were numbered before it have
-   not ended, and whether it may be in the log. What may be there already is never sent under another number: better a failure that
-   says `maybe` than a record twice (where Java sends it again, IDM-04).
+1. A refusal by the broker is certain: that attempt was not written. The exceptions are errors that come after the append, or with
+   an offset.
+2. A missing answer is never certain: the batch may have been written.
+3. A batch that was ever uncertain stays uncertain: its failure has `persisted=maybe`.
+4. For errors about numbers (sequence, epoch, producer id) the action depends on the batch. It depends on whether batches numbered
+   before it have not ended, and on whether it may be in the log. A batch that may be in the log is never sent under another number.
+   A failure with `maybe` is better than a duplicate record (Java sends it again, IDM-04).
 
 Source: java-producer.md 2.10, 2.11 (Sender.completeBatch, canRetry, TransactionManager.canRetry) and Kafka's Errors.
 """
@@ -26,20 +27,23 @@ __all__ = ["NUMBERS", "TOO_LARGE", "Action", "Standing", "Verdict", "append_time
 
 
 class Action(enum.Enum):
-    """What becomes of the batch."""
+    """Lists the actions on a batch after an attempt."""
 
     COMPLETE = "complete"
     RETRY = "retry"
-    AWAIT = "await those before it, then retry"  # that it was sent is not held against it
+    # The attempt does not count as a failure.
+    AWAIT = "await those before it, then retry"
     RENUMBER = "begin a new epoch, then retry"
     NEW_ID = "ask for another producer id, then retry"
-    SPLIT = "split"  # into smaller ones
-    EXCLUDE = "exclude"  # the records that the broker named fail, the rest is sent again
+    # Into smaller batches.
+    SPLIT = "split"
+    # The records that the broker named fail, the others are sent again.
+    EXCLUDE = "exclude"
     FAIL = "fail"
 
 
 class Standing(enum.Enum):
-    """How a batch stands among the numbered ones of its partition."""
+    """Lists the states of a batch among the numbered batches of its partition."""
 
     PLAIN = "has no number"
     FIRST = "all numbered before it have ended; it is not in the log"
@@ -48,42 +52,46 @@ class Standing(enum.Enum):
 
 
 class Verdict(NamedTuple):
-    """What an answer means for its batch; `refresh`: metadata is stale; `uncertain`: this attempt may have been written."""
+    """Holds the action for a batch. `refresh`: the metadata is stale; `uncertain`: this attempt may have been written."""
 
     action: Action
     refresh: bool = False
     uncertain: bool = False
 
 
-# errors that a broker may give after it appended the batch
+# Errors that a broker may return after it appended the batch.
 _AFTER_APPEND: Final = frozenset({"REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "UNKNOWN_SERVER_ERROR", "KAFKA_STORAGE_ERROR"})
-# and those of a leader that appended, waited for its followers and was followed itself: with the offset of that append (DelayedProduce)
+# Errors of a leader that appended the batch and was replaced while it waited for its followers. They come with the offset of that
+# append (DelayedProduce).
 _AFTER_APPEND_WITH_OFFSET: Final = frozenset({"NOT_LEADER_OR_FOLLOWER", "UNKNOWN_TOPIC_OR_PARTITION"})
-# errors that fewer records may not meet
+# Errors that a batch with fewer records may avoid.
 TOO_LARGE: Final = frozenset({"MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"})
-# errors with which a broker names the records that it does not take (KIP-467)
+# Errors with which a broker names the records that it refuses (KIP-467).
 _OF_RECORDS: Final = frozenset({"INVALID_RECORD", "INVALID_TIMESTAMP"})
 
 _GAP: Final = {
     Standing.PLAIN: Action.FAIL,
     Standing.FIRST: Action.RENUMBER,
-    Standing.UNSURE: Action.FAIL,  # the broker may have forgotten that it has it (KAFKA-9199)
+    # The broker may have forgotten that it has the batch (KAFKA-9199).
+    Standing.UNSURE: Action.FAIL,
     Standing.BEHIND: Action.AWAIT,
 }
 _FENCED: Final = {**_GAP, Standing.FIRST: Action.NEW_ID}
-# errors about numbers
+# Errors about numbers.
 NUMBERS: Final[Mapping[str, Mapping[Standing, Action]]] = {
     "OUT_OF_ORDER_SEQUENCE_NUMBER": _GAP,
-    "UNKNOWN_PRODUCER_ID": _GAP,  # retention took all that the broker had of us
+    # Retention deleted all records that the broker had of this producer.
+    "UNKNOWN_PRODUCER_ID": _GAP,
     "INVALID_PRODUCER_EPOCH": _FENCED,
     "PRODUCER_FENCED": _FENCED,
     "INVALID_PRODUCER_ID_MAPPING": _FENCED,
     "DUPLICATE_SEQUENCE_NUMBER": {
-        **dict.fromkeys(Standing, Action.COMPLETE),  # it is there, and the broker forgot where
+        # The batch is in the log, and the broker does not know its offset any more.
+        **dict.fromkeys(Standing, Action.COMPLETE),
         Standing.PLAIN: Action.FAIL,
     },
 }
-# what only who counts its own epochs may do
+# Actions that are possible only if the producer counts its own epochs.
 _OWN_EPOCHS: Final = frozenset({Action.RENUMBER, Action.NEW_ID})
 
 
@@ -96,15 +104,15 @@ def judge(
     named: int = 0,
     appended: bool = False,
 ) -> Verdict:
-    """The verdict on one attempt.
+    """Return the verdict on one attempt.
 
     Args:
-        error: what it ended with; None: it was acknowledged.
-        stands: how the batch stands among those of its partition.
-        transactional: epochs are the coordinator's.
-        records: how many the batch has.
-        named: how many of them the broker blames.
-        appended: the error came with an offset.
+        error: the error that it ended with; None: it was acknowledged.
+        stands: the standing of the batch in its partition.
+        transactional: whether the transaction coordinator gives the epochs.
+        records: number of records in the batch.
+        named: number of records that the broker refused by name.
+        appended: whether the error came with an offset.
     """
     if error is None:
         return Verdict(Action.COMPLETE)
@@ -119,7 +127,7 @@ def judge(
 
 
 def _action(error: BrokerError, records: int, named: int) -> Action:
-    """On an error that is not about numbers."""
+    """Return the action for an error that is not about numbers."""
     if records > 1 and error.name in TOO_LARGE:
         return Action.SPLIT
     if 0 < named < records and error.name in _OF_RECORDS:
@@ -128,10 +136,11 @@ def _action(error: BrokerError, records: int, named: int) -> Action:
 
 
 def append_time(batch: ProducerBatch, told_ms: int) -> int:
-    """The time that its broker gave the records of an acknowledged batch, in ms; -1: they keep their own.
+    """Return the time that the broker gave the records of an acknowledged batch, in ms; -1: they keep their own times.
 
-    Kafka answers a duplicate with the latest of the records' own times where it tells a log append time else (UnifiedLog.append), and
-    does not say that it is one. A batch that was sent once is none: its answer shows which kind of time the topic has.
+    For a duplicate, Kafka answers with the latest of the records' own times in place of a log append time (UnifiedLog.append). The
+    answer does not show that the batch is a duplicate. A batch that was sent once is none: its answer shows which kind of time the
+    topic has.
     """
     routing = batch.queue.routing
     if batch.attempts == 1:
@@ -142,7 +151,7 @@ def append_time(batch: ProducerBatch, told_ms: int) -> int:
 
 
 def standing(batch: ProducerBatch) -> Standing:
-    """How a batch stands, before its attempt is judged."""
+    """Return the standing of a batch, before its attempt is judged."""
     if batch.sequence < 0:
         return Standing.PLAIN
     numbers = batch.queue.numbers
@@ -152,5 +161,5 @@ def standing(batch: ProducerBatch) -> Standing:
 
 
 def fate(batch: ProducerBatch) -> Persisted:
-    """Whether a batch that failed may be in the log."""
+    """Return whether a failed batch may be in the log."""
     return Persisted.MAYBE if batch.may_be_written or batch.on_wire else Persisted.NO

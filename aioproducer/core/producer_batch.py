@@ -1,10 +1,11 @@
-"""The life of a batch.
+"""Holds a batch of one partition from its creation to its end.
 
-1. A batch ends once: acknowledged, failed, or split into others. What arrives later is counted and dropped.
-2. Its bytes are fixed when it is encoded. A retry sends the same bytes; a new number changes the header alone (KIP-360).
-3. A batch that was on the wire may have been written, whatever the client saw: its failure says `persisted=maybe`.
+1. A batch ends once: acknowledged, failed, or split into others. A later answer is counted and dropped.
+2. Its bytes are fixed when it is encoded. A retry sends the same bytes. A new number changes the header alone (KIP-360).
+3. A batch that was on the wire may have been written, regardless of the error that the client saw. Its failure has
+   `persisted=maybe`.
 
-Its states are in `batch_state`. Knows nothing of clocks, loops, sockets, or who waits for it.
+Its states are in `batch_state`.
 """
 
 from __future__ import annotations
@@ -23,32 +24,35 @@ if TYPE_CHECKING:
 __all__ = ["NO_EPOCH", "ProducerBatch"]
 
 NO_EPOCH: Final = -1
-_OPEN: Final = State.OPEN  # Python 3.11 looks members up slowly, and these are asked for with every batch
-_ENDED: Final = State.DONE  # it, and all that follow it
+# Python 3.11 looks enum members up slowly, and every batch needs these.
+_OPEN: Final = State.OPEN
+# This state and all states after it.
+_ENDED: Final = State.DONE
 
 
 class ProducerBatch:
-    """Records of one partition on their way (Java's `ProducerBatch`).
+    """Holds the records of one batch and its delivery state (Java's `ProducerBatch`).
 
     Attributes:
-        number: its place among the batches of its partition; those that it was split into have the same one.
-        piece: of a part, its place among those of its root; parts of parts have longer ones of the same beginning.
-        parts: of a root, what stands for it now.
-        attempts: how often its records were sent; `spared` of those ended in a split, which is no failure that counts as a retry.
-        open: takes records while the state is OPEN, then None (an `interfaces.OpenBatch`).
-        result: what its deliveries share; opaque here.
+        number: its place among the batches of its partition; the batches that it was split into have the same number.
+        piece: of a part, its place among the parts of its root; the piece of a part of a part is longer, with the same beginning.
+        parts: of a root, the batches that replace it now.
+        attempts: how often its records were sent; `spared` counts the attempts among them that are no failures, such as a split.
+        open: accepts records while the state is OPEN, then None (an `interfaces.OpenBatch`).
+        result: the outcome that its deliveries share; opaque here.
         credit: bytes of `buffer_memory` that it holds.
-        may_be_written: some attempt ended without a broker's word.
+        may_be_written: some attempt ended without an answer from the broker that rules out a write.
         on_wire: sent, and neither answered nor lost yet.
-        held: drained, and the connection is not done with its bytes: until then they and the credit are not free.
+        held: drained, and the connection still uses its bytes: until that ends neither the bytes nor the credit are free.
         is_encoded: the payload is compressed, if it is to be.
         raw_size: bytes of the payload before that.
-        magic: the format that the payload is in: 2, or after encoding for an older broker 1 or 0.
-        identity, sequence: of an idempotent producer: under which id and epoch its first record has which number; -1: none yet.
-        is_alone: drained while its partition sent one at a time: its success ends that.
+        magic: the format of the payload: 2, or after encoding for an older broker 1 or 0.
+        identity, sequence: of an idempotent producer: the id and epoch, and the number of its first record under them; -1: none
+            yet.
+        is_alone: drained while its partition sent one batch at a time: its success ends that.
         epoch: of the leader that it was last drained to.
-        error: what its last attempt ended with.
-        history: for `explain`: when, and where it was sent or what was said of that.
+        error: the error of its last attempt.
+        history: for `explain`: the time and place of each send, and the time and content of each answer.
     """
 
     __slots__ = (
@@ -94,7 +98,8 @@ class ProducerBatch:
         self.result = result
         self.credit = credit
         self.expires_at = expires_at
-        self._root: ProducerBatch | None = None  # no circle: batches must not wait for the collector
+        # None for a root, so that there is no reference cycle: a batch must not wait for the garbage collector.
+        self._root: ProducerBatch | None = None
         self.parts: dict[ProducerBatch, None] | None = None
         self.state = _OPEN
         self.attempts = self.spared = 0
@@ -103,7 +108,8 @@ class ProducerBatch:
         self.raw_size = 0
         self.epoch = NO_EPOCH
         self.error: KafkaError | None = None
-        self.history: tuple[tuple[float, str | KafkaError], ...] = ()  # no list: each batch would give the collector one more
+        # A tuple: a list in each batch would be one more object for the garbage collector.
+        self.history: tuple[tuple[float, str | KafkaError], ...] = ()
         self.base_timestamp = self.max_timestamp = -1
         self.payload: Buffer | None = None
         self.header: bytes | None = None
@@ -114,7 +120,10 @@ class ProducerBatch:
         self.on_wire = self.held = self.is_encoded = self.is_alone = False
 
     def part(self, nth: int, piece: Piece, result: Any) -> ProducerBatch:
-        """A smaller batch of some of its records: as old as it, closed, not sent yet, though perhaps written by an earlier attempt."""
+        """Return a smaller batch with some of its records.
+
+        The part is as old as this batch, closed, and not sent yet. An earlier attempt may have written it.
+        """
         part = ProducerBatch(self.queue, self.number, None, result, credit=0, expires_at=self.expires_at)
         part.piece = (*self.piece, nth)
         part.move(Event.CLOSE)
@@ -128,34 +137,35 @@ class ProducerBatch:
         return part
 
     def hold(self, credit: int) -> int:
-        """It holds so many bytes of `buffer_memory` from now on; gives how many more than before."""
+        """Set the bytes of `buffer_memory` that it holds. Returns how many more these are than before."""
         more = credit - self.credit
         self.credit = credit
         self.queue.bytes += more
         return more
 
     def move(self, event: Event) -> None:
-        """Go to the state that `event` leads to."""
-        self.state = NEXT.get((self.state, event)) or next_state(self.state, event)  # no state that one goes to is 0
+        """Change to the state that `event` leads to."""
+        # No transition leads to state 0, so `or` is safe.
+        self.state = NEXT.get((self.state, event)) or next_state(self.state, event)
 
     @property
     def ended(self) -> bool:
-        """Whether it was acknowledged, failed, or split into others."""
+        """Return whether it was acknowledged, failed, or split into others."""
         return self.state >= _ENDED
 
     @property
     def place(self) -> tuple[int, ...]:
-        """What its partition's batches are sorted by."""
+        """Return the sort key of the batch in its partition."""
         return (self.number, *self.piece)
 
     @property
     def root(self) -> ProducerBatch:
-        """The batch that it was once split from, else itself; all that stand for one batch share its deadline."""
+        """Return the batch that it was first split from, or itself. All batches that replace one batch share its deadline."""
         return self._root or self
 
     @property
     def is_part(self) -> bool:
-        """Whether it was cut from another one."""
+        """Return whether it was split from another batch."""
         return self._root is not None
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Partitions with something to drain, by the broker that leads them, in the order of their turns. Knows nothing of what they have."""
+"""Holds the partitions that have a batch to drain, by the broker that leads them, in the order of their drains."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["ReadyPartitions"]
 
 
 class ReadyPartitions(dict[int, OrderedDict["PartitionQueue", None]]):
-    """`ready[node_id][cell] = None`: it takes its turn. Under `NOBODY` are those without a leader."""
+    """Maps a broker to its ready partition queues: `ready[node_id][queue] = None`. Those without a leader are under -1."""
 
     __slots__ = ()
 
@@ -23,18 +23,18 @@ class ReadyPartitions(dict[int, OrderedDict["PartitionQueue", None]]):
         return queues
 
     def remove(self, queue: PartitionQueue) -> None:
-        """It has no turn any more, if it had one."""
+        """Remove a partition queue, if it is ready."""
         if (queues := self.get(queue.leader)) is not None:
             queues.pop(queue, None)
 
     def nodes(self) -> Iterator[int]:
-        """Brokers with something to drain; `NOBODY` among them shows partitions that wait for a leader."""
+        """Return the brokers that have partitions to drain. -1 among them shows partitions that wait for a leader."""
         return (node_id for node_id, queues in self.items() if queues)
 
     def queues(self, node_id: int) -> tuple[PartitionQueue, ...]:
-        """Partitions with something to drain to a broker."""
+        """Return the partitions with a batch to drain to a broker."""
         return tuple(self.get(node_id, ()))
 
     def topics(self, node_id: int) -> set[str]:
-        """Topics with something to drain to a broker; for `NOBODY`, those with records for partitions that have no leader."""
+        """Return the topics with a batch to drain to a broker; for -1, the topics with batches for partitions that have no leader."""
         return {queue.topic for queue in self.get(node_id, ())}

@@ -1,17 +1,20 @@
-"""Sequence numbers of an idempotent producer's batches, a partition at a time (KIP-98, KIP-360; Java's `TransactionManager`, `TxnPartitionMap`).
+"""Holds the sequence numbers of an idempotent producer for each partition (Java's `TransactionManager`).
 
-1. A batch gets its number when it is first drained, and keeps it: whatever is sent again is known again by its broker.
-2. At most five are numbered and not ended: so many a broker remembers.
-3. A broker takes numbers without gaps. What is certainly not in its log (`lost`) is followed by nothing that is: all from there on is
-   numbered anew, under the next epoch, once nothing is in flight and what was numbered before it has ended.
-4. What ended and may be in the log (`gap`) is found out by what follows it: an acknowledgement shows that it is there. If nothing
-   follows, the next batch begins a new epoch, so that a straggler is refused.
-5. Epochs are counted for each partition alone: brokers keep (producer id, epoch, sequence) for each. A transaction's are its coordinator's.
-6. Of partitions that are forgotten (KIP-526) the newest epoch of all is kept, nothing of each: whoever is new begins with the next one,
-   for it may be one of those, and a broker would take numbers of theirs for its.
+The classes follow KIP-98, KIP-360 and Java's `TxnPartitionMap`.
 
-Numbers here never wrap, only those on the wire do; so that every comparison is one of plain integers (exceeds RCD-08).
-Knows nothing of clocks, connections or errors.
+1. A batch gets its number when it is first drained, and keeps it. So the broker recognizes a batch that is sent again.
+2. At most five batches are numbered and not ended: a broker remembers five.
+3. A broker accepts numbers without gaps only. No batch in the log may follow a number that is certainly not in the log (`lost`).
+   All batches from `lost` on get new numbers under the next epoch. That happens once no batch is in flight and all batches numbered
+   before it have ended.
+4. A batch that has ended may or may not be in the log (`gap`). The acknowledgement of a later batch proves that the log has it. If
+   no batch follows, the next batch begins a new epoch, so that the broker refuses a straggler.
+5. Epochs are counted for each partition alone: brokers keep (producer id, epoch, sequence) for each. The coordinator gives the
+   epochs of a transaction.
+6. For all forgotten partitions together (KIP-526) only the newest epoch is kept. A new partition begins with the epoch after it.
+   The new partition may be a forgotten one, and a broker could mistake its old numbers for new ones.
+
+Numbers here never wrap, only the numbers on the wire do. So every comparison is one of plain integers (exceeds RCD-08).
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LAST_EPOCH", "NO_IDENTITY", "UNNUMBERED", "WINDOW", "Past", "ProducerIdAndEpoch", "SequenceNumbers", "on_wire"]
 
-WINDOW: Final = 5  # batches of a producer that a broker remembers of a partition
+# Batches of a producer that a broker remembers for each partition.
+WINDOW: Final = 5
 LAST_EPOCH: Final = 32_767
 UNNUMBERED: Final = -1
 _NOTHING: Final = -1
@@ -33,7 +37,7 @@ _WRAP: Final = 0x7FFF_FFFF
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """Who a producer is to its brokers."""
+    """Holds the producer id and epoch that identify a producer to its brokers."""
 
     producer_id: int
     epoch: int
@@ -43,17 +47,17 @@ NO_IDENTITY: Final = ProducerIdAndEpoch(-1, -1)
 
 
 def on_wire(sequence: int) -> int:
-    """A number as brokers know it: 0 follows 2**31 - 1."""
+    """Return a number as brokers count it: 0 follows 2**31 - 1."""
     return sequence & _WRAP
 
 
 class Past(NamedTuple):
-    """What is kept of all partitions that were forgotten.
+    """Holds the state that is kept of all forgotten partitions.
 
     Attributes:
-        granted: what the producer was given; of another id's partitions nothing needs to be known.
+        granted: the producer id and epoch that the producer was given; partitions of another id need no past.
         identity: the newest epoch of that id.
-        strays: whether something of it may yet be written.
+        strays: whether a batch of it may still be written.
     """
 
     granted: ProducerIdAndEpoch
@@ -62,19 +66,20 @@ class Past(NamedTuple):
 
 
 class SequenceNumbers:
-    """The numbers of one partition.
+    """Holds the sequence numbers of one partition.
 
     Args:
-        renews: whether this client may begin a new epoch. Not in a transaction: there the coordinator does, when it has ended.
-        past: the partition may be one of those that were forgotten.
+        renews: whether this client may begin a new epoch. In a transaction it may not: the coordinator does so when the transaction
+            has ended.
+        past: the past of the forgotten partitions, of which this partition may be one.
 
     Attributes:
-        identity: under which the outstanding batches are numbered.
-        outstanding: numbered and not ended, by number.
+        identity: the producer id and epoch of the outstanding batches.
+        outstanding: batches that are numbered and not ended, by number.
         acked: the highest number that is known to be in the log.
         lost: this number and all that follow are certainly not in the log under `identity`; -1: none.
-        gap: the highest number of those that ended and may or may not be in the log; -1: none.
-        strays: whether what ended so may yet be written; until something of a later epoch is in the log.
+        gap: the highest number of the ended batches that may or may not be in the log; -1: none.
+        strays: whether such a batch may still be written; until the log has a batch of a later epoch.
     """
 
     __slots__ = ("acked", "gap", "granted", "identity", "lost", "next", "outstanding", "renews", "strays")
@@ -93,12 +98,12 @@ class SequenceNumbers:
     # Before a batch is sent
 
     def admits(self, granted: ProducerIdAndEpoch, batch: ProducerBatch | None, in_flight: int) -> bool:
-        """Whether the partition's next batch may be sent now.
+        """Return whether the next batch of the partition may be sent now.
 
         Args:
-            batch: that one; None: it is still open.
-            granted: what the producer was given last; NO_IDENTITY while it asks.
-            in_flight: batches of the partition that are on their way.
+            batch: the next batch; None: it is still open.
+            granted: the producer id and epoch that the producer was given last; NO_IDENTITY while it waits for them.
+            in_flight: number of batches of the partition that are in flight.
         """
         if batch is not None and batch.sequence >= 0:
             if not self._is_lost(batch):
@@ -109,7 +114,7 @@ class SequenceNumbers:
         return len(self.outstanding) < WINDOW and granted != NO_IDENTITY
 
     def number(self, batch: ProducerBatch, granted: ProducerIdAndEpoch) -> bool:
-        """Give an admitted batch its number, unless it has one that still holds; True: it is the first of a new epoch."""
+        """Give an admitted batch its number, unless it has a valid one. Returns True if it is the first of a new epoch."""
         if batch.sequence >= 0 and not self._is_lost(batch):
             return False
         begins = self._is_due(granted)
@@ -120,7 +125,7 @@ class SequenceNumbers:
         return begins
 
     def needs_identity(self, granted: ProducerIdAndEpoch) -> bool:
-        """Whether nothing can go on before the producer has another id: its epochs are used up."""
+        """Return whether the partition needs another producer id to continue: its epochs are used up."""
         return self.renews and self._is_due(granted) and not self._can_renew(granted)
 
     def _is_lost(self, batch: ProducerBatch) -> bool:
@@ -139,9 +144,10 @@ class SequenceNumbers:
         return self.renews and self.identity.epoch < LAST_EPOCH
 
     def _renew(self, granted: ProducerIdAndEpoch) -> None:
-        """Begin at 0, under the next epoch or another id. What is outstanding is not in the log: rule 3.
+        """Restart at 0 under the next epoch or another producer id. No outstanding batch is in the log: rule 3.
 
-        Another id does not refuse strays of the old one, only its next epoch does: that comes first.
+        Another producer id does not make the broker refuse stragglers of the old one. Only the next epoch of the old id does, so
+        that epoch comes first.
         """
         if granted != self.granted and not (self.strays and self._has_epochs):
             self.identity = self.granted = granted
@@ -166,17 +172,23 @@ class SequenceNumbers:
     # After it was sent
 
     def is_behind(self, batch: ProducerBatch) -> bool:
-        """Whether others that were numbered before it have not ended."""
+        """Return whether batches that were numbered before `batch` have not ended."""
         return bool(self.outstanding) and self.outstanding[0] is not batch
 
     def lose(self, batch: ProducerBatch, *, is_fenced: bool = False) -> None:
-        """The broker will not take it under its number, and has not: it is to be numbered anew. Fenced: nor anything else of its epoch."""
+        """Note that the broker refused the number of a batch and has not written it: the batch needs a new number.
+
+        If `is_fenced`, the broker accepts no other batch of its epoch, either.
+        """
         if self._is_ours(batch):
             self.strays &= not is_fenced
             self.lost = batch.sequence if self.lost < 0 else min(self.lost, batch.sequence)
 
     def acknowledged(self, batch: ProducerBatch) -> None:
-        """It is in the log, and so is all that was numbered before it. Also for one that has ended, whose answer came late."""
+        """Note that the log has a batch and all batches that were numbered before it.
+
+        The batch may have ended before its answer arrived.
+        """
         if not self._is_ours(batch):
             return
         self._remove(batch)
@@ -188,7 +200,7 @@ class SequenceNumbers:
             self._settle()
 
     def failed(self, batch: ProducerBatch, *, may_be_written: bool) -> None:
-        """It ended without an acknowledgement."""
+        """Note that a batch ended without an acknowledgement."""
         if not self._is_ours(batch):
             return
         self._remove(batch)
@@ -201,7 +213,7 @@ class SequenceNumbers:
         self._settle()
 
     def split(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
-        """Smaller batches stand for it, in the order of their numbers; together they have as many records as it had."""
+        """Replace a batch by its parts, in the order of their numbers. Together they have as many records as it had."""
         if not self._is_ours(batch):
             return
         at = self.outstanding.index(batch)
@@ -213,9 +225,11 @@ class SequenceNumbers:
             self.outstanding.insert(place, part)
 
     def restart(self) -> None:
-        """The log is another one. A new log takes any first number: what is numbered goes on as it is; else begin a new epoch.
+        """Prepare for a new log of the partition, after its topic was created again.
 
-        Never an earlier number again: a broker that is behind may bring the old log back for a moment, which would know it.
+        A new log accepts any first number, so numbered batches keep their numbers. If no batch is outstanding, the next one begins
+        a new epoch. An earlier number is never used again: a broker that lags may briefly restore the old log, which would know
+        that number.
         """
         if self.renews and not self.outstanding:
             self.lost = self.next
@@ -223,13 +237,17 @@ class SequenceNumbers:
     # When it is forgotten
 
     def may_be_forgotten(self, granted: ProducerIdAndEpoch | None) -> bool:
-        """Whether nothing is under way, and no epoch goes on in which brokers know its numbers: a transactional producer's, of some versions."""
+        """Return whether no batch is outstanding, and no current epoch depends on the numbers of this partition.
+
+        An epoch depends on them if it is a transactional producer's current one, in some versions.
+        """
         return not self.outstanding and (self.renews or self.identity != granted)
 
     def past(self, granted: ProducerIdAndEpoch | None, before: Past | None) -> Past | None:
-        """What is to be kept of this partition, and of those that were forgotten before.
+        """Return the state to keep of this partition and of the partitions forgotten before.
 
-        Strays of an id that is no longer the producer's count until a partition of the new one is forgotten: they are older than that by then.
+        Stragglers of an old producer id count until a partition of the new id is forgotten. By then they are older than that
+        partition.
         """
         if not self.renews or self.identity == NO_IDENTITY:
             return before
@@ -241,13 +259,14 @@ class SequenceNumbers:
         return batch.sequence >= 0 and batch.identity == self.identity
 
     def _remove(self, batch: ProducerBatch) -> None:
-        if self.outstanding and self.outstanding[0] is batch:  # mostly
+        # The common case.
+        if self.outstanding and self.outstanding[0] is batch:
             del self.outstanding[0]
         elif batch in self.outstanding:
             self.outstanding.remove(batch)
 
     def _settle(self) -> None:
-        """When nothing is outstanding, all before `lost` is in the log, and nothing behind it, its number is simply free again."""
+        """Free the number `lost` again, if no batch is outstanding, the log has all numbers before it, and no gap is open."""
         if not self.outstanding and self.lost > self.acked and self.gap < 0:
             self.next, self.lost = self.lost, _NOTHING
 

@@ -1,9 +1,9 @@
-"""Where the records of a topic go: a route has a cell for each partition, knows which of them a key belongs to, and whose turn it is.
+"""Holds the partition queues of a topic, and chooses the one that a record is appended to.
 
-Records without a key stick to one partition until it has had its share of bytes, then to another (KIP-794). Shares are counted when a
-batch closes, so that one is never cut short by the end of a share, and no record pays for the counting.
+Records without a key go to one sticky partition until it has had its share of bytes, then to another (KIP-794). Bytes are counted
+when a batch closes. So the end of a share never closes a batch early, and no append has to count.
 
-What is remembered of keys is bounded, and is forgotten with its route. Knows nothing of when a batch may go.
+The number of keys that a topic routing remembers is bounded. They are forgotten with it.
 """
 
 from __future__ import annotations
@@ -24,33 +24,40 @@ if TYPE_CHECKING:
 
 __all__ = ["NOBODY", "KeyPlacement", "PartitionQueue", "TopicRouting"]
 
-_KEYS: Final = 32_768  # keys whose partition a topic remembers
-_STRANGERS: Final = 16 * _KEYS  # sends of other keys after which it learns anew
-_GLANCE: Final = 16  # queues looked at for each change of partition, on average
-_MANY: Final = 32  # batches of one queue that are looked at one by one
-_MOST_WEIGHED: Final = 4096  # partitions: of more, few queues have two batches, and a look at all of them would hold the loop
-_NO_UNIT: Final = 2**31  # whatever a batch has, it is one
-NOBODY: Final = -1  # the leader of a partition that has none
+# Keys that a topic remembers the partition of.
+_KEYS: Final = 32_768
+# Sends of unknown keys after which a topic forgets its keys and learns new ones.
+_STRANGERS: Final = 16 * _KEYS
+# Queues that are read for each change of partition, on average.
+_GLANCE: Final = 16
+# Batches of one queue that are read one by one.
+_MANY: Final = 32
+# Partitions. With more of them, few queues have two batches, and reading all of them would block the event loop.
+_MOST_WEIGHED: Final = 4096
+# A unit so large that every batch counts as one.
+_NO_UNIT: Final = 2**31
+# The leader of a partition that has none.
+NOBODY: Final = -1
 
 
 class PartitionQueue:
-    """One partition's batches, and what keeps them from being drained.
+    """Holds the batches of one partition, and the conditions that keep them from being drained.
 
     Attributes:
-        open: takes records; the `full` sentinel when there is no open batch, so that the fast way asks nothing.
-        connection: the connection that its batches in flight are on; opaque here.
-        epoch: of the leader's election, -1 where brokers do not tell.
-        numbers: of an idempotent producer's batches; None until the first is drained.
-        is_sendable: its open batch waits for nothing but its turn, and takes more until that comes (KIP-782).
-        is_held: nothing is drained until it is released (its transaction does not have it yet).
-        one_at_a_time: after a failure or a change of leader, until a batch that went alone succeeds.
-        bytes: of `buffer_memory` that its batches hold.
+        open: the open batch; the `full` sentinel when there is none, so that the fast path needs no check.
+        connection: the connection that its in-flight batches are on; opaque here.
+        epoch: of the leader's election, -1 where brokers do not report it.
+        numbers: the sequence numbers of an idempotent producer's batches; None until the first batch is drained.
+        is_sendable: its open batch waits only for the next drain, and accepts records until then (KIP-782).
+        is_held: no batch is drained until it is released (its transaction does not have it yet).
+        one_at_a_time: after a failure or a change of leader, until a batch that was sent alone succeeds.
+        bytes: bytes of `buffer_memory` that its batches hold.
         filled: bytes of records that its last batch closed with.
-        is_full: they hold as much as is free: it gets no more for now, and is avoided.
-        circuit: of a partition that fails; None: it is well.
-        is_avoided: for its circuit, who has the choice leaves it out.
-        is_muted: for its circuit, nothing is drained.
-        remembered_until: a batch that lives no longer than that was made soon after the one that was drained before it.
+        is_full: its batches hold as much memory as is free: it gets no more for now, and is avoided.
+        circuit: the circuit of a partition that fails; None: the circuit is closed.
+        is_avoided: because of its circuit, the choice of a partition excludes it.
+        is_muted: because of its circuit, no batch of it is drained.
+        remembered_until: a batch that expires by then was created soon after the batch that was drained before it.
     """
 
     __slots__ = (
@@ -86,7 +93,8 @@ class PartitionQueue:
         self.epoch = NO_EPOCH
         self.open = full
         self.current: ProducerBatch | None = None
-        self.closed: list[ProducerBatch] = []  # short mostly, and of a tenth of a deque's bytes
+        # A list: it is mostly short, and needs a tenth of the bytes of a deque.
+        self.closed: list[ProducerBatch] = []
         self.in_flight = 0
         self.connection: object = None
         self.numbers: SequenceNumbers | None = None
@@ -102,7 +110,7 @@ class PartitionQueue:
 
 
 class KeyPlacement(dict[bytes, "PartitionQueue"]):
-    """`placement[key]`: the cell of a key. Those of keys seen lately are remembered, which spares their hash.
+    """Maps a key to its partition queue: `by_key[key]`. It remembers recent keys, so that they are not hashed again.
 
     TypeError: a key is not bytes.
     """
@@ -117,43 +125,45 @@ class KeyPlacement(dict[bytes, "PartitionQueue"]):
         queues = self._queues
         queue = queues[(murmur2(key) & 0x7FFFFFFF) % len(queues)]
         if len(self) < _KEYS:
-            if type(key) is not bytes:  # a view of the same bytes would be found by them, and keep what it views
+            # A view of the same bytes would equal them as a key, and would keep alive the object that it views.
+            if type(key) is not bytes:
                 raise TypeError("a key is bytes")
             self[key] = queue
         else:
             self._strangers += 1
-            if self._strangers > _STRANGERS:  # other keys are in use by now, or keys hardly repeat
+            # Other keys are in use now, or keys hardly repeat.
+            if self._strangers > _STRANGERS:
                 self.forget()
         return queue
 
     def forget(self) -> None:
-        """Keys belong elsewhere by now, or others are in use."""
+        """Forget all keys: their partitions have changed, or other keys are in use."""
         self.clear()
         self._strangers = 0
 
 
 class TopicRouting:
-    """Where the records of one topic go, while it has that id and so many partitions: other ones make another route.
+    """Holds the partition queues of one topic while its id and its number of partitions stay the same. A change makes a new one.
 
-    Which partitions are usable is `availability`'s to say, for all choices alike. A circuit breaker avoids a partition by
-    `accumulator.availability.avoid(cell)`, and ends that by `.welcome(cell)`. Routes notice at their next choice, `available` leaves it
-    out for the user's partitioner too, and it is left at once if it is the sticky one. Where records with a key go then, or those for a
-    named partition, is the appender's to say.
+    `availability` decides which partitions are usable, for all choices. A circuit breaker avoids a partition by
+    `partition_queues.availability.avoid(queue)`, and ends that by `.welcome(queue)`. A topic routing applies the change at its next
+    choice. `available` excludes the partition for the user's partitioner too. The sticky partition is replaced at once if it is
+    avoided. The appender decides where records with a key, or for a named partition, go then.
 
     Args:
         topic: its name.
-        topic_id: likewise.
-        availability: what partitions are judged by, shared with the other routes.
+        topic_id: its topic id.
+        availability: decides which partitions are usable; shared with the other topic routings.
 
     Attributes:
-        queues: its partitions.
-        gone: partitions that the topic had before it was made anew, with batches that still wait for them.
-        by_key: the cell of a key.
-        sticky: the cell that records without a key go to, until it has had its share.
-        share: bytes that it has had since, in batches that have closed.
-        used_at: when a batch was last opened for it, or it was asked about.
-        stamps_time: its brokers stamp records with the time of the append, as the latest answer that can be no duplicate's showed.
-        is_narrow: a broker took a batch of it for too large: none takes more than `batch_size` any more.
+        queues: its partition queues.
+        gone: partition queues that the topic had before it was created again, with batches that still wait.
+        by_key: the partition queue of each key.
+        sticky: the partition queue that records without a key go to, until it has had its share.
+        share: bytes that it has had since it became sticky, in closed batches.
+        used_at: when a batch was last opened for the topic, or the topic was asked about.
+        stamps_time: its brokers set the append time on records, as shown by the latest answer that cannot be a duplicate's.
+        is_narrow: a broker refused a batch of it as too large: no batch exceeds `batch_size` from then on.
     """
 
     __slots__ = (
@@ -198,7 +208,7 @@ class TopicRouting:
 
     @property
     def available(self) -> tuple[int, ...]:
-        """The usable partitions; if none is, those that have a leader."""
+        """Return the usable partitions; if there are none, the partitions that have a leader."""
         if self._available is None or self._version != self._availability.version:
             if self._led is None:
                 self._led = tuple(queue.partition for queue in self.queues if queue.leader >= 0)
@@ -209,7 +219,11 @@ class TopicRouting:
 
     @property
     def choices(self) -> Sequence[int]:
-        """Of those the ones in the client's rack, if any; if no partition has a leader, all: what records without a key choose from."""
+        """Return the partitions that records without a key choose from.
+
+        They are the available partitions in the client's rack, or all available ones if none is. If no partition has a leader, they
+        are all partitions.
+        """
         available = self.available
         if self._choices is None:
             self._choices = self._availability.near(self.queues, available) or range(len(self.queues))
@@ -217,16 +231,16 @@ class TopicRouting:
         return self._choices
 
     def elected(self, led: Sequence[int] | None = None) -> None:
-        """Other partitions than before have a leader; which, if that is known."""
+        """Note that other partitions than before have a leader; `led` has them, if they are known."""
         self._led = None if led is None else tuple(led)
         self._available = None
 
     def moved(self) -> None:
-        """A partition has another leader: as many have one, but another may be late, or in another rack."""
+        """Note that a partition has another leader, which may be late, or in another rack. As many partitions have a leader as before."""
         self._available = None
 
     def abandon(self) -> None:
-        """The topic is forgotten: nothing that was derived of its partitions is kept, so that they can go one by one."""
+        """Drop all state derived from the partitions, because the topic is forgotten. So the partitions can be freed one by one."""
         self.elected()
         self.by_key.forget()
         self.sticky = self._choices = self._table = None
@@ -234,33 +248,34 @@ class TopicRouting:
     # The sticky partition
 
     def stays(self, size: int, quantum: int) -> bool:
-        """Whether the sticky partition takes so many bytes more, of `quantum` in all, before it is another's turn."""
+        """Return whether the sticky partition takes `size` more bytes, of `quantum` in all, before another one becomes sticky."""
         sticky = self.sticky
         return sticky is not None and (not self.share or self.share + size <= quantum) and self._availability.is_usable(sticky)
 
     def switch(self, chance: float, *, is_adaptive: bool, unit: int = _NO_UNIT) -> PartitionQueue:
-        """It is another partition's turn; the new sticky one. Arguments as of `another`."""
+        """Make another partition the sticky one and return it. The arguments are those of `another`."""
         self.sticky = self.another(chance, is_adaptive=is_adaptive, unit=unit)
         self.share = 0
         return self.sticky
 
     def leave(self, queue: PartitionQueue) -> None:
-        """It is another partition's turn now, if this is the sticky one, whatever room its open batch has."""
+        """Drop `queue` as the sticky partition, if it is, regardless of the bytes left in its open batch."""
         if self.sticky is queue:
             self.sticky = None
 
     def another(self, chance: float, *, is_adaptive: bool = False, unit: int = _NO_UNIT) -> PartitionQueue:
-        """A partition for records without a key.
+        """Return a partition for records without a key.
 
-        Each of the usable ones is as likely, but for the sticky one, which is left if there is any other. If `is_adaptive` and they have
-        queues of different lengths, it is the likelier the shorter its queue (PAR-06); the sticky one may be chosen again then.
+        Each usable partition has the same probability. The sticky one is excluded if there is any other. If `is_adaptive` and the
+        queues differ in length, a shorter queue has a higher probability (PAR-06). The sticky partition may be chosen again then.
 
         Args:
             chance: a random number in [0, 1).
-            is_adaptive: whether queues matter (`partitioner_adaptive_partitioning_enable`).
-            unit: bytes of a batch; one that took more, as it could not be sent, counts as several.
+            is_adaptive: whether the queue lengths matter (`partitioner_adaptive_partitioning_enable`).
+            unit: bytes of a batch; a batch that grew larger because it could not be sent counts as several.
         """
-        if len(self.queues) == 1:  # there is no choice, and topics of one partition may be many
+        # There is no choice, and topics of one partition may be many.
+        if len(self.queues) == 1:
             return self.queues[0]
         choices, sticky = self.choices, self.sticky
         table = self._weights(choices, unit) if is_adaptive else None
@@ -272,9 +287,10 @@ class TopicRouting:
         return self.queues[choices[nth + (is_among and nth >= at)]]
 
     def _weights(self, choices: Sequence[int], unit: int) -> list[int] | None:
-        """The table of chances, by the queues of a while ago; None: all are as likely.
+        """Return the table of weights, from recent queue lengths. None: all partitions have the same probability.
 
-        All queues are looked at anew after so many changes that each costs a few glances, however many partitions there are.
+        All queues are read again only after enough changes of partition. So each change costs a few reads, however many partitions
+        there are.
         """
         queues = self.queues
         if self._looks_in > 0:
@@ -288,7 +304,7 @@ class TopicRouting:
 
 
 def _queued(queue: PartitionQueue, unit: int) -> int:
-    """Batches that wait to be sent; of many, what they are by their bytes, as nobody looks at thousands for each new one."""
+    """Return the number of batches that wait to be sent. For many batches it is estimated from their bytes, to avoid reading thousands."""
     count = len(queue.closed) + (queue.current is not None)
     if queue.bytes < 2 * unit:
         return count

@@ -1,6 +1,7 @@
-"""What is known of a topic becomes its route: new leaders change it, another id or number of partitions makes a new one; unused, it goes.
+"""Applies the metadata of a topic to its routing, and forgets topics that are not used.
 
-A large topic is taken over in steps, and records flow between any two of them. Knows nothing of how metadata came, or when batches go.
+New leaders change the topic routing. Another topic id or number of partitions makes a new one. A large topic is applied in steps.
+Sends can append records between any two of them.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ __all__ = ["elect", "forgetting", "install", "installing", "retiring"]
 
 
 def install(partition_queues: PartitionQueues, topic: TopicView) -> TopicRouting:
-    """`installing` and `retiring`, at once."""
+    """Run `installing` and `retiring` in one step."""
     routing = whole(installing(partition_queues, topic))
     whole(retiring(partition_queues, topic))
     return routing
 
 
 def installing(partition_queues: PartitionQueues, topic: TopicView) -> Steps[TopicRouting]:
-    """Take over what is known of a topic.
+    """Apply the metadata of a topic and return its topic routing.
 
-    A new route takes the old one's place in the last step, whole. `retiring` is to follow; until then nobody else may install the topic.
+    A new topic routing replaces the old one in the last step, as a whole. `retiring` must follow. Until then no other caller may
+    install the topic.
     """
     before = partition_queues.routings.get(topic.name) or TopicRouting(topic.name, topic.topic_id, partition_queues.availability)
     routing = before
@@ -56,10 +58,11 @@ def installing(partition_queues: PartitionQueues, topic: TopicView) -> Steps[Top
 
 
 def _rerouting(partition_queues: PartitionQueues, topic: TopicView, before: TopicRouting) -> Steps[TopicRouting]:
-    """A route with nothing of the old one's placement; partitions that were there before keep their batches."""
+    """Return a new topic routing without the placement of the old one. Partitions of the old one keep their batches."""
     is_anew = topic.topic_id not in (before.topic_id, NO_ID)
     if is_anew:
-        before.topic_id = topic.topic_id  # for all partitions at once: a request has one id for a topic
+        # For all partitions at once: a request has one id for a topic.
+        before.topic_id = topic.topic_id
     routing = TopicRouting(topic.name, before.topic_id, partition_queues.availability)
     gone = {queue.partition: queue for queue in before.gone}
     for index in range(len(topic.partitions)):
@@ -78,10 +81,10 @@ def _rerouting(partition_queues: PartitionQueues, topic: TopicView, before: Topi
 
 
 def retiring(partition_queues: PartitionQueues, topic: TopicView) -> Steps[None]:
-    """After `installing`: partitions that the topic has no more are let go of when their last batch has ended.
+    """Close the partitions that the topic no longer has, after `installing`. Each is dropped when its last batch has ended.
 
-    What waits for one is still tried until its time is over, at a broker that will say so: a broker that is behind may tell of the
-    old topic once more.
+    Until its deadline, a batch that waits for such a partition is still sent, to a broker that will refuse it. A broker that lags
+    may report the old topic once more.
     """
     routing, leaders = partition_queues.routings[topic.name], topic.partitions
     gone = routing.gone
@@ -99,7 +102,7 @@ def retiring(partition_queues: PartitionQueues, topic: TopicView) -> Steps[None]
 
 
 def elect(partition_queues: PartitionQueues, topic: TopicView, partition: int) -> None:
-    """`install` for one partition, of a topic that has the id and the partitions that are known."""
+    """Apply the leader of one partition of a topic that has the known id and number of partitions."""
     routing = partition_queues.routings.get(topic.name)
     if routing is not None and partition < len(routing.queues):
         queue, (leader, epoch) = routing.queues[partition], topic.partitions[partition]
@@ -113,14 +116,16 @@ def elect(partition_queues: PartitionQueues, topic: TopicView, partition: int) -
 def forgetting(
     partition_queues: PartitionQueues, routing: TopicRouting, is_in_use: Callable[[str], bool], forget: Iterable[Callable[[str], object]]
 ) -> Steps[bool]:
-    """Forget a topic that nobody uses; whether it is gone: not if a batch of it is there, or comes between two steps.
+    """Forget a topic that is not used. Returns whether it is gone.
+
+    It stays if it has a batch, or gets one between two steps.
 
     Args:
-        partition_queues: that has its route.
-        routing: likewise.
-        is_in_use: whether somebody waits for a topic, or for an answer about it.
-        forget: told of the topic in the step in which it goes. Later steps only take it to pieces: in one piece it would wait for the
-            collector, and then hold the loop.
+        partition_queues: the partition queues that have its topic routing.
+        routing: the topic routing to forget.
+        is_in_use: whether a send waits for a topic, or for an answer about it.
+        forget: called with the topic in the step that removes it. Later steps only take the topic routing apart. In one piece it
+            would wait for the garbage collector, which would then block the event loop.
     """
     topic, used_at = routing.topic, routing.used_at
     for at in range(0, len(routing.queues), STRIDE):

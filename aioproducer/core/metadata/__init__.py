@@ -1,1 +1,1 @@
-"""What is known of the cluster, when it is asked for again, and which topics are forgotten."""
+"""Holds the cluster metadata, the schedule of Metadata requests, and the expiry of unused topics."""

@@ -1,14 +1,13 @@
-"""What is known of the cluster, and how answers change it.
+"""Holds the metadata of the cluster, and applies answers to it.
 
-1. A partial answer changes only its topics; brokers and cluster id are the newest answer's (MET-03). Topics are taken one by one, and
-   each in steps, so that a large answer can be taken in between other work; what a topic was last told to be is an immutable value.
-2. An older leader epoch of the same topic id is a stale broker's: the known leader stays (MET-07). A new topic id is a new topic;
-   a broker that tells none, or no epoch that can be trusted, is older than them.
-3. An answer without brokers is a broker that is starting: nothing changes (MET-11). A broker without a usable address, or with two,
-   is not told: what was known of it stays.
-4. Another cluster id is another cluster: nothing that was known of the old one's topics holds.
-
-Knows nothing of when to ask, or whom.
+1. A partial answer changes only its topics. The brokers and the cluster id are those of the newest answer (MET-03). Topics are
+   applied one by one, each in steps, so that other work can run between the steps of a large answer. The known state of a topic is
+   an immutable value.
+2. An older leader epoch of the same topic id comes from a stale broker: the known leader stays (MET-07). A new topic id is a new
+   topic. An answer without a topic id, or without a reliable epoch, comes from a broker that is older than these fields.
+3. An answer without brokers comes from a broker that is starting: nothing changes (MET-11). An answer's entry for a broker without
+   a usable address, or with two addresses, is ignored: the known entry stays.
+4. Another cluster id is another cluster: all topics of the old cluster are dropped.
 """
 
 from __future__ import annotations
@@ -27,11 +26,12 @@ if TYPE_CHECKING:
 __all__ = ["NO_ID", "Broker", "ClusterMetadata", "PartitionView", "TopicView"]
 
 NO_ID: Final = bytes(16)
-_VIEWS: Final = 4096  # of leaders and epochs that are one object for all who have them: topics by the thousand have few
+# Pairs of leader and epoch that share one object. Thousands of topics have few distinct pairs.
+_VIEWS: Final = 4096
 
 
 class Broker(NamedTuple):
-    """A broker's id and the address that clients reach it by."""
+    """Holds a broker's id and the address that clients connect to."""
 
     node_id: int
     host: str
@@ -40,14 +40,14 @@ class Broker(NamedTuple):
 
 
 class PartitionView(NamedTuple):
-    """A partition's leader, -1 for none, and the epoch of its election."""
+    """Holds a partition's leader, -1 for none, and the epoch of its election."""
 
     leader: int
     epoch: int
 
 
 class TopicView(NamedTuple):
-    """A topic as last told: partitions by index, or the error that stands in their place."""
+    """Holds a topic as last reported: its partitions by index, or an error instead of them."""
 
     name: str
     topic_id: bytes = NO_ID
@@ -56,11 +56,11 @@ class TopicView(NamedTuple):
 
     @property
     def is_settled(self) -> bool:
-        """Whether every partition has a leader."""
+        """Return whether every partition has a leader."""
         return self.error is None and not whole(self.may_settle())
 
     def may_settle(self) -> Steps[bool]:
-        """Whether asking again may help: a leader is missing, or the error passes."""
+        """Return, in steps, whether another request may help: a leader is missing, or the error is retriable."""
         if self.error is not None:
             return self.error.retriable
         for at in range(0, len(self.partitions), STRIDE):
@@ -72,12 +72,12 @@ class TopicView(NamedTuple):
 
 
 class ClusterMetadata:
-    """What is known now.
+    """Holds the known brokers and topics.
 
     Attributes:
-        brokers: by id; replaced whole, never changed.
+        brokers: by id; the mapping is replaced as a whole, never changed.
         topics: by name.
-        cluster_id: None until a broker tells it.
+        cluster_id: None until a broker reports it.
     """
 
     def __init__(self) -> None:
@@ -86,22 +86,26 @@ class ClusterMetadata:
         self.cluster_id: str | None = None
 
     def is_of(self, cluster_id: str | None) -> bool:
-        """Whether that may be the id of the cluster that is known."""
+        """Return whether `cluster_id` may be the id of the known cluster."""
         return self.cluster_id is None or cluster_id is None or cluster_id == self.cluster_id
 
     def take_cluster(self, answer: Any) -> bool:
-        """Take a decoded Metadata answer's brokers and cluster id; False: it names no broker that can be dialled, and nothing changes."""
+        """Apply the brokers and the cluster id of a decoded Metadata answer.
+
+        Returns False if the answer names no broker with a usable address. Nothing changes then.
+        """
         brokers = _brokers(answer.brokers, self.brokers)
         if not brokers:
             return False
         if not self.is_of(answer.cluster_id):
-            self.topics = {}  # what is being taken of the old one's goes with it
+            # A topic of the old cluster that is being applied is dropped, too.
+            self.topics = {}
         self.brokers = brokers
         self.cluster_id = answer.cluster_id or self.cluster_id
         return True
 
     def take_broker(self, broker: Broker) -> bool:
-        """Take a broker that an answer named beside metadata: a coordinator. False: it has no address that can be dialled."""
+        """Add a broker that an answer other than Metadata named: a coordinator. Returns False if it has no usable address."""
         if self.brokers.get(broker.node_id, ())[:3] == broker[:3]:
             return True
         found = _brokers([broker], {})
@@ -109,15 +113,17 @@ class ClusterMetadata:
         return bool(found)
 
     def take_topic(self, told: Any, *, has_epochs: bool = True) -> TopicView | None:
-        """`taking`, at once."""
+        """Run `taking` in one step."""
         return whole(self.taking(told, has_epochs=has_epochs))
 
     def taking(self, told: Any, *, has_epochs: bool = True) -> Steps[TopicView | None]:
-        """Take one topic of an answer; the topic if something of it differs now. It changes in the last step; until then nobody else may.
+        """Apply one topic of an answer. Returns the topic if it has changed.
+
+        The topic changes in the last step. Until then no other caller may apply the same topic.
 
         Args:
-            told: of a decoded answer, after `take_cluster`.
-            has_epochs: whether its leader epochs can be trusted; before Metadata v9 they cannot (KAFKA-9835).
+            told: the topic of a decoded answer, after `take_cluster`.
+            has_epochs: whether its leader epochs are reliable; before Metadata v9 they are not (KAFKA-9835).
         """
         if told.name is None:
             return None
@@ -130,17 +136,17 @@ class ClusterMetadata:
         return topic
 
     def take_leader(self, name: str, partition: int, leader: int, epoch: int, endpoints: Iterable[Any] = ()) -> TopicView | None:
-        """Take a leader that a Produce answer told (KIP-951, LDR-01): of a known partition, newly elected, and reachable.
+        """Apply a leader from a Produce answer (KIP-951, LDR-01), if it is newly elected and reachable.
 
         Args:
             name: the topic.
             partition: its number.
-            leader: the broker's id; -1: none, which is no news.
+            leader: the broker's id; -1: none, which changes nothing.
             epoch: of its election.
-            endpoints: brokers as the answer tells them: `node_id`, `host`, `port`, `rack`.
+            endpoints: brokers as the answer describes them: `node_id`, `host`, `port`, `rack`.
 
         Returns:
-            The topic with that leader, or None: then the hint is no news, or cannot be followed.
+            The topic with that leader. None: the partition is not known, the leader is not new, or its address is not known.
         """
         topic = self.topics.get(name)
         if topic is None or not 0 <= partition < len(topic.partitions) or epoch <= topic.partitions[partition].epoch:
@@ -156,7 +162,10 @@ class ClusterMetadata:
 
 
 def _brokers(told: Iterable[Any], known: Mapping[int, Broker]) -> dict[int, Broker]:
-    """Brokers that can be dialled, by id. One that is told without an address, or with two, is as it was known."""
+    """Return the brokers that have a usable address, by id.
+
+    A broker without a usable address, or with two, keeps its known entry.
+    """
     brokers: dict[int, Broker] = {}
     doubtful = set()
     for each in told:
@@ -173,16 +182,18 @@ def _brokers(told: Iterable[Any], known: Mapping[int, Broker]) -> dict[int, Brok
 
 
 def _topic(told: Any, known: TopicView | None, brokers: Mapping[int, Broker], *, has_epochs: bool) -> Steps[TopicView]:
-    """One topic of an answer, with what is known of it kept where the answer is older."""
+    """Return one topic of an answer. Known values are kept where the answer is older."""
     if told.error_code and not told.partitions:
         error = broker_error(told.error_code)
         if known is not None and known.partitions and error.retriable:
             return known
         return TopicView(told.name, error=error)
     if known is None or known.error is not None or told.topic_id not in (known.topic_id, NO_ID):
-        known = TopicView(told.name, told.topic_id)  # a new topic, or a new one of that name
+        # A new topic, or a topic that was created again under that name.
+        known = TopicView(told.name, told.topic_id)
     partitions = yield from _partitions(told, known.partitions, brokers, has_epochs=has_epochs)
-    if not partitions:  # nothing could be placed: as if its first partition had no leader yet
+    # No partition has a valid index: treat the topic as one that has no leader for its first partition yet.
+    if not partitions:
         return TopicView(told.name, error=broker_error("LEADER_NOT_AVAILABLE"))
     return TopicView(told.name, known.topic_id, partitions)
 
@@ -190,9 +201,9 @@ def _topic(told: Any, known: TopicView | None, brokers: Mapping[int, Broker], *,
 def _partitions(
     told: Any, before: tuple[PartitionView, ...], brokers: Mapping[int, Broker], *, has_epochs: bool
 ) -> Steps[tuple[PartitionView, ...]]:
-    """The partitions of a topic, numbered without gaps: what lies beyond a gap is not usable yet.
+    """Return the partitions of a topic, numbered without gaps. A partition beyond a gap is not usable yet.
 
-    Equal views are one object, those of other topics, too: a tuple of so many is compared and freed at once.
+    Equal views are one object, also across topics. So a tuple of many views is compared and freed at once.
     """
     found, beyond = list(before), dict[int, PartitionView]()
     for number, partition in enumerate(told.partitions, 1):
@@ -219,7 +230,7 @@ def _view(leader: int, epoch: int) -> PartitionView:
 
 
 def _close_up(found: list[PartitionView], beyond: dict[int, PartitionView]) -> Steps[None]:
-    """What was told of before those that it lies beyond goes behind them."""
+    """Append the partitions beyond a gap, as far as no gap is left before them."""
     while (next_one := beyond.pop(len(found), None)) is not None:
         found.append(next_one)
         if not len(found) % STRIDE:

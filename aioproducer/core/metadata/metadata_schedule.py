@@ -1,15 +1,14 @@
-"""Which topics the next Metadata requests ask for, and when that is due (KIP-526).
+"""Decides which topics the next Metadata requests ask for, and when they are due (KIP-526).
 
-1. Urgent, the KIP's T: topics that somebody waits for and nobody told of; those of which a change is known; those told of longer than
-   `max_age` ago. They are asked for at once, and all of them.
-2. Not urgent, its U: told of longer than half of that ago. They fill a request up to the target size, oldest first, and have one of their
-   own when they are as many. So a few are asked for every few seconds, never all at once.
-3. The target is what ten seconds of a steady refresh need, at least 20.
-4. New topics have requests of their own, filled in the same way: a send never waits behind a refresh, however large. Those of one loop
-   turn share one; those that come while it is on its way share the next.
-5. A topic is in one request at a time: an answer's topics are nobody else's until they are taken.
-
-Knows nothing of brokers, answers, or pauses between requests.
+1. A topic is urgent (the KIP's T) if a send waits for it and no broker has described it. It is also urgent if its metadata has
+   changed, or is older than `max_age`. All urgent topics are requested at once.
+2. A topic is not urgent (the KIP's U) if its metadata is older than half of `max_age`. Such topics fill a request up to the target
+   size, oldest first. They get a request of their own when there are that many. So a few topics are requested every few seconds,
+   never all at once.
+3. The target is the number of topics that a steady refresh requests in ten seconds, at least 20.
+4. New topics have requests of their own, which are filled up as well. So a send never waits behind a refresh, however large. The
+   new topics of one event-loop iteration share one request. Topics that are added while it is in flight share the next one.
+5. A topic is in one request at a time: only one answer applies a topic.
 """
 
 from __future__ import annotations
@@ -25,19 +24,23 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST", "MetadataSchedule", "Question"]
 
-MOST: Final = 1000  # topics of one request: its encoding holds the loop, too
-_FEWEST: Final = 20  # topics that fill a request
-_SPAN: Final = 10.0  # seconds of a steady refresh that fill one
-_RIPE: Final = 0.5  # of `max_age`: from there on a topic may fill a request
+# Topics of one request. Its encoding blocks the event loop, too.
+MOST: Final = 1000
+# The smallest target: topics that fill a request.
+_FEWEST: Final = 20
+# Seconds of a steady refresh that fill a request.
+_SPAN: Final = 10.0
+# The part of `max_age` after which a topic may fill a request.
+_RIPE: Final = 0.5
 
 
 class Question(NamedTuple):
-    """One request.
+    """Holds the content of one request.
 
     Attributes:
-        topics: what it asks for; none: only for the brokers.
-        urged: those that somebody waits for, or of which a change is known.
-        is_new: the first of these.
+        topics: the topics to request; empty: only the brokers are requested.
+        urged: the topics that a send waits for, or that have changed.
+        is_new: whether it asks for topics that a send waits for.
     """
 
     topics: list[str]
@@ -46,11 +49,11 @@ class Question(NamedTuple):
 
 
 class MetadataSchedule:
-    """The rule, and what it knows of topics.
+    """Holds the age of each topic's metadata, and decides on the next request.
 
     Args:
-        max_age: seconds after which what was told of a topic, or of the brokers, is old.
-        is_needed: whether anybody still wants to know a topic. No others are asked for.
+        max_age: seconds after which the metadata of a topic, or of the brokers, is old.
+        is_needed: whether a topic is still in use. Other topics are not requested.
     """
 
     def __init__(self, max_age: float, is_needed: Callable[[str], bool]) -> None:
@@ -58,53 +61,58 @@ class MetadataSchedule:
         self._is_needed = is_needed
         self._new: dict[str, None] = {}
         self._changed: dict[str, None] = {}
-        self._told: OrderedDict[str, float] = OrderedDict()  # when, oldest first
+        # The time of the answer for each topic, oldest first.
+        self._told: OrderedDict[str, float] = OrderedDict()
         self._asked: set[str] = set()
-        self._in_flight = 0  # questions for new topics
+        # Requests in flight for new topics.
+        self._in_flight = 0
         self._answered_at = 0.0
 
-    # What is known
+    # Known topics
 
     def want(self, topic: str) -> None:
-        """Somebody waits for it. What is asked for and was never told of need not be asked for again."""
+        """Request a topic that a send waits for. A topic that is in flight for the first time is not requested again."""
         if topic not in self._asked or topic in self._told:
             self._new[topic] = None
 
     def urge(self, topics: Iterable[str]) -> None:
-        """What is known of these is no longer so."""
+        """Request topics again, because their known metadata is wrong."""
         self._changed.update(dict.fromkeys(topics))
 
     def answered(self, now: float) -> None:
-        """A broker told of the brokers."""
+        """Note that a broker answered with the brokers of the cluster."""
         self._answered_at = now
 
     def told(self, topic: str, now: float) -> None:
-        """A broker told where its partitions are."""
+        """Note that a broker answered with the partitions of a topic."""
         self._told[topic] = now
         self._told.move_to_end(topic)
 
     def forget(self, topic: str) -> None:
-        """Nobody needs it any more."""
+        """Forget a topic that is no longer needed."""
         self._told.pop(topic, None)
         self._changed.pop(topic, None)
 
     def shrink(self) -> None:
-        """Many topics were forgotten."""
+        """Free the memory of many forgotten topics."""
         shrink(self._told)
 
     def is_asked(self, topic: str) -> bool:
-        """Whether a request for it is on its way, or its answer is being taken."""
+        """Return whether a topic is to be requested first, is in flight, or is being applied from an answer."""
         return topic in self._asked or topic in self._new
 
     @property
     def target(self) -> int:
-        """Topics of a request that is full."""
+        """Return the number of topics of a full request."""
         return min(max(int(len(self._told) / self._max_age * _SPAN), _FEWEST), MOST)
 
-    # What to ask
+    # Requests
 
     def next_new(self, now: float) -> Question | None:
-        """The next request for new topics, due at once; None: there are none, or one that is not full waits for the one before."""
+        """Return the next request for new topics, which is due at once.
+
+        Returns None if there are no such topics, or fewer than a full request while the previous one is in flight.
+        """
         names = [name for name in self._new if name not in self._asked]
         if not names or (self._in_flight and len(names) < MOST):
             return None
@@ -116,7 +124,7 @@ class MetadataSchedule:
         return self._asking(names, now, names, is_new=True)
 
     def next_other(self, now: float) -> Question | None:
-        """The next request for the others; None: none is due. One at a time."""
+        """Return the next request for the other topics. None: none is due. The caller has one of them in flight at a time."""
         self._changed = {name: None for name in self._changed if self._is_needed(name)}
         urged = [name for name in self._changed if name not in self._asked][:MOST]
         names = list(dict.fromkeys((*urged, *islice(self._older(now, self._max_age), MOST))))[:MOST]
@@ -130,7 +138,7 @@ class MetadataSchedule:
         return self._asking(names, now, urged)
 
     def _asking(self, names: list[str], now: float, urged: Iterable[str], *, is_new: bool = False) -> Question:
-        """Filled up with what is not urgent."""
+        """Return a request for `names`, filled up with topics that are not urgent."""
         taken = set(names)
         others = (name for name in self._older(now, self._max_age * _RIPE) if name not in taken)
         names = [*names, *islice(others, max(self.target - len(names), 0))]
@@ -138,7 +146,7 @@ class MetadataSchedule:
         return Question(names, frozenset(urged), is_new)
 
     def _older(self, now: float, age: float) -> Iterator[str]:
-        """Topics told of so long ago, oldest first."""
+        """Yield the topics with metadata at least `age` seconds old, oldest first."""
         for name, told_at in self._told.items():
             if told_at + age > now:
                 return
@@ -146,14 +154,14 @@ class MetadataSchedule:
                 yield name
 
     def ended(self, question: Question, *, is_answered: bool) -> None:
-        """Its answer is taken; or there is none, and what was urgent is so still."""
+        """Note that an answer was applied. Without an answer, the urgent topics of the request are urgent again."""
         self._asked.difference_update(question.topics)
         self._in_flight -= question.is_new
         if not is_answered:
             self._changed.update(dict.fromkeys(name for name in question.topics if name in question.urged))
 
     def due_at(self) -> float:
-        """When `next_other` has something: 0 for at once."""
+        """Return the time at which `next_other` has a request: 0 for at once."""
         if self._changed:
             return 0.0
         if not self._told:

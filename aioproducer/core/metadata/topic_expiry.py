@@ -1,7 +1,7 @@
-"""Which topics nobody has produced to for so long that they are to be forgotten (KIP-526, MET-05).
+"""Decides which topics have had no new batch for so long that they are forgotten (KIP-526, MET-05).
 
-A topic is looked at when it could be idle by what was known at its last look: as often as `max_idle` goes by, however many records flow.
-Knows nothing of what is forgotten with it, or how.
+A topic is checked when it could be idle by its last known use. So it is checked at most once per `max_idle`, however many records
+flow.
 """
 
 from __future__ import annotations
@@ -16,34 +16,37 @@ if TYPE_CHECKING:
 
 __all__ = ["TopicExpiry", "shrink"]
 
-_FEW: Final = 64  # topics, of which it does not matter how large their tables are
-_AGAIN: Final = 0.1  # of `max_idle`, until a topic is looked at again that is idle and still in use
+# Topics. With fewer of them, the size of the tables does not matter.
+_FEW: Final = 64
+# The part of `max_idle` until the next check of a topic that is idle and still in use.
+_AGAIN: Final = 0.1
 
 
 class TopicExpiry:
-    """The topics that are looked at.
+    """Holds the topics that are checked, and the time of each check.
 
     Args:
-        routings: of all topics, by name.
+        routings: the topic routings by topic.
         max_idle: seconds without a new batch after which a topic is idle.
     """
 
     def __init__(self, routings: Mapping[str, TopicRouting], max_idle: float) -> None:
         self.max_idle = max_idle
         self._routings = routings
-        self._looks: list[tuple[float, str]] = []  # each topic once
+        # Each topic has one entry.
+        self._looks: list[tuple[float, str]] = []
         self._forgotten = 0
 
     def watch(self, topic: str, since: float) -> None:
-        """Look at a topic, in use since then, when it could be idle."""
+        """Schedule a check of a topic that has been in use since `since`, for when it could be idle."""
         heapq.heappush(self._looks, (since + self.max_idle, topic))
 
     def put_off(self, topic: str, now: float) -> None:
-        """It is idle, and cannot be forgotten yet."""
+        """Schedule another check of an idle topic that cannot be forgotten yet."""
         heapq.heappush(self._looks, (now + self.max_idle * _AGAIN, topic))
 
     def idle(self, now: float) -> Iterator[TopicRouting]:
-        """Those that are idle. Each is looked at no more, unless it is watched again."""
+        """Yield the topics that are idle. Each of them is not checked again until `watch` is called."""
         looks = self._looks
         while looks and looks[0][0] <= now:
             topic = heapq.heappop(looks)[1]
@@ -54,7 +57,10 @@ class TopicExpiry:
                 yield routing
 
     def forgot(self) -> bool:
-        """One was forgotten; whether so many were, since this was last true, that the tables of topics are mostly empty by now."""
+        """Count a forgotten topic. Returns True if the tables of topics are mostly empty now.
+
+        That is the case after enough forgotten topics since the last True.
+        """
         self._forgotten += 1
         if self._forgotten < max(len(self._routings), _FEW):
             return False
@@ -62,12 +68,12 @@ class TopicExpiry:
         return True
 
     def next_look(self, now: float) -> float:
-        """When to ask again; what is watched from now on is not due before."""
+        """Return the time of the next check. A topic that is watched from now on is not due before."""
         return self._looks[0][0] if self._looks else now + self.max_idle
 
 
 def shrink(table: MutableMapping[str, Any]) -> None:
-    """Let go of the room of what was deleted: a dict keeps it until as much was put in again."""
+    """Free the memory of deleted entries: a dict keeps it until as many entries were added again."""
     kept = list(table.items())
     table.clear()
     table.update(kept)

@@ -1,1 +1,1 @@
-"""A transaction: its states, what is due of it, and what an error means for it."""
+"""Holds the rules of transactions: the states, the next request, and the effect of errors."""

@@ -1,13 +1,14 @@
-"""A transactional producer's state: what the application may call, what is to be asked of whom, and what an answer changes.
+"""Holds the state of a transactional producer: the allowed calls, the next request, the effect of each answer.
 
-1. The state goes where the table says; a call that it does not allow raises, and changes nothing (TXN-01).
-2. What is due follows from the state alone; who carries it out asks for one thing at a time (TXN-09).
-3. A verdict that may be on its way is never changed: after `EndTxn (commit)` was sent once, only that is sent again.
-4. In version 1 a partition, or a group, is added before it is written to. A request whose answer was lost may still arrive, in the next
-   transaction too (Jepsen): that one begins under a new epoch. In version 2 each transaction has its own (KIP-890).
-5. The version is looked at when a producer id was given, and at the end of each transaction, never within (TV2-01).
+1. The state changes as the table `NEXT` says. A call that the table does not allow raises, and changes nothing (TXN-01).
+2. The next request follows from the state alone. The TransactionManager sends one request at a time (TXN-09).
+3. A verdict that may be on the wire is never changed. After `EndTxn (commit)` was sent once, only that request is sent again.
+4. In version 1 a partition, or a group, is added to the transaction before it is written to. A request without an answer may still
+   arrive, even in the next transaction (Jepsen). So the next transaction begins under a new epoch. In version 2 each transaction
+   has its own epoch (KIP-890).
+5. The version is read when a producer id was granted, and at the end of each transaction, never within one (TV2-01).
 
-What an error means is `transaction_errors`'. Knows nothing of clocks, connections, records, or who waits.
+`transaction_errors` decides how an error changes a transaction.
 """
 
 from __future__ import annotations
@@ -30,29 +31,31 @@ __all__ = ["Transaction"]
 
 _ADDING: Final = (State.IN_TRANSACTION, State.COMMITTING)
 _ENDING: Final = (State.COMMITTING, State.ABORTING)
-_BEGINS: Final = (Rpc.ADD_PARTITIONS, Rpc.ADD_OFFSETS, Rpc.COMMIT_OFFSETS)  # while its answer is to come, nobody knows whether it is begun
-_FIRST_RENEWABLE: Final = 3  # InitProducerId's version that renews an epoch without taking it from a newer producer (KIP-360)
+# Until the answer to one of these arrives, the producer does not know whether the coordinator has begun the transaction.
+_BEGINS: Final = (Rpc.ADD_PARTITIONS, Rpc.ADD_OFFSETS, Rpc.COMMIT_OFFSETS)
+# The InitProducerId version that renews an epoch without taking it from a newer producer (KIP-360).
+_FIRST_RENEWABLE: Final = 3
 
 
 class Transaction:
-    """The state of one transactional producer.
+    """Holds the state of one transactional producer.
 
     Args:
-        transactional_id: whose transactions these are.
-        timeout_ms: how long the coordinator lets one last.
-        level: the level of the finalized feature `transaction.version`; None: nobody who knows it can be asked now.
+        transactional_id: the transactional id of the producer.
+        timeout_ms: how long the coordinator lets a transaction last.
+        level: returns the level of the finalized feature `transaction.version`; None: no connected broker can report it now.
 
     Attributes:
-        identity: what was granted last.
-        version: 1, or 2 where partitions are added by being written to.
-        coordinators: who is known to be one, by node id.
+        identity: the producer id and epoch that were granted last.
+        version: 1, or 2, in which a write to a partition adds it.
+        coordinators: the node ids of the known coordinators.
         pending: partitions that are to be added, in version 1.
-        partitions: those that are part of the transaction.
-        error: why nothing goes on, in the two states of errors; or why there is no producer id.
-        operation: the latest that the application asked for.
-        number: of the transaction, counted from 1.
-        is_flushed: of an ending transaction: every record of it has ended.
-        is_told: a verdict was sent, and not refused since.
+        partitions: partitions that are part of the transaction.
+        error: the reason why no call succeeds, in the two error states; or the reason why there is no producer id.
+        operation: the latest operation that the application asked for.
+        number: the number of the transaction, counted from 1.
+        is_flushed: in an ending transaction, every record of it has ended.
+        is_told: a commit was sent, and not refused since.
     """
 
     def __init__(self, transactional_id: str, timeout_ms: float, level: Callable[[], int | None]) -> None:
@@ -74,15 +77,18 @@ class Transaction:
         self._groups: set[str] = set()
         self._offsets: list[OffsetsCommit] = []
         self._can_renew = False
-        self._is_unsure = False  # the answer to a commit was lost
-        self._is_begun = False  # the coordinator knows of it, so that it must be told the end
-        self._is_beginning = False  # it may know of it: an answer will tell
+        # The answer to a commit was lost.
+        self._is_unsure = False
+        # The coordinator knows of the transaction, so it needs an EndTxn.
+        self._is_begun = False
+        # The coordinator may know of the transaction: an answer decides.
+        self._is_beginning = False
         self._needs_renewal = False
 
     # The application
 
     def initialize(self) -> Operation:
-        """Ask for a producer id."""
+        """Request a producer id and return the operation."""
         return self._start(Event.INITIALIZE)
 
     def begin(self, now: float) -> None:
@@ -92,11 +98,14 @@ class Transaction:
         self.number += 1
 
     def commit(self) -> Operation:
-        """Write what is left, then commit. The same operation while it goes on."""
+        """Commit the transaction after its last record was written. Returns the operation; the same one while the commit continues."""
         return self.operation if self.state is State.COMMITTING else self._start(Event.COMMIT)
 
     def abort(self) -> Operation:
-        """Drop what was not sent, wait for the rest, then abort. The same operation while it goes on."""
+        """Abort the transaction and return the operation; the same one while the abort continues.
+
+        Additions that were not sent are dropped. The abort waits until every record has ended.
+        """
         if self.state is State.ABORTING:
             return self.operation
         if self.state is State.COMMITTING and self.is_told:
@@ -107,7 +116,7 @@ class Transaction:
         return operation
 
     def add_offsets(self, group: ConsumerGroupMetadata, offsets: Mapping[tuple[str, int], OffsetAndMetadata]) -> OffsetsCommit:
-        """Make a group's offsets part of the transaction. The same operation while equal ones go on."""
+        """Add the offsets of a group to the transaction. Returns the operation; the same one while an equal commit continues."""
         self.check("send_offsets_to_transaction()")
         for commit in self._offsets:
             if (commit.group, commit.asked) == (group, offsets):
@@ -116,12 +125,12 @@ class Transaction:
         return self._offsets[-1]
 
     def check(self, call: str) -> None:
-        """Raise unless a transaction is open: its error, if it has one."""
+        """Raise unless a transaction is open: the error of the transaction, if it has one."""
         if self.state is not State.IN_TRANSACTION:
             self._refuse(call)
 
     def add(self, partition: tuple[str, int]) -> bool:
-        """A record goes to this partition; True: not before it was added."""
+        """Add the partition of a record. Returns True if the record must wait until the coordinator has added the partition."""
         if partition in self.partitions:
             return False
         if self.version > 1:
@@ -132,28 +141,31 @@ class Transaction:
         return True
 
     def flushed(self) -> None:
-        """Every record of the ending transaction has ended."""
+        """Note that every record of the ending transaction has ended."""
         self.is_flushed = True
         self._settle()
 
     def fail(self, cause: KafkaError, where: str, now: float, *, is_numbered: bool = False) -> None:
-        """A record of the transaction failed. `is_numbered`: it had a sequence number, which is missing in its log now."""
+        """Fail the transaction after a record of it failed.
+
+        `is_numbered`: the record had a sequence number, which leaves a gap in the log.
+        """
         course = course_of(Rpc.PRODUCE, cause) if isinstance(cause, BrokerError) else Course.ABORTABLE
         if course < Course.FATAL and is_numbered and self.version == 1 and not self._can_renew:
             course = Course.FATAL
         self._fail(Rpc.PRODUCE, course, cause, where, now)
 
-    # What is due
+    # Due requests
 
     def due(self) -> Request | None:
-        """What is to be asked next; None: nothing, before something else happens."""
+        """Return the next request: a FindCoordinator request if its coordinator is not known. None: none before another event."""
         request = self.step()
         if request is None or request.at in self.coordinators:
             return request
         return Request(Rpc.FIND_COORDINATOR, request.at)
 
     def step(self) -> Request | None:
-        """What is to be asked of whom, whether it is known who that is or not."""
+        """Return the next request of the transaction, also if its coordinator is not known."""
         if self.state is State.INITIALIZING:
             return Request(Rpc.INIT, self._delivery_context)
         if self.state in _ADDING and self.pending:
@@ -171,7 +183,7 @@ class Transaction:
         return Request(Rpc.COMMIT_OFFSETS, Coordinator(0, group_id), offsets=offsets)
 
     def sent(self, request: Request) -> None:
-        """It goes out now, whatever becomes of it."""
+        """Note that a request is written now. Its answer may be lost."""
         self.is_told |= request.rpc is Rpc.COMMIT
         self._is_begun |= request.rpc is Rpc.COMMIT_OFFSETS
         self._is_beginning = request.rpc in _BEGINS
@@ -179,11 +191,11 @@ class Transaction:
     # Answers
 
     def found(self, at: Coordinator, node_id: int) -> None:
-        """Who a coordinator is."""
+        """Note the node id of a coordinator."""
         self.coordinators[at] = node_id
 
     def granted(self, identity: ProducerIdAndEpoch, init_version: int) -> None:
-        """A producer id and epoch, by that version of InitProducerId."""
+        """Set the producer id and epoch that InitProducerId of version `init_version` returned."""
         self.identity = identity
         self._can_renew = init_version >= _FIRST_RENEWABLE
         self._needs_renewal = False
@@ -193,7 +205,7 @@ class Transaction:
         self.operation.end()
 
     def done(self, request: Request, identity: ProducerIdAndEpoch = NO_IDENTITY) -> None:
-        """It was answered without an error. `identity`: for the next transaction, in version 2."""
+        """Note an answer without an error. `identity`: the producer id and epoch of the next transaction, in version 2."""
         self._is_beginning = False
         if request.rpc is Rpc.ADD_PARTITIONS:
             self._is_begun = True
@@ -215,10 +227,10 @@ class Transaction:
         self._settle()
 
     def refused(self, request: Request, errors: Mapping[str, BrokerError], now: float) -> Course:
-        """It was answered with errors, by the places that they are about.
+        """Note an answer with errors, by the partitions, topics or groups that they concern.
 
         Returns:
-            QUICK, RETRY, LOOKUP: how to go on with what is due then, which may be less; else the state has changed.
+            QUICK, RETRY or LOOKUP: how to send the next request, which may cover less. Any other course: the state has changed.
         """
         self._is_beginning = False
         course = self._refused(request, errors, now)
@@ -233,7 +245,8 @@ class Transaction:
             if request.rpc is Rpc.COMMIT_OFFSETS and request.offsets is not None:
                 request.offsets.keep(errors)
             return course
-        if course is Course.RENEW and request.rpc is Rpc.ABORT and self._can_renew:  # another epoch aborts it, too
+        # A new epoch aborts the transaction, too.
+        if course is Course.RENEW and request.rpc is Rpc.ABORT and self._can_renew:
             self._needs_renewal = True
             self._finish()
             return course
@@ -243,7 +256,7 @@ class Transaction:
         return course
 
     def _course_now(self, course: Course) -> Course:
-        """What an error that is not tried again means in this state."""
+        """Return the course in this state of an error that is not retried."""
         if course is Course.RENEW:
             course = Course.ABORTABLE if self._can_renew else Course.FATAL
         if self.state is State.INITIALIZING and course < Course.FATAL:
@@ -251,11 +264,11 @@ class Transaction:
         return Course.FATAL if course is Course.RESET else course
 
     def forget(self, at: Coordinator) -> None:
-        """Whoever that coordinator was is not there any more."""
+        """Forget the node id of a coordinator that is no longer there."""
         self.coordinators.pop(at, None)
 
     def lost(self, request: Request) -> None:
-        """There was no answer: it may have been carried out, or may be yet."""
+        """Note that a request got no answer: the coordinator may have executed it, or may still execute it."""
         self.forget(request.at)
         self._is_unsure |= request.rpc is Rpc.COMMIT
         if request.rpc not in (Rpc.FIND_COORDINATOR, Rpc.INIT):
@@ -286,13 +299,14 @@ class Transaction:
         raise TransactionMisuse(f"{call} has no place here: the producer {self.state}")
 
     def _settle(self) -> None:
-        """An ending transaction of which the coordinator knows nothing has ended (TXN-07)."""
+        """Finish an ending transaction that the coordinator does not know of (TXN-07)."""
         if self.state in _ENDING and self.is_flushed and not (self._is_begun or self._is_beginning or self.pending or self._offsets):
             self._finish()
 
     def _finish(self) -> None:
         before, self.version = self.version, self._current_version()
-        self._needs_renewal |= before < self.version  # epochs of version 2 are its own (TV2-04)
+        # Version 2 needs epochs of its own (TV2-04).
+        self._needs_renewal |= before < self.version
         self._drop()
         self.partitions.clear()
         self._groups.clear()
@@ -306,7 +320,7 @@ class Transaction:
         return self.version if level is None else min(max(level, 1), 2)
 
     def _drop(self) -> None:
-        """What was still to be added is not."""
+        """Drop the partitions and offsets that were still to be added."""
         self.pending.clear()
         for commit in self._offsets:
             commit.end(TransactionAborted("the transaction was aborted before these offsets were part of it"))
@@ -320,7 +334,8 @@ class Transaction:
         else:
             after = NEXT.get((self.state, Event.REFUSE if course is Course.RESET else Event.FAIL))
             self._needs_renewal |= after is State.ABORTABLE_ERROR and self._can_renew and self.version == 1
-        if after is None:  # it ends already: what fails on the way changes nothing
+        # The transaction ends already: a later failure changes nothing.
+        if after is None:
             return
         self.state = after
         self.error = error

@@ -1,10 +1,11 @@
-"""What an error means for a transaction: one table of (request, error) -> course, and the errors that the application sees.
+"""Holds the table (request, error) -> course of a transaction, and makes the errors for the application.
 
-1. What is in the table happens; what is not and passes by itself is tried again; anything else is unexpected, and ends the producer.
-2. Of several partitions' errors the gravest counts.
-3. Who raises what (KIP-1050): a kind of `TransactionError`, whose `hint` says what helps.
+1. An error in the table takes its course. A retriable error that is not in the table is retried. Any other error is unexpected and
+   is fatal to the producer.
+2. If several partitions have errors, the gravest one counts.
+3. Each error that the application gets is a kind of `TransactionError` (KIP-1050). Its `hint` says how to recover.
 
-Sources: java-producer.md 2.12 (TransactionManager's handlers), KIP-360, KIP-447, KIP-890, KIP-1050. Knows nothing of states or time.
+Sources: java-producer.md 2.12 (TransactionManager's handlers), KIP-360, KIP-447, KIP-890, KIP-1050.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ __all__ = ["COURSES", "EXPIRED", "REST", "Course", "Rpc", "course_of", "error_of
 
 
 class Rpc(enum.StrEnum):
-    """The requests of a transaction; EndTxn's two verdicts are told apart."""
+    """Lists the requests of a transaction. The two verdicts of EndTxn are separate."""
 
     FIND_COORDINATOR = "FindCoordinator"
     INIT = "InitProducerId"
@@ -45,16 +46,21 @@ class Rpc(enum.StrEnum):
 
 
 class Course(enum.IntEnum):
-    """What becomes of the transaction, the gravest last."""
+    """Lists the courses of a transaction after an error, the gravest last."""
 
-    QUICK = 1  # the same again, very soon: the last transaction's markers are being written
+    # The same request again, very soon: the markers of the last transaction are being written.
+    QUICK = 1
     RETRY = 2
-    LOOKUP = 3  # ask who the coordinator is, then again
-    RESET = 4  # no producer id was given; the next transaction asks again. Beyond initialization: fatal
+    # Find the coordinator, then send the request again.
+    LOOKUP = 3
+    # No producer id was given, and the next transaction asks again. Beyond initialization it is fatal.
+    RESET = 4
     ABORTABLE = 5
-    RENEW = 6  # abortable, if the coordinator can give another epoch; else fatal
+    # Abortable if the coordinator can give another epoch, otherwise fatal.
+    RENEW = 6
     FATAL = 7
-    UNEXPECTED = 8  # fatal, and nobody knows why
+    # Fatal, for an unknown reason.
+    UNEXPECTED = 8
 
 
 _COORDINATOR: Final = {
@@ -109,7 +115,8 @@ COURSES: Final[Mapping[Rpc, Mapping[str, Course]]] = {
         "GROUP_ID_NOT_FOUND": Course.ABORTABLE,
         "STALE_MEMBER_EPOCH": Course.ABORTABLE,
         "UNSUPPORTED_FOR_MESSAGE_FORMAT": Course.FATAL,
-        "UNSUPPORTED_VERSION": Course.ABORTABLE,  # our own word, before anything was sent: an old broker and group metadata
+        # The client raises it before it sends a request: the broker is too old for group metadata.
+        "UNSUPPORTED_VERSION": Course.ABORTABLE,
     },
     Rpc.COMMIT: {**_COMMON, "UNKNOWN_PRODUCER_ID": Course.RENEW},
     Rpc.ABORT: {**_COMMON, "TRANSACTION_ABORTABLE": Course.FATAL, "UNKNOWN_PRODUCER_ID": Course.RENEW},
@@ -121,11 +128,12 @@ COURSES: Final[Mapping[Rpc, Mapping[str, Course]]] = {
         "INVALID_PRODUCER_ID_MAPPING": Course.FATAL,
     },
 }
-# whatever else does not pass by itself
+# The course of all other errors that are not retriable.
 REST: Final[Mapping[Rpc, Course]] = {Rpc.ADD_PARTITIONS: Course.ABORTABLE, Rpc.PRODUCE: Course.ABORTABLE}
-# what who took too long is answered: the coordinator has aborted the transaction, and in version 1 fenced its producer
+# A transaction that took too long gets one of these: the coordinator has aborted it, and in version 1 fenced its producer.
 EXPIRED: Final = frozenset({*_FENCING, "INVALID_TXN_STATE"})
-_TRIED_AGAIN: Final = frozenset(Rpc) - {Rpc.PRODUCE}  # a batch that failed was tried again before
+# Not PRODUCE: a failed batch was already retried.
+_TRIED_AGAIN: Final = frozenset(Rpc) - {Rpc.PRODUCE}
 
 _KINDS: Final[Mapping[Course, type[TransactionError]]] = {
     Course.RESET: TransactionError,
@@ -153,7 +161,7 @@ _HINTS: Final[Mapping[str, str]] = {
 
 
 def course_of(rpc: Rpc, error: BrokerError) -> Course:
-    """What an error of a request means."""
+    """Return the course of an error of a request."""
     course = COURSES[rpc].get(error.name)
     if course is not None:
         return course
@@ -163,7 +171,7 @@ def course_of(rpc: Rpc, error: BrokerError) -> Course:
 
 
 def gravest(rpc: Rpc, errors: Mapping[str, BrokerError]) -> tuple[Course, BrokerError, list[str]]:
-    """Of the errors of several places: the course of the worst, that error, and the places that have the same."""
+    """Return the gravest course of several errors, its error, and the places that have the same error."""
     place = max(errors, key=lambda each: (course_of(rpc, errors[each]), errors[each].name != "OPERATION_NOT_ATTEMPTED"))
     worst = errors[place]
     return course_of(rpc, worst), worst, [each for each, error in errors.items() if error.code == worst.code]
@@ -172,15 +180,15 @@ def gravest(rpc: Rpc, errors: Mapping[str, BrokerError]) -> tuple[Course, Broker
 def error_of(
     rpc: Rpc, course: Course, cause: KafkaError, where: str = "", expired_ms: float | None = None, *, is_unsure: bool = False
 ) -> TransactionError:
-    """What the application is told.
+    """Return the error that the application gets.
 
     Args:
         rpc: the request.
-        course: which the error took, RENEW resolved into one of the two that it may be.
-        cause: the error; a BrokerError has a name, which may have a kind and a hint of its own.
-        where: the topics, the group or the like that it is about.
+        course: the course of the error; RENEW is already resolved to ABORTABLE or FATAL.
+        cause: the error; a BrokerError has a name, which may have its own kind and hint.
+        where: the topics, the group or the like that it concerns.
         expired_ms: the time that the transaction was allowed, if it has lasted longer.
-        is_unsure: it was to be committed, and an answer was lost.
+        is_unsure: the transaction was to be committed, and an answer was lost.
     """
     name = cause.name if isinstance(cause, BrokerError) else ""
     kind = _KINDS[course]

@@ -1,7 +1,4 @@
-"""The words of a transactional producer: its states and what leads from one to the next, what may be due, what an application waits for.
-
-Knows nothing of when any of it happens.
-"""
+"""Holds the states, events, requests and operations of a transactional producer."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ __all__ = ["NEXT", "Coordinator", "Event", "OffsetsCommit", "Operation", "Reques
 
 
 class State(enum.StrEnum):
-    """Where the producer is."""
+    """Lists the states of a transactional producer."""
 
     UNINITIALIZED = "has no producer id"
     INITIALIZING = "is being given a producer id"
@@ -32,7 +29,7 @@ class State(enum.StrEnum):
 
 
 class Event(enum.StrEnum):
-    """What happens to it."""
+    """Lists the events that change the state."""
 
     INITIALIZE = "initialization"
     GRANT = "a producer id"
@@ -53,7 +50,8 @@ NEXT: Final[Mapping[tuple[State, Event], State]] = {
     (State.IN_TRANSACTION, Event.COMMIT): State.COMMITTING,
     (State.IN_TRANSACTION, Event.ABORT): State.ABORTING,
     (State.IN_TRANSACTION, Event.FAIL): State.ABORTABLE_ERROR,
-    (State.COMMITTING, Event.ABORT): State.ABORTING,  # only before the verdict was sent
+    # Only before the commit was sent.
+    (State.COMMITTING, Event.ABORT): State.ABORTING,
     (State.COMMITTING, Event.FAIL): State.ABORTABLE_ERROR,
     (State.COMMITTING, Event.END): State.READY,
     (State.COMMITTING, Event.RENEW): State.INITIALIZING,
@@ -64,20 +62,20 @@ NEXT: Final[Mapping[tuple[State, Event], State]] = {
 
 
 class Coordinator(NamedTuple):
-    """Whose coordinator: of a group (key type 0) or of a transactional id (1)."""
+    """Identifies a coordinator by its key: a group (key type 0) or a transactional id (1)."""
 
     key_type: int
     key: str
 
 
 class Request(NamedTuple):
-    """What is due.
+    """Holds a request that is due.
 
     Attributes:
-        rpc: the request.
-        at: who answers it; of FindCoordinator, who is looked for.
-        partitions: to add.
-        offsets: to commit, or whose group to add.
+        rpc: the kind of request.
+        at: the coordinator that answers it; for FindCoordinator, the coordinator to find.
+        partitions: the partitions to add.
+        offsets: the offsets to commit, or the offsets of the group to add.
     """
 
     rpc: Rpc
@@ -87,12 +85,12 @@ class Request(NamedTuple):
 
     @property
     def group_id(self) -> str:
-        """Of the offsets."""
+        """Return the group of the offsets."""
         return "" if self.offsets is None else self.offsets.group.group_id
 
 
 class Operation:
-    """What the application waits for. `error`: why it did not come about."""
+    """Holds the outcome of a call that the application waits for. `error`: the reason why it failed."""
 
     __slots__ = ("error", "is_over", "name")
 
@@ -102,14 +100,14 @@ class Operation:
         self.error: TransactionError | None = None
 
     def end(self, error: TransactionError | None = None) -> None:
-        """It is over; once."""
+        """End the operation, if it has not ended."""
         if not self.is_over:
             self.is_over = True
             self.error = error
 
 
 class OffsetsCommit(Operation):
-    """Offsets of one group that are to be part of the transaction; `offsets` holds those that are not yet."""
+    """Holds the offsets of one group that are added to the transaction. `offsets`: those that are not yet part of it."""
 
     __slots__ = ("asked", "group", "offsets")
 
@@ -120,5 +118,5 @@ class OffsetsCommit(Operation):
         self.offsets = dict(offsets)
 
     def keep(self, places: Container[str]) -> None:
-        """Only these partitions' offsets are not yet part of it (TXN-14)."""
+        """Keep only the offsets of these partitions: the others are part of the transaction now (TXN-14)."""
         self.offsets = {(topic, at): offset for (topic, at), offset in self.offsets.items() if f"{topic}-{at}" in places}

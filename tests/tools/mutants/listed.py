@@ -248,7 +248,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "drain-breaks-off-at-a-partition-that-waits",
         "core/partition_queues.py",
-        "                continue  # offered again when those in flight elsewhere have ended, or what it waits for",
+        "                # met.\n                continue",
         "                break",
         ("tests/core/test_partition_queues.py", "tests/core/test_partition_queues_machine.py"),
     ),
@@ -506,7 +506,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the-line-goes-ahead-of-who-rests",
         "engine/append/admission.py",
-        "        self._line_up()  # who stands in the line may have called after it\n",
+        "        self._line_up()  # records in the wait queue may have been sent after the unplaced one\n",
         "",
         ("tests/scenarios/test_tight_loops.py",),
     ),
@@ -884,7 +884,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "pool-forgets-what-is-used-already",
         "engine/memory/buffer_pool.py",
-        '        """Take `size` bytes that are used already, below zero if need be: overhead is known only once records are there."""\n        self.available -= size',
+        '        """Take `size` bytes that are used already. `available` may fall below zero: overhead is known only once records are appended."""\n        self.available -= size',
         '        """Nothing."""',
         ("tests/engine/memory/test_buffer_pool.py",),
     ),
@@ -954,8 +954,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "txn-an-upgrade-keeps-the-epoch",
         "core/transactions/transaction.py",
-        "        self._needs_renewal |= before < self.version  #",
-        "        self._needs_renewal |= False  #",
+        "        self._needs_renewal |= before < self.version\n",
+        "        self._needs_renewal |= False\n",
         ("tests/core/transactions/test_transaction.py",),
     ),
     Mutant(
