@@ -1,1 +1,4 @@
-"""The tasks and the waiting: memory, deliveries, draining, refreshing. The rules are in `core`, the sockets in `net`."""
+"""Holds the asyncio part of the producer: appends, memory, deliveries, the Sender, metadata and tasks.
+
+The rules are in `core`, and the sockets are in `net`.
+"""

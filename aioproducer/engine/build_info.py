@@ -1,4 +1,4 @@
-"""Which builds this process runs, of the way of a record and of what `send_columns` does, for people and for bug reports."""
+"""Reports the builds that this process runs, of the send path and of `send_columns`, for users and bug reports."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["BuildInfo", "build_info"]
 
 
 class BuildInfo(NamedTuple):
-    """What runs here; `print` shows it in one line.
+    """Holds the builds that run in this process; `print` shows them on one line.
 
     Attributes:
         version: of aioproducer.
-        build: "compiled" or "plain Python": both do the same, at another price.
-        reason: why it is plain Python; empty if it is compiled.
-        extension: the compiled build's file name, with the Python and the platform that it is for; empty if it is plain Python.
-        python: implementation and version.
-        columns_reason: why `send_columns` encodes rows in plain Python, which is an extension of its own; empty if it is compiled.
+        build: "compiled" or "plain Python": both do the same, at a different speed.
+        reason: why the build is plain Python; empty if it is compiled.
+        extension: the compiled build's file name, with its Python version and platform; empty if the build is plain Python.
+        python: implementation and version of Python.
+        columns_reason: why `send_columns`, which has an extension of its own, encodes rows in plain Python; empty if it is compiled.
     """
 
     version: str
@@ -42,14 +42,14 @@ class BuildInfo(NamedTuple):
 
 
 def build_info() -> BuildInfo:
-    """Which build runs here: compiled, or plain Python and why.
+    """Return the build that runs in this process: compiled, or plain Python with the reason.
 
     ```python
     print(aioproducer.build_info())  # aioproducer 0.1.0 on CPython 3.13.0: compiled (_fast_path.cpython-313-x86_64-linux-gnu.so)
     ```
 
-    It is chosen once, when the first producer's code is imported. The variable `AIOPRODUCER_PURE=1` chooses plain Python; else
-    `AIOPRODUCER_REQUIRE_EXT=1` makes the lack of the compiled build an ImportError, also of the one that `send_columns` uses.
+    The build is chosen once, when the first producer's code is imported. The environment variable `AIOPRODUCER_PURE=1` chooses plain
+    Python. Without it, `AIOPRODUCER_REQUIRE_EXT=1` makes the lack of a compiled build an ImportError, also for `send_columns`.
 
     Raises:
         ImportError: `AIOPRODUCER_REQUIRE_EXT` is set, and a compiled build cannot be used; or it was made of another source.

@@ -1,8 +1,8 @@
-"""The end of a producer whose object was collected without `stop`.
+"""Ends the engine of a producer that was garbage-collected without `stop`.
 
-1. `Producer.__del__` runs in any thread and inside any call, so it only asks the loop to begin.
-2. On the loop a task sends what is queued, at most `close_timeout_ms`; then the engine ends.
-3. A loop that ends first, by cancelling all tasks or by being closed, ends the engine at once.
+1. `Producer.__del__` runs in any thread and inside any call. So it only schedules the end on the event loop.
+2. There a task sends the queued records, for at most `close_timeout_ms`. Then the engine ends.
+3. If the event loop ends first, because all tasks are cancelled or it is closed, the engine ends at once.
 
 In each case one warning of the logger `aioproducer` says how many records could not be sent.
 """
@@ -22,13 +22,13 @@ _log = logging.getLogger("aioproducer")
 
 
 class DroppedProducer:
-    """Ends one engine.
+    """Ends the engine of one dropped producer.
 
     Args:
         name: the producer's client id and brokers.
-        spawn: starts a task of the engine's supervisor; None: the supervisor starts none any more.
-        flush: sends what is queued, for a bounded time.
-        end: ends the engine at once, and gives the number of records that were lost.
+        spawn: starts a task of the engine's supervisor; returns None if the supervisor has ended.
+        flush: sends the queued records, for a bounded time.
+        end: ends the engine at once, and returns the number of records that were lost.
     """
 
     def __init__(
@@ -49,10 +49,11 @@ class DroppedProducer:
         self._has_ended = False
 
     def schedule(self) -> None:
-        """Begin on the loop, or end at once if it is closed. From any thread."""
+        """Schedule the end on the event loop, or end at once if it is closed. Any thread may call it."""
         try:
             self._loop.call_soon_threadsafe(self._begin)
-        except RuntimeError:  # the loop is closed
+        # The event loop is closed.
+        except RuntimeError:
             self._finish()
 
     def _begin(self) -> None:
@@ -61,7 +62,8 @@ class DroppedProducer:
         if task is None:
             self._finish()
         else:
-            task.add_done_callback(lambda _task: self._finish())  # a task that is cancelled before its first step runs no `finally`
+            # A task that is cancelled before its first step does not run its `finally` block.
+            task.add_done_callback(lambda _task: self._finish())
 
     async def _run(self) -> None:
         try:
@@ -78,7 +80,7 @@ class DroppedProducer:
         _log.warning("%s: the producer was dropped without stop(): %s. Use `async with Producer(...)`, or stop it", self._name, told)
 
     def __del__(self) -> None:
-        """Its loop was closed, or dropped, with the flush still to be done."""
+        """End the engine if the event loop was closed or dropped before the flush ended."""
         if not self._has_ended:
             if self._flushing is not None:
                 self._flushing.close()

@@ -1,7 +1,4 @@
-"""What is read off the parts when somebody asks: gauges, queues of partitions, health. Costs nothing in between.
-
-Knows nothing of who asks.
-"""
+"""Reads gauges, queue depths and health from the parts of a producer, only when a caller asks for them."""
 
 from __future__ import annotations
 
@@ -30,10 +27,10 @@ class Gauges:
     """Reads the parts of one producer.
 
     Args:
-        clock: the loop's time.
+        clock: returns the loop's time.
 
     Attributes:
-        open_breakers: what the circuit breaker holds back now, in words.
+        open_breakers: returns one text for each partition that the circuit breaker holds back.
     """
 
     open_breakers: Callable[[], Sequence[str]] = staticmethod(lambda: ())
@@ -57,7 +54,7 @@ class Gauges:
         self._lifetime = config.delivery_timeout_ms / 1000
 
     def read(self) -> dict[str, float]:
-        """All gauges by name (`metrics.table.GAUGES`)."""
+        """Return all gauges by name (`metrics.table.GAUGES`)."""
         nodes = self._cluster.nodes
         broker_connections = [
             broker_connection for node in (*nodes, *self._cluster.bootstrap) for broker_connection in (node.produce, node.control)
@@ -84,16 +81,16 @@ class Gauges:
         }
 
     def depths(self) -> dict[tuple[str, int], int]:
-        """Batches that have not ended, by topic and partition; takes a look at each."""
+        """Return the number of batches that have not ended, by topic and partition. The cost is proportional to their number."""
         return Counter((batch.queue.topic, batch.queue.partition) for batch in self._partition_queues.incomplete)
 
     def _oldest(self) -> float:
-        """Seconds since the oldest batch that has not ended was opened; 0: there is none."""
+        """Return the seconds since the oldest batch that has not ended was opened; 0: there is none."""
         expiry = self._partition_queues.incomplete.next_expiry()
         return 0.0 if expiry is None else max(self._clock() - expiry + self._lifetime, 0.0)
 
     def health(self, patience: float) -> Health:
-        """Of a producer that runs; `patience`: seconds for which a record may be unacknowledged."""
+        """Return the health of a producer that runs; `patience`: seconds for which a record may be unacknowledged."""
         nodes, oldest = self._cluster.nodes, self._oldest()
         up, down = sum(map(_is_up, nodes)), sum(map(_is_down, nodes))
         trouble = self._updater.trouble
@@ -111,7 +108,7 @@ class Gauges:
 
 
 def unready(reason: str) -> Health:
-    """Of a producer that does not run."""
+    """Return the health of a producer that does not run."""
     return Health(is_ready=False, reasons=(reason,))
 
 

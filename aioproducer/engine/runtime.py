@@ -1,4 +1,4 @@
-"""A running producer: its start, the doors to its parts, and their end. Knows nothing of the face, or of how the parts are connected."""
+"""The engine of a running producer: starts its parts, gives `Producer` access to them, and ends them."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ _STOPPED_EARLY: Final = "stopped while it started"
 
 
 class Runtime:
-    """The parts of one producer on one loop.
+    """Holds the parts of one producer on one event loop.
 
     Args:
-        way: what `send` looks at; the engine opens and closes it.
+        way: the fast path of `send`; the engine opens and closes it.
         version: of this software, for brokers' metrics.
-        chance: a random number in [0, 1).
-        wall_clock: seconds since the epoch.
+        chance: returns a random number in [0, 1).
+        wall_clock: returns the seconds since the epoch.
     """
 
     def __init__(
@@ -76,7 +76,8 @@ class Runtime:
         self._start_ended = asyncio.Event()
         self._start_scope = asyncio.timeout(None)
         self._dropped: DroppedProducer | None = None
-        self._lost = 0  # records that had not ended when the producer failed or was dropped
+        # Records that had not ended when the producer failed or was dropped.
+        self._lost = 0
         self._config = config
         self._fast_path = way
         self._pid = os.getpid()
@@ -118,13 +119,14 @@ class Runtime:
         way.tick = self._tick
 
     async def start(self, *, wait: bool) -> None:
-        """Start the tasks and wait for the first metadata and the producer id, or let tasks wait for them.
+        """Start the tasks and wait for the first metadata and the producer id. Without `wait`, tasks wait for them.
 
         Raises:
-            BootstrapFailed: no broker answered within `max_block_ms`, or none gives this producer an id.
+            BootstrapFailed: no broker answered within `max_block_ms`, or the brokers refuse this producer an id.
             ConfigError: `message_format_max` asks for a format that the broker no longer takes.
             ProducerClosed: `stop_start` was called meanwhile.
-        Cancellation, or an error: nothing is left. The user's interceptors are not closed, as another engine may be started with them.
+        Cancellation, or an error: no task or connection is left. The user's interceptors are not closed, because another engine may be
+        started with them.
         """
         fork_safety.watch(self)
         until = self.loop.time() + self._config.max_block_ms / 1000
@@ -136,7 +138,8 @@ class Runtime:
                 raise ProducerClosed(_STOPPED_EARLY)
         except BaseException as error:
             await self._end(ProducerClosed("the producer did not start"))
-            if self._is_start_stopped and isinstance(error, TimeoutError):  # the scope's
+            # The TimeoutError is that of `_start_scope`.
+            if self._is_start_stopped and isinstance(error, TimeoutError):
                 raise ProducerClosed(_STOPPED_EARLY) from error
             raise
         finally:
@@ -164,10 +167,11 @@ class Runtime:
                 await self._transaction_manager.start(until - self.loop.time())
 
     async def stop_start(self) -> None:
-        """End the `start` that runs, which raises ProducerClosed; return once nothing of it is left."""
+        """End the `start` that runs, which then raises ProducerClosed. Returns once no task or connection of it is left."""
         if not self._is_start_stopped:
             self._is_start_stopped = True
-            with contextlib.suppress(RuntimeError):  # it has failed by itself, and is being ended
+            # RuntimeError: `start` has failed by itself and is ending.
+            with contextlib.suppress(RuntimeError):
                 self._start_scope.reschedule(self.loop.time())
         await self._start_ended.wait()
 
@@ -186,7 +190,7 @@ class Runtime:
         return f"{self._config.client_id}: start() waits for {told}, at most {max(until - self.loop.time(), 0):.0f} s more{reason}"
 
     def _trouble(self) -> object | None:
-        """Why brokers cannot be used now; None: they can, as far as is known."""
+        """Return the error because of which brokers cannot be used now; None: no error is known."""
         unreached = next((node.last_error for node in (*self._cluster.nodes, *self._cluster.bootstrap) if node.last_error), None)
         return self._updater.trouble or (self._ids.trouble if self._ids is not None else None) or unreached
 
@@ -215,12 +219,12 @@ class Runtime:
         return self._take(*record)
 
     def send_now(self, *record: Any) -> Delivery:
-        """`send`, or WouldBlock."""
+        """Append a record without waiting, and return its delivery. Raises WouldBlock if the record would have to wait."""
         self.check()
         return self._take_now(*record)
 
     async def send_many(self, topic: str, records: Any, send: Callable[..., Awaitable[Delivery]]) -> Deliveries:
-        """All of them, in bulk where that can be; `send` is the producer's."""
+        """Send all `records`, in bulk where that is possible, and return their deliveries; `send` is the producer's."""
         self.check()
         return await SendMany(self._config, self.loop, self._fast_path, self._turn, self._appender, self._admission, send).send(
             topic, records
@@ -235,7 +239,7 @@ class Runtime:
         timestamps_ms: Any,
         send: Callable[..., Awaitable[Delivery]],
     ) -> Deliveries:
-        """All rows of these columns; `send` is the producer's."""
+        """Send all rows of the columns and return their deliveries; `send` is the producer's."""
         self.check()
         columns = SendColumns(self._config, self._appender, self._admission, take=self._accept_window, send=send)
         return await columns.send(topic, values, keys, partition, timestamps_ms)
@@ -245,40 +249,40 @@ class Runtime:
         return self._slow_path.accept_window(parked)
 
     async def partitions(self, topic: str) -> int:
-        """How many a topic has, waiting for its metadata."""
+        """Return the number of partitions of a topic. Waits for its metadata."""
         self.check()
         return await self._slow_path.partitions(topic)
 
     def create_batch(self, topic: str, partition: PartitionNumber) -> ReadyBatch:
-        """An empty one, for the user to fill."""
+        """Return an empty batch, which the user fills."""
         self.check()
         return self._slow_path.create_batch(topic, partition)
 
     async def send_batch(self, batch: ReadyBatch) -> Deliveries:
-        """Queue a batch that the user filled, behind what its partition has."""
+        """Queue a batch that the user filled, behind the batches of its partition. Returns its deliveries."""
         self.check()
         return await self._slow_path.send_batch(batch)
 
     async def send(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery:
-        """Every send that is not fast."""
+        """Send a record that cannot take the fast path, and return its delivery. Waits while the record must wait."""
         self.check()
         outcome = self._take(topic, value, key, partition, timestamp_ms, headers)
         return outcome if type(outcome) is Delivery else await self._slow_path.wait(outcome)  # type: ignore[arg-type]
 
     @property
     def transaction_manager(self) -> TransactionManager:
-        """What carries transactions out. UsageError: this producer has none."""
+        """Return the manager of the transactions. Raises UsageError if the producer has no transactional id."""
         self.check()
         if self._transaction_manager is None:
             raise UsageError("transactions need a name that outlives this producer: give it transactional_id")
         return self._transaction_manager
 
     def snapshot(self) -> Snapshot:
-        """All metrics, as they stand. From any thread: the loop is asked for what only it knows, the rest is read here."""
+        """Return the current values of all metrics. Any thread may call it: the event loop reads the values that only it may read."""
         return self._instruments.metrics.snapshot(*self.from_thread.ask(partial(self._instruments.read, self._gauges)))
 
     def health(self, patience: float | None) -> Health:
-        """Whether it can do its work; `patience`: seconds that a record may be unacknowledged. From any thread."""
+        """Return the health; `patience`: seconds for which a record may be unacknowledged. Any thread may call it."""
         if self.is_forked:
             return unready(fork_safety.FORKED)
         return self.from_thread.ask(partial(self._health, patience))
@@ -291,7 +295,7 @@ class Runtime:
         return self._gauges.health(self._config.request_timeout_ms / 1000 if patience is None else patience)
 
     def explain(self) -> list[str]:
-        """What waits, and for what, a line each."""
+        """Return one text for each batch or group of sends that waits, with the reason."""
         lines = [
             f"buffer_memory: {self.pool.available} of {self.pool.size} bytes free",
             *self._admission.explain(),
@@ -310,7 +314,7 @@ class Runtime:
         return lines
 
     def check(self) -> None:
-        """Raise unless records may be sent, here and now."""
+        """Raise unless records may be sent now, in this process and event loop."""
         if self.is_forked:
             raise ProducerClosed(fork_safety.FORKED)
         if self.failure is not None:
@@ -320,7 +324,7 @@ class Runtime:
         self._check_loop()
 
     def check_place(self) -> None:
-        """Raise unless this is the producer's process and loop."""
+        """Raise unless this is the producer's process and event loop."""
         if self.is_forked:
             raise ProducerClosed(fork_safety.FORKED)
         self._check_loop()
@@ -331,11 +335,14 @@ class Runtime:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this process is a child of the one that the producer belongs to."""
+        """Return whether this process is a forked child of the producer's process."""
         return os.getpid() != self._pid
 
     async def flush(self, timeout: float | None) -> FlushSummary:
-        """Send everything now, and wait until what was queued or parked has ended, at most `timeout` seconds."""
+        """Send all records now, and wait until the queued records and the pending sends have ended, at most `timeout` seconds.
+
+        Returns how many records were acknowledged, failed, or are left.
+        """
         with self._instruments.meter.spent("flush-time"):
             return await self._flush(timeout)
 
@@ -350,8 +357,9 @@ class Runtime:
                 flush = self._sender.start_flush(done.set)
                 if flush.pending:
                     await done.wait()
+        # The summary says how many records are pending.
         except TimeoutError:
-            pass  # the summary says what is pending
+            pass
         finally:
             if flush is not None:
                 self._sender.stop_flush(flush)
@@ -362,7 +370,10 @@ class Runtime:
         return FlushSummary(flush.acknowledged, flush.failed, flush.pending)
 
     async def stop(self, timeout: float) -> FlushSummary | None:
-        """Flush, bounded, then end. Cancellation: what is left fails at once; the tasks end all the same."""
+        """Flush for at most `timeout` seconds, then end. Returns the summary of the flush; None: the producer had failed.
+
+        Cancellation: the records that are left fail at once, and the tasks end too.
+        """
         until = self.loop.time() + timeout
         summary = None
         with waiting_notice(self.loop, lambda: self._stop_notice(until)):
@@ -376,7 +387,7 @@ class Runtime:
         return summary
 
     async def _finish_records(self, until: float) -> FlushSummary | None:
-        """Take nothing in any more, end an open transaction, and flush. None: the producer failed before."""
+        """Refuse new records, end an open transaction, and flush. Returns None if the producer had failed."""
         self.from_thread.shut(lambda: ProducerClosed("the producer has stopped"))
         self.is_open = False
         self._admission.shut()
@@ -397,11 +408,15 @@ class Runtime:
         return f"{self._config.client_id}: stop() waits for {told}, at most {left:.0f} s more (close_timeout_ms){reason}"
 
     def _unacknowledged(self) -> int:
-        """Records that are queued or on their way."""
+        """Return the number of records that are queued or in flight."""
         return sum(batch.count if batch.open is None else batch.open.count for batch in self._partition_queues.incomplete)
 
     async def _end(self, cause: KafkaError, until: float = 0.0) -> None:
-        """`until`: how long a broker may take to read what was acknowledged when its transport took it (acks=0)."""
+        """End all parts with `cause`, and wait for the tasks.
+
+        `until`: after a complete flush, the time until which a broker may read the bytes that are left in a write buffer. With acks=0,
+        a record is acknowledged when its transport takes it.
+        """
         self._shut(cause)
         try:
             if self._is_flushed:
@@ -415,20 +430,23 @@ class Runtime:
                 self._batch_compressor.close()
 
     def close_interceptors(self) -> None:
-        """Once the last record's end was told, they are called no more."""
+        """Close the user's interceptors. They are not called after the outcome of the last record."""
         self._interception.close()
 
     @property
     def has_ended(self) -> bool:
-        """Whether it was started, and no task of it is left."""
+        """Return whether `start` has ended and no task is left."""
         return self._start_ended.is_set() and self._supervisor.has_ended
 
     async def ended(self) -> None:
-        """Until the last task is gone."""
+        """Wait until the last task has ended."""
         await self._supervisor.ended()
 
     def _shut(self, cause: KafkaError) -> None:
-        """Everything that waits learns why; connections close, at once if a broker hangs that would not take what is still to be written."""
+        """Fail all waiting sends, batches and calls with `cause`, and close the connections.
+
+        Without a complete flush the connections close at once: a broker that hangs would never read the unsent bytes.
+        """
         self.is_open = False
         ends: tuple[Callable[[], None], ...] = (
             lambda: self._circuit_break_manager.close() if self._circuit_break_manager is not None else None,
@@ -445,12 +463,14 @@ class Runtime:
                 _log.error("A bug: a part of the producer could not be ended: %r", error, exc_info=error)
 
     def _on_crash(self, error: BaseException) -> None:
-        """A task of ours ended by a bug, or was cancelled from outside: never a silent hang."""
-        if self.is_forked:  # whoever ends the child has cancelled all tasks, and the parent's connections are not to be touched
+        """Fail the producer, because a task of it ended by a bug or was cancelled from outside. Otherwise the sends would hang."""
+        # The end of a forked child cancels all tasks. The child must not use the parent's connections.
+        if self.is_forked:
             return
         self.failure = error
         self._instruments.events.tell("producer-failed", cause=repr(error))
-        if not isinstance(error, asyncio.CancelledError):  # `asyncio.run` ends so; who uses the producer after it is told
+        # `asyncio.run` cancels all tasks at its end. A later call of the producer raises this error.
+        if not isinstance(error, asyncio.CancelledError):
             _log.error("The producer failed: %r", error, exc_info=error)
         cause = ProducerClosed(f"the producer failed: {error!r}")
         cause.__cause__ = error
@@ -460,7 +480,10 @@ class Runtime:
     # Without stop()
 
     def drop(self, timeout: float) -> None:
-        """Nobody references the producer any more: send what is queued, at most `timeout` seconds, then end. From any thread."""
+        """Send the queued records for at most `timeout` seconds, then end, because the producer was garbage-collected.
+
+        Any thread may call it.
+        """
         servers = ",".join(node.where for node in self._cluster.bootstrap)
         self._dropped = DroppedProducer(
             self.loop,
@@ -482,7 +505,7 @@ class Runtime:
             await self._cluster.sent(until - self.loop.time())
 
     def end_now(self) -> int:
-        """End without waiting, also if the loop is closed; gives the number of records that were lost."""
+        """End without waiting, also if the event loop is closed. Returns the number of records that were lost."""
         self._count_lost()
         fork_safety.forget(self)
         if self.loop.is_closed():
@@ -498,9 +521,10 @@ class Runtime:
         return self._lost
 
     def _count_lost(self) -> None:
-        """What is queued fails now."""
+        """Count the queued records, which fail now, as lost."""
         self._lost += self._unacknowledged() + self.from_thread.queued
-        if self._dropped is not None:  # which says how many they are
+        # The warning of `DroppedProducer` reports their number, so their failures are not reported again.
+        if self._dropped is not None:
             for batch in self._partition_queues.incomplete:
                 batch.result.look()
 
@@ -509,7 +533,7 @@ class Runtime:
         self._interception.close()
 
     def _on_bug(self, error: BaseException) -> None:
-        """A callback of ours raised."""
+        """Fail the producer, because a callback of it raised an exception. A producer that has ended only logs it."""
         if self.failure is None and self.is_open:
             self._on_crash(error)
             self._supervisor.stop()
@@ -517,7 +541,7 @@ class Runtime:
             _log.error("A bug: %r", error, exc_info=error)
 
     def forget_fork(self) -> None:
-        """In a forked child: the parent's connections and loop are not ours to use."""
+        """Drop the connections and the event loop in a forked child: they belong to the parent process."""
         self._fast_path.fast = {}
         self._fast_path.here = None
         self._fast_path.slowly, self._fast_path.now = self.send, self.send_now
@@ -527,9 +551,9 @@ class Runtime:
 
     @property
     def waiting(self) -> int:
-        """Records that wait for memory or metadata."""
+        """Return the number of records that wait for memory or metadata."""
         return self._admission.waiting
 
 
 def _untold(_error: object, _count: int) -> None:
-    """In a forked child: the parent tells of its records."""
+    """Ignore failures that no code looked at, in a forked child: the parent process reports them."""

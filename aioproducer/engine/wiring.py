@@ -1,4 +1,4 @@
-"""The parts of one producer, made and connected: who is told of what, and who asks whom. Knows nothing of when they run, or how they end."""
+"""Makes the parts of one producer and connects them."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ __all__ = ["Wiring"]
 
 
 class Wiring:
-    """The parts, by name; arguments as of `engine.Engine`.
+    """Holds the parts of one producer by name. The other arguments are those of `Runtime`.
 
     Args:
-        on_crash: told of what a task of ours ended with, which is a bug.
-        on_bug: told of what a callback of ours raised.
-        flush: sends everything now, for a commit.
+        on_crash: called with the exception that ended a task of the producer, which is a bug.
+        on_bug: called with the exception that a callback of the producer raised.
+        flush: sends all queued records now, for a commit.
     """
 
     def __init__(
@@ -83,7 +83,8 @@ class Wiring:
         self._loop = loop
         self._chance = chance
         self._backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
-        unseen = UnhandledFailures(loop, warns=config.transactional_id is None)  # a commit raises them
+        # With transactions, a commit raises the failures, so there is no warning.
+        unseen = UnhandledFailures(loop, warns=config.transactional_id is None)
         self.delivery_context = DeliveryContext(loop, unseen.on_failure, wall_clock)
         if config.on_delivery_error is not None:
             unseen.hook = self.delivery_context.watch.over("on_delivery_error", config.on_delivery_error)
@@ -107,7 +108,7 @@ class Wiring:
         self.partition_queues.availability.on_late = self.instruments.late
 
     def _make_senders(self, way: FastPath) -> None:
-        """What holds batches, and sends them."""
+        """Make the parts that hold batches and send them."""
         config = self._config
         self.pool = BufferPool(config.buffer_memory)
         self.ratios = CompressionRatios()
@@ -147,7 +148,7 @@ class Wiring:
         )
 
     def _make_doors(self, way: FastPath) -> None:
-        """What takes records in."""
+        """Make the parts that append records."""
         config = self._config
         checks = RecordValidation(config, self.delivery_context.watch)
         shares = PartitionQuota(self.pool, self.partition_queues, is_bounded=config.circuit_breaker_class is not None)
@@ -201,7 +202,7 @@ class Wiring:
         way.takes_headers = config.message_format_max == NEWEST
 
     def _make_askers(self, settings: NetSettings) -> None:
-        """The cluster, and what is asked of it about topics."""
+        """Make the cluster and the metadata updater."""
         config = self._config
         servers = config.bootstrap_servers
         assert isinstance(servers, tuple)

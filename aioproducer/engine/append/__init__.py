@@ -1,1 +1,1 @@
-"""From a call to a batch: the fast path, the slow path, which calls wait and in which order, and the batch that a record goes into."""
+"""The append of a record: its fast path, its slow path, the order of sends that wait, and its batch."""

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, nonecheck=True, auto_pickle=False
 # cython: binding=False, embedsignature=True, embedsignature.format=clinic
-"""Take a record along the fast path of `send`, compiled. The twin is `fast_path.py`.
+"""The fast path of `send`, compiled. The twin is `fast_path.py`.
 
-Beyond the twin's it takes a record with a partition, a time or headers, where an open batch has room for it. The thread stands for the
-loop on every Python; `tick` looks at the loop itself, once an iteration.
+Unlike the twin, it also appends a record with a partition, a timestamp or headers, where an open batch has bytes left for it. On every
+Python version the thread identifies the loop; `tick` looks at the loop itself, once an event-loop iteration.
 """
 
 cimport cython
@@ -32,7 +32,8 @@ cdef extern from *:
 cdef extern from "Python.h":
     unsigned long PyThread_get_thread_ident() noexcept nogil
 
-SOURCE = SOURCE_CRC  # CRC-32 of the compiled modules' sources in this folder, as setup.py read them
+# CRC-32 of the compiled modules' sources in this folder, as setup.py read them.
+SOURCE = SOURCE_CRC
 TURN = 131_072
 TURN_RECORDS = twin.TURN_RECORDS
 
@@ -67,12 +68,12 @@ cdef inline uint32_t hashed(const unsigned char *data, Py_ssize_t size) noexcept
 
 
 def here():
-    """Return what tells whether the running loop is the producer's."""
+    """Return the value that identifies the producer's loop: its thread."""
     return PyThread_get_thread_ident()
 
 
 def murmur2(bytes key not None):
-    """Hash a key as `core.partitioner.murmur2` does."""
+    """Return the hash of a key, as `core.partitioner.murmur2` does."""
     return hashed(<const unsigned char *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
 
 
@@ -81,7 +82,7 @@ cdef inline bint is_empty(object headers):
 
 
 cdef inline object queue_of(object routing, bytes key):
-    """Return the partition of a key; None: the topic has no partitions."""
+    """Return the partition queue of a key; None: the topic has no partitions."""
     cdef list queues = routing.queues
     cdef Py_ssize_t size = len(queues)
     if not size:
@@ -90,7 +91,7 @@ cdef inline object queue_of(object routing, bytes key):
 
 
 cdef object numbered_queue(object routing, object partition):
-    """Return the partition of that number; None: there is none, or it is no number."""
+    """Return the partition queue of that number; None: there is none, or it is no number."""
     cdef list queues = routing.queues
     cdef Py_ssize_t index
     if not PyLong_CheckExact(partition):
@@ -103,7 +104,7 @@ cdef object numbered_queue(object routing, object partition):
 
 
 cdef inline bint is_time(object timestamp_ms):
-    """Whether a record may have this time; None: it has none of its own."""
+    """Return whether a record may have this timestamp; None: it has none of its own."""
     cdef int64_t time
     if timestamp_ms is None:
         return True
@@ -117,7 +118,7 @@ cdef inline bint is_time(object timestamp_ms):
 
 
 cdef inline Delivery put_in(object opened, object now_ms, object key, object value, bytes headers):
-    """Append to a partition's open batch; None: there is none, it has no room, or the record is not plain."""
+    """Append to a partition's open batch; None: there is none, it has too few bytes left, or the record is not plain."""
     cdef MemoryRecordsBuilder builder
     cdef Py_ssize_t index
     if type(opened) is not MemoryRecordsBuilder:
@@ -135,7 +136,8 @@ cdef class FastPath:
     cdef public object turn_ms, tick, make_room, goes_on, slowly, now
     cdef public Py_ssize_t taken
     cdef public bint takes_headers
-    cdef unsigned long thread  # never 0, but for none
+    # 0 for no thread: no thread has that id.
+    cdef unsigned long thread
 
     def __init__(self, tick, slowly):
         self.fast = {}
@@ -158,7 +160,7 @@ cdef class FastPath:
     def append(self, topic, value, key, partition, timestamp_ms, headers):
         """Append a record to its partition's open batch. Returns its delivery, or None: the record takes the slow path.
 
-        The slow path says what is wrong with a record, if that is why.
+        The slow path raises the error of a record that is not valid.
         """
         cdef PyObject *found
         if self.fast is None or not PyUnicode_CheckExact(topic):
@@ -166,7 +168,8 @@ cdef class FastPath:
         found = PyDict_GetItemWithError(self.fast, topic)
         if found == NULL:
             return None
-        routing = <object>found  # counted: what runs from here on may change the table
+        # A counted reference: code that runs from here on may change the table.
+        routing = <object>found
         if PyThread_get_thread_ident() != self.thread:
             return None
         if partition is None and timestamp_ms is None and is_empty(headers):
@@ -213,7 +216,7 @@ cdef class FastPath:
         return put_in(queue.open, now_ms if timestamp_ms is None else timestamp_ms, key, value, encoded)
 
     cdef object count_one(self):
-        """Return the iteration's time, for one record more; None: the iteration took enough in."""
+        """Count one more record. Returns the time of the event-loop iteration; None: the iteration has appended enough."""
         cdef object now_ms = self.turn_ms
         if not now_ms:
             now_ms = self.tick()

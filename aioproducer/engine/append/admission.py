@@ -1,11 +1,13 @@
-"""Who waits, and in which order: a record is appended at once, or parked until it can be, or until its time is over.
+"""Admission of records: each is appended at once, or waits in a wait queue until it is appended or times out.
 
-1. Who comes first is appended first. A record that must wait parks: for its topic until metadata names it (`topics`), then in one line
-   for memory. While anybody stands in that line, everybody stands in it. Only who waits for one partition, which holds as much as it may
-   (with a circuit breaker), stands aside, in the lot of that partition (`lots`), and holds nobody else up. Nor does who rests (`resting`).
-2. What parks is the record; once it is appended, its task has but to be woken. Cancelled before that, it leaves no trace.
+1. Records are appended in the order of their calls. A record that must wait becomes a pending send. It waits for its topic until
+   metadata has it (`topics`), then in one wait queue for memory. While that wait queue holds a record, every later record joins it.
+   With a circuit breaker, a record for a full partition waits in a wait queue of that partition alone (`partition_wait_queues`), and
+   delays no other record. Nor does a send that waits for its next slice of the loop budget (`loop_budget_waiters`).
+2. The wait queue holds the record, not its task. Once the record is appended, only the wake-up of the task is left. A send that is
+   cancelled before that leaves no trace.
 
-Knows nothing of how a record is checked, where it goes or what it takes: `appender` appends it, or says that it cannot.
+The `Appender` appends a record, or reports that it cannot.
 """
 
 from __future__ import annotations
@@ -39,28 +41,31 @@ if TYPE_CHECKING:
 
 __all__ = ["Admission"]
 
-_TURN_SECONDS: Final = 0.002  # of appending for those who wait
-_STRIDE: Final = 16  # records between two looks at the clock
-_MOVED_UP: Final = 2  # of the line, for each that joins it
+# Seconds that one `serve` call spends on appending pending sends.
+_TURN_SECONDS: Final = 0.002
+# Records between two reads of the clock.
+_STRIDE: Final = 16
+# Pending sends that are served for each record that joins the memory wait queue.
+_MOVED_UP: Final = 2
 
 
 class Admission:
-    """Those who wait: for each topic, and in the line.
+    """Holds the pending sends of one producer: wait queues for topics, for memory and for full partitions.
 
     Args:
-        way: what `send` looks at; closed while anybody stands in the line.
-        loop_budget: what one turn of the loop takes in.
-        pool, shares: `buffer_memory` and each partition's part, to tell of.
-        max_block_ms: how long anybody waits.
-        max_idle, want, trouble, on_known: as `topics` takes them.
-        is_plain: records go the fast way, where nobody waits.
-        next_turn: sees to a loop turn that drains and serves who waits.
-        alarm: makes one.
-        meter: records who waited.
+        way: the fast path of `send`; it is closed while the memory wait queue holds a record.
+        loop_budget: bounds what sends append between two drains.
+        pool, shares: `buffer_memory`, which error texts report, and the quota of it that a partition may hold.
+        max_block_ms: milliseconds that a send waits at most.
+        max_idle, want, trouble, on_known: passed on to `TopicWaiters`.
+        is_plain: records take the fast path while no send waits.
+        next_turn: schedules the event-loop iteration that drains batches and serves pending sends.
+        alarm: makes a `DeadlineTimer`.
+        meter: records the sends that waited.
 
     Attributes:
-        topics: those who wait for one.
-        on_given_up: told of each record that waited in vain: its topic, and why.
+        topics: the wait queues of topics.
+        on_given_up: called with the topic and the error of each record that is given up.
     """
 
     on_given_up: Callable[[str, Exception], object] | None = None
@@ -95,7 +100,8 @@ class Admission:
         self._max_block_ms = max_block_ms
         self._is_plain = is_plain
         self._is_gated = self._is_serving = False
-        self._is_short = False  # the line's first was refused in this turn
+        # Memory was refused to the first pending send since `serve` was last called.
+        self._is_short = False
         self._loop_budget = loop_budget
         self._next_turn = next_turn
         self._resting = LoopBudgetWaiters(loop, loop_budget, self._place_unplaced)
@@ -119,10 +125,10 @@ class Admission:
         self._numbers = count()
         self._deadline_timer = alarm(self._next_deadline, self._on_deadline)
 
-    # In
+    # Submit
 
     def submit(self, record: PendingSend) -> Delivery | PendingSend:
-        """Append what was checked, or park it."""
+        """Append a validated record, or queue it. Returns its delivery, or the pending send."""
         obstacle = self._try(record)
         if obstacle is None:
             assert record.delivery is not None
@@ -142,7 +148,10 @@ class Admission:
         return self._park(record, FOR_MEMORY)
 
     def submit_nowait(self, record: PendingSend) -> Delivery:
-        """Append what was checked, or raise WouldBlock; a topic that is not known is asked for. Who cannot rest has its goes at once."""
+        """Append a validated record. Returns its delivery, or raises WouldBlock.
+
+        Metadata of an unknown topic is requested. The caller cannot wait, so it uses the next slice of the loop budget at once.
+        """
         obstacle = self._try(record)
         if obstacle == FOR_TURN and self._loop_budget.may_go_on():
             obstacle = self._try(record)
@@ -158,12 +167,13 @@ class Admission:
         raise wait_reasons.would_block(record.topic, obstacle)
 
     def _try(self, record: PendingSend) -> str | None:
-        """Append; or what it would have to wait for."""
+        """Append `record`. Returns None, or the reason why it must wait."""
         assert record.topic is not None
         routing = self._partition_queues.routings.get(record.topic)
         if routing is None:
             return FOR_TOPIC
-        if self._appender.is_missing(record, routing):  # before the line: at its head it would hold up everybody
+        # Checked before the memory wait queue: at its head the record would delay all others.
+        if self._appender.is_missing(record, routing):
             return FOR_PARTITION
         record.behind = None
         if self._resting.unplaced is not None:
@@ -181,7 +191,10 @@ class Admission:
         return None
 
     async def wait(self, parked: PendingSend) -> None:
-        """Wait for what is parked; raises what it is given up for. Cancelled: it is not queued, and who stood behind it moves up."""
+        """Wait for a pending send. Raises the error that it is given up with.
+
+        Cancellation: the record is not queued, and the pending sends behind it move up.
+        """
         try:
             await parked.wait()
         except BaseException:
@@ -190,22 +203,23 @@ class Admission:
             raise
 
     async def rest(self) -> None:
-        """Wait for the next go."""
+        """Wait for the next slice of the loop budget."""
         await self.wait(self._rest(PendingSend(None)))
 
     async def routing(self, topic: str) -> TopicRouting:
-        """Where a topic's records go, once metadata names it; waits as `wait` does."""
+        """Return the routing of `topic` once metadata has it. Waits as `wait` does."""
         if topic not in self._partition_queues.routings:
             await self.wait(self._stand(self.topics.lot(topic), PendingSend(topic, asks=True), FOR_TOPIC))
         routing = self._partition_queues.routings[topic]
         routing.used_at = self._loop.time()
         return routing
 
-    # Parking
+    # Wait queues
 
     def _rest(self, record: PendingSend) -> PendingSend:
         self._next_turn()
-        if self._loop_budget.taker_is_cancelled:  # were its record placed meanwhile, it would go on again, and perhaps never hear of it
+        # Were its record placed meanwhile, the task would send on, and perhaps never receive its cancellation.
+        if self._loop_budget.taker_is_cancelled:
             return self._park(record, "")
         if record.topic is not None:
             self._fast_path.fast = {}
@@ -214,7 +228,10 @@ class Admission:
         return record
 
     def _place_unplaced(self) -> None:
-        """Append the record of who rests: before that of anybody who calls now, or because it goes on. What finds no room stands in line."""
+        """Append the unplaced record before any later one. A record that cannot be appended joins the memory wait queue.
+
+        A later call or the continuation of its own task places it.
+        """
         record = self._resting.take()
         if record is not None:
             self._line.merge([record])
@@ -231,7 +248,7 @@ class Admission:
         self._reopen()
 
     def _line_up(self) -> None:
-        """Who rests stands in line as everybody does."""
+        """Move the unplaced record into the memory wait queue, in call order."""
         record = self._resting.take()
         if record is not None:
             self._line.merge([record])
@@ -251,7 +268,8 @@ class Admission:
     def _stand(self, line: WaitQueue, record: PendingSend, reason: str) -> PendingSend:
         self._number(record, reason)
         line.push(record)
-        self._deadlines.head()  # those who left are not kept
+        # `head` removes the pending sends that have left.
+        self._deadlines.head()
         self._deadlines.push(record)
         self._deadline_timer.check()
         return record
@@ -260,7 +278,7 @@ class Admission:
         record.park(self._loop, next(self._numbers), reason, self._loop.time() + self._max_block_ms / 1000)
 
     def _flush_partial_batches(self) -> None:
-        """Memory is short: nothing lingers until nobody waits."""
+        """Stop lingering, since memory is short: partial batches are sendable until no send waits for memory."""
         if not self._partition_queues.eager:
             self._meter.memory(self._loop.time(), is_short=True)
         self._partition_queues.eager = True
@@ -268,9 +286,10 @@ class Admission:
         self._next_turn()
 
     def serve(self, *, goes_on: bool = False) -> None:
-        """Append for those in the line, in order, and wake them.
+        """Append the pending sends in the memory wait queue in order, and wake their tasks.
 
-        Tasks that rest beside no line go on now if `goes_on`; else in the next round of the loop, as this one has drained.
+        If that wait queue is empty and `goes_on` is true, the sends that wait for their next slice continue now. If `goes_on` is false,
+        they continue in the next event-loop iteration, because this one has drained.
         """
         if not self.has_line:
             self._open()
@@ -279,7 +298,7 @@ class Admission:
             if self._resting.waiters:
                 self._next_turn()
             return
-        self._line_up()  # who stands in the line may have called after it
+        self._line_up()  # records in the wait queue may have been sent after the unplaced one
         self._is_short = False
         self._appender.serving_ms = self._appender.now_ms()
         try:
@@ -292,7 +311,7 @@ class Admission:
                 self._next_turn()
 
     def go_on(self) -> None:
-        """Wake who rests, within the turn."""
+        """Wake the sends that wait for their next slice, without a drain before it."""
         self._appender.serving_ms = self._appender.now_ms()
         try:
             self._resting.go()
@@ -311,10 +330,10 @@ class Admission:
                 return
 
     def _move_up(self) -> None:
-        """Who is about to join the line serves two of it first, so that it gets shorter, however many join.
+        """Serve two pending sends before another one joins the memory wait queue, so that it gets shorter however many join.
 
-        Else a crowd whose records are acknowledged as fast as a turn takes them from the line would stand in it for ever, and a record
-        that waits costs ten times as much as one that does not.
+        Otherwise many tasks could wait forever, if their records are acknowledged as fast as an event-loop iteration serves pending
+        sends. A record that waits costs ten times as much as one that does not.
         """
         for _ in range(_MOVED_UP):
             first = self._aside.first(self._line)
@@ -323,8 +342,9 @@ class Admission:
         self._reopen()
 
     def _serve_first(self, line: WaitQueue, record: PendingSend) -> bool:
-        """Whether it is not in the way any more of those behind it."""
-        if record.topic is not None and record.topic not in self._partition_queues.routings:  # forgotten meanwhile: once more for metadata
+        """Serve the first pending send of `line`. Returns whether it no longer blocks those behind it."""
+        # The topic was forgotten meanwhile: the record waits for its metadata again.
+        if record.topic is not None and record.topic not in self._partition_queues.routings:
             line.pop()
             record.reason, record.behind = FOR_TOPIC, None
             self.topics.lot(record.topic).merge([record])
@@ -337,12 +357,13 @@ class Admission:
         return True
 
     def _serve_one(self, line: WaitQueue, record: PendingSend) -> Waiter | None:
-        """Take the next one out of its line, appended or given up; None: it must stay, or stands aside."""
+        """Append the first record of `line`, or give it up. Returns its waiter; None: it stays, or waits for its partition alone."""
         delivery: Delivery | None = None
         error: Exception | None = None
         if record.topic is not None:
             routing = self._partition_queues.routings[record.topic]
-            self._is_serving = True  # the user's partitioner may send, too
+            # The user's partitioner may call `send`, too.
+            self._is_serving = True
             try:
                 delivery = self._appender.place(record, routing)
             except (UsageError, PartitionUnavailable) as refused:
@@ -353,7 +374,8 @@ class Admission:
                 record.reason = FOR_SHARE
                 self._aside.step_aside(line, record)
                 return None
-            if delivery is None and self._appender.is_missing(record, routing):  # the topic was made anew, with fewer partitions
+            # The topic was created anew, with fewer partitions.
+            if delivery is None and self._appender.is_missing(record, routing):
                 record.reason = FOR_PARTITION
                 error = self._overdue(record)
             if delivery is None and error is None:
@@ -362,7 +384,8 @@ class Admission:
                 if not self._partition_queues.eager:
                     self._flush_partial_batches()
                 return None
-        self._next_turn()  # what was appended is drained in the next turn
+        # The next event-loop iteration drains what was appended.
+        self._next_turn()
         line.pop()
         if error is not None:
             self._tell_given_up(record, error)
@@ -373,7 +396,7 @@ class Admission:
             self._open()
 
     def _open(self) -> None:
-        """Nobody waits any more, but for a partition alone, or for its next go: the way is open."""
+        """Open the fast path, since no send waits for memory; sends may wait for a full partition alone, or for their next slice."""
         if self._partition_queues.eager:
             self._meter.memory(self._loop.time(), is_short=False)
             self._partition_queues.eager = False
@@ -381,7 +404,7 @@ class Admission:
             self._fast_path.fast = self._partition_queues.routings
 
     def gate(self, *, is_open: bool) -> None:
-        """Open or close the fast way, whoever waits: a transactional producer's is closed but in a transaction."""
+        """Allow or forbid the fast path, whether sends wait or not: a transactional producer allows it in a transaction only."""
         self._is_gated = not is_open
         self._fast_path.fast = {}
         if is_open:
@@ -390,19 +413,20 @@ class Admission:
     # Partitions that hold as much as they may
 
     def freed(self, queue: PartitionQueue) -> None:
-        """A partition holds less than before: it may take more, and so may others."""
+        """Notify the wait queues of partitions that may hold more, since `queue` holds less memory than before."""
         for eased in self._shares.eased(queue):
             self.rouse(eased)
 
     def rouse(self, queue: PartitionQueue) -> None:
-        """Those who wait for a partition may be appended, there or elsewhere."""
+        """Notify the wait queue of a partition: its records may be appended there or elsewhere."""
         if self._aside.rouse(queue):
             self._fast_path.fast = {}
             self._next_turn()
 
     def _admit(self, parked: list[PendingSend]) -> None:
-        """A topic is known: those who waited for it move into the line."""
-        self._line.merge(parked)  # a key in the line may belong to a partition that others waited for since before
+        """Move the pending sends of a known topic into the memory wait queue."""
+        # Merged by call order: a key in the memory wait queue may belong to a partition that earlier records waited for.
+        self._line.merge(parked)
         if self.has_line:
             self._fast_path.fast = {}
         self._reopen()
@@ -417,14 +441,15 @@ class Admission:
             if self.on_given_up is not None:
                 self.on_given_up(record.topic, error)
 
-    # Deadlines and the end
+    # Deadlines and closing
 
     def _next_deadline(self) -> float | None:
         first = self._deadlines.head()
         return first.deadline if first is not None else None
 
     def _on_deadline(self, now: float) -> None:
-        self.serve()  # who can be served at the last moment is
+        # A record that can be appended now is not given up.
+        self.serve()
         while (record := self._deadlines.head()) is not None and record.deadline <= now:
             self._deadlines.pop()
             self._give_up(record, self._overdue(record))
@@ -436,7 +461,7 @@ class Admission:
         return wait_reasons.late(record, self._pool, routing, self.topics.trouble(record.topic or ""), self._max_block_ms)
 
     def mark(self) -> list[PendingSend]:
-        """Marks at the end of every line; each is served once all before it have been."""
+        """Append a mark to every wait queue. Returns the marks; each is served once all records before it are."""
         self._line_up()
         marks = []
         for line in filter(None, self._lines()):
@@ -447,28 +472,28 @@ class Admission:
         return marks
 
     def _release_marks(self) -> None:
-        """Nobody stands before the marks at the head of a lot: who waits for them need not wait for its topic or partition."""
+        """Release the marks at the head of topic and partition wait queues: a flush need not wait for that topic or partition."""
         for lot in (*self._aside.lines(), *self.topics.lots()):
             while (record := lot.head()) is not None and record.topic is None:
                 lot.pop().leave().wake()
 
     @property
     def is_bursting(self) -> bool:
-        """Whether a task that fills batches without pause goes on in the next turn, memory allowing."""
+        """Return whether a task that fills batches without pause continues in the next event-loop iteration, memory allowing."""
         return bool(self._resting.waiters)
 
     @property
     def has_line(self) -> bool:
-        """Whether anybody waits for memory, not for its next go, or for a topic or a partition alone."""
+        """Return whether a send waits for memory. Sends that wait for a slice, a topic or a partition alone do not count."""
         return bool(self._line) or self._aside.is_roused
 
     @property
     def waiting(self) -> int:
-        """Records that are parked."""
+        """Return the number of records that wait."""
         return sum(record.is_record for record in self._everybody())
 
     def explain(self) -> list[str]:
-        """What the parked records wait for, and how many for each."""
+        """Return the reasons why records wait, and the number of records for each."""
         return wait_reasons.told(self._everybody())
 
     def _everybody(self) -> Iterator[PendingSend]:
@@ -479,12 +504,12 @@ class Admission:
         return (self._line, *self._aside.lines(), *self.topics.lots())
 
     def shut(self) -> None:
-        """No new record is taken in; those that wait are still served."""
+        """Close the fast path for good; pending sends are still served."""
         self._fast_path.fast = {}
         self._is_plain = False
 
     def close(self, error: Callable[[], Exception]) -> None:
-        """Nothing is taken in any more; who waits is told why."""
+        """Close the fast path, and give up every pending send with what `error` returns."""
         self.shut()
         self._line_up()
         self._deadline_timer.stop()
@@ -495,7 +520,7 @@ class Admission:
         self.topics.clear()
 
     def drop(self, error: Callable[[], Exception]) -> None:
-        """The records that wait are not queued, and who sends them is told why; who asks for a topic waits on."""
+        """Give up the records that wait, with what `error` returns. A pending send that asks for a topic waits on."""
         self._line_up()
         for line in self._lines():
             for record in line.take_all():

@@ -1,11 +1,11 @@
-"""Where a record goes, and into which batch: its partition, the room that the batch there has.
+"""The `Appender`: chooses a record's partition, and appends the record to the batch there that has bytes left.
 
-1. What finds no room waits. Where a batch is full, and takes more before it is sent (`room`), so it does with keys; without a key it is
-   another partition's turn first.
-2. With a circuit breaker a partition that is full (`shares`) gets no more: its records alone wait for it (`PendingSend.behind`). Those for a
-   muted one go where the user's policy says.
+1. A record waits if no batch has bytes left for it. A full batch may take more before it is sent (`room`). A record with a key then goes
+   into that batch; a record without a key goes to another partition first.
+2. With a circuit breaker, a full partition (`shares`) gets no more records: its records alone wait for it (`PendingSend.behind`). Records
+   for a muted partition go where the user's policy says.
 
-Knows nothing of who waits, or of where records come from: no memory is an answer here (None, False), and nothing is waited for.
+The appender never waits. If memory is short, it returns None or False.
 """
 
 from __future__ import annotations
@@ -37,29 +37,33 @@ if TYPE_CHECKING:
 
 __all__ = ["FAIL_FAST", "STRICT", "Appender"]
 
-STRICT: Final = "strict"  # of circuit_breaker_keyed_policy
+# Values of circuit_breaker_keyed_policy.
+STRICT: Final = "strict"
 FAIL_FAST: Final = "fail_fast"
-_FEW: Final = 64  # partitions that are looked at where none is usable
-_MOST_BATCHES: Final = 256  # of different partitions that are made in one step: some milliseconds
+# Partitions that are compared where none is usable.
+_FEW: Final = 64
+# Batches of different partitions that one step makes at most: some milliseconds.
+_MOST_BATCHES: Final = 256
 _PLAIN_KEYS: Final = frozenset({bytes, type(None)})
-_SLOW: Final = 4  # records on the fast way that one on the slow way costs
+# Records on the fast path that cost as much as one on the slow path.
+_SLOW: Final = 4
 
 
 class Appender:
     """Appends records to the batches of their partitions.
 
     Args:
-        way: tells the turn's time.
-        loop_budget: is told of the bytes that each takes.
+        way: gives the time of the event-loop iteration.
+        loop_budget: counts the bytes that each append takes.
         pool: `buffer_memory`.
-        shares: how much of the memory a partition may hold.
-        chance: a random number in [0, 1).
+        shares: the quota of the memory that a partition may hold.
+        chance: returns a random number in [0, 1).
 
     Attributes:
-        room: as given; batches have their part of the memory from it.
-        is_kafkas: keys decide as Kafka's own partitioner has it.
-        forget: tells the user's partitioner of a topic that is forgotten.
-        serving_ms: the time of those who waited and are served now, 0 while nobody is: one of its own for each costs a microsecond.
+        room: as given; it takes the memory of batches.
+        is_kafkas: keys choose partitions as Kafka's own partitioner does.
+        forget: notifies the user's partitioner of a topic that is forgotten.
+        serving_ms: the timestamp of pending sends while they are served, else 0. A clock read for each would cost a microsecond.
     """
 
     def __init__(
@@ -100,17 +104,19 @@ class Appender:
         )
 
     def now_ms(self) -> int:
-        """The time for a record's timestamp."""
+        """Return the time for a record's timestamp."""
         return self._delivery_context.now_ms()
 
     # One record
 
     def place(self, record: PendingSend, routing: TopicRouting) -> Delivery | None:
-        """Append to the partition it belongs to; None: no memory, no such partition yet, or that one must not have more (`record.behind`).
+        """Append to the record's partition. Returns its delivery, or None.
+
+        None: memory is short, the partition does not exist yet, or it must not have more (`record.behind`).
 
         Raises:
             UsageError: the user's partitioner failed.
-            PartitionUnavailable: its partition is muted, and the user wants to know at once.
+            PartitionUnavailable: the record's partition is muted, and the user's policy is to fail at once.
         """
         if record.window is not None:
             return self._place_window(record, record.window, routing)
@@ -129,19 +135,22 @@ class Appender:
 
     @staticmethod
     def is_missing(record: PendingSend, routing: TopicRouting) -> bool:
-        """Whether it names a partition that the topic does not have."""
+        """Return whether the record names a partition that the topic does not have."""
         return record.partition is not None and record.partition >= len(routing.queues)
 
     @staticmethod
     def _ask_partitioner(record: PendingSend, routing: TopicRouting, choose: partitioner.Choose) -> int:
-        """Once for each record and route, however often memory is short: who counts them would count wrong."""
+        """Return the partitioner's choice. It is called once for a record and topic routing, however often memory is short.
+
+        A partitioner that counts records would otherwise count too many.
+        """
         if record.chosen is None or record.chosen[0] is not routing:
             chosen = partitioner.choose(choose, routing.topic, record.key, record.value, len(routing.queues), routing.available)
             record.chosen = routing, chosen
         return record.chosen[1]
 
     def _append_sticky(self, routing: TopicRouting, record: PendingSend) -> Delivery | None:
-        """To the topic's sticky partition while its batch has room, and until it has had its share; then to another's (KIP-794)."""
+        """Append to the topic's sticky partition while its batch has bytes left, until its share is used; then to another (KIP-794)."""
         queue = routing.sticky
         if queue is not None and (batch := queue.current) is not None:
             delivery = self._append_open(queue, record)
@@ -155,17 +164,18 @@ class Appender:
             delivery = self._append(queue, record)
             if delivery is not None or not queue.is_full:
                 return delivery
-            record.behind = None  # it has just been found to be full; another one may not be
+            # This partition has just become full; another one may not be.
+            record.behind = None
 
     def _least_bad(self, routing: TopicRouting) -> PartitionQueue:
-        """Nothing is usable: of a few partitions one that is not muted, else one that is not full."""
+        """Return the best of a few partitions, since none is usable: not avoided, else not full, else with the fewest bytes."""
         choices = routing.choices
         begin = int(self._chance() * len(choices))
         few = [routing.queues[choices[(begin + at) % len(choices)]] for at in range(min(len(choices), _FEW))]
         return min(few, key=lambda queue: (queue.is_avoided, queue.is_full, queue.bytes))
 
     def _append_behind(self, queue: PartitionQueue, record: PendingSend) -> Delivery | None:
-        """To the partition that it has waited for, if it takes more by now."""
+        """Append to the partition that the record has waited for, if that takes more by now."""
         if record.whole is not None:
             delivery = self._add_whole(queue, record)
         elif record.partition is None and self._partitioner is None and (record.key is None or self._ignores_keys):
@@ -173,17 +183,18 @@ class Appender:
         else:
             delivery = self._append_to(queue, record)
         if delivery is None and record.behind is None and not queue.is_full:
-            record.behind = queue  # it was for want of memory: it stays with that partition all the same
+            # Only memory is short: the record stays with that partition all the same.
+            record.behind = queue
         return delivery
 
     def _sticky(self, routing: TopicRouting, size: int) -> PartitionQueue:
-        """Where records without a key go on: the sticky partition while it has a batch, or takes `size` bytes more, else another."""
+        """Return the sticky partition while it has a batch or takes `size` more bytes; otherwise switch to another one."""
         queue = routing.sticky
         if queue is not None and (queue.current is not None or routing.stays(size, self.room.of(routing.topic))):
             return queue
         before, queue = routing.sticky, self._switch(routing)
         if not self._is_adaptive:
-            # adaptive choice may pass by a batch that is full: the partition's queue is long
+            # The adaptive choice may pass over a partition with a full batch, because its queue is long.
             self._resume(routing, queue, before)
         return queue
 
@@ -191,20 +202,23 @@ class Appender:
         return routing.switch(self._chance(), is_adaptive=self._is_adaptive, unit=self.room.limit + BATCH_OVERHEAD)
 
     def _resume(self, routing: TopicRouting, queue: PartitionQueue, before: PartitionQueue | None, *, at_once: bool = False) -> None:
-        """Let the batch of the new sticky partition take one share more, if it waits to be sent; close it if it cannot.
+        """Widen the sendable batch of the new sticky partition by one share; close the batch if it cannot grow.
 
-        `before`: the last sticky partition; if it is the same one, its batch takes three times what it has more.
+        If `before`, the last sticky partition, is the same one, its batch grows by three times its size.
         """
         batch = queue.current
         if batch is not None and queue.is_sendable:
             assert batch.open is not None
-            # the share counts from now: what the batch has is of shares before
+            # The share counts from now: the bytes that the batch has belong to earlier shares.
             routing.share = -batch.open.used
             if not self.room.widen(batch, 0, self.room.limit if queue is not before else None, at_once=at_once):
                 self._partition_queues.close(queue)
 
     def _leave(self, routing: TopicRouting, full: ProducerBatch, *, at_once: bool = False) -> None:
-        """The sticky partition has had its share. Its batch takes more when it is its turn again, if it has not been sent by then."""
+        """End the share of the sticky partition, and close its full batch if that cannot grow.
+
+        A batch that can grow takes more when its partition is sticky again, if it has not been sent by then.
+        """
         queue = full.queue
         if not self.room.beyond(full):
             self._partition_queues.close(queue)
@@ -213,13 +227,16 @@ class Appender:
         self._resume(routing, self._switch(routing), queue, at_once=at_once)
 
     def _append_to(self, queue: PartitionQueue, record: PendingSend) -> Delivery | None:
-        """To its key's partition, or the named one; what becomes of it while that is muted is the user's choice."""
+        """Append to the key's partition or to the named one; if that is avoided, as the user's policy says."""
         if queue.is_avoided and self._policy != STRICT:
             queue = self._instead_of(queue, record)
         return self._append(queue, record)
 
     def _instead_of(self, queue: PartitionQueue, record: PendingSend) -> PartitionQueue:
-        """A usable partition for a record of a muted one, for a key always the same while the same are usable; if there is none, that one."""
+        """Return a usable partition for a record of an avoided one, or `queue` if there is none.
+
+        A key always gets the same partition while the same partitions are usable.
+        """
         if self._policy == FAIL_FAST:
             raise wait_reasons.unavailable(queue, "The record was not queued.")
         routing = queue.routing
@@ -240,7 +257,8 @@ class Appender:
                 return delivery
             if self.room.widen(batch, record.size):
                 return self._append_open(queue, record)
-            self._partition_queues.close(queue)  # before its sender waits: who comes between must not go ahead of it
+            # Closed before the send waits: a later record must not be appended ahead of it.
+            self._partition_queues.close(queue)
         return self._open(queue, record)
 
     def _append_open(self, queue: PartitionQueue, record: PendingSend) -> Delivery | None:
@@ -248,7 +266,8 @@ class Appender:
         assert batch is not None
         assert batch.open is not None
         delivery: Delivery | None = None
-        if record.headers is NO_HEADERS:  # mostly a plain record, which is half the work
+        # A record without headers is mostly a plain one, and that is half the work.
+        if record.headers is NO_HEADERS:
             delivery = batch.open.append(now_ms, record.key, record.value)
         if delivery is None:
             delivery = batch.open.append_record(now_ms, record.key, record.value, record.headers)
@@ -270,11 +289,11 @@ class Appender:
     def _timestamp(self, record: PendingSend) -> int:
         if record.timestamp_ms is not None:
             return record.timestamp_ms
-        # not `tick`: it calls for another turn, and a record that waits for memory would be tried in each, as fast as the loop turns
+        # Not `tick`: it schedules another event-loop iteration, and each iteration would try a record that waits for memory again.
         return self._fast_path.turn_ms or self.serving_ms or self.now_ms()
 
     def _add_whole(self, queue: PartitionQueue, record: PendingSend) -> Delivery | None:
-        """A batch that the user filled goes behind what its partition has."""
+        """Append a batch that the user filled, behind the batches of its partition."""
         whole = record.whole
         assert whole is not None
         if queue.is_avoided and self._policy == FAIL_FAST:
@@ -299,14 +318,14 @@ class Appender:
         return delivery
 
     def _sticky_now(self, routing: TopicRouting, size: int) -> PartitionQueue:
-        """Where so many bytes without a key go at once."""
+        """Return the partition for `size` bytes without a key that are queued at once."""
         queue = self._sticky(routing, size)
         if self._shares.is_over(queue):
             queue = self._sticky(routing, size)
         return self._least_bad(routing) if queue.is_full else queue
 
     def takes_rows(self, topic: str, *, is_named: bool, keyed: bool) -> bool:
-        """Whether rows, for a named partition or with keys, go where Kafka's own partitioner has them, now, and to few partitions."""
+        """Return whether rows, for a named partition or with keys, now go where Kafka's partitioner puts them, and to few partitions."""
         if self._partitioner is not None and not is_named:
             return False
         routing = self._partition_queues.routings.get(topic)
@@ -316,12 +335,15 @@ class Appender:
             return False
         return not self._has_breaker or self._policy == STRICT or not any(queue.is_avoided for queue in routing.queues)
 
-    # The fast way, and many at once
+    # The fast path, and bulk appends
 
     def make_room(
         self, routing: TopicRouting, queue: PartitionQueue | None, key: bytes | None, value: bytes | None
     ) -> PartitionQueue | None:
-        """The partition that has room for a small plain record on the fast way: `queue`, or without a key perhaps another. None: the slow way."""
+        """Return the partition with bytes left for a small plain record on the fast path; None: the record takes the slow path.
+
+        That is `queue`, or for a record without a key perhaps another partition.
+        """
         if type(value) is not bytes or type(key) not in _PLAIN_KEYS or self._loop_budget.must_pause():
             return None
         size = MOST_OVERHEAD + len(key or b"") + len(value)
@@ -340,11 +362,14 @@ class Appender:
         if full is not None:
             self._leave(routing, full)
         queue = self._sticky(routing, size)
-        # an open batch is there for records with keys, and may have room
+        # Records with keys may have opened a batch there, which may have bytes left.
         return queue if queue.current is not None else self._next_batch(queue, full, size)
 
     def _next_batch(self, queue: PartitionQueue, full: ProducerBatch | None, size: int) -> PartitionQueue | None:
-        """The partition with another batch, behind one that is full; one that is muted or holds too much is asked about on the slow way."""
+        """Open another batch of the partition, behind a full one. Returns the partition, or None if there is no such batch.
+
+        A full or avoided partition is left to the slow path.
+        """
         if queue.is_full or (queue.is_avoided and self._policy != STRICT):
             return None
         if queue.current is not None:
@@ -354,9 +379,10 @@ class Appender:
     def append_run(
         self, routing: TopicRouting, queue: PartitionQueue | None, keys: Sequence[bytes] | None, values: Sequence[bytes]
     ) -> list[Run]:
-        """Plain records to one partition, or without one to the sticky ones, at once: who calls has seen that `room.is_there`.
+        """Append plain records to one partition, or without `queue` to sticky partitions. Returns their runs.
 
-        All of them, or without a partition the first ones, if all partitions come to hold as much as they may.
+        The caller has checked `room.is_there`. All records are appended. Without `queue`, only the first ones are appended if all
+        partitions become full.
         """
         now_ms = self._fast_path.turn_ms or self._fast_path.tick()
         self._fast_path.taken += 1
@@ -379,21 +405,24 @@ class Appender:
         return runs
 
     def _sticky_for_many(self, routing: TopicRouting, size: int) -> PartitionQueue | None:
-        """None: all partitions hold as much as they may. Others wait for them, and what were queued now would go ahead of those."""
+        """Return the sticky partition for bulk records; None: all partitions are full.
+
+        Other records wait for full partitions, and bulk records that were queued now would be ahead of those.
+        """
         while (target := self._sticky(routing, size)).current is None and not target.is_full:
             if not self._shares.is_over(target):
                 return target
         return target if target.current is not None else None
 
     def _outgrow(self, routing: TopicRouting, queue: PartitionQueue | None, full: ProducerBatch, size: int) -> None:
-        """A batch is full, and there are more records at once: for that partition, or for the sticky ones."""
+        """Widen or close the full batch of `queue` while more records follow at once; without `queue` switch the sticky partition."""
         if queue is None:
             self._leave(routing, full, at_once=True)
         elif not self.room.widen(full, size, at_once=True):
             self._partition_queues.close(queue)
 
     def takes_freely(self, routing: TopicRouting, queues: Collection[PartitionQueue]) -> bool:
-        """Whether no record for these partitions, without any for the sticky ones, has to wait for one of them or go elsewhere."""
+        """Return whether no record for `queues` has to wait for its partition or go elsewhere; an empty one means the sticky partitions."""
         if not self._has_breaker:
             return True
         if not queues:

@@ -1,4 +1,4 @@
-"""A batch that the user fills: what `create_batch` gives and `send_batch` sends. Knows nothing of memory or brokers."""
+"""The batch that a user fills: `create_batch` returns it, and `send_batch` sends it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _LEAST_ROOM: Final = 1
 
 
 class Filled:
-    """The records of a batch that the user fills (an `interfaces.OpenBatch`). They are closed once, and keep their bytes.
+    """Holds the records of a batch that the user fills (an `interfaces.OpenBatch`). They are closed once, and keep their bytes.
 
     Attributes:
-        count: records in it.
-        result: what their deliveries share.
+        count: records in the batch.
+        result: the outcome that their deliveries share.
     """
 
     __slots__ = ("_closed", "_open", "count", "result")
@@ -37,31 +37,31 @@ class Filled:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it takes no more."""
+        """Return whether the batch takes no more records."""
         return self._closed is not None
 
     def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: bytes) -> bool:
-        """Take an encoded record. False: no room, or closed."""
+        """Append an encoded record. Returns False if the batch has too few bytes left, or is closed."""
         if self._closed is not None or self._open.append_record(timestamp_ms, key, value, headers) is None:
             return False
         self.count = self._open.count
         return True
 
     def close(self) -> tuple[bytes, int, int]:
-        """Its payload, base and max timestamp; the same each time."""
+        """Return the payload, base timestamp and max timestamp: the same each time."""
         if self._closed is None:
             self._closed = self._open.close()
         return self._closed
 
 
 class ReadyBatch:
-    """Records of one partition that are sent together, or not at all.
+    """Holds records of one partition that are sent together, or not at all.
 
-    Made by `Producer.create_batch`. `append` until it says no, then `await producer.send_batch(batch)`, which closes it. Nothing of it is
-    counted in `buffer_memory` before.
+    `Producer.create_batch` makes it. The user calls `append` until it returns False, then `await producer.send_batch(batch)`, which
+    closes it. Before that, nothing of the batch counts in `buffer_memory`.
 
     Args:
-        checked: a record as `send` would have it, encoded; raises what `send` raises.
+        checked: returns a record as `send` encodes it; raises the errors of `send`.
     """
 
     __slots__ = ("_checked", "_delivery_context", "_is_closed", "_limit", "_records", "is_sent", "partition", "size", "topic")
@@ -78,14 +78,15 @@ class ReadyBatch:
         self._is_closed = False
 
     def append(self, value: Any = None, key: Any = None, *, timestamp_ms: TimestampMs | None = None, headers: Headers = ()) -> bool:
-        """Put a record behind the others. False: closed, or it does not fit into `batch_size` any more; the first one always does.
+        """Append a record. Returns False: the batch is closed, or the record does not fit into `batch_size`; the first one always does.
 
         Raises:
-            UsageError: what `send` raises for such a record, or the batch was sent. The batch is as it was.
+            UsageError: `send` raises it for such a record, or the batch was sent. The batch is unchanged.
         """
         self._check_unsent()
         record = self._checked(self.topic, value, key, self.partition, timestamp_ms, headers)
-        self._check_unsent()  # a serializer may have sent it
+        # A serializer may have sent the batch.
+        self._check_unsent()
         now_ms = self._delivery_context.now_ms() if record.timestamp_ms is None else record.timestamp_ms
         if self._is_closed:
             return False
@@ -106,31 +107,31 @@ class ReadyBatch:
             raise UsageError(f"{self!r} was sent; make a new one")
 
     def close(self) -> None:
-        """Take no more records, as aiokafka's; safe twice. `send_batch` does it too."""
+        """Close the batch for more records, as aiokafka does. A second call is safe. `send_batch` closes the batch, too."""
         self._is_closed = True
 
     @property
     def records(self) -> Filled:
-        """What it holds; for those who send it."""
+        """Return the records of the batch, for its sending."""
         if self._records is None:
             raise UsageError(f"{self!r} is empty")
         return self._records
 
     @property
     def result(self) -> ProduceRequestResult:
-        """What the deliveries of its records share."""
+        """Return the outcome that the deliveries of its records share."""
         return self.records.result
 
     def is_of(self, delivery_context: DeliveryContext) -> bool:
-        """Whether it was made by the producer of that home."""
+        """Return whether the producer of that `delivery_context` made the batch."""
         return self._delivery_context is delivery_context
 
     def __len__(self) -> int:
-        """Records in it."""
+        """Return the number of records in the batch."""
         return 0 if self._records is None else self._records.count
 
     def __bool__(self) -> bool:
-        """Always: an empty one is a batch, too."""
+        """Return True always: an empty batch is a batch, too."""
         return True
 
     def __repr__(self) -> str:

@@ -1,12 +1,11 @@
-"""How much room a batch has, and the part of `buffer_memory` that it takes for it.
+"""Sizes of batches, and the part of `buffer_memory` that each batch takes.
 
-1. Memory is taken by need: the first record's, then steps up to `batch_size`. What a batch cannot get closes it.
-2. A full batch takes more, up to `batch_max_size`, while it waits for its turn to be sent and half of the memory is free (KIP-782): what
-   waits behind a busy broker is one batch in the place of many. No batch of a topic does that once its broker has found one too large,
-   nor one that is old: its records share the deadline that began with the first.
-3. What a batch took and did not need goes back when it closes, and when it is compressed.
-
-Knows nothing of which partition a record goes to, or of who waits.
+1. A batch takes memory as needed: first for the first record, then in steps up to `batch_size`. A batch that may not
+   grow any more is closed.
+2. A full batch grows up to `batch_max_size` while it waits to be sent and half of the memory is free (KIP-782). One batch then replaces
+   many behind a busy broker. No batch of a topic grows so once its broker has found a batch too large. Nor does an old batch: its records
+   share the deadline that began with the first one.
+3. A batch gives unused memory back when it closes, and when it is compressed.
 """
 
 from __future__ import annotations
@@ -31,20 +30,24 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_OVERHEAD", "BatchSizing"]
 
-MOST_OVERHEAD: Final = 24  # bytes of a small plain record beside its key and value
-_STEP: Final = 4096  # bytes of a batch's first room: 16 KiB up front would let 2,048 quiet partitions hold 32 MiB
-_LEAST: Final = 512  # likewise, while memory is short
-_TIMES: Final = 3  # its room that a full batch gets more: each time what it has is copied
+# Bytes of a small plain record beside its key and value.
+MOST_OVERHEAD: Final = 24
+# Bytes that a batch opens with: with 16 KiB up front, 2,048 quiet partitions could hold 32 MiB.
+_STEP: Final = 4096
+# Bytes that a batch opens with while memory is short.
+_LEAST: Final = 512
+# A full batch grows by so many times its size, because each growth copies its records.
+_TIMES: Final = 3
 
 
 class BatchSizing:
-    """The memory of one producer's batches.
+    """Allocates the memory of one producer's batches.
 
     Args:
-        loop_budget: is told of the bytes that each takes.
+        loop_budget: counts the bytes that each batch takes.
         pool: `buffer_memory`.
-        ratios: how far topics compress: a batch takes what should become `batch_size`.
-        shares: how much of the memory a partition may hold.
+        ratios: the compression ratios of topics: a batch takes records that should compress to `batch_size`.
+        shares: the quota of the memory that a partition may hold.
 
     Attributes:
         limit: bytes of records in a batch of `batch_size`, or of `max_request_size` if that is less.
@@ -76,35 +79,37 @@ class BatchSizing:
         self._most = max(self.limit, request - OVERHEAD)
         self._widest = min(config.batch_max_size, request) - OVERHEAD if config.batch_size > OVERHEAD else 0
         self.first = min(_STEP, self.limit, config.buffer_memory - BATCH_OVERHEAD)
-        # while so much is free; plain Python copies nothing when a batch grows, and counts then what its records cost beside their bytes
+        # While so many bytes are free, a batch opens at full size. In plain Python that is never: a batch copies nothing when it grows,
+        # and it then counts the overhead of its records.
         self._plenty = config.buffer_memory + 1 if RECORD_OVERHEAD else config.buffer_memory // 2
         self._least = min(_LEAST, self.first)
-        self._thrift = 0  # batches that open with the least room, since memory was short: as many as it holds
+        # Batches that open with the least bytes, since memory was short: as many as `buffer_memory` holds.
+        self._thrift = 0
 
     def of(self, topic: str) -> int:
-        """Bytes of records that a batch takes before compression."""
+        """Return the bytes of records that a batch takes before compression."""
         return self.limit if self._codec is Compression.NONE else min(self._ratios.room(topic, self._codec, self.limit), self._most)
 
     def of_rows(self, routing: TopicRouting, size: int) -> int:
-        """Likewise of a batch of rows that are there at once, `size` bytes in all: as much as a full batch that waits may take."""
+        """Return the bytes of rows in a batch when `size` bytes are there at once: as many as a full batch that waits may take."""
         room = self.of(routing.topic)
         return max(room, self._widest) if self._may_widen(routing, size) else room
 
     def _may_widen(self, routing: TopicRouting, size: int) -> bool:
-        """Whether batches of a topic may have more than `batch_size`, with so many bytes of the memory taken for it."""
+        """Return whether a topic's batches may exceed `batch_size`, if that takes `size` bytes of memory."""
         return not routing.is_narrow and 2 * (self._pool.available - size) >= self._pool.size
 
     def is_there(self, size: int, records: int, partitions: int) -> bool:
-        """Whether there is memory for so many records, of so many bytes, in so many partitions, whatever batches are open."""
+        """Return whether there is memory for so many records, of `size` bytes in all, in so many partitions, with any batches open."""
         batches = partitions + size // self.limit + 1
         return self._pool.available >= size + records * (MOST_OVERHEAD + RECORD_OVERHEAD) + batches * (self.first + BATCH_OVERHEAD)
 
-    # A batch
+    # One batch
 
     def open(self, queue: PartitionQueue, now_ms: int, size: int) -> ProducerBatch | None:
-        """A batch for a record of so many bytes. None: no memory for it, or its partition must not have more.
+        """Open a batch for a record of `size` bytes. Returns None if memory is short, or the partition must not have more.
 
-        While memory is short it opens with as much as the last one of its partition took, if there is so much.
+        While memory is short, the batch opens with as many bytes as the last one of its partition took, if there are so many.
         """
         if not self._thrift:
             return self._open(queue, now_ms, max(size, self.first))
@@ -115,7 +120,10 @@ class BatchSizing:
         return batch if batch is not None else self._open(queue, now_ms, least)
 
     def open_wide(self, queue: PartitionQueue, now_ms: int, size: int, *, behind: bool) -> ProducerBatch | None:
-        """One that has all its room at once, while memory is plentiful, as by steps it would be copied, or `behind` one that was full."""
+        """Open a batch with all its bytes at once, because growth in steps copies records. Returns None as `open` does.
+
+        That needs plentiful memory, or a full batch before it (`behind`). Otherwise the batch opens as `open` does it.
+        """
         batch, room = None, self.of(queue.topic)
         if behind:
             batch = self._open(queue, now_ms, room)
@@ -124,13 +132,13 @@ class BatchSizing:
         return batch if batch is not None else self.open(queue, now_ms, size)
 
     def open_for_many(self, queue: PartitionQueue, now_ms: int, size: int) -> ProducerBatch:
-        """One for records of so many bytes in all, for which there is memory (`is_there`)."""
+        """Open a batch for records of `size` bytes in all, for which there is memory (`is_there`)."""
         room = min(self.limit, max(self.first, size))
         self._pool.take(room + BATCH_OVERHEAD)
         return self._opened(queue, now_ms, room, 0)
 
     def _open(self, queue: PartitionQueue, now_ms: int, room: int, *, ahead: int = 0) -> ProducerBatch | None:
-        """`ahead`: bytes of its room that this turn perhaps does not fill."""
+        """Open a batch of `room` bytes; `ahead`: bytes of it that this event-loop iteration perhaps does not fill."""
         if self._shares.is_over(queue) or not self._take(room + BATCH_OVERHEAD):
             return None
         return self._opened(queue, now_ms, room, ahead)
@@ -142,14 +150,17 @@ class BatchSizing:
         return self._partition_queues.open(queue, MemoryRecordsBuilder(result, now_ms, room), result, credit=credit, now=self._loop.time())
 
     def _take(self, credit: int) -> bool:
-        """Memory, if there is so much; if not, batches take little for a while: with much room each, some of thousands would have it all."""
+        """Take `credit` bytes if so many are free. Returns False if not; batches then open with few bytes for a while.
+
+        With many bytes each, some of thousands of batches would take all memory.
+        """
         if self._pool.try_take(credit):
             return True
         self._thrift = self._pool.size // (self._least + BATCH_OVERHEAD)
         return False
 
     def grow(self, batch: ProducerBatch, size: int) -> bool:
-        """More room for an open batch, up to `batch_size`; False: it is full, or memory is short."""
+        """Grow an open batch, up to `batch_size`. Returns False if it is full, its partition is full, or memory is short."""
         assert batch.open is not None
         left = self.of(batch.queue.topic) - batch.open.granted
         if size > left or self._shares.is_over(batch.queue):
@@ -162,14 +173,17 @@ class BatchSizing:
         return True
 
     def may_grow(self, queue: PartitionQueue, size: int) -> bool:
-        """Whether an open batch that does not take a record so large waits for memory alone. It is not closed for that: see `flush_partial_batches`."""
+        """Return whether an open batch that does not take a record of `size` bytes lacks memory alone.
+
+        The batch is not closed for that: see `flush_partial_batches`.
+        """
         batch = queue.current
         return batch is not None and batch.open is not None and size <= self.of(queue.topic) - batch.open.granted
 
     def widen(self, batch: ProducerBatch, size: int, most: int | None = None, *, at_once: bool = False) -> bool:
-        """Three times the room more, or `most` bytes, for a full batch that has not been sent yet. False: it is to be closed.
+        """Grow a full batch that is not sent yet by three times its size, or by `most` bytes. Returns False: the caller closes it.
 
-        `at_once`: this turn fills it, so that all of it counts into that.
+        With `at_once`, this event-loop iteration fills the batch, so all of the growth counts in its loop budget.
         """
         left = self.beyond(batch, most)
         if not left or size > left:
@@ -181,8 +195,8 @@ class BatchSizing:
         return True
 
     def beyond(self, batch: ProducerBatch, most: int | None = None) -> int:
-        """Bytes that a full batch may take more, 0: none."""
-        if batch.open is None:  # it was closed as its partition must not have more (`shares`)
+        """Return the bytes that a full batch may take more, or 0."""
+        if batch.open is None:  # its partition must not have more (`shares`), and the batch was closed
             return 0
         granted, queue = batch.open.granted, batch.queue
         left = min(_TIMES * granted if most is None else most, self._widest - granted)
@@ -191,7 +205,7 @@ class BatchSizing:
         return left if self._partition_queues.closes_at(batch) > self._loop.time() else 0
 
     def _give(self, batch: ProducerBatch, left: int) -> int:
-        """So much more room, which was taken already; bytes that the records there cost beside it."""
+        """Grow a batch by bytes that are taken already. Returns the overhead bytes of its records, which this call takes."""
         assert batch.open is not None
         overhead = (batch.open.count - batch.settled) * RECORD_OVERHEAD
         self._pool.take(overhead)
@@ -200,10 +214,10 @@ class BatchSizing:
         batch.open.grow(left)
         return overhead
 
-    # What it did not need
+    # Unused memory
 
     def settle(self, batch: ProducerBatch) -> None:
-        """A batch closed: what it took beyond its bytes goes back, and the sticky partition has had so much more of its share."""
+        """Release what a closed batch took beyond its bytes, and add its bytes to the share of the sticky partition."""
         assert batch.payload is not None
         queue = batch.queue
         queue.filled = len(batch.payload)
@@ -212,7 +226,7 @@ class BatchSizing:
         self.shrink(batch, len(batch.payload) + BATCH_OVERHEAD)
 
     def shrink(self, batch: ProducerBatch, credit: int) -> None:
-        """A batch needs no more than `credit` bytes from now on; more, if an older broker's format made it grow."""
+        """Reduce a batch's memory to `credit` bytes; take more if an older broker's format made the batch larger."""
         if batch.credit > credit:
             self._pool.release(-batch.hold(credit))
         elif batch.magic < 2:

@@ -1,4 +1,4 @@
-"""Choose the build of the fast path: compiled (`_fast_path`), or its twin in plain Python."""
+"""The chosen build of the fast path: compiled (`_fast_path`), or its twin in plain Python."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ __all__ = ["BUILD", "REASON", "TURN", "TURN_RECORDS", "FastPath", "here"]
 
 _found: Final = extension(ENGINE)
 BUILD: Final = _found.build
-REASON: Final[str] = _found.reason  # for plain Python; empty where the compiled build runs
+# Reason for plain Python; empty where the compiled build runs.
+REASON: Final[str] = _found.reason
 
 _fast_path: Any = fast_path if REASON else _found.module
 

@@ -1,11 +1,9 @@
-"""Rows of columns on their way into batches: a window is queued as whole batches, all of it in one step, or not at all.
+"""Batches of column rows: a window is queued as whole batches, all of it in one step, or not at all.
 
-1. A window waits as one record does: for its topic, for memory, for the next turn, in the line. Nothing is encoded before there is memory
-   for it; so what is queued is always the first so many rows.
-2. Its batches go behind what their partitions have, whose open batches are closed. Rows without a key go where records without a key go,
-   batch by batch; beside rows that have one, those of a window all to one partition, so that they keep their places among them there.
-
-Knows nothing of where columns come from, or of who waits for them.
+1. A window waits as one record does: for its topic, for memory, for the next event-loop iteration, in the wait queue. Its rows are
+   encoded only once there is memory for them, so the queued rows are always the first ones.
+2. Its batches are queued behind those of their partitions, whereby the open batches there are closed. Rows without a key go where records
+   without a key go, batch by batch. In a window that also has rows with keys, they all go to one partition and keep their order there.
 """
 
 from __future__ import annotations
@@ -35,11 +33,12 @@ if TYPE_CHECKING:
 
 __all__ = ["ColumnBatches", "ColumnWindow"]
 
-_LARGEST: Final = 2**31 - 1  # bytes of records in a batch
+# Bytes of records in a batch.
+_LARGEST: Final = 2**31 - 1
 
 
 class _Sealed:
-    """A batch that is encoded before it is opened (an `interfaces.MemoryRecordsBuilder`)."""
+    """Holds a batch that is encoded before it is opened (an `interfaces.OpenBatch`)."""
 
     __slots__ = ("_encoded", "_result", "count")
 
@@ -56,13 +55,13 @@ class _Sealed:
 
 
 class ColumnWindow:
-    """Some rows of a piece of columns.
+    """Holds some rows of a piece of columns.
 
     Args:
-        at, rows: which.
-        size: bytes that they have as records, at most.
-        partition: where all go; None: by their keys, if `keyed`, else to the sticky ones.
-        moment: the time of all that have none of their own; None: the time when they are queued.
+        at, rows: the first row, and the number of rows.
+        size: bytes that the rows take as records, at most.
+        partition: the partition of all rows. None: by their keys if `keyed`, else the sticky partitions.
+        moment: the timestamp of rows that have none of their own. None: the time when they are queued.
     """
 
     __slots__ = ("_groups", "_moment", "_routing", "_runs", "at", "keyed", "partition", "piece", "rows", "size")
@@ -80,7 +79,7 @@ class ColumnWindow:
         self._runs: list[list[Run]] = []
 
     def queues(self, routing: TopicRouting, sticky: Callable[[TopicRouting, int], PartitionQueue]) -> Sequence[PartitionQueue | None]:
-        """The partitions of its groups; None: of rows that go to the sticky ones, whichever those are when they are queued."""
+        """Return the partition of each group of rows; None: the sticky partitions at the time when the rows are queued."""
         if self._routing is not routing:
             self._routing = routing
             self._groups = self._grouped(routing, sticky)
@@ -93,16 +92,21 @@ class ColumnWindow:
             return None, [None], None, [self.at + self.rows]
         some = self.piece.keys, self.at, self.rows, len(routing.queues)
         picks, partitions, order, ends = key_grouping.assign(*some)
-        if -1 in partitions and len(partitions) > 1:  # all to one sticky partition: beside rows with keys they keep their places
+        # All rows without a key go to one sticky partition: beside rows with keys they keep their order.
+        if -1 in partitions and len(partitions) > 1:
             picks, partitions, order, ends = key_grouping.assign(*some, sticky(routing, self.size // len(partitions)).partition)
         return picks, [None if partition < 0 else routing.queues[partition] for partition in partitions], order, ends
 
     def need(self, room: int) -> int:
-        """Bytes of memory that it may take in all, in batches of `room` bytes, once its cells are known."""
+        """Return the most bytes of memory that the window takes, in batches of `room` bytes, once its partition queues are known."""
         return self.size + (self.size // room + len(self._groups[1])) * BATCH_OVERHEAD
 
     def encode(self, now_ms: int, room: int) -> list[tuple[int, PartitionQueue | None, Encoded]]:
-        """Its batches of `room` bytes, each with its group and partition. UsageError: some row cannot be a record."""
+        """Encode the rows as batches of `room` bytes. Returns each with its group and partition.
+
+        Raises:
+            UsageError: a row cannot be a record.
+        """
         _, queues, order, ends = self._groups
         piece, now_ms = self.piece, now_ms if self._moment is None else self._moment
         batches = []
@@ -111,9 +115,11 @@ class ColumnWindow:
             for number, (queue, end) in enumerate(zip(queues, ends, strict=True)):
                 while at < end:
                     encoded = encode(piece.values, piece.keys, piece.moments, now_ms, order, at, end, room)
-                    if not encoded.rows:  # a row that is larger than a batch has one of its own
+                    # A row that is larger than a batch gets a batch of its own.
+                    if not encoded.rows:
                         encoded = encode(piece.values, piece.keys, piece.moments, now_ms, order, at, at + 1, min(self.size, _LARGEST))
-                    if not encoded.rows:  # it fitted when it was measured: else this would go on for ever
+                    # The row fitted when it was measured: without this check the loop would not end.
+                    if not encoded.rows:
                         raise UsageError(f"row {piece.first + at}: the columns were changed before send_columns returned")
                     batches.append((number, queue, encoded))
                     at += encoded.rows
@@ -126,7 +132,7 @@ class ColumnWindow:
         batches: Sequence[tuple[int, PartitionQueue | None, Encoded]],
         add: Callable[[PartitionQueue | None, Encoded], ProduceRequestResult],
     ) -> Delivery:
-        """Hand its batches over, to `add`; the delivery of the first record."""
+        """Queue the batches by calling `add`. Returns the delivery of the first record."""
         runs: list[list[Run]] = [[] for _ in self._groups[1]]
         for number, queue, encoded in batches:
             runs[number].append([add(queue, encoded), 0, encoded.rows])
@@ -135,22 +141,22 @@ class ColumnWindow:
 
     @property
     def is_queued(self) -> bool:
-        """Whether its rows are in batches."""
+        """Return whether the rows are in batches."""
         return bool(self._runs)
 
     def tell(self, deliveries: Deliveries) -> None:
-        """Its rows' deliveries, once it is queued."""
+        """Add the deliveries of the queued rows to `deliveries`."""
         picks = self._groups[0]
         deliveries.add(self.rows, self._runs, picks if len(self._runs) > 1 else None)
 
 
 class ColumnBatches:
-    """Puts the windows of one producer into its partitions' queues.
+    """Queues the windows of one producer in its partition queues.
 
     Args:
-        sticky: where so many bytes without a key go, on a route.
-        room: bytes of records in a batch, of a route and of a window of so many.
-        is_told: who sends to a partition that fails is told at once.
+        sticky: returns the partition for so many bytes without a key, of a topic routing.
+        room: returns the bytes of records in a batch, for a topic routing and the bytes of a window.
+        is_told: a window for an avoided partition fails at once.
     """
 
     def __init__(
@@ -175,11 +181,13 @@ class ColumnBatches:
         self._is_told = is_told
 
     def place(self, record: PendingSend, window: ColumnWindow, routing: TopicRouting, now_ms: int) -> Delivery | None:
-        """Queue it; None: no memory, or one of its partitions must not have more (`record.behind`).
+        """Queue `window`. Returns the delivery of its first row, or None.
+
+        None: memory is short, or one of its partitions must not have more (`record.behind`).
 
         Raises:
-            UsageError: some row cannot be a record. None of its rows is queued.
-            PartitionUnavailable: a partition of theirs is muted, and the user wants to know at once. Likewise.
+            UsageError: a row cannot be a record. No row is queued.
+            PartitionUnavailable: a partition of the rows is muted, and the user's policy is to fail at once. No row is queued.
         """
         queues = [queue for queue in window.queues(routing, self._sticky) if queue is not None]
         for queue in queues:

@@ -1,4 +1,4 @@
-"""Take a record along the fast path of `send`, in plain Python: one dict lookup leads to the batch that the record is appended to.
+"""The fast path of `send` in plain Python: one dict lookup leads to the batch that a record is appended to.
 
 The compiled twin is `_fast_path.pyx`; one contract suite runs both.
 """
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
 
 __all__ = ["TURN", "TURN_RECORDS", "FastPath", "here"]
 
-# What tells in less than 30 ns whether the running loop is the producer's. CPython 3.11's get_running_loop asks the kernel for the process
-# each time (250 ns); there the thread stands for the loop, and `tick` looks at the loop itself, once an iteration.
+# Identifies the running loop in less than 30 ns. CPython 3.11's get_running_loop asks the kernel for the process each time (250 ns).
+# There the thread identifies the loop instead, and `tick` looks at the loop itself, once an event-loop iteration.
 here: Final[Callable[[], object]] = get_running_loop if sys.version_info >= (3, 12) else get_ident
-# Bytes that sends take in one loop iteration before the next send waits for the next one: a millisecond of appending, or two.
+# Bytes that sends append in one event-loop iteration before the next send waits: a millisecond of appending, or two.
 TURN: Final = 98_304
-# Records that one task sends before the loop gets its turn, whatever their bytes.
+# Records that one task sends before it waits for the event loop, regardless of their bytes.
 TURN_RECORDS: Final = 512
 
 
 class FastPath:
-    """What `send` looks at: whether the way is open, and what it needs to go along it.
+    """Holds the state by which `send` appends a record at once, if the fast path is open.
 
     Attributes:
-        fast: routes by topic while nobody waits before us, else empty: one assignment closes every topic.
-        here: what `here()` gives where the producer lives.
-        turn_ms: the time of this loop turn, 0 before its first send.
-        taken: records that this loop turn took in one by one; beyond `TURN_RECORDS` it is asked about.
-        goes_on: whether another may be taken in this turn, asked again some records later; False: it takes the slow way, which waits.
-        tick: the first send of a turn: gives its time, and sees to a drain at its end.
-        takes_headers: records may have some; the compiled twin takes them the fast way.
-        make_room: the partition whose batch has room for a plain record that did not fit; None: it takes the slow way.
-        slowly: every send that is not fast; the arguments of `send`.
-        now: likewise, of those that would not wait.
+        fast: topic routings by topic while no send waits before a new one, else empty. One assignment closes every topic.
+        here: the value of `here()` where the producer lives.
+        turn_ms: the time of this event-loop iteration, 0 before its first send.
+        taken: records that this iteration appended one by one; beyond `TURN_RECORDS`, `goes_on` decides.
+        goes_on: returns whether this iteration may append another record; asked again some records later. False: the slow path waits.
+        tick: called by the first send of an iteration: returns its time, and schedules a drain at its end.
+        takes_headers: records may have headers; the compiled twin takes these on the fast path.
+        make_room: returns the partition with bytes left for a plain record that did not fit; None: the record takes the slow path.
+        slowly: called for every send that is not fast, with the arguments of `send`.
+        now: called like `slowly`, for sends that must not wait.
     """
 
     __slots__ = ("fast", "goes_on", "here", "make_room", "now", "slowly", "taken", "takes_headers", "tick", "turn_ms")
@@ -59,7 +59,7 @@ class FastPath:
     def append(self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | None:
         """Append a record to its partition's open batch. Returns its delivery, or None: the record takes the slow path.
 
-        The slow path says what is wrong with a record, if that is why.
+        The slow path raises the error of a record that is not valid.
         """
         try:
             routing = self.fast[topic]
@@ -73,6 +73,7 @@ class FastPath:
                 queue = self.make_room(routing, queue, key, value)
                 if queue is not None:
                     delivery = queue.open.append(now_ms, key, value)
-        except (KeyError, TypeError, AttributeError, RuntimeError):  # the last: no loop runs in this thread (Python 3.12)
+        # RuntimeError: no loop runs in this thread (Python 3.12).
+        except (KeyError, TypeError, AttributeError, RuntimeError):
             return None
         return delivery

@@ -1,8 +1,8 @@
-"""The user's interceptors, called around each record; a producer that has any takes the slow way in.
+"""The user's interceptors, called around each record; a producer that has any takes the slow path.
 
-What they raise never reaches the record, its sender or the next interceptor: it is counted, and logged once for each kind. How a record
-ended is learnt by a delivery of our own, so that whatever the user does with the other one, each is told of once, and a failure that
-nobody looked at stays one. Knows nothing of what interceptors do.
+An error of an interceptor never reaches the record, the caller of `send` or the next interceptor: it is counted, and logged once for each
+kind. A delivery of this module's own reports how a record ended. So the interceptors are called once for each record, independent of the
+user's delivery. A failure that the user has not looked at stays unhandled.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _NO_PARTITION: Final = -1
 
 
 class ProducerInterceptors:
-    """Calls one producer's interceptors.
+    """Calls the interceptors of one producer.
 
     Args:
-        given: objects, or classes to make them of.
-        watch: times them.
+        given: interceptors, or classes to make them of.
+        watch: times the interceptors.
 
     Raises:
         UsageError: a class cannot be called without arguments.
@@ -47,7 +47,8 @@ class ProducerInterceptors:
     def __init__(self, given: Iterable[Any], loop: asyncio.AbstractEventLoop, watch: SlowCallbacks, metrics: Metrics) -> None:
         self._loop = loop
         self._metrics = metrics
-        self._open = 0  # records whose end is still to be told, beside those that wait
+        # Records with an end still to report, beside those that wait.
+        self._open = 0
         self._is_closing = False
         self._told: set[tuple[str, type[BaseException]]] = set()
         self._methods: dict[str, list[tuple[str, Callable[..., Any]]]] = {method: [] for method in METHODS}
@@ -58,7 +59,7 @@ class ProducerInterceptors:
                     self._methods[method].append((name, watch.over(f"interceptor {name}", function)))
 
     def around(self, accept: Callable[..., Any]) -> Callable[..., Any]:
-        """The same door for records, intercepted: it gives a delivery or what is parked, or raises."""
+        """Return `accept` with interceptors around it. The result returns a delivery or a pending send, or raises, as `accept` does."""
 
         def intercepted(*given: Any) -> Delivery | PendingSend:
             record = self._on_send(_with_headers(ProducerRecord(*given)))
@@ -76,7 +77,7 @@ class ProducerInterceptors:
         return intercepted
 
     def _on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Each is given what the one before made of it."""
+        """Call `on_send` of each interceptor with the record that the one before returned. Returns the last one's record."""
         for name, method in self._methods["on_send"]:
             changed = self._call(name, method, record)
             if isinstance(changed, ProducerRecord):
@@ -86,7 +87,7 @@ class ProducerInterceptors:
         return record
 
     def _on_left(self, record: ProducerRecord, delivery: Delivery | None, error: BaseException | None) -> None:
-        """A record is queued, or will not be."""
+        """Report a record that is not queued, or follow the delivery of a queued one."""
         if delivery is None:
             partition = exact_int(record.partition)
             partition = _NO_PARTITION if partition is None else partition
@@ -100,7 +101,7 @@ class ProducerInterceptors:
         result.looked_at = was_looked_at
 
     def _on_parked_left(self, record: ProducerRecord, delivery: Delivery | None, error: BaseException | None) -> None:
-        """It is queued now, or given up: that is told from a callback of its own, for an interceptor may send."""
+        """Handle a pending send that is queued or given up. A callback of its own reports the latter: an interceptor may send."""
         if delivery is not None:
             self._on_left(record, delivery, None)
         else:
@@ -122,7 +123,7 @@ class ProducerInterceptors:
         self._close_if_done()
 
     def close(self) -> None:
-        """The producer has stopped: once the last record's end is told, nothing is called any more."""
+        """Close the interceptors, since the producer has stopped: none is called after the end of the last record is reported."""
         self._is_closing = True
         self._close_if_done()
 
@@ -156,12 +157,15 @@ class ProducerInterceptors:
 
 
 def _with_headers(record: ProducerRecord) -> ProducerRecord:
-    """The record with `()` for `headers=None`, which `send` takes, so that every interceptor may go through the headers."""
+    """Return the record with `()` for `headers=None`, which `send` takes, so that every interceptor may iterate the headers."""
     return record if record.headers is not None else record._replace(headers=())
 
 
 def _place(error: Exception) -> str:
-    """Where it was raised, or what we say of it. Never what the user's exception says: it may name keys and values."""
+    """Return where an error was raised, or the text of an error of this module.
+
+    The text of a user's exception is never returned: it may name keys and values.
+    """
     if isinstance(error, UsageError):
         return f": {error}"
     frames = traceback.extract_tb(error.__traceback__)

@@ -1,11 +1,11 @@
-"""What one turn takes in: a bounded number of records and bytes, in a bounded time; a task that sends without pause rests before it sends more.
+"""The loop budget: bounds the records, bytes and time of sends, so that one task cannot hold the event loop.
 
-1. A go is what one task sends before it rests: `TURN_RECORDS` records or `_SECONDS`, or less where several rest. So a tight loop of sends
-   starves nobody, and one that computes between its sends lets the loop send them. The clock is asked after 16 records at most, then
-   after as many more as that pace allows, until there are twice as many, and so on.
-2. A turn is what is taken in before the loop makes requests of it: one go, or several (`core/drain_policy.py`).
-
-Knows nothing of who waits, or of where records go.
+1. A slice is the work of one task until it must wait: `TURN_RECORDS` records or `_SECONDS`, or less where several tasks wait for a slice.
+   So a tight loop of sends blocks no other task. A task that computes between its sends lets the event loop write its records to brokers.
+   The clock is read after 16 records at most. It is read again after as many more as that pace allows, at most when there are twice as
+   many, and so on.
+2. A drain interval contains all that is appended before the event loop makes requests of it: one slice, or several
+   (`core/drain_policy.py`).
 """
 
 from __future__ import annotations
@@ -20,22 +20,27 @@ if TYPE_CHECKING:
 
 __all__ = ["GO", "LoopBudget"]
 
-GO: Final = TURN_RECORDS  # records of a whole one
+# Records of a whole slice.
+GO: Final = TURN_RECORDS
+# Slices after which a drain interval is full.
 _GOES: Final = 4
-_SECONDS: Final = 0.002  # of one, with what the task does between its sends
-_FIRST: Final = 16  # records on the fast way before the first look at the clock, or as many as the last go had if those were fewer
-_LEAST: Final = 128  # records of a part, where several rest: to rest costs as much as some ten
+# Seconds of a slice, with the work of the task between its sends.
+_SECONDS: Final = 0.002
+# Records on the fast path before the first read of the clock, or as many as the last slice had if those were fewer.
+_FIRST: Final = 16  # records
+# Records of a part of a slice, where several tasks wait: a wait costs as much as some ten records.
+_LEAST: Final = 128
 
 
 class LoopBudget:
-    """The turn at hand.
+    """Holds the budget of the current drain interval and slice.
 
     Args:
-        way: counts its records.
+        way: counts the records.
 
     Attributes:
-        spent: bytes of room taken in it.
-        goes: those of it that are over.
+        spent: bytes that batches took in this drain interval.
+        goes: slices of this drain interval that are over.
     """
 
     __slots__ = (
@@ -59,19 +64,21 @@ class LoopBudget:
     def __init__(self, loop: AbstractEventLoop, way: FastPath) -> None:
         self._loop = loop
         self._fast_path = way
-        self._pauses = False  # what the task that asked last was told
-        self._asked_at = -1  # and what the go had taken then
+        # The answer to the task that asked last.
+        self._pauses = False
+        # The count of records at that time.
+        self._asked_at = -1
         self.spent = self.goes = self._before = 0
         self._first = _FIRST
         self.share(1)
 
     def new(self, now: float) -> None:
-        """A turn begins."""
+        """Begin a drain interval."""
         self.spent = self.goes = self._before = self._spent_before = 0
         self._begin(None, now)
 
     def share(self, tasks: int) -> None:
-        """So many tasks that rested go on at the same time: each has its part of a go."""
+        """Divide a slice among tasks that waited and continue at the same time: each gets its part."""
         self._most = max(GO // tasks, min(_LEAST, GO))
         self._seconds = _SECONDS / tasks
         self._spent_before = self.spent
@@ -87,17 +94,17 @@ class LoopBudget:
         self._looked_at = self._asked_at = self._fast_path.taken = TURN_RECORDS - records
 
     def end(self) -> None:
-        """This turn took enough in, whatever its bytes: this task goes on in the next one."""
+        """End this drain interval, regardless of its bytes: the task continues in the next one."""
         self.spent = max(self.spent, self._spent_before + TURN + 1)
 
     @property
     def is_full(self) -> bool:
-        """Whether what it took in are batches enough, where records linger."""
+        """Return whether the bytes or slices of this drain interval suffice for a drain, where records linger."""
         return self.spent > TURN or self.goes >= _GOES
 
     @property
     def is_spent(self) -> bool:
-        """Whether this go took enough in, by bytes, by records or by time."""
+        """Return whether this slice has appended enough, by bytes, by records or by time."""
         if self.spent - self._spent_before > TURN:
             return True
         if self._fast_path.taken <= TURN_RECORDS:
@@ -116,11 +123,14 @@ class LoopBudget:
 
     @property
     def taker_is_cancelled(self) -> bool:
-        """Whether the task that asked last, and must pause, is being cancelled."""
+        """Return whether the task that asked last, and must pause, is being cancelled."""
         return self._taker is not None and self._taker.cancelling() > 0
 
     def may_go_on(self) -> bool:
-        """Begin another go at once, if the turn has one left: for who cannot rest, however long it takes."""
+        """Begin another slice at once, if the drain interval has one left. Returns whether it did.
+
+        It is for callers that cannot wait, however long that takes.
+        """
         self._before += self._count + self._fast_path.taken - self._looked_at
         if self.spent > TURN or self._before >= _GOES * GO:
             return False
@@ -128,10 +138,10 @@ class LoopBudget:
         return True
 
     def must_pause(self) -> bool:
-        """Whether the task at hand sent a go without a rest.
+        """Return whether the current task has sent a whole slice without a wait.
 
-        A task that sends once and then waits lets the loop go on by itself: a crowd of those need not rest too.
-        One send asks up to three times on its way, and hears the same: it has taken nothing in between.
+        A task that sends once and then waits lets the event loop run by itself. Many such tasks need not wait for a slice too.
+        One send asks up to three times, and gets the same answer, because it has appended nothing in between.
         """
         task = current_task(self._loop)
         if task is not self._taker:
@@ -142,5 +152,5 @@ class LoopBudget:
         return self._pauses
 
     def goes_on(self) -> bool:
-        """Whether the fast way takes more than `TURN_RECORDS` in this go: not from a task that goes on and on, once that is seen."""
+        """Return whether the fast path takes more than `TURN_RECORDS` in this slice. It does not from a task that must pause."""
         return not self.must_pause()

@@ -1,11 +1,13 @@
-"""Who rests until its task's next go: one after the other is woken, so that several tight loops of sends share the loop, and leave some of it.
+"""Sends that wait for their next slice of the loop budget, in order; each is woken after the one before it.
 
-1. A send that rests has not placed its record yet: cancelled, it is not queued. But it holds nobody up. Whoever calls next places that
-   record first (`unplaced`: there is one at most), so that call order is log order.
-2. From then on the send has succeeded, and only its wake-up is left, which tells of a cancellation in between (`waiter`). So with those
-   who waited for memory: all are placed, then all are woken. Each woken before the next is placed, its next send would stand behind that one.
+Several tight loops of sends thereby share the event loop, and leave time for other tasks.
 
-Knows nothing of where records go, of memory or of metadata.
+1. A send that waits for its next slice has not placed its record yet: if the send is cancelled, the record is not queued. The record
+   delays no other send. The next call of any task places that record first (`unplaced`: there is one at most), so that call order is
+   log order.
+2. From then on the send has succeeded. Only its wake-up is left, which reports a cancellation in between (`waiter`). The same holds for
+   sends that waited for memory: all records are placed, then all tasks are woken. If a task were woken before the next record is placed,
+   its next send would wait behind that record.
 """
 
 from __future__ import annotations
@@ -23,18 +25,19 @@ if TYPE_CHECKING:
 
 __all__ = ["LoopBudgetWaiters"]
 
-_MOST_AT_ONCE: Final = 16  # woken in one iteration of the loop: each runs user code
+# Tasks woken in one event-loop iteration: each runs user code.
+_MOST_AT_ONCE: Final = 16
 
 
 class LoopBudgetWaiters:
-    """Those who rest, in order. Each asks for a turn of the loop, which wakes them.
+    """Holds the waiters of sends, in order. Each send schedules the event-loop iteration that wakes it.
 
     Args:
-        place: places the record that is not placed yet, or takes it out.
+        place: places the unplaced record, or moves it to another wait queue.
 
     Attributes:
-        waiters: of those who rest, and of those whose record was placed just now.
-        unplaced: the last one's record, while nobody called after it.
+        waiters: the waiters of sends that wait for a slice, and of sends with a record that was placed just now.
+        unplaced: the record of the last such send, until another send is called.
     """
 
     __slots__ = ("_loop", "_loop_budget", "_place", "unplaced", "waiters")
@@ -48,11 +51,11 @@ class LoopBudgetWaiters:
 
     @property
     def holds(self) -> bool:
-        """Whether a record is to be placed before any that comes now."""
+        """Return whether a record must be placed before any new one."""
         return self.unplaced is not None and self.unplaced.is_waiting
 
     def rest(self, record: PendingSend) -> None:
-        """A send waits for its next go, with its record, or with a mark that has none."""
+        """Add a send that waits for its next slice, with its record, or with a mark that has no record."""
         assert record.waiter is not None
         if record.topic is not None:
             assert not self.holds
@@ -60,25 +63,25 @@ class LoopBudgetWaiters:
         self.add(record.waiter)
 
     def add(self, waiter: Waiter) -> None:
-        """A send whose record was placed is to be woken."""
+        """Add the waiter of a send after its record was placed."""
         self.waiters.append(waiter)
 
     def take(self) -> PendingSend | None:
-        """The record that is not placed yet, to place it now; its send still rests."""
+        """Remove the unplaced record and return it, to be placed now. Its send still waits. Returns None if there is none."""
         record, self.unplaced = self.unplaced, None
         return record if record is not None and record.is_waiting else None
 
     def give_up(self, waiter: Waiter) -> None:
-        """It waits for something else."""
+        """Remove the waiter of a send that waits for something else now."""
         self.waiters.remove(waiter)
 
     def end(self) -> None:
-        """All of them go on, whatever becomes of the turn."""
+        """Wake all sends, regardless of the loop budget."""
         while self.waiters:
             self.waiters.popleft().wake()
 
     def go(self) -> None:
-        """Have the loop wake them; each has its part of a go, which begins when its task runs."""
+        """Wake the next sends. Each gets its part of a slice, which begins when its task runs."""
         if not self.waiters:
             return
         self._loop_budget.goes += 1
@@ -87,6 +90,7 @@ class LoopBudgetWaiters:
         for _ in range(count):
             if self.unplaced is not None and self.unplaced.waiter is self.waiters[0]:
                 self._place()
-            if not self.waiters:  # that one found no room
+            # The record that was placed found no memory, and its waiter was removed.
+            if not self.waiters:
                 return
             self.waiters.popleft().wake()

@@ -1,4 +1,7 @@
-"""What `send` finds before `start` has succeeded. It references no producer, so that an engine does not keep its producer from being collected."""
+"""The path of `send` before `start` has succeeded: every send raises ProducerClosed.
+
+It references no producer, so that an engine does not keep its producer from being collected.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def _send_now(*_record: Any) -> Delivery:
 
 
 def closed_path() -> FastPath:
-    """A path on which every send raises ProducerClosed."""
+    """Return a path on which every send raises ProducerClosed."""
     path = FastPath(lambda: 0, _send)
     path.now = _send_now
     return path

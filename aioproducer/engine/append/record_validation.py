@@ -1,7 +1,7 @@
-"""What the caller gave, checked and made bytes: topic, partition, time, headers, and key and value through their serializers.
+"""Validation of records: topic, partition, timestamp, headers, and key and value through their serializers.
 
-A mistake of the caller's is raised here, before anything is asked for, taken or queued; it never shows what was sent. Knows nothing
-of the cluster, of what memory is free, or of who waits.
+A mistake of the caller's is raised here, before metadata is requested, memory is taken or a record is queued. The error never shows the
+contents of the record.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ if TYPE_CHECKING:
 
 __all__ = ["RecordValidation", "check_partition", "check_topic"]
 
-_MAX_NAME: Final = 2**15 - 1  # bytes of a topic's name that a request can carry
+# Bytes of a topic's name that a request can carry.
+_MAX_NAME: Final = 2**15 - 1
 
 
 def check_topic(topic: object) -> str:
-    """The topic's name. Raises UsageError unless it can be one."""
+    """Return the topic's name. Raises UsageError unless it can be one."""
     if isinstance(topic, str):
-        topic = str.__str__(topic)  # it is kept, and compared with others' topics: a subclass might have its own way of that
+        # The name is kept, and compared with other topics: a subclass might compare differently.
+        topic = str.__str__(topic)
     if not isinstance(topic, str) or not topic:
         raise UsageError(f"a topic is a non-empty string, not {type(topic).__name__ if not isinstance(topic, str) else repr(topic)}")
-    if not topic.isascii() or len(topic) > _MAX_NAME:  # brokers allow less; what no request can carry would spoil that of the others
+    # Brokers allow less. A name that no request can carry would fail the request of the other topics, too.
+    if not topic.isascii() or len(topic) > _MAX_NAME:
         size = len(topic.encode(errors="surrogatepass"))
         if size > _MAX_NAME or any("\ud800" <= character <= "\udfff" for character in topic):
             raise UsageError(f"{topic[:20]!r}... names no topic: up to 249 of a-z A-Z 0-9 . _ - do")
@@ -38,7 +41,7 @@ def check_topic(topic: object) -> str:
 
 
 def check_partition(topic: str, partition: object) -> int | None:
-    """A partition's number as an int, or None. Raises UsageError if it is neither."""
+    """Return a partition's number as an int, or None. Raises UsageError if it is neither."""
     if partition is None:
         return None
     number = exact_int(partition)
@@ -48,12 +51,12 @@ def check_partition(topic: str, partition: object) -> int | None:
 
 
 def check_timestamp(topic: str, timestamp_ms: object) -> int | None:
-    """A record's time as an int, or None. Raises UsageError if it is neither."""
+    """Return a record's timestamp as an int, or None. Raises UsageError if it is neither."""
     return None if timestamp_ms is None else timestamp_of("timestamp_ms", timestamp_ms, f" for {topic!r}")
 
 
 class RecordValidation:
-    """Checks the records of one producer.
+    """Validates the records of one producer.
 
     Args:
         watch: times the serializers.
@@ -71,11 +74,11 @@ class RecordValidation:
         self.serializes = self._serialize_key is not None or self._serialize_value is not None
 
     def record(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> PendingSend:
-        """The record, ready to be appended.
+        """Return the record, ready to be appended.
 
         Raises:
-            UsageError: a mistake, or what a serializer raised.
-            RecordTooLarge: more than `max_request_size` or `buffer_memory`.
+            UsageError: the caller made a mistake, or a serializer failed.
+            RecordTooLarge: the record takes more than `max_request_size` or `buffer_memory`.
         """
         topic = check_topic(topic)
         partition = check_partition(topic, partition)

@@ -1,11 +1,10 @@
-"""`send_columns`: rows of Arrow columns, window by window; where somebody wants to see each record, one at a time, by `send` itself.
+"""`send_columns`: queues rows of Arrow columns, window by window, or each row as a record by `send` itself.
 
-1. A window is what may be queued in one step of the loop; before the next one, others have their turn. With keys it is also what fills the
-   batches of many partitions.
-2. With interceptors, a partitioner of the user's, or partitions that a circuit breaker avoids and keys that may go elsewhere, each row is
-   a record like any other; and so with keys for hundreds of partitions, each of which would have a batch of few rows. That is as slow as `send`.
-
-Knows nothing of brokers or answers, nor of what an array looks like.
+1. A window contains the rows that one step of the event loop may queue; other tasks run before the next one. With keys, it is also the
+   unit that fills the batches of many partitions.
+2. Each row is a record of its own if the producer has interceptors or a user's partitioner. The same holds if a circuit breaker avoids
+   partitions and keys may go elsewhere. It also holds for keys of hundreds of partitions, because each would have a batch of few rows.
+   That is as slow as `send`.
 """
 
 from __future__ import annotations
@@ -33,19 +32,24 @@ if TYPE_CHECKING:
 
 __all__ = ["SendColumns"]
 
-_WINDOW: Final = 1_048_576  # bytes of records in one step: a millisecond or two
-_BATCHES: Final = 32  # that these make at most, beside one for each partition
-_LEAST: Final = 2048  # bytes of one; who wants smaller ones wants more of them
-_ROWS: Final = 256 if compiled is None else 16_384  # likewise
-_PART: Final = 4  # of `buffer_memory` that a window takes at most, as a fraction: others want to wait for less
+# Bytes of records in one window: a millisecond or two.
+_WINDOW: Final = 1_048_576
+# Batches that a window makes at most, beside one for each partition.
+_BATCHES: Final = 32
+# Bytes of such a batch, at least: a user that sets smaller batches wants more of them.
+_LEAST: Final = 2048
+# Rows of a window, at most.
+_ROWS: Final = 256 if compiled is None else 16_384
+# A window takes at most `buffer_memory` divided by this, so that others wait for less.
+_PART: Final = 4
 
 
 class SendColumns:
     """Sends columns, for one producer.
 
     Args:
-        take: appends a window, or parks it.
-        send: of the producer, for one record.
+        take: appends a window, or returns its pending send.
+        send: the producer's `send`, for one record.
     """
 
     def __init__(
@@ -66,7 +70,7 @@ class SendColumns:
         self._most = min(_WINDOW, _BATCHES * max(int(config.batch_size), _LEAST), config.buffer_memory // _PART)
 
     async def send(self, topic: str, values: Any, keys: Any, partition: PartitionNumber | None, timestamps_ms: Any) -> Deliveries:
-        """Queue all rows. What it raises carries what is queued."""
+        """Queue all rows. Returns their deliveries. An error that it raises carries the deliveries of the queued rows."""
         deliveries = Deliveries()
         try:
             topic = check_topic(topic)
@@ -99,7 +103,11 @@ class SendColumns:
             at += rows
 
     def _measure(self, piece: Piece, at: int) -> tuple[int, int]:
-        """How many rows the next window has, and their bytes. UsageError: its first row cannot be a record."""
+        """Return the rows and the bytes of the next window.
+
+        Raises:
+            UsageError: its first row cannot be a record.
+        """
         try:
             return measure(piece.values, piece.keys, piece.moments, at, min(piece.rows - at, _ROWS), self._most, self._longest)  # type: ignore[no-any-return]
         except BadRow as error:

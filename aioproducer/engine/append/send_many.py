@@ -1,11 +1,9 @@
-"""`send_many`: records in bulk, column by column, where nothing is in their way; else one at a time, by `send` itself.
+"""`send_many`: queues records in bulk, column by column, if none must wait; else one at a time by `send` itself.
 
-1. A chunk of plain records goes into its partitions' batches in one step of the loop; each partition's keep their order.
-2. Whatever is not plain (headers, a timestamp, a serializer, a large value), and whoever must wait (metadata, memory, the next turn),
-   goes one at a time: so what is queued is always the first so many records.
-3. A chunk is what one loop turn may take in; then it rests, as every send does.
-
-Knows nothing of brokers or answers.
+1. A chunk of plain records goes into its partitions' batches in one step of the event loop; each partition's records keep their order.
+2. A record that is not plain (headers, a timestamp, a serializer, a large value) is sent alone. So is a record that must wait (metadata,
+   memory, the next event-loop iteration). The queued records are thereby always the first ones.
+3. A chunk is as much as one event-loop iteration may append. Then the task waits for the next slice, as every send does.
 """
 
 from __future__ import annotations
@@ -36,32 +34,39 @@ if TYPE_CHECKING:
 
 __all__ = ["SendMany"]
 
-_CHUNK: Final = 131_072  # bytes of records in one step: a fraction of a millisecond
-_FEWEST: Final = 32  # records in one, and in the first: nothing is known of them yet
+# Bytes of records in one chunk: a fraction of a millisecond.
+_CHUNK: Final = 131_072
+# Records in a chunk, at least, and in the first chunk, because the size of the records is not known yet.
+_FEWEST: Final = 32
+# Records in a chunk, at most.
 _MOST: Final = 2048
-_SECONDS: Final = 0.002  # that the caller's iterable may hold the loop for; then less is taken from it at a time
-_LONGEST: Final = 8192  # bytes of a key and value that go in bulk; above it a record costs little beside its bytes
-_ROOM: Final = 128  # bytes of a batch's and a record's overhead, at most
+# Seconds that the caller's iterable may hold the event loop; then less is taken from it at a time.
+_SECONDS: Final = 0.002
+# Bytes of a key and value that are sent in bulk; above it a record costs little beside its bytes.
+_LONGEST: Final = 8192
+# Bytes of a batch's and a record's overhead, at most.
+_ROOM: Final = 128
 
 
 class _Columns(NamedTuple):
-    """A chunk of plain records. None: nobody has one."""
+    """Holds a chunk of plain records by column. A column is None if no record has it."""
 
     values: Sequence[bytes]
     keys: Sequence[bytes] | None
     partitions: Sequence[int] | None
-    used: int  # bytes of a whole chunk, and of its longest record at most
+    # Bytes of a whole chunk, and of its longest record at most.
+    used: int
     longest: int
 
     def after(self, at: int) -> _Columns:
-        """Those from `at` on."""
+        """Return the columns of the records from `at` on."""
         if not at:
             return self
         values, keys, partitions, *sizes = self
         return _Columns(values[at:], None if keys is None else keys[at:], None if partitions is None else partitions[at:], *sizes)
 
     def queues(self, routing: TopicRouting) -> Sequence[PartitionQueue] | None:
-        """Where each goes; none: to the sticky ones; None: some to no partition that there is."""
+        """Return the partition of each record. Empty: the sticky partitions. None: a record names a partition that does not exist."""
         if self.partitions is not None:
             if not 0 <= min(self.partitions) <= max(self.partitions) < len(routing.queues):
                 return None
@@ -73,7 +78,7 @@ class SendMany:
     """Sends many records, for one producer.
 
     Args:
-        send: of the producer, for one record.
+        send: the producer's `send`, for one record.
     """
 
     def __init__(
@@ -95,7 +100,7 @@ class SendMany:
         self._longest = min(_LONGEST, int(config.max_request_size) - _ROOM, int(config.batch_size) - _ROOM)
 
     async def send(self, topic: str, records: Iterable[Any] | AsyncIterable[Any]) -> Deliveries:
-        """Queue them all. What it raises carries what is queued."""
+        """Queue all records. Returns their deliveries. An error that it raises carries the deliveries of the queued records."""
         deliveries = Deliveries()
         try:
             if isinstance(records, AsyncIterable):
@@ -134,7 +139,7 @@ class SendMany:
                 size = min(max(_CHUNK // (used // len(chunk) + 1), _FEWEST), _MOST, size * 4)
 
     async def _send_chunk(self, topic: str, chunk: list[Any], deliveries: Deliveries) -> int:
-        """Queue a chunk; its bytes, 0 if that is not known."""
+        """Queue a chunk. Returns its bytes, 0 if that is not known."""
         columns = _columns(chunk)
         used = columns.used if columns is not None else 0
         if columns is not None and columns.longest > self._longest:
@@ -155,7 +160,7 @@ class SendMany:
         deliveries.add_one(delivery._result, delivery.index)  # noqa: SLF001
 
     def _send_bulk(self, topic: str, columns: _Columns, deliveries: Deliveries) -> int:
-        """Queue them, all or the first ones; how many, 0 if one would have to wait, or belongs nowhere."""
+        """Queue all records or the first ones. Returns how many, 0 if one would have to wait, or its partition does not exist."""
         routing: TopicRouting | None = self._fast_path.fast.get(topic) if isinstance(topic, str) else None
         queues = columns.queues(routing) if routing is not None else None
         if routing is None or queues is None:
@@ -177,7 +182,7 @@ class SendMany:
     def _append_groups(
         self, routing: TopicRouting, queues: Sequence[PartitionQueue], picks: Sequence[int], columns: _Columns
     ) -> list[list[Any]]:
-        """The records of each partition, in their order; its runs."""
+        """Append the records of each partition in their order. Returns the runs of each partition."""
         places: list[list[int]] = [[] for _ in queues]
         put = [some.append for some in places]
         for at, number in enumerate(picks):
@@ -194,7 +199,7 @@ def _some(places: Sequence[int], column: Sequence[bytes]) -> Sequence[bytes]:
 
 
 def _columns(chunk: list[Any]) -> _Columns | None:
-    """The columns of plain records; None: not all of them are, or not all have the same ones."""
+    """Return the columns of plain records. None: not all records are plain, or not all have the same columns."""
     if not chunk or type(chunk[0]) is not Record:
         sizes = measured(chunk)
         return None if sizes is None else _Columns(chunk, None, None, *sizes)
@@ -212,4 +217,5 @@ def _columns(chunk: list[Any]) -> _Columns | None:
 
 
 def _is_absent(column: Sequence[Any]) -> bool:
-    return set(map(type, column)) == {NoneType}  # not `count(None)`, which asks what is there whether it is equal
+    # Not `count(None)`: it compares each item with None by `==`, which user code may define.
+    return set(map(type, column)) == {NoneType}

@@ -1,7 +1,7 @@
-"""The slow way in, one door for each thing that can be handed over: a record, a batch that the user filled, a question.
+"""The slow path of `send`: validates a record or a batch that the user filled, then appends it or lets it wait.
 
-What is handed over is checked (`checks`), and then appended at once, or parked in order (`admission`). Knows nothing of batches' memory,
-brokers, requests or answers.
+`record_validation` checks a record, and `admission` appends it at once or queues it in call order. Rows of columns and a question for a
+topic's partitions come here, too.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ __all__ = ["SlowPath", "TransactionalSlowPath"]
 
 
 class TransactionCheck(Protocol):
-    """What a send asks of the producer's transaction."""
+    """Checks sends against the producer's transaction."""
 
     def check_send(self) -> None:
-        """Raise what forbids a send now."""
+        """Raise the error that forbids a send now, if any."""
 
     def on_refused(self, topic: str, error: BaseException | None) -> None:
-        """A record of the transaction was refused, and is not in it."""
+        """Note that a record of the transaction was refused, and is not in it."""
 
 
 class SlowPath:
-    """Takes in what callers hand over.
+    """Validates and submits what callers send.
 
     Args:
         limit: bytes of records in a batch that the user fills.
@@ -53,23 +53,27 @@ class SlowPath:
         self._limit = limit
 
     def accept(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | PendingSend:
-        """Append a record, or park it: then `wait` for it. Raises what the caller did wrong."""
+        """Append a record, or queue it. Returns its delivery, or the pending send to `wait` for. Raises an error of the caller's."""
         return self._admission.submit(self._checked(topic, value, key, partition, timestamp_ms, headers))
 
     def accept_now(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery:
-        """Append a record, or raise WouldBlock; a topic that is not known is asked for. Raises what the caller did wrong."""
+        """Append a record. Returns its delivery, or raises WouldBlock or an error of the caller's.
+
+        Metadata of an unknown topic is requested.
+        """
         return self._admission.submit_nowait(self._checked(topic, value, key, partition, timestamp_ms, headers))
 
     async def wait(self, parked: PendingSend) -> Delivery:
-        """Wait for a parked record. Cancelled: it is not queued, and who stood behind it moves up."""
+        """Wait for a pending send. Returns its delivery. Cancellation: the record is not queued, and the sends behind it move up."""
         await self._admission.wait(parked)
         delivery: Delivery = parked.delivery
-        parked.delivery = None  # what was parked is kept until its deadline
+        # The queue of deadlines keeps the pending send until its deadline.
+        parked.delivery = None
         assert delivery is not None
         return delivery
 
     def create_batch(self, topic: str, partition: PartitionNumber) -> ReadyBatch:
-        """An empty batch for the user to fill."""
+        """Return an empty batch for the user to fill."""
         topic = check_topic(topic)
         number = check_partition(topic, partition)
         if number is None:
@@ -77,7 +81,7 @@ class SlowPath:
         return ReadyBatch(topic, number, self._delivery_context, self._limit, self._checked)
 
     async def send_batch(self, batch: ReadyBatch) -> Deliveries:
-        """Queue a batch that the user filled; waits as `wait` does."""
+        """Queue a batch that the user filled. Returns its deliveries. Waits as `wait` does."""
         if not isinstance(batch, ReadyBatch) or not batch.is_of(self._delivery_context):
             raise UsageError("send_batch takes what create_batch of this producer gave")
         if batch.is_sent or not len(batch):
@@ -97,7 +101,11 @@ class SlowPath:
         return deliveries
 
     def accept_window(self, parked: PendingSend) -> Delivery | PendingSend:
-        """Append rows of columns, or park them: then wait for them. RecordTooLarge: their one row is."""
+        """Append rows of columns, or queue them. Returns the delivery of the first row, or the pending send to wait for.
+
+        Raises:
+            RecordTooLarge: the only row of the window is too large.
+        """
         window = parked.window
         assert window is not None
         if window.rows == 1:
@@ -108,18 +116,18 @@ class SlowPath:
         return self._admission.submit(parked)
 
     async def partitions(self, topic: str) -> int:
-        """How many partitions a topic has. Waits for its metadata as `wait` does."""
+        """Return the number of partitions of a topic. Waits for its metadata as `wait` does."""
         topic = check_topic(topic)
         return len((await self._admission.routing(topic)).queues)
 
 
 class TransactionalSlowPath(SlowPath):
-    """Takes in records within a transaction only, which a record that is refused spoils (TXN-08)."""
+    """Accepts records within a transaction only, and reports refused records to the transaction, which may fail of them (TXN-08)."""
 
     transaction_manager: TransactionCheck
 
     def accept(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | PendingSend:
-        """As `SlowPath.accept`."""
+        """Accept a record as `SlowPath.accept` does."""
         self.transaction_manager.check_send()
         try:
             return super().accept(topic, value, key, partition, timestamp_ms, headers)
@@ -128,7 +136,7 @@ class TransactionalSlowPath(SlowPath):
             raise
 
     def accept_now(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery:
-        """As `SlowPath.accept_now`. WouldBlock spoils nothing: it may be tried again."""
+        """Accept a record as `SlowPath.accept_now` does. WouldBlock does not fail the transaction: the caller may try again."""
         self.transaction_manager.check_send()
         try:
             return super().accept_now(topic, value, key, partition, timestamp_ms, headers)
@@ -137,12 +145,12 @@ class TransactionalSlowPath(SlowPath):
             raise
 
     async def send_batch(self, batch: ReadyBatch) -> Deliveries:
-        """As `SlowPath.send_batch`."""
+        """Queue a batch as `SlowPath.send_batch` does."""
         self.transaction_manager.check_send()
         return await super().send_batch(batch)
 
     def accept_window(self, parked: PendingSend) -> Delivery | PendingSend:
-        """As `SlowPath.accept_window`."""
+        """Append or queue rows as `SlowPath.accept_window` does."""
         self.transaction_manager.check_send()
         try:
             return super().accept_window(parked)

@@ -1,12 +1,10 @@
-"""The door for other threads: records handed over in order, results as `concurrent.futures.Future`.
+"""The bridge from other threads: records are handed over in order, results are `concurrent.futures.Future`.
 
-1. A thread hands its record over and goes on; the loop takes what was handed over into the batches, in the order in which it came, so
-   each thread's records keep theirs.
-2. What is handed over and not in a batch yet is bounded: beyond that the thread waits, at most `max_block_ms`. When `buffer_memory` is
-   used up, the records stay on this side of it, and so the threads wait for memory, too.
-3. Cancelled before the loop took it, a record is not sent; after that it is.
-
-Knows nothing of batches or brokers.
+1. A thread hands its record over and continues. The event loop appends the records in the order in which threads handed them over, so
+   each thread's records keep their order.
+2. Records that are handed over and not in a batch yet are bounded: beyond that bound the thread waits, at most `max_block_ms`. When
+   `buffer_memory` is used up, the records stay in the bridge, so the threads wait for memory, too.
+3. A record that is cancelled before the event loop took it is not sent; after that it is.
 """
 
 from __future__ import annotations
@@ -37,17 +35,21 @@ __all__ = ["FromThread", "ThreadBridge", "ThreadDelivery", "running_loop"]
 K = TypeVar("K")
 T = TypeVar("T")
 V = TypeVar("V")
-_LIMIT: Final = 1_048_576  # bytes of records that are handed over and not in a batch yet
-_OVERHEAD: Final = 1024  # bytes of one of them beside its key and value, at most
-_AT_ONCE: Final = 256  # records that are taken in one step of the loop
+# Bytes of records that are handed over and not in a batch yet.
+_LIMIT: Final = 1_048_576
+# Bytes of such a record beside its key and value, at most.
+_OVERHEAD: Final = 1024
+# Records that the event loop takes in one step.
+_AT_ONCE: Final = 256
 _ENDED: Final = frozenset({"CANCELLED", "CANCELLED_AND_NOTIFIED", "FINISHED"})
-_ANSWER: Final = 5.0  # seconds that a thread waits for what the loop knows
+# Seconds that a thread waits for an answer of the event loop.
+_ANSWER: Final = 5.0
 
 
 class ThreadDelivery(Future[RecordMetadata]):
-    """What became of a record that a thread sent: a `concurrent.futures.Future` of its `RecordMetadata`.
+    """Holds the outcome of a record that a thread sent: a `concurrent.futures.Future` of its `RecordMetadata`.
 
-    `cancel()` is true if the record was not taken by the loop yet: then it is not sent.
+    `cancel()` returns True if the event loop has not taken the record yet: then the record is not sent.
     """
 
     def __init__(self) -> None:
@@ -57,36 +59,40 @@ class ThreadDelivery(Future[RecordMetadata]):
         self._pid = os.getpid()
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Its metadata, waiting at most `timeout` seconds.
+        """Return the record's metadata. Waits at most `timeout` seconds.
 
         Raises:
             DeliveryError: the record was queued and not acknowledged.
-            UsageError, SendTimeout: what `send` raises; the record was not queued.
-            ProducerClosed: it had not ended when the process forked, and this is the child.
-            TimeoutError: it has not ended yet.
+            UsageError, SendTimeout: an error that `send` raises; the record was not queued.
+            ProducerClosed: the record had not completed when the process forked, and this is the child.
+            TimeoutError: the record has not completed yet.
         """
         self._look()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What `result` would raise, or None."""
+        """Return the error that `result` would raise, or None."""
         self._look()
         return super().exception(timeout)
 
     def add_done_callback(self, fn: Callable[[Future[RecordMetadata]], object]) -> None:
-        """Call `fn(self)` once it ended, in the loop's thread: it must not block."""
+        """Call `fn(self)` once the record completes, in the event loop's thread: `fn` must not block."""
         self._look()
         super().add_done_callback(fn)
 
     def _look(self) -> None:
-        if self._state not in _ENDED and os.getpid() != self._pid:  # `done` would take a lock that a thread of the parent may have held
+        # `done` would take a lock that a thread of the parent may have held.
+        if self._state not in _ENDED and os.getpid() != self._pid:
             raise ProducerClosed(FORKED)
         self._is_looked_at = True
         if self._delivery is not None:
             self._delivery._result.look()  # noqa: SLF001
 
     def _follow(self, delivery: Delivery) -> None:
-        """The record is queued. The delivery is kept: with it goes the last chance to say that nobody looked at a failure."""
+        """Follow the delivery of the record, which is queued now.
+
+        The delivery is kept: its collection is the last chance to report a failure that no caller has looked at.
+        """
         self._delivery = delivery
         result = delivery._result  # noqa: SLF001
         was_looked_at = result.looked_at or self._is_looked_at
@@ -111,11 +117,11 @@ class _Handed(NamedTuple):
 
 
 class FromThread(Generic[K, V]):
-    """`producer.from_thread`: sends from any thread but the loop's.
+    """Sends records from any thread but the event loop's (`producer.from_thread`).
 
     Args:
         bridge: the producer's.
-        owner: the producer, which is referenced as long as this object is: a producer that nobody references is stopped.
+        owner: the producer. This object references it, because a producer without references is stopped.
     """
 
     def __init__(self, bridge: ThreadBridge, owner: object) -> None:
@@ -131,28 +137,31 @@ class FromThread(Generic[K, V]):
         timestamp_ms: TimestampMs | None = None,
         headers: Headers = (),
     ) -> ThreadDelivery:
-        """Hand one record over; the arguments are those of `Producer.send`. The records of one thread keep their order.
+        """Hand one record over; the arguments are those of `Producer.send`. Returns its future.
 
-        Returns at once, unless about a MiB of records was handed over and not queued yet (the loop is busy, or `buffer_memory` is
-        used up): then the thread waits, at most `max_block_ms`. Serializers run in the loop's thread. Whatever is wrong with the
-        record, the future tells.
+        The records of one thread keep their order. Serializers run in the event loop's thread. The future reports any error of the
+        record.
+
+        The call returns at once, unless about a MiB of records was handed over and not queued yet. Then the event loop is busy or
+        `buffer_memory` is used up, and the thread waits, at most `max_block_ms`.
 
         Raises:
             ProducerClosed: the producer has stopped or failed, its loop is closed, or it belongs to the process that was forked from.
-            BufferExhausted: there was no room within `max_block_ms`.
-            UsageError: it is called in the loop's own thread, which it could block for ever: await `producer.send` there.
-            None of these records was queued.
+            BufferExhausted: the bridge took no record within `max_block_ms`.
+            UsageError: the call is in the loop's own thread, which it could block forever: await `producer.send` there.
+            In each of these cases the record was not queued.
         """
         bridge = self._bridge
-        del self  # an error that the caller keeps would keep this frame, and with it the producer
+        # An error that the caller keeps would keep this frame, and the frame the producer.
+        del self
         return bridge.hand_over((topic, value, key, partition, timestamp_ms, headers))
 
 
 class ThreadBridge:
-    """Takes records and questions from other threads to the loop.
+    """Passes records and questions from other threads to the event loop.
 
     Args:
-        accept: on the loop: the arguments of `send`; a delivery, or the parked record.
+        accept: called in the loop with the arguments of `send`. Returns a delivery, or the pending send.
         max_block: seconds that a thread may wait.
     """
 
@@ -169,7 +178,7 @@ class ThreadBridge:
         self._error: Callable[[], Exception] | None = None
 
     def hand_over(self, record: tuple[Any, ...]) -> ThreadDelivery:
-        """What `FromThread.send` does; `record` is all arguments of `Producer.send`, in order."""
+        """Hand over a record for `FromThread.send`. Returns its future; `record` is all arguments of `Producer.send`, in order."""
         if self._is_forked:
             raise ProducerClosed(FORKED)
         if threading.get_ident() == self._thread:
@@ -202,10 +211,12 @@ class ThreadBridge:
         self._is_due = True
 
     def ask(self, question: Callable[[], T]) -> T:
-        """What the loop answers between two of its steps; in the loop itself, when it runs no more, or in a forked child, at once.
+        """Return the answer of the event loop, given between two of its steps.
+
+        In the loop itself, when the loop runs no more, or in a forked child, the question is answered at once.
 
         Raises:
-            TimeoutError: it did not come to it within some seconds: something holds it.
+            TimeoutError: the loop did not answer within some seconds: something holds it.
         """
         is_here = threading.get_ident() == self._thread or running_loop() is self._loop
         if self._is_forked or is_here or not self._loop.is_running():
@@ -213,7 +224,8 @@ class ThreadBridge:
         answer: Future[T] = Future()
         try:
             self._loop.call_soon_threadsafe(_answer, answer, question)
-        except RuntimeError:  # closed just now
+        except RuntimeError:
+            # The loop has just been closed.
             return question()
         try:
             return answer.result(_ANSWER)
@@ -221,22 +233,25 @@ class ThreadBridge:
             raise TimeoutError(f"the producer's loop did not come to answer within {_ANSWER:g} s: something holds it") from None
 
     def is_elsewhere(self) -> bool:
-        """Whether the thread at hand is not the one that runs the loop, or ran it when the producer started."""
+        """Return whether this thread is not the one that runs the loop, or ran it when the producer started."""
         return self._loop.is_running() or threading.get_ident() != self._thread
 
     def forget_fork(self) -> None:
-        """In a forked child: a thread of the parent may have held the lock, and the loop's wake-up pipe is the parent's, too."""
+        """Refuse records in a forked child.
+
+        A thread of the parent may have held the lock, and the loop's wake-up pipe is the parent's, too.
+        """
         self._is_forked = True
 
     @property
     def queued(self) -> int:
-        """Records that were handed over and that the loop has not taken."""
+        """Return the number of records that were handed over and that the event loop has not taken."""
         return len(self._queue)
 
     # In the loop's thread
 
     def _take(self) -> None:
-        """Some of what was handed over; the rest in the next turn."""
+        """Take some of the records that were handed over. The next event-loop iteration takes the others."""
         self._take_some(_AT_ONCE)
         with self._condition:
             self._is_due = bool(self._queue)
@@ -279,7 +294,7 @@ class ThreadBridge:
             self._condition.notify()
 
     def shut(self, error: Callable[[], Exception]) -> None:
-        """No new record is taken; those that were handed over before go their way."""
+        """Take no new record; records that were handed over before are still submitted."""
         with self._condition:
             self._error = self._error or error
             self._condition.notify_all()
@@ -287,7 +302,7 @@ class ThreadBridge:
 
 
 def running_loop() -> AbstractEventLoop | None:
-    """The event loop that runs in this thread."""
+    """Return the event loop that runs in this thread, or None."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

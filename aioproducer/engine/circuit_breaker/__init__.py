@@ -1,1 +1,1 @@
-"""Partitions that fail are left alone and tried again (KIP-693)."""
+"""Holds the circuit breaker's manager, which mutes failing partitions and probes them later (KIP-693)."""

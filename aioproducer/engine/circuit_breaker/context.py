@@ -1,7 +1,4 @@
-"""How a producer stands, as its circuit breaker is told (`interfaces.ProducerStatusContext`). Looks things up when they are asked for.
-
-Knows nothing of what a breaker makes of it.
-"""
+"""Holds the producer's status for its circuit breaker (`interfaces.ProducerStatusContext`), read at each access."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ V = TypeVar("V")
 
 
 class _View(Mapping[K, V], Generic[K, V]):
-    """What is found by a key, now."""
+    """A read-only mapping that computes each value at its access."""
 
     __slots__ = ("_find", "_keys")
 
@@ -43,7 +40,7 @@ class _View(Mapping[K, V], Generic[K, V]):
 
 
 class Views:
-    """What can be looked up, by broker and by partition; 0 or False of those that are not known."""
+    """Holds the status mappings by broker and by partition. An unknown broker or partition has the value 0 or False."""
 
     def __init__(self, partition_queues: PartitionQueues, cluster: Cluster) -> None:
         self._partition_queues = partition_queues
@@ -54,7 +51,7 @@ class Views:
         self.queued_bytes: Mapping[TopicPartition, int] = _View(lambda one: self._of(one, "bytes"), self._partitions)
 
     def find(self, partition: TopicPartition) -> PartitionQueue | None:
-        """A partition, if it is known."""
+        """Return the partition queue of a partition; None: the partition is not known."""
         topic, number = partition
         routing = self._partition_queues.routings.get(topic)
         return routing.queues[number] if routing is not None and 0 <= number < len(routing.queues) else None
@@ -80,7 +77,7 @@ class Views:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Of one call; the fields are those of `interfaces.ProducerStatusContext`."""
+    """Holds the status for one call of the circuit breaker; the fields are those of `interfaces.ProducerStatusContext`."""
 
     now: float
     partition: TopicPartition
@@ -90,25 +87,25 @@ class Status:
 
     @property
     def in_flight_requests(self) -> Mapping[int, int]:
-        """By broker."""
+        """Return the number of requests in flight, by broker."""
         return self.views.in_flight_requests
 
     @property
     def in_flight_batches(self) -> Mapping[TopicPartition, int]:
-        """By partition."""
+        """Return the number of batches in flight, by partition."""
         return self.views.in_flight_batches
 
     @property
     def queued_bytes(self) -> Mapping[TopicPartition, int]:
-        """By partition."""
+        """Return the bytes of `buffer_memory` in use, by partition."""
         return self.views.queued_bytes
 
     @property
     def throttled(self) -> Mapping[int, bool]:
-        """By broker."""
+        """Return whether the broker throttles this client, by broker."""
         return self.views.throttled
 
 
 def name_of(queue: PartitionQueue) -> TopicPartition:
-    """A partition's name."""
+    """Return the topic and partition of a partition queue."""
     return TopicPartition(queue.topic, queue.partition)

@@ -1,12 +1,12 @@
-"""Partitions that fail are left alone, tried now and then, and restored: KIP-693's manager, and the shell around the user's breaker.
+"""The manager of KIP-693: mutes, probes and restores partitions, and calls the user's circuit breaker.
 
-1. The breaker is asked before a batch is drained, and told when an attempt ended, has not come back in time, or could not be begun
-   because the broker cannot be reached. Never for a record.
-2. A muted partition keeps its batches, in their order and with their numbers. What stands in its queue is the probe; if nothing does,
-   records may come to it again until something does.
-3. What the breaker or the hook raises harms nobody: it is logged once.
+1. The manager calls `on_send` of the breaker before a batch is drained. It calls `on_complete` when an attempt ended, was not answered
+   in time, or could not begin because the broker cannot be reached. It makes no call for a record.
+2. A muted partition keeps its batches, in order and with their sequence numbers. The first batch in its queue is the probe. If the queue
+   is empty, the partition accepts records again until there is a batch.
+3. An exception of the breaker or of the hook is logged once for each function, and has no other effect.
 
-The rules are in `core.circuit_breaker`. Knows nothing of how records come in, but for whom to rouse.
+The rules are in `core.circuit_breaker`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ __all__ = ["ProducerCircuitBreakManager"]
 
 _log = logging.getLogger(__name__)
 _PREFIX: Final = "circuit_breaker_"
-_HELD: Final = 0.1  # seconds until a breaker that holds a batch is asked again
+# Seconds until the breaker is asked again about a batch that it holds back.
+_HELD: Final = 0.1
 _TOLD: Final = {
     CircuitState.OPEN: "breaker-opened",
     CircuitState.PROBING: "breaker-probing",
@@ -55,11 +56,11 @@ _TOLD: Final = {
 
 
 class ProducerCircuitBreakManager:
-    """The circuits of one producer (an `interfaces.CircuitBreakManager`).
+    """Holds the circuits of one producer (an `interfaces.CircuitBreakManager`).
 
     Args:
         watch: times the user's functions.
-        turn: sees to a loop turn that drains and serves who waits.
+        turn: schedules a drain, which also serves the pending sends.
     """
 
     def __init__(
@@ -82,12 +83,17 @@ class ProducerCircuitBreakManager:
         self._longest = config.circuit_breaker_mute_retry_max_interval_ms / 1000
         self._views = Views(partition_queues, cluster)
         self._open: dict[PartitionQueue, PartitionCircuit] = {}
-        self._due: list[tuple[float, int, PartitionQueue]] = []  # when to probe which; those that are not open then are passed over
+        # The times of the probes. A circuit that is not open at that time is ignored.
+        self._due: list[tuple[float, int, PartitionQueue]] = []
         self._ties = count()
-        self._sent: OrderedDict[ProducerBatch, float] = OrderedDict()  # on their way, and not overdue yet: since when
-        self._overdue: set[ProducerBatch] = set()  # on their way, and counted as failed
-        self._unreachable: dict[int, int] = {}  # attempts in a row to reach a broker that have been told
-        self._cause: Exception | None = None  # of what is judged now
+        # The batches in flight that are not overdue, and the time of each send.
+        self._sent: OrderedDict[ProducerBatch, float] = OrderedDict()
+        # The batches in flight that were reported as failed.
+        self._overdue: set[ProducerBatch] = set()
+        # By broker: the consecutive failed attempts to connect that were reported.
+        self._unreachable: dict[int, int] = {}
+        # The error of the current call of the breaker.
+        self._cause: Exception | None = None
         self._logged: set[str] = set()
         self._is_closed = False
         self._deadline_timer = DeadlineTimer(loop, self._next_moment, self._on_alarm, is_patient=True)
@@ -104,30 +110,32 @@ class ProducerCircuitBreakManager:
     # Batches
 
     def _ask(self, batch: ProducerBatch) -> float:
-        """Whether a batch may be drained: 0; or when to ask again."""
+        """Return 0 if a batch may be drained, or the time at which to ask again."""
         queue = batch.queue
-        if queue.circuit is not None and not queue.is_avoided:  # the probe that was waited for
+        # This batch is the probe of a partition that had none.
+        if queue.circuit is not None and not queue.is_avoided:
             self._partition_queues.availability.avoid(queue)
         self._cause = None
         if self._guarded("on_send", True, self._on_send, self._status(queue, batch.count)):
             return 0.0
-        self._turn()  # which sets the alarm for it
+        # The scheduled drain also sets the timer for that time.
+        self._turn()
         return self._loop.time() + _HELD
 
     def sent(self, batches: Iterable[ProducerBatch]) -> None:
-        """A request of these was written."""
+        """Note that a request of `batches` was written."""
         now = self._loop.time()
         for batch in batches:
             self._sent[batch] = now
         self._deadline_timer.check()
 
     def ended(self, told: Mapping[ProducerBatch, PartitionResponse]) -> None:
-        """Attempts ended, and their batches have gone their way."""
+        """Handle ended attempts, after their batches were completed, requeued or failed."""
         for batch, outcome in told.items():
             self._end(batch, outcome.error)
 
     def _end(self, batch: ProducerBatch, error: Exception | None) -> None:
-        """None: it was acknowledged."""
+        """Handle one ended attempt. `error`: None if the batch was acknowledged."""
         was_counted = batch in self._overdue
         self._sent.pop(batch, None)
         self._overdue.discard(batch)
@@ -141,14 +149,20 @@ class ProducerCircuitBreakManager:
             self._tell_breaker(queue, batch.count + (_waiting(queue) if is_failure else 0), error)
 
     def freed(self, queue: PartitionQueue) -> None:
-        """A partition holds less memory than before: others may take more; and its probe may have ended without an attempt."""
+        """Handle a partition that holds less memory than before.
+
+        Other partitions may hold more then. Its probe may also have ended without an attempt: the partition accepts records again.
+        """
         circuit = queue.circuit
         if circuit is not None and circuit.state is CircuitState.PROBING and queue.is_avoided and _is_empty(queue):
             self._partition_queues.availability.welcome(queue)
         self._admission.freed(queue)
 
     def on_node(self, node: BrokerNode) -> None:
-        """A broker's standing changed: if it could not be reached once more, that counts for what is ready for it."""
+        """Handle a change of a broker's connections.
+
+        Another failed attempt to connect counts as a failure of the partitions that have a batch ready for the broker.
+        """
         node_id, failures = node.broker.node_id, node.produce.failures
         if failures <= self._unreachable.get(node_id, 0):
             self._unreachable[node_id] = failures
@@ -170,7 +184,7 @@ class ProducerCircuitBreakManager:
         return Status(self._loop.time(), name_of(queue), queue.leader, records, self._views)
 
     def _guarded(self, what: str, otherwise: Any, function: Callable[..., Any], *args: Any) -> Any:
-        """The user's function; `otherwise` if it raises."""
+        """Call the user's function and return its result; `otherwise` if it raises."""
         try:
             return function(*args)
         except Exception as error:  # noqa: BLE001  (the user's own code)
@@ -205,7 +219,7 @@ class ProducerCircuitBreakManager:
     # Circuits
 
     def _break(self, queue: PartitionQueue) -> None:
-        """Leave it alone for a while."""
+        """Open the circuit of a partition."""
         circuit = queue.circuit
         if self._is_closed or (circuit is not None and circuit.state is CircuitState.OPEN):
             return
@@ -215,7 +229,7 @@ class ProducerCircuitBreakManager:
         self._mute(queue, queue.circuit)
 
     def _fail(self, queue: PartitionQueue, cause: Exception | None) -> None:
-        """Something of it failed."""
+        """Count a failure of a partition: a failed probe opens its circuit again."""
         circuit = queue.circuit
         if circuit is not None and circuit.fail(self._loop.time(), self._longest, cause):
             self._mute(queue, circuit)
@@ -225,11 +239,12 @@ class ProducerCircuitBreakManager:
         self._deadline_timer.check()
         self._partition_queues.availability.avoid(queue)
         self._partition_queues.mute(queue)
-        self._admission.rouse(queue)  # some may go elsewhere, or are refused, as the policy has it
+        # The pending sends of the partition are appended to another one or refused, depending on the keyed policy.
+        self._admission.rouse(queue)
         self._tell(queue, circuit.state, circuit.interval, circuit.cause)
 
     def _probe(self, queue: PartitionQueue) -> None:
-        """Try it: with what it has, or with what comes next."""
+        """Probe a partition, with the batch that it has or with its next one."""
         circuit = queue.circuit
         if circuit is None or not circuit.probe():
             return
@@ -240,7 +255,7 @@ class ProducerCircuitBreakManager:
         self._turn()
 
     def _close(self, queue: PartitionQueue) -> None:
-        """It is well."""
+        """Close the circuit of a partition that works again."""
         self._let(queue)
         self._tell(queue, CircuitState.CLOSED, 0.0, None)
 
@@ -254,7 +269,8 @@ class ProducerCircuitBreakManager:
     def _tell(self, queue: PartitionQueue, state: CircuitState, interval: float, cause: Exception | None) -> None:
         what = f"{queue.topic}-{queue.partition}"
         self._events.tell(_TOLD[state], **({"what": what, "seconds": interval} if state is CircuitState.OPEN else {"what": what}))
-        if self._hook is not None:  # in a turn of its own: it may send
+        # In a callback of its own: the hook may call `send`.
+        if self._hook is not None:
             self._loop.call_soon(self._call_hook, CircuitEvent(name_of(queue), state, interval * 1000, cause))
 
     def _call_hook(self, event: CircuitEvent) -> None:
@@ -263,14 +279,14 @@ class ProducerCircuitBreakManager:
             told.close()
             self._guarded("on_circuit_event", None, _refuse)
 
-    # The manager's
+    # The interface for circuit breakers
 
     def mute(self, place: int | TopicPartition) -> None:
-        """Mute a partition, or all that a broker leads now."""
+        """Mute a partition, or all partitions that a broker leads now."""
         self._apply(place, self._break)
 
     def unmute(self, place: int | TopicPartition) -> None:
-        """Restore a partition, or all that a broker leads now."""
+        """Restore a partition, or all partitions that a broker leads now."""
         self._apply(place, lambda queue: self._close(queue) if queue.circuit is not None else None)
 
     def _apply(self, place: int | TopicPartition, change: Callable[[PartitionQueue], object]) -> None:
@@ -281,7 +297,7 @@ class ProducerCircuitBreakManager:
             change(self._queue(cast("TopicPartition", place)))
 
     def _sweep(self, node_id: int, change: Callable[[PartitionQueue], object]) -> Steps[None]:
-        """All partitions of a broker; a large number in steps."""
+        """Apply `change` to all partitions of a broker, in steps."""
         routings = tuple(self._partition_queues.routings.values())
         for number, queue in enumerate((queue for routing in routings for queue in tuple(routing.queues)), 1):
             if queue.leader == node_id:
@@ -290,7 +306,7 @@ class ProducerCircuitBreakManager:
                 yield
 
     def _go_on(self, steps: Steps[None]) -> None:
-        """A few steps in this turn, the rest in later ones."""
+        """Run a few steps in this event-loop iteration, and schedule the other steps for later ones."""
         try:
             for _ in range(STRIDE // 16):
                 next(steps)
@@ -306,23 +322,23 @@ class ProducerCircuitBreakManager:
         return queue
 
     def is_muted(self, partition: TopicPartition) -> bool:
-        """Whether it is muted, or on probation."""
+        """Return whether a partition is muted or being probed."""
         return self._queue(partition).circuit is not None
 
     def available_partitions_for_topic(self, topic: str) -> list[TopicPartition]:
-        """Those that have a leader and are not muted."""
+        """Return the partitions of a topic that have a leader and are neither muted nor being probed."""
         return [name_of(queue) for queue in self._queues(topic) if queue.leader >= 0 and queue.circuit is None]
 
     def muted_partitions_for_topic(self, topic: str) -> list[TopicPartition]:
-        """Those that are muted, or on probation."""
+        """Return the partitions of a topic that are muted or being probed."""
         return [name_of(queue) for queue in self._queues(topic) if queue.circuit is not None]
 
     def available_partitions_for_node(self, node_id: int) -> dict[str, list[TopicPartition]]:
-        """Those that a broker leads and that are not muted, by topic."""
+        """Return the partitions that a broker leads and that are neither muted nor being probed, by topic."""
         return _by_topic(queue for queue in self._of(node_id) if queue.circuit is None)
 
     def muted_partitions_for_node(self, node_id: int) -> dict[str, list[TopicPartition]]:
-        """Those that a broker leads and that are muted, or on probation, by topic."""
+        """Return the partitions that a broker leads and that are muted or being probed, by topic."""
         return _by_topic(queue for queue in self._open if queue.leader == node_id)
 
     def _queues(self, topic: str) -> Sequence[PartitionQueue]:
@@ -335,11 +351,11 @@ class ProducerCircuitBreakManager:
     # The end
 
     def told(self) -> list[str]:
-        """The partitions that are not well, a few words each."""
+        """Return one text for each partition that is muted or being probed."""
         return [f"{queue.topic}-{queue.partition} {circuit.state}" for queue, circuit in self._open.items()]
 
     def forget(self, topic: str) -> None:
-        """A topic is forgotten, and nothing of it is under way."""
+        """Drop the circuits of a topic that is forgotten and has no batches."""
         for queue in [queue for queue in self._open if queue.topic == topic]:
             queue.circuit = None
             del self._open[queue]
@@ -347,7 +363,7 @@ class ProducerCircuitBreakManager:
         heapq.heapify(self._due)
 
     def close(self) -> None:
-        """The producer stops: what is held is tried once more, and nothing is muted any more."""
+        """Restore all partitions and close the breaker, because the producer stops. Held batches are sent once more."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -370,7 +386,7 @@ def _is_empty(queue: PartitionQueue) -> bool:
 
 
 def _waiting(queue: PartitionQueue) -> int:
-    """Records in its queue: they do not get on either."""
+    """Return the number of records in a partition's queue, which are delayed by the same failure."""
     is_filling = queue.current is not None and queue.current.open is not None
     return sum(batch.count for batch in queue.closed) + (queue.current.open.count if is_filling else 0)  # type: ignore[union-attr]
 
@@ -383,7 +399,7 @@ def _by_topic(queues: Iterable[PartitionQueue]) -> dict[str, list[TopicPartition
 
 
 def _made(given: Any) -> PartitionCircuitBreaker:
-    """A user's own breaker, or one of its class; else the one that is here."""
+    """Return the user's breaker, an object of the user's class, or a `FailureRateCircuitBreaker`."""
     if isinstance(given, str):
         return FailureRateCircuitBreaker()
     if not isinstance(given, type):
@@ -395,7 +411,7 @@ def _made(given: Any) -> PartitionCircuitBreaker:
 
 
 def _options(config: ProducerConfig) -> dict[str, Any]:
-    """What a breaker is configured with: its own options, and the producer's of circuit breakers without their prefix."""
+    """Return the options of the breaker: its own, and the producer's `circuit_breaker_` options without that prefix."""
     ours = ("trigger_message_count", "trigger_failure_perc", "mute_retry_interval_ms", "mute_retry_max_interval_ms")
     named = {name: getattr(config, _PREFIX + name) for name in (*ours, "keyed_policy")}
     mutes_full = config.circuit_breaker_enable_mute_inflight_full and config.max_in_flight_requests_per_connection == 1

@@ -1,1 +1,1 @@
-"""`buffer_memory`: what is free of it, which sends wait for it, and what one partition may hold."""
+"""`buffer_memory`: its free bytes, the sends that wait for it, and the quota of one partition."""

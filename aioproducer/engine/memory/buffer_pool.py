@@ -1,12 +1,15 @@
-"""`buffer_memory`, and the line of those who wait (Java's BufferPool, seeds/003; here it hands out byte credits, not buffers).
+"""Holds the free bytes of `buffer_memory` and the wait queue of pending sends (Java's BufferPool, seeds/003).
 
-1. Who comes first is served first, however much it needs (BUF-02): a small record never overtakes a large one.
-2. What is parked is a record, not a task. Whoever frees memory appends for those who wait, so that call order is log order, and their
-   tasks are woken after that.
-3. A record leaves its line once: served, cancelled, or past its deadline. Cancelled, it leaves nothing behind.
+`BufferPool` hands out byte credits, not buffers.
 
-Knows nothing of topics, batches or the network. An `asyncio.Condition` does this with a gap between notify and wake-up, in which a
-task can be cancelled whose record was already appended, and loses notifies on cancellation (CPython 3.11, 3.12): see docs/topics/memory.md.
+1. Pending sends are served in the order of their calls, however many bytes each needs (BUF-02): a small record never overtakes a
+   large one.
+2. The wait queue holds the record, not its task. The code that frees memory appends the records of pending sends, so that call order
+   is log order. Their tasks are woken after that.
+3. A pending send leaves its wait queue once: served, cancelled, or past its deadline. A cancelled one leaves no trace.
+
+An `asyncio.Condition` has a gap between notify and wake-up. In that gap a task can be cancelled although its record was already
+appended. On cancellation, a Condition also loses notifies (CPython 3.11, 3.12): see docs/topics/memory.md.
 """
 
 from __future__ import annotations
@@ -25,12 +28,14 @@ if TYPE_CHECKING:
 
 __all__ = ["BATCH_OVERHEAD", "NO_HEADERS", "BufferPool", "PendingSend", "WaitQueue"]
 
-BATCH_OVERHEAD: Final = 1024  # bytes of a batch's objects, beside its records
-NO_HEADERS: Final = b"\0"  # encoded
+# Bytes of a batch's objects, beside its records.
+BATCH_OVERHEAD: Final = 1024
+# An empty header list, encoded.
+NO_HEADERS: Final = b"\0"
 
 
 class BufferPool:
-    """Bytes of `buffer_memory` that nobody holds. All synchronous: who must wait parks its record in a `WaitQueue`."""
+    """Holds the free bytes of `buffer_memory`. All methods are synchronous: a send that must wait is put into a `WaitQueue`."""
 
     __slots__ = ("available", "size")
 
@@ -39,18 +44,18 @@ class BufferPool:
         self.available = size
 
     def try_take(self, size: int) -> bool:
-        """Take `size` bytes if there are that many."""
+        """Take `size` bytes if that many are free. Returns True if they were taken."""
         if size > self.available:
             return False
         self.available -= size
         return True
 
     def take(self, size: int) -> None:
-        """Take `size` bytes that are used already, below zero if need be: overhead is known only once records are there."""
+        """Take `size` bytes that are used already. `available` may fall below zero: overhead is known only once records are appended."""
         self.available -= size
 
     def release(self, size: int) -> None:
-        """Give back."""
+        """Give `size` bytes back."""
         self.available += size
         assert self.available <= self.size, "more was given back than taken"
 
@@ -59,16 +64,16 @@ class BufferPool:
 
 
 class PendingSend:
-    """A record that may have to wait, and the task that waits with it. `topic` None: a mark in a line, with no record.
+    """Holds a record that may have to wait, and the waiter of its task. With `topic` None it is a mark, with no record.
 
     Attributes:
-        asks: there is no record; somebody wants to know the topic.
-        behind: the partition that it stays with, as that was full; while it is, it waits for that one alone.
-        chosen: the partition that the user's partitioner chose, on that route.
-        whole: in the place of one record, a batch that the user filled (a `batch_builder.ReadyBatch`); opaque here.
-        window: likewise, rows of columns (a `column_batches.ColumnWindow`).
-        delivery: what the send gives back, once the record is in a batch; opaque here.
-        on_left: told once when it leaves the line, of its delivery or of what it was given up for.
+        asks: there is no record; the task waits for the topic alone.
+        behind: the partition that the record stays with, because it was full. While it is full, the record waits for it alone.
+        chosen: the topic routing that the user's partitioner was given, and the partition that it chose.
+        whole: in place of one record, a batch that the user filled (a `batch_builder.ReadyBatch`); opaque here.
+        window: in place of one record, rows of columns (a `column_batches.ColumnWindow`); opaque here.
+        delivery: the result of the send, once the record is in a batch; opaque here.
+        on_left: called once when the pending send leaves its wait queue, with its delivery or with the error that ended it.
     """
 
     __slots__ = (
@@ -124,11 +129,12 @@ class PendingSend:
         self.reason = ""
         self.delivery: Any = None
         self.error: Exception | None = None
-        self.waiter: Waiter | None = None  # while it stands in a line
+        # Set while the pending send is in a wait queue.
+        self.waiter: Waiter | None = None
         self.on_left: Callable[[Any, BaseException | None], object] | None = None
 
     def park(self, loop: AbstractEventLoop, number: int, reason: str, deadline: float) -> None:
-        """It is about to stand in a line; numbers grow in the order of the calls."""
+        """Set the waiter, before the pending send joins a wait queue. Numbers grow in the order of the calls."""
         self.waiter = Waiter(loop)
         self.number = number
         self.reason = reason
@@ -136,40 +142,44 @@ class PendingSend:
 
     @property
     def is_record(self) -> bool:
-        """Whether it is one: no mark, and no question."""
+        """Return whether there is a record: it is no mark, and does not wait for a topic alone."""
         return self.topic is not None and not self.asks
 
     @property
     def is_to_hear(self) -> bool:
-        """Whether it waits for nothing but the next turn, in which its task is told that it was cancelled."""
+        """Return whether the record waits only for the next event-loop iteration, in which its task receives its cancellation."""
         return not self.reason and self.is_record
 
     @property
     def is_aside(self) -> bool:
-        """Whether it waits for room in its partition alone."""
+        """Return whether the record waits for its full partition alone."""
         return self.behind is not None and self.behind.is_full
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it is still to be served."""
+        """Return whether it is still to be served."""
         return self.waiter is not None and not self.waiter.done()
 
     async def wait(self) -> None:
-        """Wait in the line that it was put into; raises the error it was given. Cancelled: it is out of the line at once."""
+        """Wait in the wait queue that it is in. Raises the error that it was given up with.
+
+        Cancellation: the pending send leaves the wait queue at once.
+        """
         try:
-            if self.waiter is not None:  # else it was served before anybody waited: a flush awaits the lines one after another
+            # None if it was served before its task waits: a flush awaits the wait queues one after another.
+            if self.waiter is not None:
                 await self.waiter
         except BaseException as error:
             self._tell(None, error)
             raise
         finally:
-            # what was cancelled may stand in the line for a while: without its bytes
+            # A cancelled pending send may stay in the deque for a while. It releases its bytes now.
             self.waiter = self.value = self.key = self.whole = self.window = self.behind = None
         if self.error is not None:
             raise self.error
 
     def leave(self, delivery: Any = None, error: Exception | None = None) -> Waiter:
-        """It is out of the line; the waiter is to be woken, in this step."""
+        """Set its result, as it has left the wait queue. Returns the waiter, which the caller must settle in the same step."""
         waiter, self.waiter, self.chosen = self.waiter, None, None
         assert waiter is not None
         self.delivery, self.error = delivery, error
@@ -183,7 +193,7 @@ class PendingSend:
 
 
 class WaitQueue:
-    """Parked records in the order of their calls. Those that were cancelled are passed over."""
+    """Holds pending sends in the order of their calls. Its methods skip the cancelled ones."""
 
     __slots__ = ("_parked",)
 
@@ -200,7 +210,7 @@ class WaitQueue:
         return (parked for parked in tuple(self._parked) if parked.is_waiting)
 
     def head(self) -> PendingSend | None:
-        """Who is next, if anybody is."""
+        """Return the pending send that is served next, or None."""
         parked = self._parked
         while parked:
             if parked[0].is_waiting:
@@ -209,27 +219,29 @@ class WaitQueue:
         return None
 
     def push(self, parked: PendingSend) -> None:
-        """Stand at the end."""
+        """Append a pending send at the end."""
         self._parked.append(parked)
 
     def merge(self, others: list[PendingSend]) -> None:
-        """Take in those of another line, each in its place among the calls."""
+        """Insert the pending sends of another wait queue, each at its position in the order of the calls."""
         if not others:
             return
         if not self._parked or self._parked[-1].number < others[0].number:
             self._parked.extend(others)
             return
-        behind: list[PendingSend] = []  # the rest need not be touched: with many topics at once, theirs come in the order of their calls
+        # Only the later ones are merged. With many topics at once, each topic's pending sends come in the order of their calls, so the
+        # earlier ones need not be touched.
+        behind: list[PendingSend] = []
         while self._parked and self._parked[-1].number > others[0].number:
             behind.append(self._parked.pop())
         self._parked.extend(heapq.merge(reversed(behind), others, key=lambda parked: parked.number))
 
     def pop(self) -> PendingSend:
-        """The head leaves."""
+        """Remove the head and return it."""
         return self._parked.popleft()
 
     def take_all(self) -> list[PendingSend]:
-        """Everybody leaves, in order."""
+        """Remove all pending sends and return them in order."""
         everybody = [parked for parked in self._parked if parked.is_waiting]
         self._parked.clear()
         return everybody

@@ -1,7 +1,8 @@
-"""What one partition may hold of `buffer_memory`, where there is a circuit breaker: it gets no more while it holds as much as is free.
+"""Holds the quota of `buffer_memory` that a partition may hold with a circuit breaker: as much as is free.
 
-So one partition that fails holds a half at most, two hold a third each, and the rest is the others'. A partition is full from when it was
-refused until it holds half of what is free: with room for one batch it would be full again at once. Knows nothing of who waits.
+A partition gets no more while it holds as much as is free. So one partition that fails holds at most a half, two hold a third each,
+and the rest is left for the others. A partition is full from the time it is refused until it holds half of what is free. If it could
+hold just one batch more, it would be full again at once.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ if TYPE_CHECKING:
 
 __all__ = ["PartitionQuota"]
 
-_SLACK: Final = 16  # entries that are out of date, beside one for each full partition
+# Out-of-date entries of the heap that are kept, beside one for each full partition.
+_SLACK: Final = 16
 
 
 class PartitionQuota:
-    """Of one producer's partitions.
+    """Holds the full partitions of one producer.
 
     Args:
-        is_bounded: there is a circuit breaker; without one nobody is ever full.
+        is_bounded: there is a circuit breaker; without one no partition is ever full.
     """
 
     __slots__ = ("_full", "_is_bounded", "_partition_queues", "_pool", "_queues", "_ties")
@@ -34,19 +36,24 @@ class PartitionQuota:
         self._pool = pool
         self._partition_queues = partition_queues
         self._is_bounded = is_bounded
-        self._queues: dict[PartitionQueue, None] = {}  # the full ones
-        self._full: list[tuple[int, int, PartitionQueue]] = []  # by what they held when they were looked at last: since then it is no more
+        # The full partitions.
+        self._queues: dict[PartitionQueue, None] = {}
+        # A heap of them by the bytes that each held when it was last checked. Since then it holds no more than that.
+        self._full: list[tuple[int, int, PartitionQueue]] = []
         self._ties = count()
 
     def is_over(self, queue: PartitionQueue) -> bool:
-        """Whether a partition gets no more for now; if so, it is avoided from now on."""
+        """Return whether a partition gets no more bytes for now. If so, it is avoided from now on."""
         if self._is_bounded and not queue.is_full and 0 < queue.bytes >= self._pool.available:
             self._partition_queues.fill(queue)
             self._keep(queue)
         return queue.is_full
 
     def eased(self, queue: PartitionQueue) -> Iterator[PartitionQueue]:
-        """A partition holds less than before, and more is free: the full ones that may have more by now. As much work as there are of them."""
+        """Yield the full partitions that may hold more by now, since `queue` holds less than before and more is free.
+
+        The work is proportional to the number of these partitions.
+        """
         if queue.is_full:
             self._keep(queue)
         full = self._full

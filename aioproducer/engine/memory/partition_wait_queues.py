@@ -1,12 +1,12 @@
-"""Those who wait for one partition alone, which holds as much of `buffer_memory` as it may: a line for each.
+"""Holds a wait queue for each full partition: its pending sends wait for that partition alone.
 
-1. A lot is either still, and then its partition is full; or it is roused: its partition may take more, and its head stands in line with
-   everybody else, by the number of its call.
-2. Who waits for a partition stays with it, as what is queued there does, also when its key comes to belong elsewhere.
-3. A record never goes ahead of an earlier one of its partition: who comes while a lot is still goes into it, and who comes while one is
-   roused stands behind it.
+A partition is full while it holds as much of `buffer_memory` as it may.
 
-Knows nothing of memory, or of who appends.
+1. While its partition is full, a wait queue is not served. Once the partition may take more, the wait queue is notified (`rouse`). Its
+   head is then served among all other pending sends, by the number of its call.
+2. A pending send stays with the partition that it waits for, as queued records do, also when its key is mapped to another partition.
+3. A record never overtakes an earlier one of its partition. A new record joins the wait queue of its full partition. After that wait
+   queue was notified, a new record is served after the records in it.
 """
 
 from __future__ import annotations
@@ -25,32 +25,35 @@ __all__ = ["PartitionWaitQueues"]
 
 
 class PartitionWaitQueues:
-    """The lots of one producer."""
+    """Holds the wait queues of one producer's full partitions."""
 
     __slots__ = ("_roused", "_ties", "_turns", "_wait_queues")
 
     def __init__(self) -> None:
         self._wait_queues: dict[PartitionQueue, WaitQueue] = {}
         self._roused: dict[PartitionQueue, None] = {}
-        # of the roused ones, by the number of their heads when they were looked at last
+        # A heap of the notified partitions, by the number of the head at the last check.
         self._turns: list[tuple[int, int, PartitionQueue]] = []
         self._ties = count()
 
     @property
     def is_roused(self) -> bool:
-        """Whether there is a lot whose head stands in line."""
+        """Return whether there is a notified wait queue with a pending send."""
         return bool(self._turns) and self.next() is not None
 
     def line(self, queue: PartitionQueue) -> WaitQueue:
-        """Where to wait for a partition."""
+        """Return the wait queue of a partition; it is made if there is none."""
         return self._wait_queues.setdefault(queue, WaitQueue())
 
     def lines(self) -> list[WaitQueue]:
-        """All of them."""
+        """Return all wait queues."""
         return list(self._wait_queues.values())
 
     def rouse(self, queue: PartitionQueue) -> bool:
-        """A partition may take more, or its records may go elsewhere. False: nobody waits for it."""
+        """Notify the wait queue of a partition that may take more, or with records that may go to another partition.
+
+        Returns False if no send waits for the partition.
+        """
         lot = self._wait_queues.get(queue)
         head = lot.head() if lot is not None else None
         if head is None:
@@ -63,11 +66,14 @@ class PartitionWaitQueues:
         return True
 
     def calm(self, queue: PartitionQueue) -> None:
-        """It takes no more after all; the turn that it has is passed over."""
+        """Withdraw the notification of a partition that takes no more after all; `next` skips its entry in the heap."""
         self._roused.pop(queue, None)
 
     def step_aside(self, line: WaitQueue, record: PendingSend) -> None:
-        """The first of that line has to wait for its partition alone; it may have stood in that one's lot already."""
+        """Move `record`, the head of `line`, to the wait queue of its partition.
+
+        If it is in that wait queue already, it stays there, and the notification is withdrawn.
+        """
         assert record.behind is not None
         lot = self.line(record.behind)
         if lot is line:
@@ -77,7 +83,7 @@ class PartitionWaitQueues:
             lot.merge([record])
 
     def first(self, line: WaitQueue) -> tuple[WaitQueue, PendingSend] | None:
-        """Who called first, of those in that line and in the roused lots, and where it stands."""
+        """Return the pending send with the earliest call, from `line` and the notified wait queues, and the wait queue that it is in."""
         head, lot = line.head(), self.next()
         aside = lot.head() if lot is not None else None
         if lot is None or aside is None or (head is not None and head.number < aside.number):
@@ -85,7 +91,7 @@ class PartitionWaitQueues:
         return lot, aside
 
     def next(self) -> WaitQueue | None:
-        """The roused lot whose head called first."""
+        """Return the notified wait queue that has the head with the earliest call, or None."""
         turns = self._turns
         while turns:
             number, _, queue = turns[0]

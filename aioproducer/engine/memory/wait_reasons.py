@@ -1,4 +1,4 @@
-"""What a record waits for, in words: for who asks, for who would not wait, and for who waited too long. Knows nothing of how it waits."""
+"""Holds the reasons why a record waits, and their texts in errors and in diagnostics."""
 
 from __future__ import annotations
 
@@ -43,18 +43,22 @@ _ADVICE: Final = {
     FOR_OTHERS: ", which wait for memory",
     FOR_TURN: ": this one took its part. Let the loop go on, say by `await asyncio.sleep(0)`",
 }
-_MOST: Final = 20  # reasons that are told of
+# Reasons that `told` returns at most.
+_MOST: Final = 20
 
 
 def would_block(topic: str, reason: str) -> WouldBlock:
-    """For who would not wait."""
+    """Return the error of a send that may not wait, but would have to."""
     return WouldBlock(f"a record for {topic!r} would wait for {reason}{_ADVICE[reason]}. It was not queued.")
 
 
 def late(
     record: PendingSend, pool: BufferPool, routing: TopicRouting | None, trouble: KafkaError | None, max_block_ms: float
 ) -> KafkaError:
-    """For who waited as long as `max_block_ms`; `trouble`: why nobody named its topic, if that is known."""
+    """Return the error of a record that waited for `max_block_ms`.
+
+    `trouble` is the error because of which its topic is not known yet, if there is one.
+    """
     if record.behind is not None:
         return _late_share(record, record.behind, pool, max_block_ms)
     if record.reason not in FOR_METADATA:
@@ -63,7 +67,7 @@ def late(
 
 
 def _late_metadata(record: PendingSend, routing: TopicRouting | None, trouble: KafkaError | None, max_block_ms: float) -> MetadataTimeout:
-    """For who waited for a topic or a partition."""
+    """Return the error of a record that waited for its topic or its partition to exist."""
     what = f"{record.topic!r} was not found in the cluster's metadata"
     if routing is not None:
         what = f"{record.topic!r} has {len(routing.queues)} partitions, and partition {record.partition} did not come"
@@ -75,7 +79,7 @@ def _late_metadata(record: PendingSend, routing: TopicRouting | None, trouble: K
 
 
 def _late_memory(record: PendingSend, pool: BufferPool, max_block_ms: float) -> BufferExhausted:
-    """For who waited for memory."""
+    """Return the error of a record that waited for memory."""
     return BufferExhausted(
         f"no memory for {record.size} bytes within max_block_ms={max_block_ms:g}: "
         f"{pool.available} of {pool.size} bytes of buffer_memory are free. "
@@ -84,7 +88,7 @@ def _late_memory(record: PendingSend, pool: BufferPool, max_block_ms: float) -> 
 
 
 def _late_share(record: PendingSend, queue: PartitionQueue, pool: BufferPool, max_block_ms: float) -> KafkaError:
-    """For who waited for room for its partition."""
+    """Return the error of a record that waited for its full partition."""
     if queue.circuit is not None:
         return unavailable(queue, f"There was no room for the record within max_block_ms={max_block_ms:g}; it was not queued.")
     return BufferExhausted(
@@ -95,7 +99,7 @@ def _late_share(record: PendingSend, queue: PartitionQueue, pool: BufferPool, ma
 
 
 def unavailable(queue: PartitionQueue, end: str) -> PartitionUnavailable:
-    """For a record whose partition is muted."""
+    """Return the error of a record for a muted partition. `end` is the last sentence of its text."""
     circuit = queue.circuit
     cause = circuit.cause if circuit is not None else None
     why = f" ({cause})" if cause is not None else ""
@@ -105,7 +109,7 @@ def unavailable(queue: PartitionQueue, end: str) -> PartitionUnavailable:
 
 
 def told(records: Iterable[PendingSend]) -> list[str]:
-    """What they wait for, and how many for each, a line each; marks are no records."""
+    """Return a text line for each reason why records wait, with the number of sends. Marks are not counted."""
     reasons = Counter(
         f"{record.reason} {record.behind.topic}-{record.behind.partition}"
         if record.behind is not None and record.reason == FOR_SHARE

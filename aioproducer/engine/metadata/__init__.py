@@ -1,1 +1,1 @@
-"""The metadata task, the sends that wait for a topic, and topics that are forgotten."""
+"""Holds the metadata task, the wait queues of topics, and the task that forgets idle topics."""

@@ -1,15 +1,14 @@
-"""The metadata task: asks what is due (`core.metadata.metadata_schedule` says what), and takes what answers tell.
+"""The metadata task: sends the requests of `core.metadata.metadata_schedule` and applies the answers.
 
-1. A topic that a send waits for is asked for at once, together with those of the same loop turn (MET-02), on a connection that no other
-   question is under way on, if there is one.
-2. Between an answer and the next question about what is not new there is a pause, and it grows while answers do not help (an error, no
-   leader, nothing new: MET-06), so that a leaderless partition costs a few requests a second, not thousands.
-3. Who is asked is the cluster's choice. Nobody is waited for long while others can be asked. When no known broker can be reached, or
-   none has answered for a while, or a broker says so, it begins again at the bootstrap addresses (KIP-899, KIP-1102).
-4. A large answer is decoded and taken in slices between loop turns, also a single large topic: it never holds the loop. Of answers about
-   new topics one at a time is taken, beside one about others. A hint about a topic that is being taken waits until it is.
-
-Knows nothing of records; what an answer changes is its owner's business.
+1. A topic that a send waits for is requested at once, together with the others of the same event-loop iteration (MET-02). The request
+   uses a connection without another metadata request, if there is one.
+2. Requests for topics that are not new are separated by a pause. The pause grows while answers do not help: an error, no leader, nothing
+   new (MET-06). So a leaderless partition costs a few requests a second, not thousands.
+3. The cluster chooses the broker. The task does not wait long for one broker while it can ask others. If no known broker can be reached,
+   it starts over at the bootstrap addresses (KIP-899). It also does if none has answered for a while, or a broker asks for it (KIP-1102).
+4. A large answer is decoded and applied in slices, one in each event-loop iteration, even within one large topic. So it never blocks the
+   event loop. The answers about new topics are applied one at a time, beside one answer about other topics. A leader hint for a topic
+   that is being applied waits until that is done.
 """
 
 from __future__ import annotations
@@ -47,32 +46,38 @@ __all__ = ["MetadataUpdater"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-_SLICE: Final = 0.001  # seconds of decoding and taking between two loop turns
-_SMALL: Final = 16_384  # bytes of an answer that is decoded at once
-_PATIENCE: Final = 1.0  # seconds for a connection before another broker is asked; it goes on being made
-_FIRST_WITH_AUTO_CREATION: Final = 4  # before it, a request could not forbid it
-_FIRST_WITH_MUTING: Final = 6  # before it, brokers waited themselves (KIP-219)
-_FIRST_WITH_EPOCHS: Final = 9  # that can be trusted (KAFKA-9212)
+# Seconds of decoding and applying in one event-loop iteration.
+_SLICE: Final = 0.001
+# Bytes: a smaller answer is decoded at once.
+_SMALL: Final = 16_384
+# Seconds to wait for a connection before another broker is asked. The connection is still made.
+_PATIENCE: Final = 1.0
+# In older versions, a request cannot forbid the creation of topics.
+_FIRST_WITH_AUTO_CREATION: Final = 4
+# In older versions, the broker waits itself before it answers (KIP-219).
+_FIRST_WITH_MUTING: Final = 6
+# In older versions, the leader epochs are not reliable (KAFKA-9212).
+_FIRST_WITH_EPOCHS: Final = 9
 _REBOOTSTRAP_REQUIRED: Final = 129
 
 
 class MetadataUpdater:
-    """Keeps the cluster view; tells `on_topic` of each topic that was asked for or has changed.
+    """Holds the cluster metadata, and calls `on_topic` with each topic that was requested or has changed.
 
     Args:
-        rule: what to ask for, and when.
-        recovery_time: seconds without an answer after which it begins again at the bootstrap addresses.
-        auto_create: whether brokers may create topics that are asked for.
+        rule: decides which topics to request, and when.
+        recovery_time: seconds without an answer after which the updater starts over at the bootstrap addresses.
+        auto_create: whether brokers may create topics that are requested.
         spawn: starts a task that the producer's supervisor owns.
-        topics: the topics that are produced to or waited for.
-        is_needed: whether a topic is one of those; others are not remembered.
-        on_topic: called with the topic as told, after the view and the nodes are updated; what it has to do is done in its steps.
-        on_leader: called with a topic and the number of its one partition that has another leader, which a hint told.
+        topics: returns the topics that are produced to or waited for.
+        is_needed: whether a topic is one of `topics`; other topics are not remembered.
+        on_topic: called with the reported topic, after the view and the nodes are updated; it returns steps, which the updater runs.
+        on_leader: called with a topic and the number of the partition for which a hint named another leader.
 
     Attributes:
-        view: what is known.
-        trouble: why the latest question had no answer; None: it had one.
-        answered_at: when one had, in the loop's time.
+        view: the known metadata.
+        trouble: the error of the latest request; None: it was answered.
+        answered_at: the loop's time of the latest answer.
     """
 
     def __init__(
@@ -109,41 +114,44 @@ class MetadataUpdater:
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._is_refreshing = False
-        self._one_new = asyncio.Lock()  # answers about new topics are taken one after another
-        self._asked: dict[BrokerNode, int] = {}  # questions under way
+        # The answers about new topics are applied one after another.
+        self._one_new = asyncio.Lock()
+        # The number of requests in flight, by node.
+        self._asked: dict[BrokerNode, int] = {}
         self._not_before = 0.0
         self._slice_ends = 0.0
-        self._taking: dict[str, list[tuple[Any, ...]]] = {}  # topics that are being taken, and hints about them
+        # The topics that are being applied, and the waiting leader hints for them.
+        self._taking: dict[str, list[tuple[Any, ...]]] = {}
         rule.answered(self._loop.time())
         self._failing_since: float | None = None
         self.answered_at = self._loop.time()
 
     def want(self, topic: str) -> None:
-        """A send waits for this topic: ask at once."""
+        """Request a topic at once, because a send waits for it."""
         self._rule.want(topic)
         self._wake.set()
 
     def urge(self, topics: Iterable[str]) -> None:
-        """What is known of these topics is stale: ask soon, after the pause since the last answer."""
+        """Request topics with stale metadata soon: after the pause since the last answer."""
         self._rule.urge(sorted(topics))
         self._wake.set()
 
     def is_asked(self, topic: str) -> bool:
-        """Whether an answer about it is waited for, or being taken."""
+        """Return whether a topic is to be requested first, is in flight, or is being applied from an answer."""
         return self._rule.is_asked(topic)
 
     def forget(self, topic: str) -> None:
-        """Nobody uses it any more."""
+        """Forget a topic that is no longer used."""
         self.view.topics.pop(topic, None)
         self._rule.forget(topic)
 
     def shrink(self) -> None:
-        """Many topics were forgotten."""
+        """Free the memory of many forgotten topics."""
         shrink(self.view.topics)
         self._rule.shrink()
 
     def hint(self, topic: str, partition: int, leader: int, epoch: int, endpoints: Iterable[Any] = ()) -> bool:
-        """A Produce answer told who leads a partition by now (KIP-951).
+        """Apply the new leader of a partition that a Produce answer named (KIP-951).
 
         Args:
             topic: its name.
@@ -153,7 +161,8 @@ class MetadataUpdater:
             endpoints: the answer's `node_endpoints`.
 
         Returns:
-            Whether that is news that can be followed: the view, the nodes and the topic's owner know it then, and nobody needs to be asked.
+            True if the leader is new and its address is known. Then the view, the nodes and `on_leader` have it, and no metadata request
+            is needed. Also True if the hint waits until its topic has been applied.
         """
         if topic in self._taking:
             self._taking[topic].append((topic, partition, leader, epoch, endpoints))
@@ -166,19 +175,20 @@ class MetadataUpdater:
         return True
 
     def meet(self, broker: Broker) -> bool:
-        """An answer named a broker: it can be asked from now on. False: its address cannot be dialled."""
+        """Add a broker that an answer named, so that it can be asked. Returns False if its address is not usable."""
         is_usable = self.view.take_broker(broker)
         self._cluster.update(self.view.brokers)
         return is_usable
 
     async def bootstrap(self, timeout: float | None) -> None:
-        """The first answer of any broker, however long that takes if `timeout` is None.
+        """Wait for the first answer of any broker, at most `timeout` seconds; None: without a limit.
 
         Raises:
-            BootstrapFailed: none within `timeout` seconds; the text names every address and its reason.
+            BootstrapFailed: no broker answered within `timeout` seconds; the text names every address and its reason.
         """
         reasons: dict[str, KafkaError] = {}
-        share = max((timeout or math.inf) / len(self._cluster.bootstrap), _PATIENCE)  # a silent address does not take the others' time
+        # An address that does not answer does not use up the time of the others.
+        share = max((timeout or math.inf) / len(self._cluster.bootstrap), _PATIENCE)
         try:
             async with asyncio.timeout(timeout):
                 while not await self._ask(Question([]), reasons, timeout=share):
@@ -191,7 +201,7 @@ class MetadataUpdater:
             ) from None
 
     async def run(self) -> None:
-        """The task."""
+        """Send the requests that are due, each in a task of its own. The body of the metadata task."""
         while True:
             now = self._loop.time()
             while (question := self._rule.next_new(now)) is not None:
@@ -202,15 +212,16 @@ class MetadataUpdater:
             await self._pause(now)
 
     async def _pause(self, now: float) -> None:
-        """Until something is wanted, urged or answered, or what is not new is due."""
+        """Wait until `want`, `urge` or an answer wakes the task, or until the next request for topics that are not new is due."""
         until = math.inf if self._is_refreshing else max(self._rule.due_at(), self._not_before)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(until if now < until < math.inf else None):  # what is due and was not asked for is under way
+            # A topic that is due and was not requested is in another request already.
+            async with asyncio.timeout_at(until if now < until < math.inf else None):
                 await self._wake.wait()
         self._wake.clear()
 
     async def _answered(self, question: Question) -> None:
-        """A task: one question, until its answer is taken."""
+        """Send one request and apply its answer. The body of a task."""
         is_answered = False
         try:
             is_answered = await self._ask(question, {})
@@ -222,7 +233,7 @@ class MetadataUpdater:
             self._wake.set()
 
     def _failed(self) -> None:
-        """Nobody answered."""
+        """Note that no broker answered, and start over at the bootstrap addresses after `recovery_time`."""
         now = self._loop.time()
         self._rest(in_vain=True)
         if self._failing_since is None:
@@ -238,14 +249,14 @@ class MetadataUpdater:
         return True
 
     def _rest(self, *, in_vain: bool) -> None:
-        """The next question about what is not new waits."""
+        """Delay the next request for topics that are not new. `in_vain`: the answer did not help, so the pause grows."""
         self._in_vain = self._in_vain + 1 if in_vain else 0
         self._not_before = self._loop.time() + self._backoff.after(max(self._in_vain, 1), self._chance())
 
-    # One question
+    # One request
 
     async def _ask(self, question: Question, reasons: dict[str, KafkaError], timeout: float = math.inf) -> bool:
-        """One answer from whoever gives one; False if nobody does."""
+        """Ask one broker after the other until one answers, and apply the answer. Returns False if none answers."""
         timeout = min(timeout, self._request_timeout)
         tried: set[BrokerNode] = set()
         is_anew = False
@@ -267,7 +278,7 @@ class MetadataUpdater:
         return False
 
     async def _told_by(self, node: BrokerNode, question: Question, timeout: float) -> tuple[int, Any]:
-        """The version of a node's answer, and what it says; its brokers are taken."""
+        """Request metadata from a node and apply the brokers of its answer. Returns the version and the decoded answer."""
         self._asked[node] = self._asked.get(node, 0) + 1
         try:
             answer = await node.call(ApiKey.METADATA, partial(self._request, question.topics), timeout=timeout, patience=_PATIENCE)
@@ -283,7 +294,10 @@ class MetadataUpdater:
         return answer.version, decoded
 
     def _candidate(self, tried: Container[BrokerNode], *, is_new: bool) -> BrokerNode | None:
-        """Whom to ask next: about new topics, rather a broker whose other lane stands than one that has yet to answer something else."""
+        """Return the next node to ask; None: all were tried.
+
+        For new topics, a node with a usable connection and no metadata request in flight comes first.
+        """
         nodes = [node for node in self._cluster.candidates() if node not in tried]
         free = (node for node in nodes if node not in self._asked and node.standing <= Standing.ALIVE) if is_new else ()
         return next(iter((*free, *nodes)), None)
@@ -308,13 +322,13 @@ class MetadataUpdater:
         self._slice_ends = self._loop.time() + _SLICE
 
     async def _breathe(self) -> None:
-        """Let others run if this slice is over."""
+        """Let other tasks run if this slice is over."""
         if self._loop.time() >= self._slice_ends:
             await asyncio.sleep(0)
             self._begin_slice()
 
     async def slices(self, steps: Steps[T]) -> T:
-        """All of it, a slice in each turn of the loop."""
+        """Run all steps, one slice in each event-loop iteration. Returns their result."""
         while True:
             try:
                 next(steps)
@@ -324,12 +338,13 @@ class MetadataUpdater:
             await self._breathe()
 
     def _check(self, node: BrokerNode, decoded: Any) -> None:
-        """Take the answer's brokers, or raise why it is none."""
+        """Apply the brokers of an answer. Raises if the answer cannot be used: an error, another cluster, or no brokers."""
         if decoded.error_code:
             raise broker_error(decoded.error_code)
         if not self.view.is_of(decoded.cluster_id):
             change = f"{node.where} belongs to cluster {decoded.cluster_id!r}, not {self.view.cluster_id!r}"
-            if node.broker.node_id >= 0:  # its address is another cluster's by now: what bootstrap_servers name decides
+            # The address of a known broker belongs to another cluster now. Only the bootstrap servers decide on the cluster.
+            if node.broker.node_id >= 0:
                 raise ConnectionLost(change)
             _log.warning("%s: producing goes on there", change)
             self.urge(self._topics())
@@ -338,7 +353,7 @@ class MetadataUpdater:
         self._cluster.update(self.view.brokers)
 
     async def _take(self, version: int, decoded: Any, question: Question) -> None:
-        """Take the answer's topics one by one, and let go of each: to free them all at once would hold the loop."""
+        """Apply the topics of an answer one by one, and free each: to free all of them at once would block the event loop."""
         wanted = dict.fromkeys(question.topics)
         told: set[str] = set()
         unsettled: dict[str, None] = {}
@@ -346,11 +361,13 @@ class MetadataUpdater:
         topics, decoded.topics = deque(decoded.topics), ()
         while topics:
             each = topics.popleft()
-            if each.name in wanted:  # of others it may tell another question at the same time
+            # Another answer may be changing the other topics at the same time.
+            if each.name in wanted:
                 told |= await self._take_topic(each, unsettled, has_epochs=version >= _FIRST_WITH_EPOCHS)
             while each.partitions:
                 del each.partitions[-STRIDE:]
-                await self._breathe()  # also after a topic that is as it was: that took as long to see
+                # Also after an unchanged topic: the comparison took as long.
+                await self._breathe()
         for name in filterfalse(told.__contains__, wanted):
             await self._leave_out(name, unsettled)
         if not question.is_new:
@@ -360,7 +377,7 @@ class MetadataUpdater:
         self._rule.urge(unsettled)
 
     async def _take_topic(self, each: Any, unsettled: dict[str, None], *, has_epochs: bool) -> set[str]:
-        """Its name, unless it is told nothing new of."""
+        """Apply one topic of an answer. Returns a set with its name, or an empty set if the topic has not changed."""
         self._taking[each.name] = []
         topic = await self.slices(self.view.taking(each, has_epochs=has_epochs))
         if topic is not None:
@@ -369,7 +386,10 @@ class MetadataUpdater:
         return {topic.name} if topic is not None else set()
 
     async def _leave_out(self, name: str, unsettled: dict[str, None]) -> None:
-        """The answer tells nothing new of a topic that was asked for: it is as it was."""
+        """Handle a requested topic that the answer leaves out or does not change.
+
+        Its known metadata stays. A topic that is not known is requested again.
+        """
         if name in self.view.topics:
             self._taking[name] = []
             await self._tell(self.view.topics[name], unsettled)
@@ -379,7 +399,7 @@ class MetadataUpdater:
             unsettled[name] = None
 
     async def _tell(self, topic: TopicView, unsettled: dict[str, None]) -> None:
-        """Its owner takes it over. What stays unknown, or nobody needs by now, is not remembered."""
+        """Pass a topic to `on_topic`. A topic that has an error, or is no longer needed, is forgotten."""
         if await self.slices(topic.may_settle()):
             unsettled[topic.name] = None
         await self.slices(self._on_topic(topic))
@@ -395,6 +415,6 @@ class MetadataUpdater:
 
 
 def _reason(node: BrokerNode, reasons: dict[str, KafkaError]) -> str:
-    """Why a bootstrap address gave no metadata."""
+    """Return the reason why a bootstrap address gave no metadata."""
     told = str(node.control.last_error or reasons.get(node.where) or "no answer yet")
     return told if told.startswith(node.where) else f"{node.where}: {told}"

@@ -1,7 +1,7 @@
-"""The task that forgets idle topics, with every bit of state that hangs on them (`metadata_max_idle_ms`, KIP-526).
+"""The task that forgets idle topics, with all state of each topic (`metadata_max_idle_ms`, KIP-526).
 
-A topic that is asked for, waited for, or has a batch on its way is in use, however long ago that was sent. Who sends to it later finds a
-topic that was never known. Knows nothing of what the others keep of a topic: each is told to forget it.
+A topic is in use while a request asks for it, a send waits for it, or a batch of it has not ended. The age of that batch does not matter.
+For a later send, a forgotten topic is an unknown topic.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ __all__ = ["TopicExpiryTask"]
 
 
 class TopicExpiryTask:
-    """Forgets.
+    """Holds the parts that the task needs to forget topics.
 
     Args:
-        rule: which topics are idle, and when.
-        slices: carries steps out, a slice in each turn of the loop.
-        is_in_use: whether a topic is asked or waited for.
-        forget: told of each topic that is gone, in the step in which it is.
-        shrink: called when tables of topics are mostly empty.
+        rule: decides which topics are idle, and when to check them.
+        slices: runs the steps, one slice in each event-loop iteration.
+        is_in_use: whether a send waits for a topic, or for an answer about it.
+        forget: called with each topic that is forgotten, in the step that removes it.
+        shrink: called when the tables of topics are mostly empty.
     """
 
     def __init__(
@@ -52,17 +52,18 @@ class TopicExpiryTask:
         self._loop = get_running_loop()
 
     async def run(self) -> None:
-        """The task."""
+        """Check the topics when they may be idle, and forget the idle ones. The body of the task."""
         while True:
             now = self._loop.time()
             when = self._rule.next_look(now)
             await sleep(when - now)
             for routing in self._rule.idle(max(self._loop.time(), when)):
                 await self._look_at(routing)
-                del routing  # the last one would be held until the next look
+                # Otherwise the last one would stay referenced until the next check.
+                del routing
 
     async def _look_at(self, routing: TopicRouting) -> None:
-        """Forget it, or look again later."""
+        """Forget an idle topic, or schedule another check of it."""
         if not await self._slices(forgetting(self._partition_queues, routing, self._is_in_use, self._forget)):
             self._rule.put_off(routing.topic, self._loop.time())
         elif self._rule.forgot():

@@ -1,10 +1,8 @@
-"""Those who wait for a topic: a lot for each, until metadata names it, and the partition that a record asks for.
+"""The wait queues of topics: a pending send waits until metadata has its topic and its partition.
 
-1. In the step in which a topic has its route, those who waited for it go on: who comes next must not go ahead of them.
-2. A topic that cannot be produced to is told to those who wait for it, unless that may pass.
-3. Somebody who would send to a topic, and does not wait for it, has it asked for, and remembered for a while.
-
-Knows nothing of memory, or of the line that they go on to.
+1. The step that sets the routing of a topic also admits its pending sends. So a later send cannot overtake them.
+2. If a topic cannot be produced to, its pending sends fail, unless the error is retriable.
+3. A call that would send to a topic, and does not wait for it, requests its metadata. The topic is remembered for a while.
 """
 
 from __future__ import annotations
@@ -31,17 +29,17 @@ __all__ = ["TopicWaiters"]
 
 
 class TopicWaiters:
-    """The topics of one producer that are waited for.
+    """Holds the wait queues of one producer's topics.
 
     Args:
-        max_block: seconds that anybody waits.
-        max_idle: seconds for which a topic is remembered that somebody would send to, and does not wait for.
-        want: asks for a topic's metadata.
-        trouble: why nobody answers such questions now, if so.
-        on_known: told of a topic when it has a route that had none.
-        admit: takes those who waited, in the order of their calls.
-        give_up: tells one that it waited in vain, and why.
-        turn: sees to a loop turn that drains and serves who waits.
+        max_block: seconds that a pending send waits at most.
+        max_idle: seconds for which a topic is remembered after a call that would send to it and did not wait.
+        want: requests the metadata of a topic.
+        trouble: returns the error of the latest metadata request; None: it was answered.
+        on_known: called with a topic when it gets its first routing.
+        admit: admits pending sends, in the order of their calls.
+        give_up: fails a pending send with an error.
+        turn: schedules a drain, which also serves the pending sends.
     """
 
     def __init__(
@@ -73,34 +71,36 @@ class TopicWaiters:
         self._turn = turn
         self._meter = meter
         self._wait_queues: dict[str, WaitQueue] = {}
-        self._asked: dict[str, float] = {}  # topics that somebody would send to, and does not wait for: when
-        self._troubles: dict[str, KafkaError] = {}  # what brokers say of those that are waited for
+        # The time of the last call that would send to a topic and did not wait, by topic.
+        self._asked: dict[str, float] = {}
+        # The brokers' errors for topics that have a wait queue.
+        self._troubles: dict[str, KafkaError] = {}
 
     def lot(self, topic: str) -> WaitQueue:
-        """Where to wait for a topic, which is asked for."""
+        """Return the wait queue of a topic, and request its metadata."""
         lot = self._wait_queues.setdefault(topic, WaitQueue())
         self._want(topic)
         return lot
 
     def ask(self, topic: str) -> None:
-        """Somebody would send to it, and does not wait."""
+        """Request the metadata of a topic for a call that would send to it and does not wait."""
         self._asked[topic] = self._loop.time()
         self._want(topic)
 
     def trouble(self, topic: str) -> KafkaError | None:
-        """Why it is not known yet, if somebody said so."""
+        """Return the error because of which a topic is not known yet; None: there is none."""
         return self._trouble() or self._troubles.get(topic)
 
     def lots(self) -> Iterable[WaitQueue]:
-        """All of them."""
+        """Return all wait queues."""
         return self._wait_queues.values()
 
     def waited_for(self) -> Iterable[str]:
-        """Topics that somebody waits for, or would send to."""
+        """Return the topics that a call waits for, or would have sent to less than `max_idle` ago."""
         return filter(self.is_waited_for, tuple(dict.fromkeys((*self._wait_queues, *self._asked))))
 
     def is_waited_for(self, topic: str) -> bool:
-        """Whether a topic is one of those."""
+        """Return whether a topic is one of `waited_for`. Drops its state if it is not."""
         if self._wait_queues.get(topic) or self._loop.time() - self._asked.get(topic, -math.inf) < self._max_idle:
             return True
         self._forget(topic)
@@ -108,12 +108,12 @@ class TopicWaiters:
         return False
 
     def _forget(self, topic: str) -> WaitQueue | None:
-        """Nobody waits for it any more; those who did."""
+        """Remove a topic, and return its wait queue."""
         self._asked.pop(topic, None)
         return self._wait_queues.pop(topic, None)
 
     def on_topic(self, topic: TopicView) -> Steps[None]:
-        """The cluster told of a topic: those who wait for it go on, or learn why they cannot."""
+        """Apply the metadata of a topic, in steps. Its pending sends are admitted, or fail with the topic's error."""
         name = topic.name
         if topic.error is None and (name in self._wait_queues or name in self._asked or name in self._partition_queues.routings):
             is_new = name not in self._partition_queues.routings
@@ -130,12 +130,12 @@ class TopicWaiters:
             self._refuse(topic, lot)
 
     def on_leader(self, topic: TopicView, partition: int) -> None:
-        """A partition has another leader."""
+        """Apply the new leader of one partition."""
         elect(self._partition_queues, topic, partition)
         self._turn()
 
     def _let_in(self, routing: TopicRouting, parked: list[PendingSend]) -> None:
-        """A topic is known: those who waited for it go on, but for those whose partition it does not have."""
+        """Admit the pending sends of a known topic. A record for a partition that the topic does not have waits on."""
         first = next((record for record in parked if record.topic is not None), None)
         if first is not None:
             now = self._loop.time()
@@ -153,7 +153,7 @@ class TopicWaiters:
         self._admit(known)
 
     def _is_still_early(self, record: PendingSend, routing: TopicRouting) -> bool:
-        """Whether it waits on for a partition; a mark does while a record before it does."""
+        """Return whether a pending send waits on for a partition. A flush mark does while a record before it does."""
         return self._is_missing(record, routing) or (record.topic is None and routing.topic in self._wait_queues)
 
     def _refuse(self, topic: TopicView, lot: WaitQueue) -> None:
@@ -167,9 +167,9 @@ class TopicWaiters:
 
     @property
     def waiting(self) -> int:
-        """Records that wait for a topic or a partition."""
+        """Return the number of records that wait for a topic or a partition."""
         return sum(record.is_record for lot in self._wait_queues.values() for record in lot)
 
     def clear(self) -> None:
-        """Nobody waits any more."""
+        """Drop all wait queues."""
         self._wait_queues.clear()

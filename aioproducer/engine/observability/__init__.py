@@ -1,1 +1,1 @@
-"""What a producer tells of itself: metrics, events, what held the loop, what happened to a batch."""
+"""Holds the metrics, the events, the warnings about slow callbacks, and the diagnostics of batches."""

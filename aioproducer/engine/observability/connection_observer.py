@@ -1,4 +1,4 @@
-"""Connections, watched: their traffic is recorded, and their coming and going told. Knows nothing of what goes over them."""
+"""The observer of connections: records their traffic, and reports connects and disconnects as events."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["ConnectionObserver"]
 
 
 class ConnectionObserver(Observer):
-    """Watches one producer's connections.
+    """Observes the connections of one producer.
 
     Args:
-        clock: the loop's time.
+        clock: returns the loop's time.
     """
 
     def __init__(self, meter: Meter, events: Events, clock: Callable[[], float]) -> None:
@@ -31,34 +31,34 @@ class ConnectionObserver(Observer):
         self._clock = clock
 
     def traffic(self, node_id: int) -> Traffic:
-        """Recorded under the broker's id."""
+        """Return the traffic recorder of a broker."""
         return self._meter.traffic(node_id)
 
     def connected(self, broker: Broker, label: str) -> None:
-        """Counted and told."""
+        """Count a new connection and report it as an event."""
         self._meter.connected(self._clock())
         self._tell("broker-connected", broker, lane=label)
 
     def lost(self, broker: Broker, label: str, cause: TransportError | None) -> None:
-        """Counted and told."""
+        """Count a lost connection and report it as an event."""
         self._meter.disconnected(self._clock())
         self._tell("broker-lost", broker, lane=label, cause=str(cause))
 
     def failed(self, broker: Broker, label: str, cause: TransportError, failures: int) -> None:
-        """Told once: what was unreachable and is, is no change."""
+        """Report the first of several consecutive failures to connect as an event: the others change nothing."""
         if failures == 1:
             self._tell("broker-unreachable", broker, lane=label, cause=str(cause))
 
     def throttled(self, broker: Broker, milliseconds: int) -> None:
-        """Told."""
+        """Report a broker that throttles as an event."""
         self._tell("broker-throttles", broker, milliseconds=milliseconds)
 
     def forgotten(self) -> None:
-        """Told."""
+        """Report as an event that the cluster dropped all its brokers."""
         self._events.tell("cluster-forgotten")
 
     def gone(self, broker: Broker) -> None:
-        """Forgotten."""
+        """Forget the metrics of a broker that left the cluster."""
         self._meter.forget_node(broker.node_id)
 
     def _tell(self, event: str, broker: Broker, **facts: object) -> None:

@@ -1,7 +1,7 @@
-"""What happened to a batch, and what everything waits for, in words. Knows nothing of keys, values or headers.
+"""Makes texts about the history of a batch, and about the reason why a batch waits.
 
-A batch keeps two entries for each attempt (where it went, what was said of it); nothing is kept per record, and words are made only
-when somebody asks, or when a batch fails.
+A batch keeps two entries for each attempt: its broker and its answer. Nothing is kept for a record. The texts are made only when
+`explain` asks for them, or when a batch fails. They contain no keys, values or headers.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 
 __all__ = ["backlog", "story", "waits_for"]
 
-_FIRST: Final = 6  # entries of a long story that are told, and
+# Entries of a long history that the text contains, at its beginning and at its end.
+_FIRST: Final = 6
 _LAST: Final = 14
-_MOST: Final = 20  # batches of a backlog that are told of
+# Batches that the text of a backlog contains.
+_MOST: Final = 20
 
 
 def story(batch: ProducerBatch, now: float, lifetime: float, end: str) -> tuple[str, ...]:
-    """The life of a batch, a line for each change of its state, with seconds since it was opened."""
+    """Return the history of a batch, one text for each change of its state, with seconds since it was opened."""
     born = batch.expires_at - lifetime
     lines = [f"{batch.queue.topic}-{batch.queue.partition}, a batch of {batch.count} records:", _line(0.0, "queued")]
     history = batch.history
@@ -43,7 +45,7 @@ def _line(seconds: float, what: str) -> str:
 
 
 def waits_for(batch: ProducerBatch, cluster: Cluster, partition_queues: PartitionQueues) -> str:
-    """What a batch that has not ended waits for, now."""
+    """Return the reason why a batch that has not ended waits now."""
     queue = batch.queue
     numbers = queue.numbers
     node = cluster.node(queue.leader)
@@ -76,7 +78,7 @@ def _trouble(node: BrokerNode | None) -> str:
 
 
 def backlog(partition_queues: PartitionQueues, cluster: Cluster, now: float, lifetime: float) -> Iterator[str]:
-    """What the oldest batches wait for, a line each."""
+    """Yield one text for each of the oldest batches, with the reason why it waits."""
     remaining = iter(partition_queues.incomplete)
     for batch in islice(remaining, _MOST):
         age = now - (batch.expires_at - lifetime)

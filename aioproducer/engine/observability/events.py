@@ -1,7 +1,7 @@
-"""Changes of state, told once each: a structured log line of `aioproducer.events`, and a count.
+"""Reports each change of state as one structured log record of `aioproducer.events`, and counts it.
 
-Never for a record, and never keys, values or header values. A line's `event` is its name here, its `facts` are what it tells, for
-handlers that write JSON; its text says the same to people. Knows nothing of when they happen.
+There is no event for a Kafka record, and none contains keys, values or header values. A log record has the name of the event as `event`
+and its values as `facts`, for handlers that write JSON. Its text says the same to people.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ EVENTS: Final[dict[str, _Event]] = {
 
 
 class Events:
-    """Tells of one producer's.
+    """Logs and counts the events of one producer.
 
     Args:
-        client_id: of the producer, a fact of each.
+        client_id: of the producer; a fact of each event.
     """
 
     def __init__(self, client_id: str, metrics: Metrics) -> None:
@@ -56,7 +56,7 @@ class Events:
         self._metrics = metrics
 
     def tell(self, event: str, **facts: object) -> None:
-        """It happened; the facts are those that its text names."""
+        """Log and count an event; `facts` are the values that its text names."""
         level, text = EVENTS[event]
         self._metrics.count("events-total", event)
         if _log.isEnabledFor(level):

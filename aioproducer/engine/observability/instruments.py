@@ -1,7 +1,4 @@
-"""What one producer tells of itself: what records is made here and handed to the parts, and what they are asked is read.
-
-Knows nothing of who asks, or in which form it is exported.
-"""
+"""Makes the metrics, the events and the observers of one producer, and reads its gauges."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ __all__ = ["Instruments"]
 
 
 class GaugeReader(Protocol):
-    """What is read off the producer's parts when somebody asks."""
+    """Reads gauges from the producer's parts when a snapshot is taken."""
 
     def read(self) -> dict[str, float]:
         """Return all gauges by name."""
@@ -33,17 +30,17 @@ class GaugeReader(Protocol):
 
 
 class Instruments:
-    """Metrics, events and health of one producer.
+    """Holds the metrics and the events of one producer.
 
     Args:
         version: of this software.
-        clock: the loop's time.
+        clock: returns the loop's time.
         began_ms: the time of day, in ms since 1970.
 
     Attributes:
-        events: told of changes of state.
-        meter: told of batches and calls.
-        observer: told of connections.
+        events: reports changes of state.
+        meter: records batches and calls.
+        observer: records connections.
     """
 
     def __init__(self, config: ProducerConfig, version: str, clock: Callable[[], float], began_ms: int) -> None:
@@ -57,25 +54,25 @@ class Instruments:
         self.observer = ConnectionObserver(self.meter, self.events, clock)
 
     def read(self, gauges: GaugeReader) -> tuple[float, dict[str, float], dict[tuple[str, int], int] | None]:
-        """What only the loop knows of a snapshot, as `Metrics.snapshot` takes it."""
+        """Return the values of a snapshot that only the loop's thread may read, as the arguments of `Metrics.snapshot`."""
         now = self._clock()
         self.meter.catch_up(now)
         is_fine = self._config.metrics_recording_level in {"debug", "trace"}
         return now, gauges.read(), gauges.depths() if is_fine else None
 
     def identity(self, identity: ProducerIdAndEpoch | None) -> None:
-        """The producer has an id, or does without."""
+        """Report a granted producer id; None: the producer has none."""
         if identity is not None:
             self.events.tell("producer-id-granted", producer_id=identity.producer_id, epoch=identity.epoch)
 
     def late(self, node_id: int, *, is_late: bool) -> None:
-        """A broker takes nothing, or is not avoided for that any more (KIP-794)."""
+        """Report a broker that became late, or that is no longer avoided for that (KIP-794)."""
         if is_late:
             self.events.tell("broker-late", node_id=node_id, seconds=self._config.partitioner_availability_timeout_ms / 1000)
         else:
             self.events.tell("broker-in-time", node_id=node_id)
 
     def forgotten(self, topic: str) -> None:
-        """A topic is forgotten (KIP-526)."""
+        """Report a forgotten topic (KIP-526), and drop its metrics."""
         self.meter.forget_topic(topic)
         self.events.tell("topic-forgotten", topic=topic, seconds=self._config.metadata_max_idle_ms / 1000)

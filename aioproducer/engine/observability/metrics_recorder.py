@@ -1,8 +1,7 @@
-"""What happens to batches and requests, noted or recorded: one call for each batch or change of state, none for a record.
+"""Records the metrics of batches and requests: one call for each batch or change of state, none for a record.
 
-What comes with every request is noted (`metrics.notes`), what is rare is recorded at once.
-
-A bare `Meter` stands there where `metrics_recording_level` is none. Knows nothing of who reads what is recorded.
+The values of every request are noted and recorded later (`metrics.notes`). Rare values are recorded at once. If
+`metrics_recording_level` is "none", the producer has a plain `Meter`, which records nothing.
 """
 
 from __future__ import annotations
@@ -26,70 +25,71 @@ if TYPE_CHECKING:
 
 __all__ = ["Meter", "Recorder"]
 
-_SAMPLE: Final = 1.0  # seconds between two batches whose largest record is looked for: that takes a look at each record
+# Seconds between two searches for the largest record of a batch: a search reads the size of each record.
+_SAMPLE: Final = 1.0
 
 
 class Meter:
-    """What may be recorded. This one records nothing."""
+    """Defines one method for each kind of value to record. This class records nothing."""
 
     def traffic(self, node_id: int) -> Traffic:  # noqa: ARG002
-        """Who is told of the requests of a broker."""
+        """Return the `Traffic` that records the requests of a broker."""
         return NO_TRAFFIC
 
     def connected(self, now: float) -> None:
-        """A connection was made."""
+        """Record that a connection was made."""
 
     def disconnected(self, now: float) -> None:
-        """One that was made is lost, or closed."""
+        """Record that an established connection was lost or closed."""
 
     def forget_node(self, node_id: int) -> None:
-        """It is a broker of the cluster no more."""
+        """Drop the metrics of a broker that left the cluster."""
 
     def forget_topic(self, topic: str) -> None:
-        """Nothing is produced to it any more."""
+        """Drop the metrics of a topic that is forgotten."""
 
     def turned(self, now: float, seconds: float) -> None:
-        """The loop took so long to come to us again."""
+        """Record the seconds between the scheduling of a drain and the drain itself."""
 
     def sent(self, now: float, batches: Sequence[ProducerBatch]) -> None:
-        """A request of these was written."""
+        """Record that a request of `batches` was written."""
 
     def answered(self, node_id: int, seconds: float) -> None:
-        """A broker answered a Produce request after so long."""
+        """Record that a broker answered a Produce request after `seconds`."""
 
     def throttled(self, now: float, milliseconds: int) -> None:
-        """An answer asked for a pause."""
+        """Record the throttle time of an answer."""
 
     def acknowledged(self, now: float, batch: ProducerBatch) -> None:
-        """It is in the log."""
+        """Record that a batch is in the log."""
 
     def attempt_failed(self, error: Exception) -> None:
-        """An attempt to send a batch ended so."""
+        """Record that an attempt to send a batch ended with `error`."""
 
     def retried(self, now: float, batch: ProducerBatch) -> None:
-        """It is to be sent again."""
+        """Record that a batch is requeued for a retry."""
 
     def was_split(self, now: float) -> None:
-        """One was cut in smaller ones."""
+        """Record that a batch was split into smaller batches."""
 
     def failed(self, now: float, batch: ProducerBatch, cause: BaseException) -> None:
-        """Its records are not acknowledged, and will not be."""
+        """Record that a batch failed."""
 
     def given_up(self, now: float, topic: str, error: Exception) -> None:
-        """A send that waited is refused."""
+        """Record that a pending send was given up."""
 
     def memory(self, now: float, *, is_short: bool) -> None:
-        """Somebody waits for memory, or nobody any more."""
+        """Record whether some send waits for memory."""
 
     def catch_up(self, now: float) -> None:
-        """Somebody reads: what goes on counts up to now."""
+        """Record everything up to `now`, because a snapshot is taken."""
 
     def topic_came(self, now: float, seconds: float) -> None:
-        """Some sends waited so long for a topic."""
+        """Record that sends waited `seconds` for a topic."""
 
     @contextmanager
     def spent(self, name: str) -> Iterator[None]:  # noqa: ARG002
-        """Time spent in a call of the face."""
+        """Record the time that the body takes, which is a call of the public API."""
         yield
 
 
@@ -103,23 +103,23 @@ class _Noted(Traffic):
         self._node = node
 
     def sent(self, now: float, size: int) -> None:
-        """A request."""
+        """Note a request."""
         if now >= self._all.due:
             self._all.settle(now)
         self._node.requests.append(size)
 
     def answered(self, now: float, size: int) -> None:
-        """An answer."""
+        """Note an answer."""
         if now >= self._all.due:
             self._all.settle(now)
         self._node.answers.append(size)
 
 
 class Recorder(Meter):
-    """Records it.
+    """Records the metrics of one producer.
 
     Args:
-        clock: the loop's time.
+        clock: returns the loop's time.
     """
 
     def __init__(self, config: ProducerConfig, metrics: Metrics, clock: Callable[[], float]) -> None:
@@ -134,34 +134,34 @@ class Recorder(Meter):
         self._measure_at = 0.0
 
     def traffic(self, node_id: int) -> Traffic:
-        """Noted under its id."""
+        """Return the object that notes the traffic of a broker."""
         return _Noted(self._notes, self._notes.nodes[node_id])
 
     def connected(self, now: float) -> None:
-        """By number."""
+        """Count a connection that was made."""
         self._producer["connection-creation"].record(now)
 
     def disconnected(self, now: float) -> None:
-        """By number."""
+        """Count a connection that was lost or closed."""
         self._producer["connection-close"].record(now)
 
     def forget_node(self, node_id: int) -> None:
-        """What is recorded of it goes, too."""
+        """Drop all metrics of a broker."""
         self._notes.forget_node(node_id)
 
     def forget_topic(self, topic: str) -> None:
-        """What is recorded of it goes, too."""
+        """Drop all metrics of a topic."""
         self._notes.forget_topic(topic)
 
     def turned(self, now: float, seconds: float) -> None:
-        """Stalls of the loop are long turns."""
+        """Note the seconds that a drain waited: a long time shows a stall of the event loop."""
         notes = self._notes
         if now >= notes.due or len(notes.turns) >= MANY:
             notes.settle(now)
         notes.turns.append(seconds)
 
     def sent(self, now: float, batches: Sequence[ProducerBatch]) -> None:
-        """Sizes, queues, and the times in them."""
+        """Note the sizes of a request's batches, the depths of their partition queues, and their ages."""
         notes = self._notes
         if now >= notes.due or len(notes.batches) >= MANY:
             notes.settle(now)
@@ -181,38 +181,42 @@ class Recorder(Meter):
             self._producer["record-size"].record(now, batches[0].result.largest())
 
     def answered(self, node_id: int, seconds: float) -> None:
-        """Latencies, here and of the broker."""
+        """Note the latency of a Produce request, for the producer and for the broker."""
         self._notes.nodes[node_id].latencies.append(seconds * 1000)
 
     def throttled(self, now: float, milliseconds: int) -> None:
-        """In milliseconds, as Java has it."""
+        """Record the throttle time in milliseconds, as Java does."""
         self._producer["produce-throttle-time"].record(now, milliseconds)
 
     def acknowledged(self, now: float, batch: ProducerBatch) -> None:
-        """The time that its first record took counts for each: the others took less."""
+        """Note the time since the batch was opened, for each of its records: only the first one took as long."""
         self._notes.acknowledged.append((now - batch.expires_at + self._lifetime, batch.count))
 
     def attempt_failed(self, error: Exception) -> None:
-        """By Kafka's name of the error."""
+        """Count the error under Kafka's name for it."""
         self._metrics.count("request-errors-total", _name(error))
 
     def retried(self, now: float, batch: ProducerBatch) -> None:
-        """Here and of the topic."""
+        """Record the retried records, for the producer and for the topic."""
         self._producer["record-retry"].record(now, batch.count)
         self._topic(batch.queue.topic)["record-retry"].record(now, batch.count)
 
     def was_split(self, now: float) -> None:
-        """Once for each that was cut."""
+        """Record one split for each batch that was split."""
         self._producer["batch-split"].record(now)
 
     def failed(self, now: float, batch: ProducerBatch, cause: BaseException) -> None:
-        """Here, of the topic, and by cause."""
+        """Record the failed records, for the producer, for the topic, and by cause."""
         self._topic(batch.queue.topic)["record-error"].record(now, batch.count)
         self._fail(now, batch.count, cause)
 
     def given_up(self, now: float, topic: str, error: Exception) -> None:
-        """As a record that failed, of a topic that is known already: names may be anything. Those that found no memory count once more."""
-        if self._notes.batches:  # perhaps its first
+        """Record a failed record. A record that got no memory is also counted as `buffer-exhausted`.
+
+        The topic counts it only if the topic has metrics already, because the name in a send may be anything.
+        """
+        # The noted batches may contain the first one of the topic.
+        if self._notes.batches:
             self._notes.settle(now)
         if self._metrics.has_topic(topic):
             self._topic(topic)["record-error"].record(now)
@@ -225,24 +229,24 @@ class Recorder(Meter):
         self._metrics.count("failed-records-total", _name(cause), count)
 
     def memory(self, now: float, *, is_short: bool) -> None:
-        """The time between the one and the other."""
+        """Record the time from the first send that waits for memory until no send does."""
         since, self._short_since = self._short_since, now if is_short else None
         if since is not None:
             self._producer["bufferpool-wait"].record(now, now - since)
 
     def catch_up(self, now: float) -> None:
-        """All that is noted, and of a wait for memory."""
+        """Record all notes, and the time so far of a wait for memory."""
         self._notes.settle(now)
         if self._short_since is not None:
             self.memory(now, is_short=True)
 
     def topic_came(self, now: float, seconds: float) -> None:
-        """Of those who waited the first waited longest; the others' time is a part of its."""
+        """Record the time of the send that waited longest, the first one: it contains the times of the others."""
         self._producer["metadata-wait"].record(now, seconds)
 
     @contextmanager
     def spent(self, name: str) -> Iterator[None]:
-        """Until the call ends, however it does."""
+        """Record the time until the body ends, also if it raises."""
         began = self._clock()
         try:
             yield
@@ -252,5 +256,5 @@ class Recorder(Meter):
 
 
 def _name(error: BaseException) -> str:
-    """Kafka's name of a broker's error, else its class's."""
+    """Return Kafka's name of a broker's error, or the class name of another error."""
     return error.error.name if isinstance(error, BrokerError) else type(error).__name__

@@ -1,7 +1,7 @@
-"""Who held the loop: the user's functions that are called in it are timed, and one that took long is named in a warning.
+"""Times the user's functions that are called in the event loop, and logs a warning about a slow one.
 
-While a serializer, a partitioner or a callback blocks, nothing is sent or answered, and no other task runs. Knows nothing of what the
-functions do; their arguments are never told.
+While a serializer, a partitioner or a callback blocks, no request is sent, no answer is read, and no other task runs. The warning never
+contains the arguments of the function.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ if TYPE_CHECKING:
 __all__ = ["SlowCallbacks"]
 
 _log = logging.getLogger(__name__)
-_LONG: Final = 0.5  # seconds
-_WARN_EVERY: Final = 10.0  # seconds between two warnings of one kind of function
+# Seconds after which a call is slow.
+_LONG: Final = 0.5
+# Seconds between two warnings about one kind of function.
+_WARN_EVERY: Final = 10.0
 
 
 class SlowCallbacks:
-    """Times functions.
+    """Times functions, and logs a warning about a slow call.
 
     Args:
-        clock: seconds.
+        clock: returns the time in seconds.
     """
 
     __slots__ = ("_clock", "_told")
@@ -33,7 +35,7 @@ class SlowCallbacks:
         self._told: dict[str, float] = {}
 
     def over(self, kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The same function, timed; `kind` is what a warning calls it."""
+        """Return `function` with a timer around it; a warning calls it `kind`."""
         clock = self._clock
 
         def watched(*args: Any) -> Any:

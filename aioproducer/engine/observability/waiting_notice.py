@@ -1,6 +1,6 @@
-"""One line of the log when `start` or `stop` lasts: what the call waits for, and how long at most.
+"""Logs one warning if `start` or `stop` takes long: the reason of the wait, and its limit.
 
-With Kafka down both wait for many seconds, and a person at a terminal who has pressed Ctrl-C cannot tell that from a hang.
+Without a reachable broker both wait for many seconds. After Ctrl-C at a terminal, that would look like a hang.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["waiting_notice"]
 
 _log = logging.getLogger("aioproducer")
-_NOTICE_AFTER: Final = 2.0  # seconds
+# Seconds.
+_NOTICE_AFTER: Final = 2.0
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""From closed batches to their ends: drain, encoding, request, answer, retry, expiry, flush."""
+"""Holds the path of a closed batch to its end: drain, encoding, request, answer, retry, expiry, flush."""

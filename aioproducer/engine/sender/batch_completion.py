@@ -1,7 +1,7 @@
-"""What becomes of a batch when an attempt ends: acknowledged, sent again, numbered anew, split, or failed. `core.produce_errors` decides it.
+"""Ends attempts and batches: a batch is acknowledged, requeued, renumbered, split, or failed.
 
-A batch's bytes stay counted until the connection is done with them, also when its records have failed long before. Knows nothing of
-requests, or of when the next attempt is due.
+`core.produce_errors` decides which. The bytes of a batch stay reserved until the connection no longer uses them, also when its
+records have failed long before.
 """
 
 from __future__ import annotations
@@ -40,17 +40,20 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchCompletion"]
 
-_ACKNOWLEDGE: Final = Event.ACKNOWLEDGE  # Python 3.11 looks members up slowly
-_BRIEF: Final = 0.02  # seconds: the markers of the transaction before are being written (TV2-06); as Kafka's for AddPartitionsToTxn
+# Python 3.11 looks enum members up slowly.
+_ACKNOWLEDGE: Final = Event.ACKNOWLEDGE
+# Maximum seconds of backoff while the coordinator writes the markers of the previous transaction (TV2-06). Kafka uses the same value
+# for AddPartitionsToTxn.
+_BRIEF: Final = 0.02
 
 
 class BatchCompletion:
-    """Ends attempts and batches.
+    """Ends attempts and batches, and updates the flushes that wait for them.
 
     Attributes:
-        cluster: whose brokers the batches wait for, to be said in errors; set before the first batch.
-        on_failure: told of each batch that fails, and of its error, before those who wait for it are.
-        on_freed: told of a partition that holds less memory than before.
+        cluster: the brokers, which the error texts name; set before the first batch.
+        on_failure: called with each batch that fails and its error, before the tasks that wait for it are woken.
+        on_freed: called with a partition queue that holds less memory than before.
     """
 
     cluster: Cluster
@@ -84,27 +87,31 @@ class BatchCompletion:
         self._flushes: list[Flush] = []
 
     def watch(self, flush: Flush) -> Flush:
-        """Tell a flush of the ends that it waits for."""
+        """Register a flush, which is then updated as its batches end. Returns `flush`."""
         if flush.pending:
             self._flushes.append(flush)
         return flush
 
     def unwatch(self, flush: Flush) -> None:
-        """It waits no more."""
+        """Remove a flush: it is no longer updated."""
         if flush in self._flushes:
             self._flushes.remove(flush)
 
     # Attempts
 
     def end_attempt(self, batch: ProducerBatch, told: PartitionResponse, now: float) -> bool:
-        """One attempt is over; True: metadata is stale."""
+        """End one attempt to send a batch, at `now`. Returns True if the metadata of its partition is stale.
+
+        `told` is the broker's response, or the transport error in place of it.
+        """
         had_ended = self.let_go(batch)
         error = told.error
         if error is None and not had_ended:
             batch.error = None
             self._complete(batch, told, now)
             return False
-        if had_ended:  # it expired, and was told so: a late answer changes nothing for those who sent it (DLV-03, DLV-04)
+        # The batch expired and its deliveries have failed: a late answer does not change their outcome (DLV-03, DLV-04).
+        if had_ended:
             if error is None:
                 self._partition_queues.acknowledged_late(batch)
             return False
@@ -124,7 +131,7 @@ class BatchCompletion:
         return verdict.refresh
 
     def _complete(self, batch: ProducerBatch, told: PartitionResponse, now: float) -> None:
-        """It is in the log."""
+        """Complete a batch that is in the log."""
         stamped = told.log_append_time_ms
         if stamped >= 0 or batch.queue.routing.stamps_time:
             stamped = append_time(batch, stamped)
@@ -164,11 +171,14 @@ class BatchCompletion:
     # Splitting
 
     def _raw(self, batch: ProducerBatch) -> bytes:
-        """The payload as it was before compression."""
+        """Return the payload of a batch as it was before compression."""
         return unpack(Parcel.of(batch), self._codec)
 
     def _split(self, batch: ProducerBatch, pieces: Sequence[Piece]) -> list[ProducerBatch]:
-        """Smaller batches go in its place; who waits for its records waits for those."""
+        """Replace a batch by smaller batches, one for each piece, and return them.
+
+        The deliveries and flushes of the batch wait for the smaller batches.
+        """
         self._meter.was_split(self._loop.time())
         results = batch.result.split([piece.indexes for piece in pieces])
         parts = self._partition_queues.split(batch, list(zip(pieces, results, strict=True)))
@@ -182,7 +192,10 @@ class BatchCompletion:
         return parts
 
     def _exclude(self, batch: ProducerBatch, error: BrokerError | TransportError, refused: Mapping[int, str | None]) -> list[ProducerBatch]:
-        """The records that the broker named fail, each with its words; what is left of the batch is sent again without them."""
+        """Fail the records that the broker named, each with its own message, and requeue the others without them.
+
+        Returns the batches of the other records.
+        """
         assert isinstance(error, BrokerError)
         parts = self._split(batch, without(self._raw(batch), batch.base_timestamp, refused))
         for part, index in zip(parts, sorted(refused), strict=False):
@@ -190,7 +203,10 @@ class BatchCompletion:
         return parts[len(refused) :]
 
     def _refuse(self, batch: ProducerBatch, error: BrokerError | TransportError, refused: Mapping[int, str | None]) -> None:
-        """The batch fails; the records that the broker named, each with its words: what it says of the batch names no range of timestamps."""
+        """Fail a batch. Each record that the broker named fails with its own message.
+
+        Only that message names the range of valid timestamps: the message of the batch does not.
+        """
         if not refused or not isinstance(error, BrokerError):
             self.fail(batch, self._too_large(batch, error) or error)
         elif batch.count == 1:
@@ -200,7 +216,7 @@ class BatchCompletion:
                 self.fail(part, error)
 
     def _too_large(self, batch: ProducerBatch, error: BrokerError | TransportError) -> RecordTooLarge | None:
-        """What a single record has met that its broker finds too large."""
+        """Return the error of a single record that its broker refused as too large; None: the error is another one."""
         if batch.count > 1 or not isinstance(error, BrokerError) or error.name not in TOO_LARGE:
             return None
         sent = OVERHEAD + len(batch.payload or b"")
@@ -212,7 +228,7 @@ class BatchCompletion:
         return cause
 
     def let_go(self, batch: ProducerBatch) -> bool:
-        """The connection is done with the bytes of a batch. Returns whether it has ended."""
+        """Note that the connection no longer uses the bytes of a batch. Returns True if the batch has ended."""
         batch.on_wire = False
         has_ended = self._partition_queues.landed(batch)
         if has_ended:
@@ -220,7 +236,7 @@ class BatchCompletion:
         return has_ended
 
     def _give_back(self, batch: ProducerBatch) -> None:
-        """Its bytes are free."""
+        """Release the bytes of a batch."""
         self._pool.release(-batch.hold(0))
         if self.on_freed is not None:
             self.on_freed(batch.queue)
@@ -228,7 +244,7 @@ class BatchCompletion:
     # Ends
 
     def fail(self, batch: ProducerBatch, cause: KafkaError, reason: str | None = None) -> None:
-        """End a batch whose records were not acknowledged; `reason` is what the error says, else the cause does."""
+        """Fail a batch: its records were not acknowledged. The error's text is `reason`, or that of `cause` without it."""
         queue = batch.queue
         error = DeliveryError(
             reason or str(cause), topic=queue.topic, partition=queue.partition, persisted=fate(batch), attempts=batch.attempts
@@ -246,7 +262,10 @@ class BatchCompletion:
         self._finish(batch)
 
     def _finish(self, batch: ProducerBatch) -> None:
-        """A batch ended: its payload and, unless a connection holds them, its bytes are free; who waits for it is woken."""
+        """Drop the payload of an ended batch, queue its completions, and update the flushes.
+
+        Its bytes are released at once, unless a connection still uses them.
+        """
         batch.payload = batch.header = None
         if not batch.held:
             self._give_back(batch)
@@ -257,5 +276,5 @@ class BatchCompletion:
 
 
 def _in_the_words_of(error: BrokerError, words: str | None) -> BrokerError:
-    """The error of one record: what the broker says of that, else of its batch."""
+    """Return the error of one record: with the broker's message for it, or with that for its batch."""
     return BrokerError(error.error, words or error.message)

@@ -1,11 +1,11 @@
-"""Encode drained batches: at once where it is short; else in slices on the loop, or in a worker thread. Order per broker is kept.
+"""Encodes drained batches: small ones at once, others in slices on the event loop or in a worker thread.
 
-Mostly it is compression; for brokers that take no record batches it is another format, too (`engine.sender.record_formats`). Knows nothing of
-requests; what is encoded goes back in the order in which it came.
+To encode is mostly to compress. For a broker that does not take record batches, it is also to write another format
+(`engine.sender.record_formats`). The order of the requests per connection is kept.
 
-A thread waits for the interpreter's lock each time that a batch was compressed, up to 5 ms beside a task that sends without pause: a request
-of six batches would wait for 30 to 60 ms. So where records do not linger, the loop encodes what it may in each of its iterations; the thread
-encodes what is longer than that, and all of it where records linger, for there throughput is what is wanted.
+A thread waits for the interpreter's lock after each compressed batch: up to 5 ms beside a task that sends without a pause. A request
+of six batches would wait for 30 to 60 ms. So where records do not linger, each event-loop iteration encodes a bounded number of bytes.
+The thread encodes batches that are larger than that. Where records linger, throughput matters more, and the thread encodes all of them.
 """
 
 from __future__ import annotations
@@ -30,27 +30,31 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchCompressor"]
 
-# bytes that one round of the loop may compress on it, however many requests it makes, or twice that in one of two: half a millisecond to one
+# Bytes that one event-loop iteration may compress, however many requests it makes, or twice as many in every other one. That takes half
+# a millisecond to one.
 _AT_ONCE: Final = {
-    Compression.NONE: 16_384,  # in another format
+    # Bytes to write in another format.
+    Compression.NONE: 16_384,
     Compression.GZIP: 24_576,
     Compression.SNAPPY: 262_144,
     Compression.LZ4: 262_144,
     Compression.ZSTD: 131_072,
 }
-_QUICK: Final[Mapping[Compression, Container[int]]] = {  # levels of which that holds; the others compress harder
+# The levels for which these limits hold. The other levels take longer.
+_QUICK: Final[Mapping[Compression, Container[int]]] = {
     Compression.GZIP: range(-1, 7),
-    Compression.LZ4: (9,),  # Java's name for the fast compressor
+    # Java's number for the fast compressor.
+    Compression.LZ4: (9,),
     Compression.ZSTD: range(-131_072, 4),
 }
 
 
 class _Job:
-    """The batches of one request that are to be encoded.
+    """Holds the batches of one request that are to be encoded.
 
     Attributes:
-        in_slices: the loop encodes them, one after the other.
-        packed: those that were.
+        in_slices: the event loop encodes them, one after the other.
+        packed: the encoded payloads so far, or the errors in place of them.
     """
 
     __slots__ = ("batches", "connection", "done", "in_slices", "magic", "packed", "parcels")
@@ -73,11 +77,11 @@ class BatchCompressor:
     Args:
         codec: of every batch.
         level: of compression; None: the codec's default.
-        ratios: told how far each batch compressed.
-        in_slices: the loop encodes what is not too long for one of its iterations.
+        ratios: gets the compression ratio of each batch.
+        in_slices: the event loop encodes the batches that are small enough for one of its iterations.
 
     Attributes:
-        refuse: ends a batch that cannot be written in the format that it needs; whoever owns the batches sets it.
+        refuse: ends a batch that cannot be written in the format that it needs; `BatchCompletion` sets it.
     """
 
     refuse: Callable[[ProducerBatch, KafkaError], object]
@@ -99,15 +103,21 @@ class BatchCompressor:
         self._in_slices = in_slices
         self._is_slice_due = False
         self._at_once = _AT_ONCE[codec] if level is None or level in _QUICK[codec] else 0
-        self._spent = 0  # bytes of that, in this round of the loop
-        self._limiter = anyio.CapacityLimiter(1)  # our own: the default one belongs to the user's web framework
+        # Bytes encoded in this event-loop iteration.
+        self._spent = 0
+        # Not the default limiter of anyio: that one belongs to the user's web framework.
+        self._limiter = anyio.CapacityLimiter(1)
         self._jobs: deque[_Job] = deque()
         self._lanes: dict[object, int] = {}
         self._wake = asyncio.Event()
 
     def encode(self, batches: Sequence[ProducerBatch], magic: int, connection: object, done: Callable[[], None]) -> None:
-        """Encode for `magic`, then call `done`: before it returns, or from the worker's task, behind what came before on that lane."""
-        # Those whose payload is not yet what a broker of that format should get.
+        """Encode `batches` in the format `magic`, then call `done`.
+
+        `done` is called before this method returns, or later by the event loop or the worker's task. Requests of one connection keep
+        their order.
+        """
+        # The batches that are not in this format yet, or not compressed.
         due = [batch for batch in batches if batch.magic != magic or (self._compresses and not batch.is_encoded)]
         if not due and connection not in self._lanes:
             done()
@@ -122,11 +132,11 @@ class BatchCompressor:
         self._go_on()
 
     def _most(self, magic: int) -> int:
-        """Bytes that one round of the loop may encode."""
+        """Return the number of bytes that one event-loop iteration may encode in the format `magic`."""
         return self._at_once if magic == NEWEST else min(self._at_once, _AT_ONCE[Compression.NONE])
 
     def _spend(self, size: int, magic: int) -> bool:
-        """Whether this round of the loop may encode so much more, and so does."""
+        """Count `size` bytes for this event-loop iteration. Returns False, and counts none, if they are too many for it."""
         if self._spent + size > self._most(magic):
             return False
         if not self._spent:
@@ -138,7 +148,7 @@ class BatchCompressor:
         self._spent = 0
 
     def _go_on(self) -> None:
-        """See to it that the oldest job is encoded."""
+        """Start to encode the oldest job, in the event loop or in the worker."""
         if not self._jobs:
             return
         if not self._jobs[0].in_slices:
@@ -169,7 +179,7 @@ class BatchCompressor:
         job.done()
 
     async def run(self) -> None:
-        """The worker's task."""
+        """Run the worker: encode in a thread all jobs that the event loop does not encode. The body of its task."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -182,13 +192,17 @@ class BatchCompressor:
             self._go_on()
 
     def close(self) -> None:
-        """The worker ended before its work: give back what it had, to those who know by now that it ended."""
+        """Call `done` of all jobs that are left, without encoding them.
+
+        The runtime calls this after the worker ended, when the batches have failed.
+        """
         while self._jobs:
             self._jobs.popleft().done()
 
     def _put(self, batches: Sequence[ProducerBatch], magic: int, packed: Sequence[bytes | KafkaError]) -> None:
         for batch, payload in zip(batches, packed, strict=True):
-            if batch.ended:  # what expired meanwhile has let its payload go
+            # An expired batch has dropped its payload.
+            if batch.ended:
                 continue
             if isinstance(payload, KafkaError):
                 self.refuse(batch, payload)
@@ -198,7 +212,10 @@ class BatchCompressor:
             self._ratios.observe(batch.queue.topic, self._codec, len(payload) / batch.raw_size)
 
     def was_too_large(self, batch: ProducerBatch) -> None:
-        """Its broker refused a batch for its size: the next ones of its topic are reckoned as if they did not compress."""
+        """Reset the compression ratio of a topic, because the broker refused one of its batches as too large.
+
+        The next batches of the topic are sized as if they did not compress.
+        """
         self._ratios.retract(batch.queue.topic, self._codec, len(batch.payload or b"") / batch.raw_size)
 
 

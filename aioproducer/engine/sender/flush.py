@@ -1,4 +1,4 @@
-"""One flush: the batches that it covers, and what became of their records. Knows nothing of who waits for it."""
+"""Holds a flush: the batches that it covers, and the outcomes of their records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Flush"]
 
 
 class Flush:
-    """Counts records; `wake` is called when the last batch has ended."""
+    """Holds the batches of one flush and counts their records. Calls `wake` when the last batch has ended."""
 
     __slots__ = ("_batches", "_wake", "acknowledged", "failed", "pending")
 
@@ -27,13 +27,13 @@ class Flush:
         self.pending = sum(batch.count for batch in self._batches)
 
     def split(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
-        """Smaller batches stand for one that it covers (FLU-01)."""
+        """Replace a covered batch by the batches that it was split into (FLU-01)."""
         if batch in self._batches:
             self._batches.remove(batch)
             self._batches.update(parts)
 
     def ended(self, batch: ProducerBatch) -> bool:
-        """Count a batch that ended; True: it was the last."""
+        """Count the records of a batch that ended. Returns True if it was the last batch of this flush."""
         if batch not in self._batches:
             return False
         self._batches.remove(batch)

@@ -1,4 +1,4 @@
-"""Produce: batches as a request, and what the answer says of each. Knows nothing of how they come and go, or of what follows from it."""
+"""Encodes batches as a Produce request, and reads the response for each batch from the answer."""
 
 from __future__ import annotations
 
@@ -33,20 +33,22 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-FIRST_WITH_THROTTLE: Final = 6  # that the client has to mind itself (KIP-219); before, the broker has waited already
+# The first version with a throttle time that the client must observe itself (KIP-219). With an older one, the broker has waited already.
+FIRST_WITH_THROTTLE: Final = 6
 FIRST_WITH_ZSTD: Final = 7
 FIRST_WITH_TOPIC_IDS: Final = usual_produce.FIRST_WITH_TOPIC_IDS
 
-Asked: TypeAlias = "dict[tuple[str | bytes, int], ProducerBatch]"  # by topic, as that version names it, and partition
+# The batches by topic and partition. A topic is its id or its name, as in that version of the request.
+Asked: TypeAlias = "dict[tuple[str | bytes, int], ProducerBatch]"
 
 
 class PartitionResponse(NamedTuple):
-    """What an answer says of one batch.
+    """Holds a broker's response for one batch.
 
     Attributes:
-        error: None if it was written.
-        base_offset: of the batch. With an error it shows that the append came first.
-        refused: of a refused batch, the records that are to blame, each with the broker's words for it (KIP-467).
+        error: None if the batch was written.
+        base_offset: of the batch. With an error it shows that the broker appended the batch first.
+        refused: of a refused batch, the indexes of the invalid records, each with the broker's message for it (KIP-467).
     """
 
     error: BrokerError | TransportError | None = None
@@ -59,7 +61,7 @@ _LEFT_OUT: Final = PartitionResponse()
 
 
 class LeaderHint(NamedTuple):
-    """A partition's new leader, as a refusal told it (KIP-951); `endpoints` have the brokers' addresses."""
+    """Holds a partition's new leader, as an error response named it (KIP-951); `endpoints` have the brokers' addresses."""
 
     topic: str
     partition: int
@@ -69,7 +71,7 @@ class LeaderHint(NamedTuple):
 
 
 def asked(batches: Iterable[ProducerBatch], version: int) -> Asked:
-    """The batches by what the request calls them: metadata may change while it is in flight (SEN-06)."""
+    """Return the batches by the topic and partition in the request: metadata may change while it is in flight (SEN-06)."""
     return {_place(batch, version): batch for batch in batches}
 
 
@@ -81,7 +83,7 @@ def _place(batch: ProducerBatch, version: int) -> tuple[str | bytes, int]:
 def encode(
     batches: Sequence[ProducerBatch], version: int, acks: Acks, timeout_ms: int, transactional_id: str | None = None
 ) -> list[Buffer]:
-    """One request, each batch the only one of its partition."""
+    """Encode one Produce request of `batches`, at most one of each partition. Returns its buffers."""
     if version < usual_produce.FIRST:
         return codec("Produce.request", version).encode(_request(batches, acks, timeout_ms, transactional_id))
     topics: dict[str | bytes, list[tuple[int, bytes, Buffer]]] = {}
@@ -111,7 +113,7 @@ def _request(batches: Iterable[ProducerBatch], acks: Acks, timeout_ms: int, tran
 
 
 def read_usual(batches: Asked, answer: Answer) -> dict[ProducerBatch, PartitionResponse] | None:
-    """What an answer says that acknowledges just these batches, and says nothing else; None: `read` it."""
+    """Read an answer that acknowledges exactly these batches and has nothing else. Returns None for any other answer, for `read`."""
     if answer.version < usual_produce.FIRST:
         return None
     acknowledged = usual_produce.read(answer.version, answer.frame, answer.offset)
@@ -127,7 +129,10 @@ def read_usual(batches: Asked, answer: Answer) -> dict[ProducerBatch, PartitionR
 
 
 def read(batches: Asked, answer: Any) -> dict[ProducerBatch, PartitionResponse]:
-    """What a decoded answer says of each batch. Of what it leaves out, nobody knows; what nobody asked for is passed over (SEN-07)."""
+    """Return the response of a decoded answer for each batch.
+
+    A batch that the answer leaves out gets a ProtocolError. Partitions that are not in the request are ignored (SEN-07).
+    """
     told: dict[ProducerBatch, PartitionResponse] = dict.fromkeys(batches.values(), _LEFT_OUT)
     strangers = 0
     for place, partition in _partitions(answer):
@@ -159,7 +164,7 @@ def _refusal(partition: Any, count: int) -> PartitionResponse:
 
 
 def hints(batches: Asked, answer: Any) -> dict[ProducerBatch, LeaderHint]:
-    """The leaders that refusals told, of partitions that were asked for."""
+    """Return the new leaders that error responses name, for partitions of the request."""
     found = {}
     for place, partition in _partitions(answer):
         if not partition.error_code:

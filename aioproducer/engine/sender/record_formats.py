@@ -1,8 +1,8 @@
-"""Which record format a broker takes, and a batch's records in that format: record batches, or message sets for brokers before Kafka 0.11.
+"""Converts the records of a batch to its broker's format: record batches, or message sets before Kafka 0.11.
 
-A batch holds its records as record batches have them (magic 2). For an older broker, or where `message_format_max` says so, they are
-written anew when the batch is encoded, and once more if its next leader is older or newer still. That costs microseconds a record, which
-nobody pays who needs it not. Knows nothing of threads, requests or answers.
+A batch holds its records in the format of record batches (magic 2). For an older broker, or for a lower `message_format_max`, the encoder
+writes them again in an older format. It writes them once more if the next leader of the partition needs yet another format. That costs
+microseconds a record, only for the batches that need it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,15 @@ if TYPE_CHECKING:
 
 __all__ = ["NEWEST", "Parcel", "attributes_of", "check_brokers", "head", "level_of", "magic_of", "pack", "produce_version", "unpack"]
 
-NEWEST: Final = 2  # record batches, from Produce 3 on
-_MAGICS: Final = (0, 0, 1)  # by Produce version
+# The magic of record batches, from Produce 3 on.
+NEWEST: Final = 2
+# The magic by Produce version.
+_MAGICS: Final = (0, 0, 1)
 _LAST_FOR_MESSAGE_SETS: Final = len(_MAGICS) - 1
-_FIRST_WITHOUT_MESSAGE_SETS: Final = 12  # Kafka 4.0 still tells that it takes Produce 0, for old clients' sake, and does not (KAFKA-18659)
-_SET_OVERHEAD: Final = 34  # bytes of a message of magic 1 beside key and value
+# Kafka 4.0 still announces Produce 0, for old clients, but does not accept it (KAFKA-18659).
+_FIRST_WITHOUT_MESSAGE_SETS: Final = 12
+# Bytes of a message of magic 1 beside its key and value.
+_SET_OVERHEAD: Final = 34
 
 _LEVELS: Final = {
     Compression.GZIP: "compression_gzip_level",
@@ -45,7 +49,7 @@ _LEVELS: Final = {
 
 
 def level_of(config: ProducerConfig) -> int | None:
-    """The compression level that goes with the configured codec (KIP-390); None: it has none."""
+    """Return the compression level of the configured codec (KIP-390); None: the codec has no levels."""
     name = _LEVELS.get(cast("Compression", config.compression_type))
     return None if name is None else int(getattr(config, name))
 
@@ -54,16 +58,16 @@ def level_of(config: ProducerConfig) -> int | None:
 
 
 def magic_of(connection: Connection, newest: int) -> int:
-    """The format for a connection: what its broker's newest Produce takes, and no newer than `newest` (`message_format_max`)."""
+    """Return the newest format that a connection's broker takes, but none newer than `newest` (`message_format_max`)."""
     highest = _highest(connection)
     return min(newest, _MAGICS[highest] if highest <= _LAST_FOR_MESSAGE_SETS else NEWEST)
 
 
 def produce_version(connection: Connection, magic: int) -> int:
-    """The newest Produce that both sides know and that carries `magic`.
+    """Return the newest Produce version that both sides support and that carries `magic`.
 
     Raises:
-        ProtocolError: the two sides have no Produce in common.
+        ProtocolError: the two sides have no Produce version in common.
         BrokerError: the broker is too new for `magic`.
     """
     version = connection.version_of(ApiKey.PRODUCE)
@@ -75,10 +79,10 @@ def produce_version(connection: Connection, magic: int) -> int:
 
 
 def check_brokers(connections: Iterable[Connection], newest: int) -> None:
-    """Hold `message_format_max` to what brokers take.
+    """Check that all connected brokers take the format `newest` (`message_format_max`).
 
     Raises:
-        ConfigError: one of them takes nothing so old.
+        ConfigError: a broker takes no format that is so old.
     """
     for connection in connections:
         if newest < NEWEST and _highest(connection) >= _FIRST_WITHOUT_MESSAGE_SETS:
@@ -98,11 +102,12 @@ def _too_new(connection: Connection, magic: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """What is in a batch: its payload, whose `magic` says in which format, and what that leaves out."""
+    """Holds the payload of a batch, its format as `magic`, and the values that the payload does not contain."""
 
     payload: Buffer = field(repr=False)
     magic: int
-    is_packed: bool  # compressed, if it is to be
+    # True if the payload is compressed, or needs no compression.
+    is_packed: bool
     raw_size: int
     record_count: int
     base_timestamp: int
@@ -110,7 +115,7 @@ class Parcel:
 
     @classmethod
     def of(cls, batch: ProducerBatch) -> Parcel:
-        """That of a batch."""
+        """Return the parcel of a batch."""
         payload = batch.payload
         if not isinstance(payload, bytes):
             payload = bytes(payload or b"")
@@ -118,10 +123,10 @@ class Parcel:
 
 
 def pack(parcel: Parcel, magic: int, codec: Compression, level: int | None) -> bytes:
-    """What goes on the wire behind `head`: compressed records, or a message set.
+    """Return the bytes that follow `head` in the request: compressed records, or a message set.
 
     Raises:
-        BrokerError: its records have headers, which message sets cannot hold, or the codec is zstd, likewise.
+        BrokerError: the records have headers or the codec is zstd, which message sets do not support.
     """
     if magic == NEWEST:
         return compress(codec, unpack(parcel, codec), level)
@@ -135,7 +140,10 @@ def pack(parcel: Parcel, magic: int, codec: Compression, level: int | None) -> b
 
 
 def unpack(parcel: Parcel, codec: Compression) -> bytes:
-    """The records as a batch of magic 2 has them before compression. Magic 0 kept no times: they all get the batch's first."""
+    """Return the uncompressed records in the format of magic 2.
+
+    Magic 0 has no timestamps: each of its records gets the batch's first one.
+    """
     if parcel.magic == NEWEST:
         return decompress(codec, parcel.payload, parcel.raw_size) if parcel.is_packed else bytes(parcel.payload)
     base = parcel.base_timestamp
@@ -148,7 +156,7 @@ def unpack(parcel: Parcel, codec: Compression) -> bytes:
 
 
 def _records(parcel: Parcel, codec: Compression) -> list[Record]:
-    """Our own bytes, read back."""
+    """Return the records of a parcel, read back from the bytes that this client wrote."""
     if parcel.magic == NEWEST:
         raw = unpack(parcel, codec)
         stamp = header(raw, parcel.record_count, int(Compression.NONE), parcel.base_timestamp, parcel.max_timestamp)
@@ -158,12 +166,15 @@ def _records(parcel: Parcel, codec: Compression) -> list[Record]:
 
 
 def attributes_of(codec: Compression, *, is_transactional: bool) -> int:
-    """What a batch's header says of it."""
+    """Return the attributes in the header of a batch."""
     return int(codec) | (TRANSACTIONAL if is_transactional else 0)
 
 
 def head(batch: ProducerBatch, attributes: int) -> bytes:
-    """What stands before the payload of an encoded batch, with its number if it has one: nothing before a message set, which has none."""
+    """Return the header of an encoded batch, with its sequence number if it has one.
+
+    A message set has no header: the result is empty then.
+    """
     payload = batch.payload
     assert payload is not None
     if batch.magic < NEWEST:

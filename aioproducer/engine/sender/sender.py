@@ -1,12 +1,13 @@
-"""From closed batches to their ends: drain, request, answer, retry, expiry, flush. An event loop in the place of Java's sender thread.
+"""The Sender: drains ready batches into requests and ends them at the answers, in place of Java's sender thread.
 
-1. Draining is synchronous: while a broker's connection stands and a slot is free, its ready batches become one request. It happens
-   once in each loop turn in which something was queued, at each answer, and when a timer lets batches go.
-2. An answer frees its slot first, then ends its batches, then drains again; who waits is woken last. What lingers by load goes one turn
-   later: two halves of a crowd that send by turns, each in the other's round trip, become one.
-3. A batch's bytes stay counted until the connection is done with them, also when its records have failed long before.
+1. Draining is synchronous: while a broker's connection is ready and a slot is free, its ready batches become one request. The Sender
+   drains once in each event-loop iteration in which a record was queued, at each answer, and when a timer makes batches sendable.
+2. An answer releases its slot, then ends its batches, then drains again. The waiting tasks are woken last. Partial batches that linger
+   by load are drained one event-loop iteration later. So two groups of tasks, each of which sends during the other's round trip, become
+   one.
+3. The bytes of a batch stay reserved until the connection no longer uses them, also when its records have failed long before.
 
-The rules are in `core`, the bytes in `produce`; this is the shell that has the loop. Knows nothing of how records come in, but for `appender` and `admission`.
+The rules are in `core`, and the encoding is in `produce_exchange`. The Sender connects them to the event loop.
 """
 
 from __future__ import annotations
@@ -62,33 +63,39 @@ if TYPE_CHECKING:
 __all__ = ["Sender"]
 
 _log = logging.getLogger(__name__)
-_SEND, _PRODUCE = Event.SEND, ApiKey.PRODUCE  # Python 3.11 looks members up slowly
-_AT_ONCE: Final = 64  # batches in one request of a burst: a broker that answers late would get each partition's record or two at once
-# Of any: a broker takes them one after the other, and thousands in topics new to it longer than a request may take.
+# Python 3.11 looks enum members up slowly.
+_SEND, _PRODUCE = Event.SEND, ApiKey.PRODUCE
+# Maximum batches of one request during a burst. Without it, a broker that answers late would get a record or two of each partition
+# at once.
+_AT_ONCE: Final = 64
+# Maximum batches of any request. A broker appends them one after the other. Thousands of them, in topics that are new to it, would take
+# longer than a request may take.
 _MOST_AT_ONCE: Final = 1024
 
 
 class BatchObserver(Protocol):
-    """What is told of batches and brokers as they are sent: the circuit breaker's manager, where the producer has one."""
+    """Observes batches and brokers as the Sender sends: the circuit breaker's manager, if the producer has one."""
 
     def on_node(self, node: BrokerNode) -> None:
-        """A broker's standing changed."""
+        """Handle a change of a broker's connections or throttling."""
 
     def sent(self, batches: Iterable[ProducerBatch]) -> None:
-        """A request of these was written."""
+        """Note that a request of `batches` was written."""
 
     def ended(self, told: Mapping[ProducerBatch, PartitionResponse]) -> None:
-        """Attempts ended, and their batches have gone their way."""
+        """Note that attempts ended, after their batches were completed, requeued or failed."""
 
 
 class Sender:
-    """Sends what the accumulator holds; `connect` gives it the parts that need it first.
+    """Holds the state between drains, and sends the batches of `PartitionQueues`.
+
+    `connect` sets the parts that are made after the Sender, because they need it.
 
     Attributes:
-        newest_produce: the newest version of Produce that may be used; None: any. Transactions of the first kind end at 11.
-        ends: what becomes of batches after an attempt.
-        circuit_break_manager: which partitions are left alone; None: none is.
-        on_identity: told who the producer is to brokers.
+        newest_produce: the newest version of Produce that may be used; None: any. Transactions of version 1 end at 11.
+        ends: ends attempts and batches.
+        circuit_break_manager: decides which partitions are muted; None: none is.
+        on_identity: called with the producer id and epoch; None: the brokers support none.
     """
 
     newest_produce: int | None = None
@@ -126,12 +133,16 @@ class Sender:
         self._timeout_ms = int(config.request_timeout_ms)
         self._request_timeout = config.request_timeout_ms / 1000
         self._linger = Linger.LOAD if partition_queues.by_load else Linger.TIME if config.linger_ms else Linger.NONE
-        self._least = Fill.PARTIAL  # of what leaves in this turn
-        self._burst = 0  # turns of the burst of sends at hand since partial batches left
+        # The least fill of the batches that leave in this drain.
+        self._least = Fill.PARTIAL
+        # Drains of the current burst of sends since partial batches left.
+        self._burst = 0
         self._burst_since = 0.0
         self._drained_at = 0.0
-        self._drained = 0  # batches that the last turn drained
-        self._was_burst = False  # when the last turn began; whoever was woken since may be about to send
+        # Batches of the last drain.
+        self._drained = 0
+        # True if there was a burst when the last drain began. A task that was woken since then may be about to send.
+        self._was_burst = False
         self._is_turn_due = self._is_serving_due = False
         self._turn_since = 0.0
         self._is_closed = False
@@ -146,23 +157,31 @@ class Sender:
         urge: Callable[[Iterable[str]], None],
         hint: Callable[..., object] = lambda *_hint: False,
     ) -> None:
-        """Name the parts that it works with; `urge` asks for fresh metadata, `hint` takes a leader that an answer named, a `LeaderHint`'s fields."""
+        """Set the parts that the Sender works with.
+
+        Args:
+            appender: appends records.
+            admission: holds the pending sends.
+            cluster: the brokers.
+            urge: requests new metadata of topics.
+            hint: takes a leader that an answer named, as the fields of a `LeaderHint`; returns True if the leader was applied.
+        """
         self._appender = appender
         self._admission = admission
         self._cluster = self.ends.cluster = cluster
         self._urge = urge
         self._hint = hint
 
-    # Turns
+    # Event-loop iterations
 
     def tick(self) -> int:
-        """The first send of a loop turn: the turn's time in ms, and a drain at its end."""
+        """Schedule a drain at the first send of an event-loop iteration. Returns the time of that iteration in ms."""
         now_ms = self._fast_path.turn_ms = self._appender.now_ms()
         self.turn()
         return now_ms
 
     def turn(self) -> None:
-        """See to it that the next loop turn drains and serves who waits."""
+        """Schedule a drain for the next event-loop iteration, which also serves the pending sends."""
         if not self._is_turn_due:
             self._is_turn_due = True
             self._turn_since = self._loop.time()
@@ -174,7 +193,8 @@ class Sender:
         if self._was_burst and not self._is_due(now):
             self._turn_since = now
             self._admission.go_on()
-            self._loop.call_soon(self._on_turn)  # once those who were woken have sent
+            # The woken tasks send before that call.
+            self._loop.call_soon(self._on_turn)
             return
         since = self._turn_since
         self._is_turn_due = False
@@ -184,29 +204,32 @@ class Sender:
         self._turn.new(now)
         self._drained_at, self._drained = now, 0
         is_taken = self._drain_all()
-        if is_taken and self._admission.has_line:  # a go in this round of the loop too would be long
+        # To serve pending sends in the same event-loop iteration, too, would take long.
+        if is_taken and self._admission.has_line:
             if not self._is_serving_due:
                 self._is_serving_due = True
                 self._loop.call_soon(self._serve)
         elif not self._is_serving_due:
             self._admission.serve(goes_on=not is_taken and self._linger is Linger.NONE)
-        if self._least:  # also if the task that sent so has left: what stays open for that must leave
+        # Also if the task of the burst no longer sends: the batches that stayed open for it must leave.
+        if self._least:
             self.turn()
         self._waking.check()
-        self._expiry.ensure()  # all batches live equally long
+        # All batches have the same lifetime, so no new batch expires before the older ones.
+        self._expiry.ensure()
         self._meter.turned(now, now - since)
 
     @property
     def _is_burst(self) -> bool:
-        """Whether some task sends without a pause."""
+        """Return whether some task sends without a pause."""
         return self._was_burst or self._admission.is_bursting
 
     def _is_due(self, now: float) -> bool:
-        """Whether a burst's records are drained in this turn."""
+        """Return whether the records of a burst are drained in this event-loop iteration."""
         return is_due(self._linger, is_full=self._turn.is_full, seconds=now - self._drained_at, batches=self._drained)
 
     def _fill(self, now: float) -> None:
-        """Count the turns of a burst, and decide what leaves in this one."""
+        """Count the drains of a burst, and set the least fill of the batches that leave in this one."""
         self._burst = self._burst + 1 if self._admission.is_bursting else 0
         self._least = least_fill(self._linger, drains=self._burst, seconds=now - self._burst_since, filling=self._partition_queues.filling)
         if not self._least:
@@ -217,14 +240,15 @@ class Sender:
         self._admission.serve()
 
     def _on_wake(self, now: float) -> None:
-        if not self._least:  # else it rings again
+        # Otherwise the timer stays due and fires again.
+        if not self._least:
             self._partition_queues.wake(now)
             self._drain_all()
 
     # Draining
 
     def _drain_all(self) -> bool:
-        """Whether anything was taken to be sent."""
+        """Drain the ready batches of all brokers. Returns True if any batch was drained."""
         is_taken = False
         for node_id in tuple(self._partition_queues.ready.nodes()):
             node = self._cluster.node(node_id)
@@ -238,7 +262,10 @@ class Sender:
         return is_taken
 
     def on_node(self, node: BrokerNode) -> None:
-        """A broker's connection stands, has room again, was lost, or could not be made: then perhaps others lead its partitions by now."""
+        """Drain for a broker after its connection became ready or writable again, was lost, or could not be made.
+
+        If the connection fails, other brokers may lead its partitions by now: new metadata is requested.
+        """
         if node.failures:
             self._urge(self._partition_queues.ready.topics(node.broker.node_id))
         if self.circuit_break_manager is not None:
@@ -246,7 +273,10 @@ class Sender:
         self.drain(node)
 
     def drain(self, node: BrokerNode, *, least: Fill = Fill.PARTIAL) -> bool:
-        """While the connection stands and a slot is free: what is ready, as one request; what is less than `least` stays open. Whether anything went."""
+        """Send the ready batches of `node`, one request for each free slot. Returns True if any batch was drained.
+
+        The connection must be ready. Open batches that are less full than `least` stay open.
+        """
         is_taken = False
         partition_queues = self._partition_queues
         availability = partition_queues.availability
@@ -274,7 +304,7 @@ class Sender:
         return is_taken
 
     def _wait_for(self, node: BrokerNode) -> None:
-        """It takes nothing now."""
+        """Note that a broker takes no batch now, and make its produce connection if there is none."""
         self._partition_queues.availability.blocked(node.broker.node_id, self._loop.time())
         if node.produce.connection is None and not self._is_closed:
             node.want_produce()
@@ -283,7 +313,8 @@ class Sender:
         """Write one request of encoded batches."""
         live = [batch for batch in batches if not batch.ended]
         for batch in batches if len(live) < len(batches) else ():
-            if batch.ended:  # expired while it was compressed; it was never on the wire
+            # It expired while it was compressed, and was not sent in this attempt.
+            if batch.ended:
                 self.ends.let_go(batch)
         if not live or not connection.is_usable:
             self._take_back(node, live, lambda batch: self._partition_queues.requeue(batch, 0.0))
@@ -312,15 +343,16 @@ class Sender:
             connection.send(_PRODUCE, version, body, on_answer, self._request_timeout)
         else:
             connection.send_unanswered(_PRODUCE, version, body, self._loop.guarded(self._on_written, node, live))
-        # what follows takes no time from who waits for the answer
+        # The request is written. The calls below do not delay its answer.
         self._meter.sent(now, live)
         if self.circuit_break_manager is not None:
             self.circuit_break_manager.sent(live)
-        if self._admission.has_line:  # what compression saved is free
+        # The bytes that compression saved are free for pending sends.
+        if self._admission.has_line:
             self.turn()
 
     def _take_back(self, node: BrokerNode, batches: Iterable[ProducerBatch], end: Callable[[ProducerBatch], object]) -> None:
-        """A request is not written after all."""
+        """Take back the batches of a request that cannot be written: release its slot, and call `end` with each batch."""
         node.slots.release()
         for batch in batches:
             self._partition_queues.landed(batch)
@@ -347,7 +379,8 @@ class Sender:
         assert batch.payload is not None
         if batch.header is None:
             batch.header = head(batch, self._attributes)
-            if batch.is_encoded:  # else it is as large as it closed
+            # A batch that is not encoded has the size that it had at its close.
+            if batch.is_encoded:
                 self._appender.room.shrink(batch, len(batch.payload) + BATCH_OVERHEAD)
 
     # Answers
@@ -375,14 +408,17 @@ class Sender:
         self._go_on(node, told)
 
     def _end_attempts(self, told: Mapping[ProducerBatch, PartitionResponse], now: float) -> set[ProducerBatch]:
-        """Attempts are over; of which batches metadata is stale."""
+        """End attempts. Returns the batches of partitions with stale metadata."""
         stale = {batch for batch, outcome in told.items() if self.ends.end_attempt(batch, outcome, now)}
         if self.circuit_break_manager is not None:
             self.circuit_break_manager.ended(told)
         return stale
 
     def _read(self, node: BrokerNode, asked: Asked, answer: Answer) -> tuple[dict[ProducerBatch, PartitionResponse], set[ProducerBatch]]:
-        """What an answer says of each batch, and those whose new leader it told: nobody else needs to be asked for that (KIP-951)."""
+        """Read an answer. Returns the response for each batch, and the batches of partitions with a new leader that it named.
+
+        Such a leader needs no metadata request (KIP-951).
+        """
         usual = produce_exchange.read_usual(asked, answer)
         if usual is not None:
             return usual, set()
@@ -397,7 +433,7 @@ class Sender:
         return told, set()
 
     def _on_written(self, node: BrokerNode, batches: Iterable[ProducerBatch], error: TransportError | Answer | None) -> None:
-        """acks=0: a request is done when it is handed to a transport that is not full."""
+        """End the attempts of a request with acks=0, which is done when a transport that is not full has taken it."""
         node.slots.release()
         now = self._loop.time()
         told = dict.fromkeys(batches, PartitionResponse(error if isinstance(error, TransportError) else None))
@@ -407,16 +443,18 @@ class Sender:
     def _go_on(self, node: BrokerNode, batches: Iterable[ProducerBatch]) -> None:
         by_load = self._partition_queues.by_load
         node_id = node.broker.node_id
-        if self._partition_queues.ready.get(node_id) and not (self._is_turn_due and self._is_burst):  # else the turn drains, soon
+        # Otherwise the scheduled drain sends the ready batches soon.
+        if self._partition_queues.ready.get(node_id) and not (self._is_turn_due and self._is_burst):
             self.drain(node, least=least_fill(self._linger, is_answer=True))
         is_due = self._admission.has_line
         for batch in batches:
-            is_due |= batch.queue.leader != node_id  # what waited for these may go elsewhere
+            # Batches that waited for this one may be ready for another broker.
+            is_due |= batch.queue.leader != node_id
         if is_due:
             self.turn()
         self._waking.check()
         self._completions.run()
-        # after the tasks that are woken: what they send next goes with what has waited
+        # After the woken tasks: their next records leave together with the records that lingered.
         if by_load and self._partition_queues.ready.get(node_id):
             self.turn()
 
@@ -430,7 +468,7 @@ class Sender:
         self.turn()
 
     def fail_all(self, cause: KafkaError) -> None:
-        """The producer ends: every record that is not acknowledged fails."""
+        """Fail every batch that has not ended, because the producer ends."""
         self._is_closed = True
         self._waking.stop()
         self._expiry.stop()
@@ -438,16 +476,16 @@ class Sender:
             self.ends.fail(batch, cause)
 
     def identify(self, identity: ProducerIdAndEpoch | None) -> None:
-        """Who the producer is to brokers; None: nobody, as they know no producer ids."""
+        """Set the producer id and epoch; None: the brokers support no producer ids."""
         self.on_identity(identity)
         self._partition_queues.identify(identity)
         self.turn()
 
     def go_without_numbers(self, where: str) -> None:
-        """A broker knows no producer ids: the default gives way to it, with a warning; what a user asked for does not.
+        """Disable idempotence, with a warning, because the broker at `where` supports no producer ids.
 
         Raises:
-            BrokerError: the user did.
+            BrokerError: the user's configuration asks for idempotence or transactions.
         """
         if self._config.enable_idempotence or self._transactional_id is not None:
             raise broker_error(
@@ -457,17 +495,20 @@ class Sender:
         self.identify(None)
 
     def drop_unsent(self, cause: KafkaError) -> None:
-        """There is no producer id, or a transaction is given up: what has no number yet was never sent, and fails (IDM-02, TXN-06)."""
+        """Fail the batches that have no sequence number: they were never sent (IDM-02, TXN-06).
+
+        It is called when brokers refuse a producer id, or when a transaction is given up.
+        """
         for batch in [batch for batch in self._partition_queues.incomplete if batch.sequence < 0]:
             self.ends.fail(batch, cause)
 
     def explain(self) -> list[str]:
-        """What the oldest batches wait for."""
+        """Return the reasons why the oldest batches wait, one text for each batch."""
         lifetime = self._config.delivery_timeout_ms / 1000
         return list(backlog(self._partition_queues, self._cluster, self._loop.time(), lifetime))
 
     def start_flush(self, wake: Callable[[], None]) -> Flush:
-        """Let every batch go now and watch those that are not ended; `wake` is called when the last one is."""
+        """Close and drain every batch. Returns a flush of the batches that have not ended; it calls `wake` after the last one."""
         for queue in self._partition_queues.open_queues():
             self._partition_queues.close(queue)
         flush = self.ends.watch(Flush(self._partition_queues.incomplete, wake))
@@ -475,5 +516,5 @@ class Sender:
         return flush
 
     def stop_flush(self, flush: Flush) -> None:
-        """Nobody waits for it any more."""
+        """Stop updating a flush, because no task waits for it any more."""
         self.ends.unwatch(flush)

@@ -1,1 +1,1 @@
-"""Tasks, timers, and how one task waits for another."""
+"""The tasks and timers of a producer, and the wait of one task for another."""

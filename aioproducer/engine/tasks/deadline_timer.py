@@ -1,7 +1,7 @@
-"""One timer for many deadlines: set for the earliest, asked again when it rings.
+"""Holds one timer for many deadlines: it is set for the earliest one, and set anew when it fires.
 
-Whoever held the loop for 40 s (blocking code, SIGSTOP, a laptop that slept) held the answers too: they are in the sockets. So a patient
-alarm judges what passed meanwhile one turn later, after every socket was read. Knows nothing of what is due.
+An event loop that was blocked for 40 s (blocking code, SIGSTOP, a suspended laptop) did not read the answers either: they are in the
+sockets. So a patient timer judges the deadlines that passed meanwhile one event-loop iteration later, after every socket was read.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ __all__ = ["DeadlineTimer"]
 
 
 class DeadlineTimer:
-    """Calls `ring(now)` when `earliest()` has come. `check` after anything that may have made it earlier.
+    """Calls `ring(now)` at the deadline that `earliest()` returns. Call `check` after each change that may make that one earlier.
 
     Args:
-        is_patient: read the sockets first: what is due is a failure, and what would prevent it may have come.
+        is_patient: the loop reads the sockets first. A deadline that passes is a failure, and an answer in time may be in the sockets.
     """
 
     __slots__ = ("_earliest", "_is_patient", "_loop", "_ring", "_timer", "_when")
@@ -39,7 +39,8 @@ class DeadlineTimer:
         self._ring = ring
         self._is_patient = is_patient
         self._timer: Handle | None = None
-        self._when = 0.0  # uvloop's handle does not know it when it was for at once
+        # Kept here: uvloop's handle does not have it if the timer was due at once.
+        self._when = 0.0
 
     def check(self) -> None:
         """Set the timer for the earliest deadline, if it is not set for one as early."""
@@ -54,12 +55,12 @@ class DeadlineTimer:
         self._timer = self._loop.call_at(when, self._on_timer)
 
     def ensure(self) -> None:
-        """Set the timer if none is set: enough where no deadline is earlier than those that came before it."""
+        """Set the timer if none is set. That is enough where no deadline is earlier than those set before it."""
         if self._timer is None:
             self.check()
 
     def stop(self) -> None:
-        """Never ring again."""
+        """Cancel the timer for good."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -67,7 +68,8 @@ class DeadlineTimer:
 
     def _on_timer(self) -> None:
         now = self._loop.time()
-        if self._is_patient:  # a loop may run timers before it reads; what is called soon by what is called soon comes after it has read
+        # A loop may run timers before it reads sockets. A callback that a `call_soon` callback schedules runs after it has read them.
+        if self._is_patient:
             self._timer = self._loop.call_soon(self._after_a_turn, now)
         else:
             self._judge(now)
@@ -76,7 +78,10 @@ class DeadlineTimer:
         self._timer = self._loop.call_soon(self._judge, now)
 
     def _judge(self, now: float) -> None:
-        """`now` is when the timer came, not later: of what passed since, the sockets may not have been read."""
+        """Call `ring` if the earliest deadline passed by `now`, and set the timer anew.
+
+        `now` is the time at which the timer fired. For deadlines that passed since then, the sockets may not have been read.
+        """
         self._timer = None
         when = self._earliest()
         if when is not None and when <= now:

@@ -1,11 +1,9 @@
-"""Producers that run when their process forks: in the child, the parent's connections and loop are not its own to use.
+"""Holds the producers that run when their process forks: the child must not use the parent's connections and loop.
 
-1. A forked child shares sockets and the selector's epoll with its parent. A producer in the child therefore does no I/O at all: its
+1. A forked child shares sockets and the selector's epoll with its parent. A producer in the child therefore does no I/O at all. Its
    calls raise, and each of its sockets is replaced in the child's own table of files (`net.transport.disown`).
-2. Whatever belongs to the parent's loop stays referenced in the child. A loop or a uvloop transport that the collector finds closes itself,
-   and so takes the parent's files out of the shared epoll.
-
-Knows nothing of what a producer is.
+2. The objects of the parent's loop stay referenced in the child. A loop or a uvloop transport closes itself when the garbage collector
+   frees it. It would thereby remove the parent's files from the shared epoll.
 """
 
 from __future__ import annotations
@@ -23,20 +21,21 @@ FORKED: Final = "the producer belongs to the process that was forked from; make 
 
 class _Forked(Protocol):
     def forget_fork(self) -> None:
-        """Called in the child."""
+        """Stop using the parent's connections and loop. Called in the child."""
 
 
 _live: weakref.WeakSet[_Forked] = weakref.WeakSet()
-_inherited: list[_Forked] = []  # of the parent, and of its own parent
+# The producers of the parent process, and of the parent's own parent.
+_inherited: list[_Forked] = []
 
 
 def watch(producer: _Forked) -> None:
-    """It runs from now on."""
+    """Add a producer that runs from now on."""
     _live.add(producer)
 
 
 def forget(producer: _Forked) -> None:
-    """It has ended, or never ran."""
+    """Remove a producer that has ended, or that never ran."""
     _live.discard(producer)
 
 
@@ -53,8 +52,9 @@ def _after_fork() -> None:
 
 
 def _keep() -> None:
-    """Give each of them a reference that is never taken back: the interpreter's end would collect them."""
-    with contextlib.suppress(ImportError, AttributeError):  # not CPython, or without ctypes
+    """Add a reference to each inherited producer that is never released: the interpreter would collect them at its end."""
+    # An interpreter that is not CPython, or that has no ctypes, raises one of these.
+    with contextlib.suppress(ImportError, AttributeError):
         import ctypes  # noqa: PLC0415  (a child that ends by os._exit, as those of multiprocessing do, need not pay for it)
 
         for producer in _inherited:

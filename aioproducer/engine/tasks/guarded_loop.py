@@ -1,7 +1,6 @@
-"""Callbacks of our own in which a bug may hide: an exception there fails the producer, rather than leave it hanging.
+"""Holds a guard for the producer's own loop callbacks: an exception in one fails the producer, which would hang otherwise.
 
-The loop only logs what a callback raises, and goes on: a batch whose answer was half taken in would never end. Knows nothing of what
-the callbacks do.
+The loop only logs the exception of a callback, and continues. A batch with a partly processed answer would never end.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ __all__ = ["GuardedLoop"]
 
 
 class GuardedLoop:
-    """What our parts use of their loop, with `on_bug(error)` told of what their callbacks raise."""
+    """Offers the loop methods that the parts of a producer use, and calls `on_bug(error)` with each exception of their callbacks."""
 
     __slots__ = ("_loop", "_on_bug", "time")
 
@@ -29,15 +28,15 @@ class GuardedLoop:
         self.time = loop.time
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> Handle:
-        """The loop's, guarded."""
+        """Schedule `callback` soon, guarded. Returns the loop's handle."""
         return self._loop.call_soon(self.run, callback, *args)
 
     def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> TimerHandle:
-        """The loop's, guarded."""
+        """Schedule `callback` at `when`, guarded. Returns the loop's handle."""
         return self._loop.call_at(when, self.run, callback, *args)
 
     def run(self, callback: Callable[..., object], *args: Any) -> None:
-        """Call back. A ProtocolError is a broker's doing, not a bug: it goes on to the connection."""
+        """Call `callback`, guarded. A ProtocolError is raised to the connection: a broker causes it, not a bug."""
         try:
             callback(*args)
         except ProtocolError:
@@ -46,5 +45,5 @@ class GuardedLoop:
             self._on_bug(error)
 
     def guarded(self, callback: Callable[..., object], *args: Any) -> Callable[[Any], None]:
-        """That callback with these arguments before its own, for somebody else to call."""
+        """Return `callback`, guarded and with these arguments before its own, for other code to call."""
         return partial(self.run, callback, *args)

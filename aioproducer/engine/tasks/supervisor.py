@@ -1,4 +1,4 @@
-"""The one place that makes tasks: a supervisor task that owns all others. Knows nothing of what they do."""
+"""Holds the supervisor task, which owns all other tasks of a producer. Only this module makes tasks."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["Supervisor"]
 
 
 class Supervisor:
-    """Owns a task group in a task of its own, so that neither who starts nor who stops the producer is bound to it.
+    """Owns a task group in a task of its own, so that the tasks that start and stop the producer are not bound to it.
 
     Args:
-        on_crash: called once if a task ends by an exception of its own, or is cancelled from outside; the others are then gone.
+        on_crash: called once if a task ends by an exception of its own, or is cancelled from outside. The other tasks have ended by then.
     """
 
     def __init__(self, on_crash: Callable[[BaseException], None]) -> None:
@@ -25,25 +25,30 @@ class Supervisor:
         self._group: asyncio.TaskGroup | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
-        self._children: dict[asyncio.Task[None], None] = {}  # in the order of their start, which a set would not keep
+        # In the order of their start, which a set would not keep.
+        self._children: dict[asyncio.Task[None], None] = {}
         self._is_stopping = False
         self._cancelled_from_outside = False
 
     async def start(self) -> None:
-        """Start the supervisor, in an empty context: what the caller carries is not its tasks' business."""
+        """Start the supervisor task in an empty context: its tasks do not inherit the caller's context variables."""
         started = asyncio.Event()
         self._task = self._loop.create_task(self._run(started), name="aioproducer supervisor", context=Context())
         _keep_quiet(self._task)
         await started.wait()
 
     def spawn(self, coroutine: Coroutine[None, None, None], name: str) -> asyncio.Task[None] | None:
-        """Start a task of the group, in an empty context: `start` and its metadata run in the caller's. None: the group has ended."""
+        """Start a task of the group. Returns None if the group has ended.
+
+        The task gets an empty context, because `start` and its metadata request run in the context of the caller.
+        """
         if self._group is None or self._is_stopping:
             coroutine.close()
             return None
         try:
             task = self._group.create_task(coroutine, name=f"aioproducer {name}", context=Context())
-        except RuntimeError:  # the group ends, as when all tasks are cancelled from outside
+        except RuntimeError:
+            # The group is ending, for example because all tasks were cancelled from outside.
             coroutine.close()
             return None
         _keep_quiet(task)
@@ -71,7 +76,8 @@ class Supervisor:
             crash = group.exceptions[0]
         except asyncio.CancelledError as error:
             crash = error
-        except RuntimeError:  # the group cannot cancel tasks of a closed loop; the producer's ResourceWarning says what happened
+        except RuntimeError:
+            # The group cannot cancel tasks of a closed loop. The producer's ResourceWarning reports that.
             if not self._loop.is_closed():
                 raise
         finally:
@@ -80,29 +86,35 @@ class Supervisor:
             self._on_crash(crash)
 
     def stop(self) -> None:
-        """End every task; `ended` waits for it."""
+        """End every task. `ended` waits until they have ended."""
         self._is_stopping = True
         self._stopping.set()
 
     @property
     def has_ended(self) -> bool:
-        """Whether the last task is gone, of those that there were."""
+        """Return whether the supervisor was started and its last task has ended."""
         return self._task is not None and self._task.done()
 
     def when_ended(self, callback: Callable[[], object]) -> None:
-        """Call back once the last task is gone: now, if there is none."""
+        """Call `callback` once the last task has ended: now, if there is none."""
         if self._task is None or self._task.done() or self._loop.is_closed():
             callback()
         else:
             self._task.add_done_callback(lambda _task: callback())
 
     async def ended(self) -> None:
-        """Until the last task is gone. Cancellation: they end all the same."""
+        """Wait until the last task has ended.
+
+        Cancellation: the tasks end all the same.
+        """
         if self._task is not None and not self._task.done():
             await asyncio.wait([self._task])
 
 
 def _keep_quiet(task: asyncio.Task[None]) -> None:
-    """A loop that is closed without `stop()` gives the producer's own ResourceWarning; a line for each task would only bury it."""
+    """Suppress asyncio's message about a pending task, for a loop that is closed without `stop()`.
+
+    The producer's own ResourceWarning reports such a loop. A message for each task would only hide it.
+    """
     if hasattr(task, "_log_destroy_pending"):
         task._log_destroy_pending = False  # noqa: SLF001

@@ -1,8 +1,8 @@
-"""Let one task wait in asyncio's future protocol, such that what it waited for has happened before a cancellation can reach it.
+"""Holds `Waiter`, the wait of one task in asyncio's future protocol: once settled, no cancellation ends it.
 
-An `asyncio.Future` wakes its task one loop iteration after its result is set. In that gap the task can be cancelled, although what it
-waited for has happened: a record would be queued and its `send` cancelled. A `Waiter` is settled in the step in which that happens: a
-cancellation that comes later is told once its task runs again. The loop alone runs the task (`call_soon`), and never one task within another.
+An `asyncio.Future` wakes its task one event-loop iteration after its result is set. In that gap the task can be cancelled, although the
+event that it waited for has happened: a record would be queued and its `send` cancelled. A `Waiter` is settled in the same step as that
+event. A later cancellation is delivered once the task runs again. Only the loop runs the task (`call_soon`), never inside another task.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Waiter", "run_callbacks"]
 
 _WAITING: Final = 0
-# What it waits for has happened, and its task has not run since.
+# The event has happened, and the task has not run since.
 _SETTLED: Final = 1
 _WOKEN: Final = 2
 _CANCELLED: Final = 3
@@ -29,12 +29,14 @@ _CANCELLED: Final = 3
 def run_callbacks(
     loop: AbstractEventLoop, contexts: Sequence[Context], calls: Iterator[tuple[Context, Callable[[Any], object], Any]]
 ) -> None:
-    """Call back as the loop would: the loop's exception handler is told of what a callback raises; a BaseException that ends loops goes on.
+    """Call the callbacks as the loop would. Must be called from a callback of the loop.
+
+    The loop's exception handler gets each exception of a callback. A BaseException that ends loops is raised.
 
     Args:
-        loop: whose exception handler is told.
-        contexts: those of `calls`; where all are one, as of one `gather`, it is entered once.
-        calls: context, function and argument of each; only from a callback of the loop.
+        loop: the event loop; its exception handler is called.
+        contexts: the contexts of `calls`. If all are one context, as those of one `gather`, it is entered once.
+        calls: the context, function and argument of each call.
     """
     if contexts and all(map(is_, contexts, repeat(contexts[0]))):
         contexts[0].run(_run_all, loop, calls)
@@ -59,10 +61,11 @@ def _run_all(loop: AbstractEventLoop, calls: Iterator[tuple[Context, Callable[[A
 
 
 class Waiter:
-    """asyncio's future protocol, by duck typing, for one task that awaits it.
+    """Holds the wait of one task that awaits it. It has asyncio's future protocol by duck typing.
 
-    Cancelling the task cancels this waiter alone. Once it is settled, it is too late for that: the task goes on, and is told in the next
-    turn of the loop, wherever it is by then, unless whoever cancelled it has taken that back (`uncancel`), as a time-out does.
+    Cancelling the task cancels this waiter alone. Once the waiter is settled, a cancellation is too late, and the task continues. The
+    task is cancelled in the next event-loop iteration, at the await that it has reached by then. It is not cancelled if the code that
+    requested that has withdrawn it (`uncancel`), as a timeout does.
     """
 
     __slots__ = ("_asyncio_future_blocking", "_callback", "_context", "_late", "_loop", "_state")
@@ -70,7 +73,8 @@ class Waiter:
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
         self._state = _WAITING
-        self._late: tuple[object] | None = None  # the message of a cancellation that came once it was settled
+        # The message of a cancellation that came after the waiter was settled.
+        self._late: tuple[object] | None = None
         self._callback: Callable[[Any], object] | None = None
         self._context: Context | None = None
         self._asyncio_future_blocking = False
@@ -88,39 +92,42 @@ class Waiter:
         self.result()
 
     def wake(self) -> None:
-        """Settle it, and have the loop run the waiting task."""
+        """Settle the waiter, and schedule its task in the loop."""
         self.settle()
         callback, self._callback = self._callback, None
         if self._state == _SETTLED and callback is not None:
             self._loop.call_soon(callback, self, context=self._context)
 
     def settle(self) -> None:
-        """Note that what it waits for has happened; `wake` follows."""
+        """Note that the event has happened. The caller must call `wake` later."""
         if self._state == _WAITING:
             self._state = _SETTLED
 
     @property
     def is_settled(self) -> bool:
-        """Whether its task is only to be woken."""
+        """Return whether the event has happened and the task has not run since."""
         return self._state == _SETTLED
 
     def result(self) -> None:
-        """Return None once settled; raise if cancelled or still waiting."""
+        """Return None once settled. Raises if the waiter was cancelled or still waits."""
         if self._state == _WAITING:
             raise InvalidStateError("Result is not set.")
         if self._state == _CANCELLED:
             raise CancelledError
 
     def done(self) -> bool:
-        """Whether it waits for nothing any more."""
+        """Return whether the wait has ended."""
         return self._state != _WAITING
 
     def cancelled(self) -> bool:
-        """Whether it was cancelled."""
+        """Return whether the wait was cancelled."""
         return self._state == _CANCELLED
 
     def cancel(self, msg: object = None) -> bool:
-        """What `Task.cancel` calls: the task wakes in the next turn, with CancelledError."""
+        """Cancel the wait: the task runs in the next event-loop iteration, with CancelledError. `Task.cancel` calls this.
+
+        Once the waiter is settled, the cancellation is kept until the task runs. Returns False if the task has run, or was cancelled.
+        """
         if self._state == _SETTLED:
             self._late = (msg,)
             return True
@@ -133,11 +140,11 @@ class Waiter:
         return True
 
     def get_loop(self) -> AbstractEventLoop:
-        """The loop it belongs to."""
+        """Return the event loop of the waiter."""
         return self._loop
 
     def add_done_callback(self, callback: Callable[[Any], object], *, context: Context | None = None) -> None:
-        """What a task calls to be woken; there is one."""
+        """Set the callback that wakes the task. A task sets exactly one."""
         if self._state != _WAITING:
             self._loop.call_soon(callback, self, context=context)
             return
@@ -145,7 +152,7 @@ class Waiter:
         self._context = context
 
     def remove_done_callback(self, callback: Callable[[Any], object]) -> int:
-        """Forget the callback; 1 if it was that one."""
+        """Remove the callback. Returns 1 if it was that one, else 0."""
         if self._callback != callback:
             return 0
         self._callback = None
@@ -153,12 +160,17 @@ class Waiter:
 
 
 def _cancel_again(task: Task[Any], before: int, message: object) -> None:
-    """Tell a task of the cancellation that came late, unless it is over, or no more is asked of it than `before` its wait."""
+    """Deliver a late cancellation to `task`.
+
+    Nothing happens if the task is done, or has no more cancellation requests than `before` its wait.
+    """
     if task.done() or task.cancelling() <= before:
         return
     waited_for = getattr(task, "_fut_waiter", None)
-    if isinstance(waited_for, Waiter) and waited_for.is_settled:  # too late for that one, too
+    # It is too late for that waiter, too.
+    if isinstance(waited_for, Waiter) and waited_for.is_settled:
         waited_for.get_loop().call_soon(_cancel_again, task, before, message)
         return
     task.cancel(message)
-    task.uncancel()  # it was asked for once
+    # The cancellation was requested once, and `cancel` has counted it again.
+    task.uncancel()

@@ -1,1 +1,1 @@
-"""Transactions and producer ids: which broker is asked for what, and when."""
+"""Holds the tasks of transactions and producer ids: they send each request to its broker when it is due."""

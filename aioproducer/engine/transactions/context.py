@@ -1,7 +1,4 @@
-"""`async with producer.transaction():` from the beginning of one transaction to its end, whatever happens in between.
-
-Knows nothing of what a commit or an abort consists of.
-"""
+"""Holds the context manager of `producer.transaction()`, which begins one transaction and commits or aborts it."""
 
 from __future__ import annotations
 
@@ -22,10 +19,10 @@ _ENDED: Final = (State.READY, State.INITIALIZING, State.UNINITIALIZED)
 
 
 class TransactionScope:
-    """Begins a transaction; the end of the body commits it, whatever leaves the body aborts it.
+    """Holds one transaction: entry begins it, the end of the body commits it, and an exception from the body aborts it.
 
     Args:
-        transaction_manager: gives the running producer's, or raises.
+        transaction_manager: returns the manager of the running producer, or raises.
         timeout: seconds for an abort.
     """
 
@@ -43,7 +40,8 @@ class TransactionScope:
         self._number = self._transaction_manager.transaction.number
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if not self._is_open():  # the body ended it itself, or `stop` did
+        # The body ended the transaction itself, or `stop` did.
+        if not self._is_open():
             if error is None:
                 self._transaction_manager.check_running()
             return

@@ -1,7 +1,8 @@
-"""The producer id of an idempotent producer: asked of any broker, held until it is used up, and asked for again (KIP-98).
+"""The task that requests the producer id of an idempotent producer from any broker, when one is needed (KIP-98).
 
-Records are taken meanwhile, and none is sent (IDM-01). Where brokers give none at all, every record that waits fails with the reason,
-and the next record asks again: what a user was not allowed may be granted. Knows nothing of numbers; those are `core.sequence_numbers`'s.
+Meanwhile records are appended, and no batch is sent (IDM-01). If brokers refuse an id, every record that waits fails with the reason. The
+next batch causes another request, because an administrator may have granted the permission. The sequence numbers are in
+`core.sequence_numbers`.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["ProducerIds"]
 
-_PATIENCE: Final = 1.0  # seconds for a connection before another broker is asked; it goes on being made
-# Seconds that a start waits for an id once a broker said that it has none yet.
+# Seconds to wait for a connection before another broker is asked. The connection is still made.
+_PATIENCE: Final = 1.0
+# Seconds that a start waits for an id after a broker answered that it has none yet.
 _NOT_YET: Final = 0.5
-_NO_LIMIT: Final = 2**31 - 1  # the transaction timeout of who has none
+# The transaction timeout of a producer without transactions.
+_NO_LIMIT: Final = 2**31 - 1
 _ADVICE: Final = {
     "CLUSTER_AUTHORIZATION_FAILED": "Grant it IdempotentWrite on the cluster (Kafka 2.8: Write on any topic is enough), "
     "or give enable_idempotence=False",
@@ -35,14 +38,15 @@ _ADVICE: Final = {
 
 
 class ProducerIds:
-    """Asks for producer ids; `run` is its task.
+    """Holds the state of the producer id request; `run` is the body of its task.
 
     Args:
-        go_without: told of a broker that knows no producer ids; BrokerError: batches may not go without numbers.
-        fail: ends every record that waits, with the reason.
+        identify: called with each producer id and epoch that a broker grants.
+        go_without: called with the address of a broker that supports no producer ids; raises BrokerError if the user asked for idempotence.
+        fail: fails every record that waits, with the reason.
 
     Attributes:
-        trouble: why there is no id; None: there is one, or nobody has said no.
+        trouble: the error of the latest request; None: there is an id, or no request has failed.
     """
 
     def __init__(
@@ -74,13 +78,13 @@ class ProducerIds:
         partition_queues.on_identity_lost = self._is_needed.set
 
     async def first(self, timeout: float) -> None:
-        """Wait until brokers have given an id or said that they will not, at most `timeout` seconds. `run` goes on to wait for one that is late.
+        """Wait until brokers have granted or refused an id, at most `timeout` seconds. After that, `run` still waits for one.
 
-        A broker that says "not yet" (it fetches ids from the controller, when the first producer asks) is waited for a little longer: else
-        what is sent meanwhile would pile up.
+        A broker may have no id yet: it fetches ids from the controller when the first producer asks. Then this call waits `_NOT_YET`
+        seconds longer. Otherwise the records that are sent meanwhile would accumulate.
 
         Raises:
-            BootstrapFailed: they will not.
+            BootstrapFailed: the brokers refused an id.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -94,7 +98,7 @@ class ProducerIds:
             raise BootstrapFailed(str(self.trouble)) from self.trouble
 
     async def run(self) -> None:
-        """The task."""
+        """Request an id whenever one is needed, with backoff after failures. The body of the task."""
         while True:
             await self._is_needed.wait()
             try:
@@ -109,7 +113,7 @@ class ProducerIds:
                 self._is_given.set()
 
     async def _ask(self) -> None:
-        """Take an id from the first broker that answers, or go without."""
+        """Request an id from one broker after the other until one answers. Raises the error if none does."""
         trouble: KafkaError = ConnectionLost("no broker can be asked")
         tried: set[BrokerNode] = set()
         while (node := next((node for node in self._cluster.candidates() if node not in tried), None)) is not None:
@@ -153,7 +157,7 @@ def _request(_version: int) -> Any:
 
 
 def _is_passing(error: KafkaError) -> bool:
-    """Whether the same question may be answered later."""
+    """Return whether the same request may succeed later."""
     return isinstance(error, TransportError) or (isinstance(error, BrokerError) and error.retriable)
 
 

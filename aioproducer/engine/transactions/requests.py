@@ -1,7 +1,4 @@
-"""A transaction's requests as messages, and their answers read: which errors, by the places that they are about.
-
-Knows nothing of states, connections, or what an error means.
-"""
+"""Makes the messages of a transaction's requests, and reads the answers: errors by partition or group."""
 
 from __future__ import annotations
 
@@ -31,25 +28,31 @@ KEYS: Final = {
     Rpc.COMMIT: ApiKey.END_TXN,
     Rpc.ABORT: ApiKey.END_TXN,
 }
-_FOR_CLIENTS: Final = {Rpc.ADD_PARTITIONS: 3}  # later ones are brokers' own
-_NEWEST: Final = {  # by the version of transactions (TV2-03)
+# The later versions are for brokers only.
+_FOR_CLIENTS: Final = {Rpc.ADD_PARTITIONS: 3}
+# The newest version of each request, by the version of transactions (TV2-03).
+_NEWEST: Final = {
     1: {**_FOR_CLIENTS, Rpc.COMMIT_OFFSETS: 4, Rpc.COMMIT: 4, Rpc.ABORT: 4},
     2: _FOR_CLIENTS,
 }
-_FIRST_WITH_KEY_TYPES: Final = 1  # of FindCoordinator
-_FIRST_WITH_MANY: Final = 4  # keys in a FindCoordinator
-_FIRST_WITH_MEMBERS: Final = 3  # of TxnOffsetCommit
-_FIRST_WITH_MUTING: Final = {ApiKey.FIND_COORDINATOR: 2}  # before it, brokers waited themselves (KIP-219); of all others: 1
+# The FindCoordinator version with key types.
+_FIRST_WITH_KEY_TYPES: Final = 1
+# The FindCoordinator version with several keys.
+_FIRST_WITH_MANY: Final = 4
+# The TxnOffsetCommit version with group members.
+_FIRST_WITH_MEMBERS: Final = 3
+# In older versions, the broker waits itself before it answers (KIP-219). For all other requests the version is 1.
+_FIRST_WITH_MUTING: Final = {ApiKey.FIND_COORDINATOR: 2}
 
 
 class TransactionResponse(NamedTuple):
-    """What an answer says.
+    """Holds the content of an answer.
 
     Attributes:
-        errors: by place: a partition, a group, or empty; none: it was done.
-        identity: that it gives.
-        coordinator: that it names: node id, host, port.
-        mute_ms: for how long the broker wants to be left alone.
+        errors: by the text of a partition or a group, or by the empty text for the request itself; no errors: the request succeeded.
+        identity: the producer id and epoch that it grants.
+        coordinator: the coordinator that it names: node id, host, port.
+        mute_ms: the throttle time of the broker.
     """
 
     errors: dict[str, BrokerError]
@@ -59,7 +62,7 @@ class TransactionResponse(NamedTuple):
 
 
 def newest(request: Request, version: int) -> int | None:
-    """The newest version of a request in transactions of that version; None: whatever both sides know."""
+    """Return the newest version of a request for transactions of `version`; None: the newest that both sides support."""
     return _NEWEST[version].get(request.rpc)
 
 
@@ -67,7 +70,7 @@ def newest(request: Request, version: int) -> int | None:
 
 
 def bodies(request: Request, transaction: Transaction, timeout_ms: int) -> Callable[[int], Any]:
-    """Makes the message of a request, for a version of it."""
+    """Return a function that makes the message of a request for a version of it."""
     identity = transaction.identity
     who = {"transactional_id": transaction.transactional_id, "producer_id": identity.producer_id, "producer_epoch": identity.epoch}
     rpc = request.rpc
@@ -133,7 +136,7 @@ def _commit_offsets(request: Request, version: int, who: dict[str, object]) -> A
 
 
 def read(request: Request, version: int, answer: Any) -> TransactionResponse:
-    """What a decoded answer says to a request."""
+    """Return the content of a decoded answer to a request."""
     rpc = request.rpc
     muting = _FIRST_WITH_MUTING.get(KEYS[rpc], 1)
     told = _found(version, answer, request) if rpc is Rpc.FIND_COORDINATOR else _done(request, answer)
@@ -165,14 +168,14 @@ def _done(request: Request, answer: Any) -> TransactionResponse:
 
 
 def _of_partitions(request: Request, answer: Any) -> dict[str, BrokerError]:
-    """The errors of those that were asked for."""
+    """Return the errors of the requested partitions."""
     asked = request.partitions if request.offsets is None else tuple(request.offsets.offsets)
     codes = {(topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions}
     return {f"{topic}-{partition}": error for topic, partition in asked if (error := _error(codes.get((topic, partition))))}
 
 
 def _error(code: int | None) -> BrokerError | None:
-    """Of one partition; one that the answer leaves out is asked for again."""
+    """Return the error of one partition. A partition that the answer leaves out gets a retriable error, so it is requested again."""
     if code is None:
         return broker_error("UNKNOWN_TOPIC_OR_PARTITION", "the answer leaves it out")
     return broker_error(code) if code else None

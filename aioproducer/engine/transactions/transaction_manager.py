@@ -1,11 +1,12 @@
-"""Carries a transaction out: asks whom the state says for what it says is due, one thing at a time, and wakes who waits for the end.
+"""Runs transactions: sends the request that is due, one at a time, and wakes the calls that wait.
 
-1. One task asks; records flow meanwhile, also those of partitions that are part of the transaction already (exceeds SEN-01).
-2. Who waits waits for `max_block_ms` at most. What is waited for goes on, and the same call waits for it again (TXN-03).
-3. Beside the requests, the state moves the other parts: the fast way is open within transactions only; what may not be sent any more is
-   dropped when a transaction is given up; partitions are held until they are added; who the producer is, brokers are told anew.
+1. One task sends the requests. Records are sent meanwhile, also for partitions that are part of the transaction already (exceeds
+   SEN-01).
+2. A call waits for `max_block_ms` at most. The operation continues after that, and the same call waits for it again (TXN-03).
+3. The state also controls other parts. The fast path is open within transactions only. A transaction that is given up drops its unsent
+   records. Partitions are held until they are added. The Sender gets each new producer id and epoch.
 
-What the state is, and what an answer means, is `core.transactions.transaction`'s. Knows nothing of records.
+The state, and the effect of an answer, are in `core.transactions.transaction`.
 """
 
 from __future__ import annotations
@@ -52,24 +53,28 @@ if TYPE_CHECKING:
 __all__ = ["FEATURE", "Parts", "TransactionManager"]
 
 FEATURE: Final = "transaction.version"
-_QUICK: Final = 0.02  # seconds; Kafka's own for CONCURRENT_TRANSACTIONS (TXN-11)
-_PATIENCE: Final = 3.0  # seconds for a connection
+# Seconds of backoff: Kafka's value for CONCURRENT_TRANSACTIONS (TXN-11).
+_QUICK: Final = 0.02
+# Seconds to wait for a connection.
+_PATIENCE: Final = 3.0
 _GIVEN_UP: Final = (State.ABORTABLE_ERROR, State.ABORTING, State.FATAL_ERROR)
 _ENDING: Final = (State.COMMITTING, State.ABORTING)
 _OPEN: Final = (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
-_NEWEST_PRODUCE: Final = {1: 11, 2: None}  # by the version of transactions (TV2-02, TV2-03)
-_MISSING: Final = (RecordTooLarge, SendTimeout, BrokerError)  # a record that `send` refused for one of these is missing (TXN-08)
+# The newest Produce version, by the version of transactions (TV2-02, TV2-03).
+_NEWEST_PRODUCE: Final = {1: 11, 2: None}
+# A record that `send` refused with one of these errors is missing in the transaction (TXN-08).
+_MISSING: Final = (RecordTooLarge, SendTimeout, BrokerError)
 
 
 _NO_COORDINATOR: Final = "Check that the brokers' transaction coordinator works (the topic __transaction_state), or start(wait=False)."
 
 
 class Parts(NamedTuple):
-    """What a transaction moves.
+    """Holds the parts that a transaction controls.
 
     Attributes:
-        meet: a coordinator's address is known from now on.
-        flush: sends everything now, and returns when all of it has ended.
+        meet: adds the address of a coordinator; returns False if it is not usable.
+        flush: sends all queued records now, and returns when all of them have ended.
         spawn: starts a task that the producer's supervisor owns.
         meter: records the time spent in calls.
     """
@@ -85,14 +90,14 @@ class Parts(NamedTuple):
 
 
 class TransactionManager:
-    """One producer's transactions; `run` is its task.
+    """Runs the transactions of one producer; `run` is the body of its task.
 
     Args:
-        chance: a random number in [0, 1).
+        chance: returns a random number in [0, 1).
 
     Attributes:
-        transaction: their state.
-        trouble: why the latest request had no answer; None: it had one.
+        transaction: the state of the transactions.
+        trouble: the error of the latest request; None: it succeeded.
     """
 
     def __init__(self, config: ProducerConfig, parts: Parts, backoff: Backoff, chance: Callable[[], float]) -> None:
@@ -106,7 +111,8 @@ class TransactionManager:
         self._quick = Backoff(min(_QUICK, backoff.first), backoff.first)
         self._failures = 0
         self._loop = asyncio.get_running_loop()
-        self._held: dict[PartitionQueue, tuple[str, int]] = {}  # until their partitions are added
+        # The partition queues that are held until their partitions are added.
+        self._held: dict[PartitionQueue, tuple[str, int]] = {}
         self._wake = asyncio.Event()
         self._changed = asyncio.Event()
         self._end: Callable[[], Exception] | None = None
@@ -121,10 +127,10 @@ class TransactionManager:
     # The application's calls
 
     async def start(self, timeout: float) -> None:
-        """Wait for the producer id that `run` asks for, at most `timeout` seconds.
+        """Wait for the producer id that `run` requests, at most `timeout` seconds.
 
         Raises:
-            TransactionError: it was refused, or not given in time.
+            TransactionError: the id was refused, or not granted in time.
         """
         try:
             await self._end_of(self.transaction.operation, "start()", timeout)
@@ -132,7 +138,7 @@ class TransactionManager:
             raise TransactionTimeout(error.reason, _NO_COORDINATOR) from self.trouble
 
     async def begin(self) -> None:
-        """Open a transaction, once there is a producer id. Cancellation: none is open."""
+        """Begin a transaction, once there is a producer id. Cancellation: no transaction is open."""
         if self.transaction.state is State.UNINITIALIZED:
             self.transaction.initialize()
             self._on_change()
@@ -144,21 +150,21 @@ class TransactionManager:
         self._on_change()
 
     async def commit(self) -> None:
-        """Send what is left, then commit. Cancellation: it goes on."""
+        """Send all records that are left, then commit. Cancellation: the commit continues."""
         operation = self.transaction.commit()
         self._on_change()
         with self._parts.meter.spent("txn-commit-time"):
             await self._end_of(operation, "commit_transaction()")
 
     async def abort(self) -> None:
-        """Drop what was not sent, then abort. Cancellation: it goes on."""
+        """Drop the unsent records, then abort. Cancellation: the abort continues."""
         operation = self.transaction.abort()
         self._on_change()
         with self._parts.meter.spent("txn-abort-time"):
             await self._end_of(operation, "abort_transaction()")
 
     async def send_offsets(self, group: ConsumerGroupMetadata, offsets: Mapping[tuple[str, int], OffsetAndMetadata]) -> None:
-        """Make them part of the transaction. Cancellation: it goes on."""
+        """Add the offsets of a consumer group to the transaction. Cancellation: the operation continues."""
         self.transaction.check("send_offsets_to_transaction()")
         if not offsets:
             return
@@ -168,10 +174,10 @@ class TransactionManager:
             await self._end_of(operation, "send_offsets_to_transaction()")
 
     async def give_up(self, timeout: float, *, takes_back: bool = False) -> None:
-        """End an open transaction: abort it, or wait for the end that it is coming to; at most `timeout` seconds.
+        """End an open transaction: abort it, or wait for the end that is in progress, at most `timeout` seconds.
 
-        `takes_back`: abort also what is to be committed, as long as no verdict was sent. What remains to be done goes on.
-        Cancellation, but for that by a scope of anyio's: the same, at once.
+        `takes_back`: abort also a transaction that is being committed, if no commit was sent yet. After `timeout` the operation continues.
+        Cancellation, except by an anyio scope: the call ends at once, and the operation continues.
         """
         transaction = self.transaction
         is_undecided = takes_back and transaction.state is State.COMMITTING and not transaction.is_told
@@ -185,17 +191,17 @@ class TransactionManager:
                     await self._changed.wait()
 
     def check_running(self) -> None:
-        """Raise if the producer has ended: what was open then is aborted."""
+        """Raise if the producer has ended: a transaction that was open then is aborted."""
         if self._end is not None:
             raise self._end()
 
     def check_send(self) -> None:
-        """Raise unless records may be sent: the transaction's error, if it has one."""
+        """Raise unless a transaction is open for records. Raises the error of the transaction, if it has one."""
         if self.transaction.state is not State.IN_TRANSACTION:
             self.transaction.check("send()")
 
     def on_refused(self, topic: str, error: BaseException | None) -> None:
-        """A record was refused, at once or after it waited."""
+        """Fail the transaction if a record was refused, at once or after it waited, and is missing now."""
         if isinstance(error, _MISSING):
             self.transaction.fail(error, repr(topic), self._loop.time())
             self._on_change()
@@ -220,7 +226,7 @@ class TransactionManager:
             raise self._end()
 
     def waits_for(self) -> str:
-        """What is under way, in words."""
+        """Return a text that names the request or the records that the current operation waits for."""
         request, step = self.transaction.due(), self.transaction.step()
         if request is None or step is None:
             return "records of it have not ended" if self.transaction.state in _ENDING else f"the producer {self.transaction.state}"
@@ -230,7 +236,7 @@ class TransactionManager:
         return f"{step.rpc} is not answered{why}"
 
     def _on_change(self) -> None:
-        """The state may be another one: the ways in open or close at once, the task does the rest."""
+        """Handle a possible change of the state: open or close the fast path at once, and wake the task and the waiting calls."""
         self._parts.admission.gate(is_open=self.transaction.state is State.IN_TRANSACTION)
         self._wake.set()
         self._tell()
@@ -240,7 +246,7 @@ class TransactionManager:
         changed.set()
 
     def close(self, error: Callable[[], Exception]) -> None:
-        """The producer ends: who still waits learns why."""
+        """End the waiting calls with `error`, because the producer ends."""
         self._end = error
         self._tell()
 
@@ -263,7 +269,7 @@ class TransactionManager:
     # The task
 
     async def run(self) -> None:
-        """The task: first of all it asks for a producer id."""
+        """Send the requests that are due; the first one is for a producer id. The body of the task."""
         while True:
             self._move()
             request = self.transaction.due()
@@ -278,7 +284,7 @@ class TransactionManager:
                 await asyncio.sleep(pause)
 
     def _move(self) -> None:
-        """What the state means for the other parts."""
+        """Apply the state to the other parts."""
         transaction, parts = self.transaction, self._parts
         state, operation = transaction.state, transaction.operation
         parts.sender.newest_produce = _NEWEST_PRODUCE[transaction.version]
@@ -297,7 +303,7 @@ class TransactionManager:
             parts.spawn(self._flush(operation), "flush of a transaction")
 
     def _drop(self) -> None:
-        """What was not sent yet is not any more (TXN-06)."""
+        """Drop the records that were not sent yet (TXN-06)."""
         error = self.transaction.error
         cause: TransactionError = TransactionAborted("the transaction was aborted") if error is None else error.again()
         self._parts.admission.drop(cause.again)
@@ -310,11 +316,12 @@ class TransactionManager:
             self._on_change()
 
     async def _ask(self, request: Request) -> float:
-        """Ask for what is due, and take the answer in; seconds to wait before the next."""
+        """Send a request and apply its answer. Returns the seconds to wait before the next request."""
         is_sent = False
         try:
             node = await self._reach(request)
-            if self.transaction.due() != request:  # another thing is due by now, as when a commit was taken back
+            # Another request is due by now, for example because a commit was taken back.
+            if self.transaction.due() != request:
                 return 0.0
             self.transaction.sent(request)
             is_sent = True
@@ -326,7 +333,8 @@ class TransactionManager:
             else:
                 self.transaction.forget(request.at)
             return self._pause(Course.RETRY)
-        except BrokerError as error:  # our own: that broker is too old for the request
+        # The client raised it itself: the broker is too old for the request.
+        except BrokerError as error:
             told, version = requests.TransactionResponse({"": error}), -1
         if told.errors:
             self.trouble = next(iter(told.errors.values()))
@@ -337,7 +345,7 @@ class TransactionManager:
         return 0.0
 
     async def _reach(self, request: Request) -> BrokerNode:
-        """Who is to be asked, with a connection to it."""
+        """Return the node to send a request to, after its control connection is made."""
         cluster, node_id = self._parts.cluster, self.transaction.coordinators.get(request.at, -1)
         node = cluster.node(node_id)
         if request.rpc is Rpc.FIND_COORDINATOR:
@@ -381,5 +389,5 @@ class TransactionManager:
         return backoff.after(self._failures, self._chance())
 
     def explain(self) -> str:
-        """What is under way."""
+        """Return a text with the transactional id and the result of `waits_for`."""
         return f"transactional_id {self.transaction.transactional_id!r}: {self.waits_for()}"
