@@ -1,1 +1,1 @@
-"""Sockets: dialling, connections, one task per broker. Knows nothing of producing."""
+"""The network layer: name look-ups, dialling, connections, and the nodes of a cluster."""

@@ -1,9 +1,9 @@
-"""From a host's name to the addresses to dial, and which of them is next. Knows nothing of connections.
+"""The addresses of a host: the resolvers that look them up, and the addresses that are still to be tried.
 
-1. Each address that a name stands for is tried, those that failed last (NET-32). When none is left the name is looked up again, and
-   also after a connection that stood was lost: names move.
-2. `client_dns_lookup=resolve_canonical_bootstrap_servers_only` puts the canonical names behind a bootstrap address in the place of
-   its addresses (KIP-235): what a load balancer's name hides is then dialled, and checked, under names of its own.
+1. A connection tries each address of a name once before a failed one is tried again (NET-32). `Addresses` looks the name up again when
+   no address is left, and after an established connection is lost, because the addresses of a name change.
+2. With `client_dns_lookup=resolve_canonical_bootstrap_servers_only`, canonical names replace the addresses of a bootstrap name
+   (KIP-235). The dialer then connects to each host behind a load balancer by its own name, and checks that name.
 """
 
 from __future__ import annotations
@@ -22,35 +22,39 @@ __all__ = ["Addresses", "DnsResolver", "Verbatim", "canonical"]
 
 
 class DnsResolver:
-    """Asks the system (`getaddrinfo`, `getnameinfo`), in threads of this library (`name_resolution`)."""
+    """Resolves names with the system's `getaddrinfo` and `getnameinfo`, in threads of this library (`name_resolution`)."""
 
     async def resolve(self, host: str) -> Sequence[str]:
-        """The addresses of a name; a numeric host is its own. OSError: there is none; the resolver's text says why."""
+        """Return the addresses of a name; a numeric host is its own address.
+
+        Raises:
+            OSError: the name has no address; the resolver's text gives the reason.
+        """
         if numeric_address(host, 0) is not None:
             return (host,)
         found = await look_up("addresses", host, lambda: socket.getaddrinfo(host, None, 0, socket.SOCK_STREAM))
         return tuple(dict.fromkeys(str(each[4][0]) for each in found))
 
     async def canonical_name(self, address: str) -> str:
-        """The name of an address, or the address itself if it has none."""
+        """Return the name of an address, or the address itself if it has no name."""
         name, _ = await look_up("name", address, lambda: socket.getnameinfo((address, 0), 0))
         return str(name)
 
 
 class Verbatim:
-    """Takes every name for an address: for dialers that know names themselves, as a fake cluster's does."""
+    """Returns every name as its own address, for dialers that resolve names themselves, such as a fake cluster's dialer."""
 
     async def resolve(self, host: str) -> Sequence[str]:
-        """The name."""
+        """Return the name."""
         return (host,)
 
     async def canonical_name(self, address: str) -> str:
-        """The address."""
+        """Return the address."""
         return address
 
 
 def canonical(resolver: Resolver) -> Callable[[str], Awaitable[Sequence[str]]]:
-    """A look-up that answers the canonical names of the addresses behind a name."""
+    """Return a look-up function that gives the canonical names of the addresses of a name."""
 
     async def look_up(host: str) -> Sequence[str]:
         return tuple(dict.fromkeys([await resolver.canonical_name(address) for address in await resolver.resolve(host)]))
@@ -59,10 +63,10 @@ def canonical(resolver: Resolver) -> Callable[[str], Awaitable[Sequence[str]]]:
 
 
 class Addresses:
-    """The addresses of one host.
+    """Holds the addresses of one host that are still to be tried.
 
     Args:
-        look_up: asks for them.
+        look_up: returns the addresses of the host's name.
     """
 
     def __init__(self, host: str, look_up: Callable[[str], Awaitable[Sequence[str]]]) -> None:
@@ -71,11 +75,12 @@ class Addresses:
         self._left: list[str] = []
 
     async def to_try(self) -> Sequence[str]:
-        """The addresses that have not failed since the name was looked up; if there is none, all, looked up again.
+        """Return the addresses that have not failed since the latest look-up. Looks the name up again if all of them failed.
+
+        Cancellation changes no state.
 
         Raises:
-            OSError: the name stands for none.
-        Cancellation leaves nothing behind.
+            OSError: the name has no address.
         """
         if not self._left:
             found = await self._look_up(self._host)
@@ -85,10 +90,10 @@ class Addresses:
         return tuple(self._left)
 
     def failed(self, address: str) -> None:
-        """Another is tried next."""
+        """Remove `address` from those to be tried, after a connection attempt to it failed."""
         if address in self._left:
             self._left.remove(address)
 
     def forget(self) -> None:
-        """Look the name up again."""
+        """Drop all addresses, so that `to_try` looks the name up again."""
         self._left.clear()

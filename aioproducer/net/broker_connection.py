@@ -1,12 +1,11 @@
-"""One lane of a node: a connection that is wanted, being made, or standing.
+"""One of a node's connections to its broker: dialling, handshake, pauses between attempts, closing.
 
-1. A lane has a task of its own only while its connection is being made: one that hangs holds up no other.
-2. Each failure is followed by a pause that grows (KIP-144), and gives the next attempt more time (KIP-601); both begin anew only
-   when a connection is ready to use. One that stands for less than the first pause is not made again before that is over.
-3. Who waits for the connection learns of each failure at once, and may ask another node.
-4. A broker that closes instead of answering our ApiVersions twice is asked in the oldest form the third time: some old ones do so.
-
-Knows nothing of what is asked.
+1. A `BrokerConnection` has a task only while it makes its connection, so an attempt that hangs delays no other connection.
+2. A growing pause follows each failure (KIP-144), and the next attempt gets more time (KIP-601). Both start over only when a connection
+   is ready to use. A connection that is lost sooner than the first pause is not made again before that pause is over.
+3. A call that waits for the connection fails at each failed attempt, so its caller can ask another node.
+4. Some old brokers close the connection instead of answering an ApiVersions request of a version that they do not know. After two such
+   closings, the third handshake uses the oldest version.
 """
 
 from __future__ import annotations
@@ -32,19 +31,20 @@ if TYPE_CHECKING:
 
 __all__ = ["BrokerConnection", "NetSettings"]
 
-_TRIES: Final = 3  # of a handshake, of which the last is made in the oldest form
+# Handshakes in one cycle: the last of them uses the oldest version of ApiVersions.
+_TRIES: Final = 3
 
 
 class NetSettings(NamedTuple):
-    """What connections need to know; seconds.
+    """Holds the settings of all connections; times are in seconds.
 
     Attributes:
-        setup: how long a connection may take to stand, growing with its failures.
+        setup: time that one attempt to connect may take; it grows with the failures.
         reconnect: pauses between attempts.
-        max_idle: how long a connection may be unused; 0: for ever.
-        canonical_bootstrap: whether a bootstrap address stands for the canonical names behind it.
-        rebootstraps: whether to begin again at the bootstrap addresses when no known broker can be reached.
-        observer: watches them.
+        max_idle: time after which an unused connection is closed; 0: never.
+        canonical_bootstrap: True if the canonical names behind a bootstrap address replace its addresses.
+        rebootstraps: True if the cluster starts over from the bootstrap addresses when no known broker can be reached.
+        observer: is notified of the connections' events.
     """
 
     client_id: str
@@ -63,20 +63,20 @@ class NetSettings(NamedTuple):
 
 
 class BrokerConnection:
-    """A connection to one broker, made when it is wanted.
+    """Makes a connection to one broker on demand, and holds it.
 
     Args:
-        label: what it is for.
-        addresses: of the broker's host; shared with its other lanes.
+        label: names the use of the connection in task names and observer events.
+        addresses: addresses of the broker's host; both connections of the node share them.
         spawn: starts a task that the producer's supervisor owns.
-        on_change: it stands, is writable again, was lost, or may be tried again after a failure.
-        on_throttle: the broker wants to be left alone for so many milliseconds.
+        on_change: called when the connection is ready, writable again or lost, or when a new attempt may begin after a failure.
+        on_throttle: called with the milliseconds for which the broker throttles this client.
 
     Attributes:
-        connection: that which stands, or still closes; else None.
-        failures: attempts in a row that failed.
-        last_error: of the latest of them.
-        tried_at: when the latest attempt began, in the loop's time; 0: never.
+        connection: the established connection, which may be closing; None if there is none.
+        failures: consecutive attempts that failed.
+        last_error: error of the latest failed attempt; None after a success.
+        tried_at: start of the latest attempt, in the loop's time; 0 before the first.
     """
 
     def __init__(
@@ -108,19 +108,21 @@ class BrokerConnection:
         self._is_dialling = False
         self._is_left = False
         self._closing = asyncio.Event()
-        self._timer: asyncio.Timeout | None = None  # of the step at hand
+        # limits the current step of an attempt: the look-up, or the dialling with its handshake
+        self._timer: asyncio.Timeout | None = None
         self._stood_at = 0.0
         self._not_before = 0.0
-        self._closings = 0  # of handshakes in a row
+        # consecutive handshakes during which the connection ended
+        self._closings = 0
 
     @property
     def is_usable(self) -> bool:
-        """Whether a request may be sent."""
+        """Return True if a request may be sent."""
         return self.connection is not None and self.connection.is_usable
 
     @property
     def is_pausing(self) -> bool:
-        """Whether it failed, and will not be tried for a while."""
+        """Return True if the pause after a failure or a loss is not over."""
         return self.connection is None and self._loop.time() < self._not_before
 
     @property
@@ -129,30 +131,30 @@ class BrokerConnection:
 
     @property
     def is_dialling(self) -> bool:
-        """Whether the connection is being made."""
+        """Return True while the task makes the connection."""
         return self._is_dialling
 
     @property
     def unsent(self) -> list[Connection]:
-        """Connections that still write."""
+        """Return the connections with unsent bytes in their write buffers."""
         return [connection for connection in self._alive if connection.has_unsent]
 
     @property
     def in_flight(self) -> int:
-        """Requests without an answer yet."""
+        """Return the number of unanswered requests."""
         return 0 if self.connection is None else self.connection.in_flight
 
     def want(self) -> None:
-        """See to it that the connection stands, sooner or later."""
+        """Start the task that makes the connection, unless there is a connection or a task, or this object is closed."""
         if not (self._is_dialling or self._is_closed or self.connection is not None):
             self._is_dialling = True
             self._spawn(self._stand(), f"node {self._broker.node_id} {self._where}, {self._label}")
 
     async def connected(self, patience: float) -> Connection:
-        """The connection, once it stands.
+        """Return the connection when it is usable; make it if necessary.
 
         Raises:
-            TransportError: it could not be made, or not within `patience` seconds; it goes on being made.
+            TransportError: the attempt failed, or did not end within `patience` seconds; the task continues.
         """
         if self.connection is not None and self.connection.is_usable:
             return self.connection
@@ -172,11 +174,12 @@ class BrokerConnection:
     # The task
 
     async def _stand(self) -> None:
-        """Make the connection; after a failure, pause, and try again if somebody asked meanwhile."""
+        """Make the connection. After a failure, pause, and try again if a call of `connected` waits."""
         try:
             await self._pause()
             while not self._is_closed and (failure := await self._try()) is not None:
-                if self._loop.is_closed():  # the collector ends this coroutine, and the dialer took that for a failure
+                # the garbage collector closes this coroutine, and the dialer reported that as a failure
+                if self._loop.is_closed():
                     return
                 self._fail(failure)
                 await self._pause()
@@ -194,7 +197,7 @@ class BrokerConnection:
                     await self._closing.wait()
 
     async def _try(self) -> TransportError | None:
-        """One attempt; why it failed, or None."""
+        """Make one attempt. Returns the error, or None after a success."""
         self.tried_at = self._loop.time()
         try:
             connection = await self._dial_any()
@@ -202,7 +205,8 @@ class BrokerConnection:
             return self._explained(error)
         finally:
             self._timer = None
-        if self._is_closed:  # while it dialled; its id may be another node's now
+        # the node was closed during the attempt, and its id may belong to another node now
+        if self._is_closed:
             self._drop(connection)
             return ConnectionLost(f"{self._where}: the node was closed")
         if not connection.is_usable:
@@ -241,7 +245,11 @@ class BrokerConnection:
     # Dialling
 
     async def _dial_any(self) -> Connection:
-        """Each address in turn while they refuse; one that hangs, or speaks strangely, ends the attempt, and another is next."""
+        """Dial the addresses in order until one accepts. Returns the connection.
+
+        An address that refuses is followed by the next one. An address that times out or breaks the protocol ends the attempt, and the
+        next attempt begins with another address.
+        """
         patience = self._settings.setup.after(self.failures + 1, self._settings.chance())
         reasons: list[str] = []
         for address in await self._resolve(patience):
@@ -252,7 +260,8 @@ class BrokerConnection:
                 self._addresses.failed(address)
                 reasons.append(str(error) if str(error).startswith(where) else f"{where}: {error}")
                 raise ConnectionLost("; ".join(reasons)) from error
-            except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one
+            # a ValueError reports an invalid host name
+            except (OSError, ValueError) as error:
                 self._addresses.failed(address)
                 reasons.append(f"{where}: {error or type(error).__name__}")
                 cause = error
@@ -315,17 +324,18 @@ class BrokerConnection:
         self._settings.observer.lost(self._broker, self._label, connection.cause)
         self._addresses.forget()
         self._not_before = self._stood_at + self._settings.reconnect.after(1, self._settings.chance())
-        if self._waiting:  # since it began to close
+        # calls of `connected` that came while the connection was closing
+        if self._waiting:
             self.want()
         self._on_change()
 
     def distrust(self, cause: TransportError) -> None:
-        """What came over the connection is not Kafka's: it ends now, and the next who asks has a new one."""
+        """Abort the connection because its bytes are not Kafka's protocol. The next request makes a new connection."""
         if self.connection is not None:
             self.connection.abort(cause)
 
     def close(self) -> None:
-        """Close it once what is written has left; what is in flight fails, and who waits is told."""
+        """Close the connection after its write buffer is sent. Requests in flight and calls of `connected` that wait fail."""
         self._closing.set()
         if self._timer is not None and not self._timer.expired():
             self._timer.reschedule(self._loop.time())
@@ -335,12 +345,15 @@ class BrokerConnection:
             connection.close()
 
     def leave(self) -> list[Stream]:
-        """Make no connection from now on, and touch none: the loop belongs to a parent process, or is closed. Gives those that there are."""
+        """Make and touch no connection from now on. Returns the streams that exist.
+
+        The runtime calls this when the loop belongs to a parent process, or is closed.
+        """
         self._is_left = True
         return [connection.stream for connection in self._alive]
 
     def abort(self) -> None:
-        """Close it at once, whatever is still to be written."""
+        """Close the connection at once, and drop its unsent bytes."""
         self.close()
         for connection in tuple(self._alive):
             connection.abort(ConnectionLost(f"{self._where}: the producer was stopped"))

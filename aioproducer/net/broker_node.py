@@ -1,10 +1,13 @@
-"""One broker: two lanes to it, and the slots of its produce lane.
+"""One broker as a node: its produce connection, its control connection, and the slots for produce requests.
 
-1. A broker answers one request of a connection at a time, so what must not wait behind records (metadata) has a lane of its own.
-2. Slots bound the unanswered produce requests (`max_in_flight_requests_per_connection`); a drain takes one first, the answer gives it back.
-3. A broker that throttles is left alone until it wants to be asked again (KIP-219); the time counts for no request on its way.
+1. A broker answers the requests of one connection one at a time. Metadata requests must not wait behind records, so they use the control
+   connection.
+2. Slots bound the unanswered produce requests (`max_in_flight_requests_per_connection`). A drain takes a slot before it sends, and the
+   answer releases it.
+3. A broker that throttles gets no request until its throttle time is over (KIP-219). The deadlines of requests in flight are extended by
+   that time.
 
-Draining is a function of the engine, not a task's loop. Knows nothing of what is asked.
+A function of the engine drains the partition queues; no task here does.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ __all__ = ["BrokerNode", "InFlightRequests", "Standing"]
 
 
 class InFlightRequests:
-    """A semaphore for synchronous code: who drains takes a slot or lets it be; nobody waits for one."""
+    """Counts the free slots for produce requests: a semaphore for synchronous code, which never waits for a slot."""
 
     __slots__ = ("_all", "_free")
 
@@ -38,40 +41,44 @@ class InFlightRequests:
         self._all = self._free = slots
 
     def try_acquire(self) -> bool:
-        """Take a slot if one is free."""
+        """Take a slot. Returns False if none is free."""
         if not self._free:
             return False
         self._free -= 1
         return True
 
     def release(self) -> None:
-        """Give one back."""
+        """Give a slot back."""
         self._free += 1
 
     @property
     def taken(self) -> int:
-        """How many are not free."""
+        """Return the number of slots in use."""
         return self._all - self._free
 
 
 class Standing(enum.IntEnum):
-    """How good a node is to ask (NET-22); lower is better."""
+    """Ranks a node for a control request (NET-22); a lower value is better."""
 
     CONNECTED = 0
-    ALIVE = 1  # its other lane stands
+    # the produce connection is usable
+    ALIVE = 1
     UNTRIED = 2
-    DIALLING = 3  # and not there within somebody's patience
-    MUTED = 4  # the broker throttles
-    PAUSING = 5  # after a failure
+    # the control connection is being made, and may have outlasted a caller's `patience`
+    DIALLING = 3
+    # the broker throttles
+    MUTED = 4
+    # the control connection failed a short time ago
+    PAUSING = 5
 
 
 class BrokerNode:
-    """One broker and the connections to it.
+    """Holds the two connections to one broker, and the broker's throttle time.
 
     Args:
-        look_up: asks for the addresses of its host.
+        look_up: returns the addresses of the broker's host.
         spawn: starts a task that the producer's supervisor owns.
-        on_change: called when a lane stands, is writable again, is lost, or may be tried again, so that somebody drains.
+        on_change: called when a connection is ready, writable again or lost, or may be tried again, so that the Sender can drain.
     """
 
     def __init__(
@@ -107,33 +114,33 @@ class BrokerNode:
 
     @property
     def where(self) -> str:
-        """host:port."""
+        """Return the broker's address as host:port."""
         return f"{self.broker.host}:{self.broker.port}"
 
     @property
     def is_ready(self) -> bool:
-        """Whether a produce request may be written now."""
+        """Return True if a produce request may be written now."""
         connection = self.produce.connection
         return connection is not None and not connection.is_paused and self._unmute is None and connection.is_usable
 
     @property
     def is_muted(self) -> bool:
-        """Whether the broker wants to be left alone."""
+        """Return True while the broker throttles this client."""
         return self._unmute is not None
 
     @property
     def failures(self) -> int:
-        """Attempts in a row to reach it that failed."""
+        """Return the number of consecutive failed attempts of the connection that failed more often."""
         return max(self.produce.failures, self.control.failures)
 
     @property
     def last_error(self) -> TransportError | None:
-        """Why the latest failed."""
+        """Return the error of the latest failed attempt, the produce connection's first; None if neither has one."""
         return self.produce.last_error or self.control.last_error
 
     @property
     def standing(self) -> Standing:
-        """How good it is to ask over the control lane."""
+        """Return the node's rank for a request over the control connection."""
         control = self.control
         if self._unmute is not None:
             return Standing.MUTED
@@ -147,32 +154,32 @@ class BrokerNode:
 
     @property
     def load(self) -> tuple[Standing, int]:
-        """For choosing the least loaded: its standing, and requests in flight."""
+        """Return the key by which the least loaded node is chosen: the rank, then the requests in flight."""
         return self.standing, self.produce.in_flight + self.control.in_flight
 
     @property
     def tried_at(self) -> float:
-        """When a control connection that does not stand was tried last, in the loop's time; else 0."""
+        """Return the loop's time of the latest attempt to make the control connection; 0 if that connection is usable."""
         return 0.0 if self.control.is_usable else self.control.tried_at
 
     def want_produce(self) -> None:
-        """See to it that the produce lane stands, sooner or later."""
+        """Start to make the produce connection if there is none."""
         self.produce.want()
 
     async def call(
         self, key: ApiKey, message: Callable[[int], Any], *, timeout: float, patience: float | None = None, newest: int | None = None
     ) -> Answer:
-        """Ask over the control lane.
+        """Send a request over the control connection. Returns the answer.
 
         Args:
-            key: the request.
-            message: makes it, given its version.
-            timeout: seconds for the whole.
-            patience: seconds to wait for a connection, if less.
-            newest: the newest version of it that may be used, if not any.
+            key: the request's API key.
+            message: makes the request's message for a version.
+            timeout: seconds for the whole call.
+            patience: seconds to wait for a connection; None: as long as `timeout`.
+            newest: the newest version that may be used; None: any.
 
         Raises:
-            TransportError: no connection, or it ended first.
+            TransportError: there is no connection, the connection ended before the answer, or the time is over.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -187,7 +194,7 @@ class BrokerNode:
             raise RequestTimedOut(f"{self.where} did not answer {NAMES[key]} within {timeout:g} s") from error
 
     def throttle(self, milliseconds: int) -> None:
-        """The broker wants to be left alone for so long, from now on; a shorter time shortens no longer one."""
+        """Mute the node for `milliseconds` from now. A throttle time that ends earlier than the current one is ignored."""
         now = self._loop.time()
         until = now + milliseconds / 1000
         longer = until - max(self._muted_until, now)
@@ -210,13 +217,13 @@ class BrokerNode:
         self._on_change(self)
 
     def close(self) -> None:
-        """Close both lanes; what is in flight fails."""
+        """Close both connections after their write buffers are sent. Requests in flight fail."""
         self._shut()
         self.produce.close()
         self.control.close()
 
     def abort(self) -> None:
-        """Close both lanes at once, whatever is still to be written."""
+        """Close both connections at once, and drop their unsent bytes."""
         self._shut()
         self.produce.abort()
         self.control.abort()

@@ -1,4 +1,4 @@
-"""All brokers: those we were told to start from, those that metadata names, and which to ask next. Knows nothing of what is asked."""
+"""The nodes of a cluster: bootstrap addresses, the brokers that metadata names, and the order to ask them in."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Cluster"]
 
-_FIRST_BOOTSTRAP_ID: Final = -2  # -1 is nobody; ids below are bootstrap addresses and never equal a broker's (MET-12)
+# Kafka uses -1 for "no broker". Bootstrap addresses have the ids below it, which never equal a broker's id (MET-12).
+_FIRST_BOOTSTRAP_ID: Final = -2
 
 
 class Cluster:
-    """The nodes.
+    """Holds the nodes of the bootstrap addresses and of the cluster's brokers.
 
     Args:
-        addresses: bootstrap host:port.
+        addresses: bootstrap addresses as host:port.
         spawn: starts a task that the producer's supervisor owns.
-        on_change: a node's lane stands, is writable again, is lost, or may be tried again.
+        on_change: called when a connection of a node is ready, writable again or lost, or may be tried again.
     """
 
     def __init__(
@@ -58,20 +59,23 @@ class Cluster:
 
     @property
     def bootstrap(self) -> tuple[BrokerNode, ...]:
-        """The addresses that we were told to start from."""
+        """Return the nodes of the bootstrap addresses."""
         return self._bootstrap
 
     @property
     def nodes(self) -> tuple[BrokerNode, ...]:
-        """The brokers of the cluster, as metadata names them."""
+        """Return the nodes of the brokers that metadata names."""
         return tuple(self._nodes.values())
 
     def node(self, node_id: int) -> BrokerNode | None:
-        """The broker of that id, if it is one of the cluster's now."""
+        """Return the node of that id; None if metadata names no such broker."""
         return self._nodes.get(node_id)
 
     def feature(self, name: str) -> int | None:
-        """The level of a finalized feature, 0 for none, in the newest view that a standing connection was told (KIP-584); None: none stands."""
+        """Return the level of a finalized feature (KIP-584); 0 if the cluster has not finalized it.
+
+        The level comes from the newest features epoch among the usable connections. Returns None if no connection is usable.
+        """
         broker_connections = [
             broker_connection for node in (*self._nodes.values(), *self._bootstrap) for broker_connection in (node.control, node.produce)
         ]
@@ -84,7 +88,7 @@ class Cluster:
         return None if newest is None else newest.features.get(name, 0)
 
     def update(self, brokers: Mapping[int, Broker]) -> None:
-        """Take over what metadata names: new brokers, new addresses; what is gone is closed."""
+        """Replace the nodes by the brokers that metadata names. Closes the node of a removed broker, or of a changed address."""
         if self._is_closed:
             return
         for node_id, node in tuple(self._nodes.items()):
@@ -100,17 +104,17 @@ class Cluster:
             self._leave_bootstrap()
 
     def _leave_bootstrap(self) -> None:
-        """Brokers are known: what stands to the bootstrap addresses is not needed any more, but for an answer that is still to come."""
+        """Close the bootstrap connections that have no request in flight: with known brokers, nothing else needs them."""
         for node in self._bootstrap:
             connection = node.control.connection
             if connection is not None and not connection.in_flight:
                 connection.close()
 
     def candidates(self) -> list[BrokerNode]:
-        """Whom to ask for metadata, the best first (NET-22); those that equal each other take turns.
+        """Return the nodes to ask for metadata, the best first (NET-22). Nodes of equal rank alternate from call to call.
 
-        Who pauses after a failure, or throttles, is left out. Only when all known brokers pause are the bootstrap addresses asked
-        again (KIP-899), if the settings say so.
+        The list leaves out nodes that pause after a failure, and nodes that are muted. The bootstrap nodes replace the known
+        brokers only when all of these pause (KIP-899) and the settings allow it.
         """
         self._turn += 1
         nodes = list(self._nodes.values())
@@ -121,7 +125,10 @@ class Cluster:
         return sorted((node for node, order in orders.items() if order[0] < Standing.MUTED), key=orders.__getitem__)
 
     def rebootstrap(self) -> bool:
-        """Forget every broker and begin again at the bootstrap addresses, looked up anew (KIP-1102); False: the settings forbid it."""
+        """Drop every broker, and start over from the bootstrap addresses, which are looked up again (KIP-1102).
+
+        Returns False if the settings forbid it or the cluster is closed.
+        """
         if not self._settings.rebootstraps or self._is_closed:
             return False
         self._settings.observer.forgotten()
@@ -132,9 +139,9 @@ class Cluster:
         return True
 
     async def sent(self, timeout: float) -> None:
-        """After `close`: until what was written of records has left, for at most `timeout` seconds; then the rest is dropped.
+        """Wait after `close` until the produce connections have sent their write buffers, for at most `timeout` seconds.
 
-        Cancellation: it is dropped at once.
+        The bytes that are unsent after that time are dropped. Cancellation drops them at once.
         """
         unsent = [connection for node in self._nodes.values() for connection in node.produce.unsent]
         if not unsent:
@@ -149,7 +156,7 @@ class Cluster:
             self.close(now=True)
 
     def close(self, *, now: bool) -> None:
-        """Close every node; `now`: also what is still to be written."""
+        """Close every node. With `now`, unsent bytes are dropped."""
         self._is_closed = True
         for node in (*self._nodes.values(), *self._bootstrap):
             if now:
@@ -158,7 +165,10 @@ class Cluster:
                 node.close()
 
     def leave(self) -> list[Stream]:
-        """Make no connection from now on, and touch none: the loop belongs to a parent process, or is closed. Gives those that there are."""
+        """Make and touch no connection from now on. Returns the streams that exist.
+
+        The runtime calls this when the loop belongs to a parent process, or is closed.
+        """
         self._is_closed = True
         nodes = (*self._nodes.values(), *self._bootstrap)
         return [stream for node in nodes for broker_connection in (node.produce, node.control) for stream in broker_connection.leave()]

@@ -1,11 +1,11 @@
-"""One connection: requests out, answers in, matched in order.
+"""One connection to a broker: sends requests, and matches the answers to them in order.
 
 1. A broker answers one request at a time, in order (NET-12). An answer that does not match the oldest request ends the connection.
-2. One failure ends all: each request of a lost connection fails with the same cause, oldest first, also what timed out behind it.
-3. What an answer's callback raises harms neither the connection nor the next answer.
-4. A connection that nobody uses is closed before the broker does it (NET-35), never one with a request on its way.
-
-Knows nothing of what is asked, or why.
+2. One failure ends all requests: each request of a lost connection fails with the same cause, the oldest first. Requests behind one that
+   timed out fail with it.
+3. An exception from an answer's callback affects neither the connection nor the next answer, except a `ProtocolError`, which ends the
+   connection.
+4. An idle connection is closed before the broker closes it (NET-35). A connection with a request in flight is never idle.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Connection"]
 
-_CORRELATION_LIMIT = 2**31 - 8  # Kafka keeps the last eight for SASL (NET-12)
+# Kafka reserves the last eight correlation ids for SASL (NET-12).
+_CORRELATION_LIMIT = 2**31 - 8
 
 
 class Answer(NamedTuple):
-    """An undecoded answer, read `at` that time: decode from `offset` on."""
+    """Holds an undecoded answer, which was read at the loop's time `at`. Its message begins at `offset` of the frame."""
 
     key: ApiKey
     version: int
@@ -44,11 +45,15 @@ class Answer(NamedTuple):
     at: float
 
     def decode(self, version: int | None = None) -> Any:
-        """The message, or ProtocolError."""
+        """Return the answer's message, decoded as `version`; None: the request's version.
+
+        Raises:
+            ProtocolError: the bytes are not such a message.
+        """
         return codec(f"{NAMES[self.key]}.response", self.version if version is None else version).decode(self.frame, self.offset)
 
     def decode_in_steps(self) -> Any:
-        """A generator that decodes in small steps and returns the message."""
+        """Return a generator that decodes in small steps and returns the message."""
         return codec(f"{NAMES[self.key]}.response", self.version).decode_in_steps(self.frame, self.offset)
 
 
@@ -61,19 +66,19 @@ class _Pending(NamedTuple):
 
 
 class Connection:
-    """A connection to one broker (an `interfaces.Receiver`).
+    """Is a connection to one broker (an `interfaces.Receiver`).
 
     Args:
-        where: host:port, for messages.
+        where: host:port, for error texts.
         on_lost: called once, after every pending request has failed.
-        on_writable: called when a full write buffer has room again.
-        max_idle: seconds without a request after which it is closed; 0: never (`connections_max_idle_ms`).
-        traffic: watches its requests and answers.
+        on_writable: called when a full write buffer can take bytes again.
+        max_idle: seconds without a request after which the connection is closed; 0: never (`connections_max_idle_ms`).
+        traffic: counts the requests and answers.
 
     Attributes:
-        versions: the broker's (lowest, highest) by request number.
-        features: its cluster's finalized features, each with its highest level (KIP-584).
-        features_epoch: how old that view of them is, newer ones are higher; -1: the broker does not say.
+        versions: the broker's (lowest, highest) version by API key.
+        features: the cluster's finalized features, each with its highest level (KIP-584).
+        features_epoch: the epoch of `features`; a newer one is higher; -1: the broker gives none.
     """
 
     def __init__(
@@ -112,7 +117,7 @@ class Connection:
     # asyncio.Protocol
 
     def connection_made(self, transport: Stream) -> None:
-        """Remember the stream."""
+        """Keep the stream, and start the idle timer."""
         self._stream = transport
         self._write = writer_of(transport)
         self._used_at = self._loop.time()
@@ -120,7 +125,7 @@ class Connection:
             self._idle_timer = self._loop.call_later(self._max_idle, self._on_idle)
 
     def data_received(self, data: Buffer) -> None:
-        """Give each whole frame to the oldest request. asyncio on Windows gives bytearrays before Python 3.12."""
+        """Pass each whole frame to the oldest request. On Windows, asyncio before Python 3.12 gives bytearrays."""
         try:
             for frame in self._reader.feed(data):
                 self._on_frame(frame)
@@ -129,10 +134,10 @@ class Connection:
             self.abort(error)
 
     def eof_received(self) -> None:
-        """The broker closes; so do we."""
+        """Return None, by which asyncio closes the connection after the broker closed its side."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail what is pending, oldest first."""
+        """Fail the pending requests, the oldest first, and call `on_lost`."""
         cause = self._cause
         if cause is None:
             cause = ConnectionLost(f"{self.where} closed the connection" + (f": {exc}" if exc is not None else ""))
@@ -151,11 +156,11 @@ class Connection:
         self._on_lost(self)
 
     def pause_writing(self) -> None:
-        """The write buffer is full."""
+        """Set `is_paused`, because the write buffer is full."""
         self.is_paused = True
 
     def resume_writing(self) -> None:
-        """The write buffer has room again; requests that get no answer are done."""
+        """Clear `is_paused`, because the write buffer is no longer full. Requests that get no answer complete."""
         self.is_paused = False
         while self._unanswered and not self.is_paused:
             self._call(self._unanswered.popleft(), None)
@@ -165,24 +170,24 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
-        """Requests without an answer yet."""
+        """Return the number of unanswered requests."""
         return len(self._pending)
 
     @property
     def cause(self) -> TransportError | None:
-        """Why it ended; None: it has not."""
+        """Return the error that ended the connection; None if it has not ended."""
         return self._cause
 
     @property
     def is_usable(self) -> bool:
-        """Whether a request may be sent."""
+        """Return True if a request may be sent."""
         return not self.is_lost and self._cause is None and not self._stream.is_closing()
 
     def version_of(self, key: ApiKey) -> int:
-        """The highest version that both sides know.
+        """Return the highest version of a request that the broker and this client know.
 
         Raises:
-            ProtocolError: there is none.
+            ProtocolError: there is no such version.
         """
         version = negotiate(key, self.versions)
         if version is None:
@@ -199,7 +204,7 @@ class Connection:
         on_answer: Callable[[Answer | TransportError], None],
         timeout: float,
     ) -> None:
-        """Send a request; `on_answer` is called once, later, with its answer or with what ended the connection."""
+        """Send a request. `on_answer` is called once, later, with the answer or with the error that ended the connection."""
         if self._cause is not None:
             self._loop.call_soon(self._call, on_answer, self._cause)
             return
@@ -212,7 +217,10 @@ class Connection:
     def send_unanswered(
         self, key: ApiKey, version: int, body: Sequence[Buffer], on_written: Callable[[Answer | TransportError | None], None]
     ) -> None:
-        """Send a request that gets no answer (acks=0); `on_written(None)` once the write buffer is not full."""
+        """Send a request that gets no answer (acks=0). `on_written(None)` is called when the write buffer is not full.
+
+        If the connection ends first, `on_written` is called with the error that ended it.
+        """
         if self._cause is not None:
             self._loop.call_soon(self._call, on_written, self._cause)
             return
@@ -223,11 +231,12 @@ class Connection:
             self._loop.call_soon(self._call, on_written, None)
 
     async def ask(self, key: ApiKey, version: int, message: Any, timeout: float) -> Answer:
-        """Send a request and wait for its answer.
+        """Send a request and wait for its answer. Returns the answer.
+
+        After a cancellation, the answer is dropped when it comes.
 
         Raises:
-            TransportError: the connection ended first.
-        Cancellation: the answer is dropped when it comes.
+            TransportError: the connection ended before the answer.
         """
         future: asyncio.Future[Answer] = self._loop.create_future()
 
@@ -243,34 +252,34 @@ class Connection:
         return await future
 
     def abort(self, cause: TransportError) -> None:
-        """End the connection now; what is pending fails with `cause`."""
+        """End the connection now. The pending requests fail with `cause`, or with an earlier cause if there is one."""
         if self._cause is None:
             self._cause = cause
         self._stream.abort()
 
     def close(self) -> None:
-        """End the connection once what is written has left."""
+        """End the connection after its write buffer is sent."""
         if self._cause is None:
             self._cause = ConnectionLost(f"the connection to {self.where} was closed here")
             self._stream.close()
 
     @property
     def stream(self) -> Stream:
-        """What it reads from and writes to."""
+        """Return the stream of the connection."""
         stream: Stream = self._stream
         return stream
 
     @property
     def has_unsent(self) -> bool:
-        """Whether it still writes."""
+        """Return True if the write buffer of the connection, which is not lost, has unsent bytes."""
         return not self.is_lost and self._stream.get_write_buffer_size() > 0
 
     async def gone(self) -> None:
-        """Until it is lost: closed, and all that was written has left. Cancellation leaves nothing behind."""
+        """Wait until the connection is lost. After `close`, its write buffer is sent by then. Cancellation changes no state."""
         await self._gone.wait()
 
     def extend(self, seconds: float) -> None:
-        """The broker said that it will not read for so long: what is unanswered may take longer (NET-14)."""
+        """Extend the deadlines of the unanswered requests by `seconds`, for which the broker does not read (NET-14)."""
         self._pending = deque(pending._replace(deadline=pending.deadline + seconds) for pending in self._pending)
 
     def _put(self, key: ApiKey, version: int, body: Sequence[Buffer]) -> None:
@@ -297,20 +306,26 @@ class Connection:
     def _call(self, callback: Callable[[Any], None], argument: Any) -> None:
         try:
             callback(argument)
-        except ProtocolError as error:  # the body does not decode: whatever else it was to say is lost with the connection
+        # the answer's body does not decode, and the rest of its content is lost with the connection
+        except ProtocolError as error:
             self.abort(error)
         except Exception as error:  # noqa: BLE001
             self._loop.call_exception_handler({"message": f"A bug: an answer of {self.where} could not be taken in", "exception": error})
 
     def _on_timer(self) -> None:
-        self._armed_for = -math.inf  # until it is judged
+        # no other timer is armed until `_judge` has run
+        self._armed_for = -math.inf
         self._timer = self._loop.call_soon(self._on_next_turn, self._loop.time())
 
     def _on_next_turn(self, now: float) -> None:
         self._timer = self._loop.call_soon(self._judge, now)
 
     def _judge(self, now: float) -> None:
-        """Two turns after the timer came, at `now`: who held the loop past a deadline held its answer too, and by now the socket was read."""
+        """Abort the connection if a request passed its deadline by `now`, the time at which the timer fired.
+
+        `_judge` runs two event-loop iterations after the timer. A callback that blocks the loop past a deadline delays the answer too, and
+        in these iterations the loop reads the socket.
+        """
         self._timer = None
         self._armed_for = math.inf
         if not self._pending:

@@ -1,4 +1,4 @@
-"""From a new connection to a usable one: which versions the broker speaks (KIP-35, KIP-511). Knows nothing of what is asked later."""
+"""The handshake of a new connection: it asks the broker for its API versions (KIP-35, KIP-511)."""
 
 from __future__ import annotations
 
@@ -16,32 +16,37 @@ __all__ = ["negotiate_versions"]
 
 _UNSUPPORTED_VERSION: Final = 35
 _SOFTWARE: Final = "aioproducer"
-_FIRST_WITH_MUTING: Final = 2  # before it, brokers waited themselves (KIP-219)
-_STRANGE: Final = re.compile(r"[^a-zA-Z0-9.-]")  # what brokers refuse in a version: the + of a local one (PEP 440)
+# The first ApiVersions version with which a broker lets the client wait; with older versions the broker waits (KIP-219).
+_FIRST_WITH_MUTING: Final = 2
+# Brokers refuse these characters in a software version; the + of a local version is one of them (PEP 440).
+_STRANGE: Final = re.compile(r"[^a-zA-Z0-9.-]")
 
 
 async def negotiate_versions(connection: Connection, timeout: float, software_version: str, *, in_oldest_form: bool = False) -> int:
-    """Ask which versions the broker speaks, our newest form first, and at most twice (NET-02).
+    """Ask the broker for its API versions and features, and keep them in `connection` (NET-02).
+
+    The first request has this client's newest ApiVersions version. If the broker does not know it, one more request follows.
 
     Args:
-        connection: which has just been made.
+        connection: a connection that has just been made.
         timeout: seconds for each answer.
-        software_version: of this client.
-        in_oldest_form: ask as the first clients did, of brokers that close the connection when they do not know a form.
+        software_version: version of this client.
+        in_oldest_form: use the oldest ApiVersions version, for a broker that closes the connection when it does not know a version.
 
     Returns:
-        Milliseconds for which the broker wants to be left alone.
+        Milliseconds for which the broker throttles this client.
 
     Raises:
         TransportError: the connection ended.
-        BrokerError: the broker refuses.
+        BrokerError: the broker refuses the request.
     """
     version = CLIENT_VERSIONS[ApiKey.API_VERSIONS][not in_oldest_form]
     software_version = _STRANGE.sub("-", software_version)
     request = message("ApiVersions.request", client_software_name=_SOFTWARE, client_software_version=software_version)
     raw = await connection.ask(ApiKey.API_VERSIONS, version, request, timeout)
     if int.from_bytes(raw.frame[raw.offset : raw.offset + 2], "big") == _UNSUPPORTED_VERSION:
-        refusal = raw.decode(version=0)  # a broker that does not know our version answers in the oldest form
+        # a broker that does not know the request's version answers with version 0
+        refusal = raw.decode(version=0)
         offered = {api.api_key: api.max_version for api in refusal.api_keys}
         raw = await connection.ask(ApiKey.API_VERSIONS, max(0, min(version - 1, offered.get(ApiKey.API_VERSIONS, 0))), request, timeout)
     answer = raw.decode()

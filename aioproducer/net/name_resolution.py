@@ -1,12 +1,12 @@
-"""Look-ups of host names in daemon threads of this library, so that no connection waits for the event loop's default executor.
+"""Look-ups of host names in daemon threads of this library, apart from the loop's default executor.
 
-1. The default executor belongs to the application: while its threads are busy (`asyncio.to_thread`), a look-up there waits for them, and
-   `asyncio.run` waits at its end for a look-up that hangs. The threads here are daemons: the interpreter ends whatever they do.
-2. A process has at most `MAX_THREADS` threads. One look-up runs for each name at a time; later callers of that name join it.
-3. A look-up that has run for `HUNG_AFTER` seconds while others wait for a thread is set aside: its thread does not count any more, and
-   another may be started. Its answer is taken when it comes, and then its thread ends. So a name that hangs holds up another for
-   `HUNG_AFTER` at most, and the threads that hang are no more than the names that do.
-4. An idle thread ends after `IDLE_SECONDS`. A forked child has none of its parent's threads, and begins anew.
+1. The default executor belongs to the application. While its threads are busy (`asyncio.to_thread`), a look-up there waits for them.
+   `asyncio.run` also waits at its end for a look-up that hangs. The threads here are daemons, so the interpreter can end while they run.
+2. A process has at most `MAX_THREADS` threads. One look-up of each kind runs for each name at a time; later callers of that name join it.
+3. A look-up that has run for `HUNG_AFTER` seconds while others wait for a thread is set aside. Its thread does not count any more, and
+   another may be started. Its answer is used when it comes, and then its thread ends. So a name that hangs delays another name for
+   `HUNG_AFTER` at most, and there are no more hanging threads than hanging names.
+4. An idle thread ends after `IDLE_SECONDS`. A forked child has none of its parent's threads, and gets a new `NameLookups`.
 5. A numeric host is its own address: it needs no look-up, and no thread.
 """
 
@@ -28,12 +28,14 @@ __all__ = ["HUNG_AFTER", "IDLE_SECONDS", "MAX_THREADS", "NameLookups", "describe
 
 MAX_THREADS: Final = 4
 IDLE_SECONDS: Final = 10.0
-# glibc waits so long for a name server before it asks the next one
+# glibc waits this many seconds for a name server before it asks the next one.
 HUNG_AFTER: Final = 5.0
 
 
 def numeric_address(host: str, port: int) -> tuple[int, tuple[Any, ...]] | None:
-    """The address family and socket address of a numeric host, with an IPv6 scope id if it has one; None: `host` is a name.
+    """Return the address family and socket address of a numeric host, with its IPv6 scope id if it has one.
+
+    Returns None if `host` is a name.
 
     Raises:
         OSError: the scope id names no interface of this machine.
@@ -52,7 +54,7 @@ def numeric_address(host: str, port: int) -> tuple[int, tuple[Any, ...]] | None:
 
 
 class _Lookup:
-    """One look-up that runs or waits for a thread, and the futures that wait for its answer."""
+    """Holds one look-up that runs or waits for a thread, and the futures that wait for its answer."""
 
     __slots__ = ("began_at", "function", "is_set_aside", "name", "waiting")
 
@@ -64,9 +66,9 @@ class _Lookup:
         self.is_set_aside = False
 
     def answer(self, result: Any, error: BaseException | None) -> None:
-        """Wake the waiting tasks, each in its own loop."""
+        """Complete the futures, each in its own loop."""
         for loop, future in self.waiting:
-            # a loop that was closed has nobody to tell
+            # no task waits in a closed loop
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(_settle, future, result, error)
 
@@ -81,10 +83,10 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
 
 
 class NameLookups:
-    """The look-ups of a process, and the threads that make them.
+    """Holds the look-ups of a process, and runs them in its threads.
 
     Args:
-        idle_seconds: after which an idle thread ends.
+        idle_seconds: seconds after which an idle thread ends.
         hung_after: seconds after which a look-up is set aside if others wait.
     """
 
@@ -94,27 +96,27 @@ class NameLookups:
         self._changed = threading.Condition()
         self._running: dict[tuple[str, str], _Lookup] = {}
         self._queue: deque[_Lookup] = deque()
-        # threads whose look-ups are not set aside, and those of them that wait for one
+        # the number of threads without those of look-ups that are set aside, and how many of them are idle
         self._threads = 0
         self._idle = 0
 
     async def ask(self, kind: str, name: str, function: Callable[[], Any]) -> Any:
-        """The answer of `function`, called in a thread; a look-up of this kind for this name that runs already is joined.
+        """Call `function` in a thread, or join a look-up of this kind for this name. Returns the answer.
 
-        Cancellation: the look-up goes on if it has begun, and is dropped if it has not and nothing else waits for it.
+        After a cancellation, a look-up that has begun continues. If it has not begun, it is dropped unless another task waits for it.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         try:
             lookup = self._submit((kind, name), function, loop, future)
             while not future.done() and lookup.began_at is None:
-                # where every thread is busy, those that hang are set aside in time
+                # if every thread is busy, this sets aside the look-ups that hang
                 await asyncio.wait((future,), timeout=self._hung_after)
                 with self._changed:
                     self._start_threads()
             return await future
         finally:
-            # an answer that comes in the step of a cancellation was taken note of
+            # marks an error as retrieved that comes in the event-loop iteration of a cancellation
             if not future.cancel() and not future.cancelled():
                 future.exception()
 
@@ -131,7 +133,7 @@ class NameLookups:
         return lookup
 
     def describe(self, name: str) -> str:
-        """What keeps the look-up of `name`, for an error's text: how long it has run, or the look-ups that it waits behind."""
+        """Return the reason for the delay of a look-up, for an error's text: its run time, or the look-ups that run before it."""
         now = time.monotonic()
         with self._changed:
             lookups = tuple(self._running.values())
@@ -144,7 +146,7 @@ class NameLookups:
     # Under the lock
 
     def _start_threads(self) -> None:
-        """Have a thread for each look-up in the queue, as far as there may be."""
+        """Start a thread for each look-up in the queue that has no idle thread, up to `MAX_THREADS` threads."""
         wanted = len(self._queue) - self._idle
         if wanted <= 0:
             self._changed.notify(len(self._queue))
@@ -162,7 +164,7 @@ class NameLookups:
         self._changed.notify_all()
 
     def _give_up(self, cause: RuntimeError) -> None:
-        """No thread can be started: the threads that there are go on, and without any the look-ups fail."""
+        """Fail the queued look-ups if no thread can be started and none runs. Threads that run take the queued look-ups."""
         while self._queue and not self._threads:
             lookup = self._queue.popleft()
             self._forget(lookup)
@@ -178,7 +180,7 @@ class NameLookups:
                 self._threads -= 1
 
     def _next(self) -> _Lookup | None:
-        """The next look-up; None: there was none for so long that the thread ends."""
+        """Wait for the next look-up and return it. Returns None if there was none for `idle_seconds`: the thread ends."""
         deadline = time.monotonic() + self._idle_seconds
         while True:
             while self._queue:
@@ -202,12 +204,12 @@ class NameLookups:
     # A thread
 
     def _work(self) -> None:
-        # nothing of a look-up is kept while the thread is idle
+        # a function of its own, so that an idle thread holds no reference to a look-up
         while self._answer_one():
             pass
 
     def _answer_one(self) -> bool:
-        """Make the next look-up. Returns False if the thread is to end."""
+        """Run the next look-up. Returns False if the thread is to end."""
         with self._changed:
             lookup = self._next()
             if lookup is None:
@@ -228,7 +230,7 @@ _lookups = NameLookups()
 
 
 def _begin_anew() -> None:
-    """In a forked child: the parent's threads are not there, and one of them may have held the lock."""
+    """Replace the look-ups in a forked child, which has none of the parent's threads; one of them may have held the lock."""
     global _lookups  # noqa: PLW0603
     _lookups = NameLookups()
 
@@ -238,10 +240,10 @@ if hasattr(os, "register_at_fork"):
 
 
 async def look_up(kind: str, name: str, function: Callable[[], Any]) -> Any:
-    """`NameLookups.ask` of this process."""
+    """Run a look-up with `NameLookups.ask` of this process."""
     return await _lookups.ask(kind, name, function)
 
 
 def describe_lookups(name: str) -> str:
-    """`NameLookups.describe` of this process."""
+    """Return the text of `NameLookups.describe` of this process."""
     return _lookups.describe(name)

@@ -1,4 +1,4 @@
-"""What may be watched of connections, and a watch that sees nothing. Knows nothing of what is done with it."""
+"""The observer of connections: the events that it is notified of. The classes here ignore all of them."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ __all__ = ["NO_TRAFFIC", "UNSEEN", "Observer", "Traffic"]
 
 
 class Traffic:
-    """Watches the requests of one broker. Of this one nothing is kept."""
+    """Is notified of the requests and answers of one broker. This class ignores them."""
 
     __slots__ = ()
 
     def sent(self, now: float, size: int) -> None:
-        """A request of so many bytes was written."""
+        """Record that a request of `size` bytes was written at the loop's time `now`."""
 
     def answered(self, now: float, size: int) -> None:
-        """An answer of so many bytes came."""
+        """Record that an answer of `size` bytes came at the loop's time `now`."""
 
 
 class Observer:
-    """Watches connections. This one sees nothing."""
+    """Is notified of the events of connections. This class ignores them."""
 
     def traffic(self, node_id: int) -> Traffic:  # noqa: ARG002
-        """Who watches the requests of that broker."""
+        """Return the `Traffic` for the requests of that broker."""
         return NO_TRAFFIC
 
     def connected(self, broker: Broker, label: str) -> None:
-        """A connection stands; `label` is its lane's."""
+        """Record that a connection is ready; `label` is "produce" or "control"."""
 
     def lost(self, broker: Broker, label: str, cause: TransportError | None) -> None:
-        """One that stood is gone."""
+        """Record that an established connection was lost."""
 
     def failed(self, broker: Broker, label: str, cause: TransportError, failures: int) -> None:
-        """One could not be made, for so many times in a row."""
+        """Record that an attempt to connect failed, the last of `failures` consecutive ones."""
 
     def throttled(self, broker: Broker, milliseconds: int) -> None:
-        """A broker that was not left alone wants to be, for so long."""
+        """Record that a broker, which was not muted, throttles this client for `milliseconds`."""
 
     def forgotten(self) -> None:
-        """No known broker answers: all are forgotten."""
+        """Record that the cluster drops all brokers, because none of them answers."""
 
     def gone(self, broker: Broker) -> None:
-        """It is a broker of the cluster no more, or has another address."""
+        """Record that a broker left the cluster, or has another address."""
 
 
 NO_TRAFFIC: Final = Traffic()

@@ -1,4 +1,4 @@
-"""What a producer's options mean to its connections. Knows nothing of what goes over them."""
+"""The settings of connections, made from a producer's options."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ __all__ = ["net_settings"]
 
 
 def net_settings(config: ProducerConfig, version: str, dialer: Dialer, resolver: Resolver, chance: Callable[[], float]) -> NetSettings:
-    """Settings of all connections; milliseconds are seconds there. `version` is this software's, `chance` a random number in [0, 1)."""
+    """Return the settings of all connections, with the options' milliseconds as seconds.
+
+    `version` is the version of this client. `chance` returns a random number in [0, 1).
+    """
     return NetSettings(
         client_id=config.client_id,
         software_version=version,

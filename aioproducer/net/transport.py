@@ -1,4 +1,4 @@
-"""The default dialer, TCP; how a list of buffers is best written; sockets whose loop can do nothing more. Knows nothing of Kafka's protocol."""
+"""The default dialer (TCP), the function that writes a list of buffers, and the closing of abandoned sockets."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["TcpDialer", "close_socket", "disown", "writer_of"]
 
 
 class TcpDialer:
-    """Connects over TCP. Small requests leave at once (the loop sets TCP_NODELAY), and idle connections are kept alive.
+    """Dials over TCP. The loop sets TCP_NODELAY, so small requests are sent at once; SO_KEEPALIVE keeps idle connections alive.
 
     Args:
-        send_buffer: bytes of SO_SNDBUF; below 0: the system's own (`send_buffer_bytes`).
-        receive_buffer: bytes of SO_RCVBUF, likewise.
+        send_buffer: bytes of SO_SNDBUF; below 0: the system's default (`send_buffer_bytes`).
+        receive_buffer: bytes of SO_RCVBUF; below 0: the system's default.
     """
 
     def __init__(self, send_buffer: int = -1, receive_buffer: int = -1) -> None:
@@ -35,23 +35,28 @@ class TcpDialer:
         ]
 
     async def dial(self, host: str, port: int, receiver: Callable[[], Receiver]) -> Stream:
-        """Connect, or raise OSError. Cancelled: nothing stays open."""
+        """Connect to `host`. Returns the transport. Cancellation leaves no socket open.
+
+        Raises:
+            OSError: no connection could be made.
+        """
         transport = await _connect(host, port, cast("Callable[[], asyncio.Protocol]", receiver))
         connected = transport.get_extra_info("socket")
         if connected is not None:
             for option, value in self._options:
-                with contextlib.suppress(OSError):  # macOS refuses it when the peer has reset the connection already
+                # macOS refuses the option after the peer has reset the connection
+                with contextlib.suppress(OSError):
                     connected.setsockopt(socket.SOL_SOCKET, option, value)
         return transport
 
 
 async def _connect(host: str, port: int, receiver: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
-    """A connection to a numeric host, or to one of the addresses of a name, which a resolver other than DNS may have given."""
+    """Connect to a numeric host, or to the first address of a name that accepts. A resolver other than DNS may give a name."""
     loop = asyncio.get_running_loop()
     if (found := numeric_address(host, port)) is not None:
         if "%" in host:
             return await _connect_scoped(loop, *found, receiver)
-        # of these neither asyncio nor uvloop makes a look-up
+        # neither asyncio nor uvloop looks up a numeric host
         transport, _ = await loop.create_connection(receiver, host, port)
         return transport
     failures: dict[str, OSError] = {}
@@ -69,11 +74,12 @@ async def _connect(host: str, port: int, receiver: Callable[[], asyncio.Protocol
 async def _connect_scoped(
     loop: asyncio.AbstractEventLoop, family: int, address: tuple[Any, ...], receiver: Callable[[], asyncio.Protocol]
 ) -> asyncio.Transport:
-    """A connection to an IPv6 address with a scope id, which asyncio's `create_connection` looks up in the default executor.
+    """Connect to an IPv6 address with a scope id, which asyncio's `create_connection` looks up in the default executor.
 
-    uvloop's `sock_connect` has a look-up in libuv's threads even of a socket address: the loop is only asked when the socket is writable.
+    uvloop's `sock_connect` looks up even a socket address, in libuv's threads. So this function connects the socket itself, and uses the
+    loop only to wait until the socket is writable.
     """
-    # with its protocol, without which asyncio does not set TCP_NODELAY
+    # asyncio sets TCP_NODELAY only on a socket that was made with its protocol number
     connecting = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         connecting.setblocking(False)
@@ -90,7 +96,7 @@ async def _connect_scoped(
 
 
 async def _connected(loop: asyncio.AbstractEventLoop, connecting: socket.socket, address: tuple[Any, ...]) -> int:
-    """Wait for the connection; the system's error number, or 0."""
+    """Wait until the socket is connected or has failed. Returns the system's error number, or 0."""
     writable: asyncio.Future[None] = loop.create_future()
 
     def on_writable() -> None:
@@ -99,7 +105,8 @@ async def _connected(loop: asyncio.AbstractEventLoop, connecting: socket.socket,
 
     try:
         loop.add_writer(connecting, on_writable)
-    except NotImplementedError:  # Windows: its own `sock_connect` makes no look-up
+    # the proactor loop of Windows has no `add_writer`, and its `sock_connect` makes no look-up
+    except NotImplementedError:
         await loop.sock_connect(connecting, address)
         return 0
     try:
@@ -110,10 +117,10 @@ async def _connected(loop: asyncio.AbstractEventLoop, connecting: socket.socket,
 
 
 def writer_of(stream: Stream) -> Callable[[Sequence[Buffer]], None]:
-    """The function that writes a list of buffers to `stream`, so that a full buffer pauses its receiver.
+    """Return the function that writes a list of buffers to `stream`, so that a full write buffer pauses the stream's receiver.
 
-    uvloop gathers them in one system call. asyncio's own `writelines` joins them first in 3.11, and in 3.12 and 3.13 never calls
-    `pause_writing`: there they are joined here.
+    uvloop's `writelines` passes the buffers to one system call. asyncio's `writelines` joins them in Python 3.11. In 3.12 and 3.13 it
+    never calls `pause_writing`, so from 3.12 on the returned function joins them.
     """
     if type(stream).__module__.startswith("asyncio") and sys.version_info >= (3, 12):
         return lambda buffers: stream.write(b"".join(buffers))
@@ -121,10 +128,10 @@ def writer_of(stream: Stream) -> Callable[[Sequence[Buffer]], None]:
 
 
 def disown(streams: Iterable[Stream]) -> None:
-    """In a forked child: put a socket of nobody's in the place of each stream's, in the child's table of files alone.
+    """Replace the socket of each stream by an unconnected one in a forked child, in the child's file table alone.
 
-    The parent's socket and its entry in the shared epoll stay as they are, whatever the child's transport does from now on: reads, writes,
-    or closes when it is collected. And when the parent closes its socket, the broker learns it at once, as no other process has it open.
+    The parent's socket and its entry in the shared epoll stay unchanged when the child's transport reads, writes, or is closed by the
+    garbage collector. When the parent closes its socket, the broker is notified at once, because no other process has it open.
     """
     with contextlib.suppress(OSError), socket.socket() as nobodys:
         for stream in streams:
@@ -135,16 +142,20 @@ def disown(streams: Iterable[Stream]) -> None:
 
 
 def close_socket(stream: Stream) -> None:
-    """Close a stream's socket after its loop was closed, when the stream's own `close` and `abort` raise. uvloop has closed it with the loop."""
+    """Close a stream's socket after its loop was closed, when the stream's `close` and `abort` raise.
+
+    uvloop closes the socket with the loop.
+    """
     connected = _socket_of(stream)
-    connected = getattr(connected, "_sock", connected)  # asyncio shows a socket that cannot be closed around the one that can
+    # asyncio gives a wrapper without `close`; the real socket is its `_sock`
+    connected = getattr(connected, "_sock", connected)
     if connected is not None and hasattr(connected, "close") and connected.fileno() >= 0:
         with contextlib.suppress(OSError):
             connected.close()
 
 
 def _socket_of(stream: Any) -> Any:
-    """None: the stream has none, as one in memory, or one of a dialer of the user's that does not show it."""
+    """Return the socket of a stream. Returns None for a stream in memory, or one of a user's dialer that gives no socket."""
     with contextlib.suppress(Exception):
         return stream.get_extra_info("socket")
     return None

@@ -1,9 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=False
-"""Rows of Arrow columns as records of magic 2: what `plain_columns` does, compiled, with the same words for the same mistakes.
+"""The compiled encoder of Arrow columns to records of magic 2: the functions and error texts of `plain_columns`.
 
-1. The buffers are the user's. An offset is read once, held against the size of its buffer, and only then followed: whatever they hold, and
-   whoever changes them meanwhile, nothing is read beyond a buffer, and nothing is written beyond `room`.
-2. The GIL is kept: a window of rows is a fraction of a millisecond, and another thread that took it could keep it for five.
+1. The buffers are the user's, and may change while this module reads them. It reads an offset once, compares it with the size of its
+   buffer, and only then uses it. So it never reads beyond a buffer, and never writes beyond `room`.
+2. The functions keep the GIL: a window of rows takes a fraction of a millisecond, and another thread that took the GIL could keep it for
+   five.
 """
 
 from cpython cimport array
@@ -29,7 +30,8 @@ cdef extern from *:
     """
     const uint32_t SOURCE_CRC
 
-SOURCE = SOURCE_CRC  # CRC-32 of this file, as setup.py read it
+# CRC-32 of this file, as setup.py computed it.
+SOURCE = SOURCE_CRC
 
 cdef array.array _INTS = _array("i")
 cdef array.array _SHORTS = _array("H")
@@ -37,8 +39,10 @@ cdef array.array _LONGS = _array("q")
 _NO_DELTA = MOMENT[0]
 
 cdef enum:
-    _OVERHEAD = 21  # Java's DefaultRecord.MAX_RECORD_OVERHEAD
-    _MOST_ROWS = 65535  # that `assign` tells apart
+    # Java's DefaultRecord.MAX_RECORD_OVERHEAD.
+    _OVERHEAD = 21
+    # The most rows of one call of `assign`, which counts groups in 16 bits.
+    _MOST_ROWS = 65535
 
 cdef enum Trouble:
     NONE
@@ -47,7 +51,8 @@ cdef enum Trouble:
     ORDER
 
 cdef struct Bits:
-    const unsigned char* bits  # NULL: every row is there
+    # NULL: no row is null
+    const unsigned char* bits
     Py_ssize_t first
 
 cdef struct Span:
@@ -66,16 +71,18 @@ cdef struct Work:
     Py_ssize_t size
     int64_t base
     int64_t latest
-    int64_t key_size  # of the first record
+    # the sizes of the first record's key and value
+    int64_t key_size
     int64_t value_size
     bint keys_differ
     bint values_differ
     bint moments_differ
     Trouble trouble
-    Py_ssize_t row  # that has it
+    # the row that has the trouble
+    Py_ssize_t row
 
 
-# What a row holds
+# The content of a row
 
 cdef inline bint _is_there(const Bits* rows, Py_ssize_t row) noexcept nogil:
     cdef Py_ssize_t at = rows.first + row
@@ -83,7 +90,7 @@ cdef inline bint _is_there(const Bits* rows, Py_ssize_t row) noexcept nogil:
 
 
 cdef inline int64_t _find(const Span* column, Py_ssize_t row, const char** begin) noexcept nogil:
-    """How many bytes a row has, and where: -1: null, -2: its offsets are wrong."""
+    """Return the number of bytes of a row, and set `begin` to them. Returns -1 for null, and -2 if the row's offsets are wrong."""
     cdef int64_t first, last
     cdef int32_t short_first, short_last
     cdef Py_ssize_t at = column.rows.first + row
@@ -146,7 +153,7 @@ cdef inline unsigned char* _put_field(unsigned char* out, const char* data, int6
 # The columns
 
 cdef int _hold(object buffer, Py_buffer* view, str what, int bits, Py_ssize_t first, Py_ssize_t rows) except -1:
-    """Take a buffer that has so many bits for each row."""
+    """Get a buffer's view, and check that the buffer has `bits` bits for each row."""
     PyObject_GetBuffer(buffer, view, PyBUF_SIMPLE)
     if first < 0 or rows < 0 or first > view.len * 8 // bits or rows > view.len * 8 // bits - first:
         raise ValueError(f"{what} of {view.len} bytes do not hold rows {first} to {first + rows}")
@@ -154,7 +161,7 @@ cdef int _hold(object buffer, Py_buffer* view, str what, int bits, Py_ssize_t fi
 
 
 cdef class Strings:
-    """A column of bytes: arguments and errors as of `plain_columns.Strings`."""
+    """Holds a column of bytes; its arguments and errors are those of `plain_columns.Strings`."""
 
     cdef Py_buffer _validity, _offsets, _data
     cdef Span span
@@ -185,7 +192,7 @@ cdef class Strings:
         return self.length
 
     def get(self, Py_ssize_t row):
-        """Its bytes; None: null."""
+        """Return the bytes of a row, or None for null."""
         cdef const char* data = NULL
         if not 0 <= row < self.length:
             raise IndexError(row)
@@ -196,7 +203,7 @@ cdef class Strings:
 
 
 cdef class Moments:
-    """A column of times: arguments and errors as of `plain_columns.Moments`."""
+    """Holds a column of times; its arguments and errors are those of `plain_columns.Moments`."""
 
     cdef Py_buffer _validity, _data
     cdef Clock clock
@@ -219,7 +226,7 @@ cdef class Moments:
         return self.length
 
     def get(self, Py_ssize_t row):
-        """The time; None: null."""
+        """Return the time of a row, or None for null."""
         cdef int64_t moment
         if not 0 <= row < self.length:
             raise IndexError(row)
@@ -243,7 +250,7 @@ cdef int _check(Strings values, Strings keys, Moments moments, Py_ssize_t at, Py
 
 
 cdef Py_ssize_t _end(Py_ssize_t at, Py_ssize_t rows) noexcept:
-    """Of so many rows from `at` on; -1: there is no such row."""
+    """Return the end of `rows` rows from `at` on, or -1 if `rows` is negative or the end overflows."""
     return -1 if rows < 0 or at > PY_SSIZE_T_MAX - rows else at + rows
 
 
@@ -252,7 +259,7 @@ cdef Py_ssize_t _end(Py_ssize_t at, Py_ssize_t rows) noexcept:
 def measure(
     Strings values not None, Strings keys, Moments moments, Py_ssize_t at, Py_ssize_t rows, int64_t most, int64_t longest,
 ):
-    """As `plain_columns.measure`."""
+    """Return the number of rows that fit, and an upper bound of their bytes, as `plain_columns.measure` does."""
     _check(values, keys, moments, at, _end(at, rows))
     cdef Py_ssize_t count = 0, row
     cdef int64_t total = 0, size, key_size = -1, value_size
@@ -336,7 +343,7 @@ cdef void _encode(
 
 
 cdef object _sizes(const Span* column, int64_t size, bint differ, const int* order, Py_ssize_t at, Py_ssize_t count):
-    """Of each record's key or value; or what all have in common."""
+    """Return the size of each record's key or value, or as a varint the size that all have in common."""
     cdef array.array sizes
     cdef Py_ssize_t index
     cdef const char* data = NULL
@@ -354,7 +361,8 @@ cdef object _deltas(const Clock* clock, int64_t now_ms, int64_t base, const int*
     cdef int64_t moment
     for index in range(count):
         moment = _time(clock, at + index if order == NULL else order[at + index], now_ms)
-        deltas.data.as_longlongs[index] = <int64_t> (<uint64_t> moment - <uint64_t> base)  # somebody may have changed it meanwhile
+        # unsigned, because another thread may have changed the time since `_encode` read it, and a signed overflow is undefined
+        deltas.data.as_longlongs[index] = <int64_t> (<uint64_t> moment - <uint64_t> base)
     return deltas
 
 
@@ -362,7 +370,7 @@ def encode(
     Strings values not None, Strings keys, Moments moments, int64_t now_ms,
     array.array order, Py_ssize_t at, Py_ssize_t end, Py_ssize_t room,
 ):
-    """As `plain_columns.encode`."""
+    """Encode rows as the records of a batch, as `plain_columns.encode` does."""
     cdef Work work
     cdef const int* rows = NULL
     cdef const Span* key_span = NULL
@@ -381,7 +389,7 @@ def encode(
         key_span = &keys.span
     if moments is not None:
         clock = &moments.clock
-    # a bytes object that nobody else has may be written to; the records take less of it than their bound
+    # a new bytes object may be written to while no other code has it; the records take fewer bytes than their bound
     payload = PyBytes_FromStringAndSize(NULL, room)
     _encode(
         &values.span, key_span, clock, now_ms, rows, values.length, at, end, <unsigned char*> PyBytes_AS_STRING(payload), room, &work
@@ -429,11 +437,12 @@ cdef uint32_t _murmur2(const unsigned char* data, int64_t size) noexcept nogil:
 
 
 def assign(Strings keys not None, Py_ssize_t at, Py_ssize_t rows, Py_ssize_t partitions, Py_ssize_t nobodys=-1):
-    """As `core.key_grouping.plain_assign`."""
+    """Group rows by the partitions of their keys, as `core.key_grouping.plain_assign` does."""
     cdef Py_ssize_t index, groups = 0, place
     cdef int64_t size
     cdef const char* data = NULL
-    cdef int* numbers  # by partition, and behind them of null: 1 + the group's number, 0: none yet
+    # 1 + the group's number by partition, and after the partitions that of null keys; 0: no group yet
+    cdef int* numbers
     cdef array.array picks, order
     if not (0 <= rows <= _MOST_ROWS and 1 <= partitions < INT32_MAX and -1 <= nobodys < partitions and 0 <= at <= keys.length - rows):
         raise ValueError(f"{rows} rows for {partitions} partitions")
@@ -441,7 +450,8 @@ def assign(Strings keys not None, Py_ssize_t at, Py_ssize_t rows, Py_ssize_t par
     order = array.clone(_INTS, rows, zero=False)
     parts = []
     counts = array.clone(_INTS, rows + 1, zero=True)
-    cdef int* behind = (<array.array> counts).data.as_ints  # of each group: the end of its rows in `order` so far
+    # for each group, the number of its rows, and later the end of its rows in `order` so far
+    cdef int* behind = (<array.array> counts).data.as_ints
     numbers = <int*> calloc(partitions + 1, sizeof(int))
     if numbers == NULL:
         raise MemoryError

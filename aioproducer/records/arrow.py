@@ -1,10 +1,10 @@
-"""pyarrow's arrays as columns of their buffers: what is taken, in which pieces, and what is said of the rest.
+"""Tables of pyarrow arrays: their checks, their conversion to columns of buffers, and their pieces.
 
-1. Arrays of binary and string, and times, are used where they lie. Others (dictionaries, views, fixed sizes) are turned into these, a few
-   rows at a time: nobody asks for all of a large one at once.
-2. Columns need not be cut alike: a piece is as long as no column has a cut in it. Tiny chunks are joined first.
+1. The buffers of binary, string and time arrays are used without a copy. Other arrays (dictionaries, views, fixed sizes) are converted a
+   few rows at a time, so a large array is never converted as a whole.
+2. Columns may have different chunks: a piece ends where a chunk of any column ends. Tiny chunks are joined first.
 
-pyarrow is imported when somebody sends columns. Knows nothing of what becomes of the rows.
+pyarrow is imported at the first call that sends columns.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Piece", "Table", "check_serializers"]
 
-_STEP: Final = 16_384  # rows that are turned into another type at a time, if they are small
-_BYTES: Final = 4_194_304  # of them, about
-_TINY: Final = 4096  # rows of a chunk that is joined with the next ones
+# The most rows that are converted to another type at a time, and the most bytes of such rows, about.
+_STEP: Final = 16_384
+_BYTES: Final = 4_194_304
+# A chunk of fewer rows is joined to the next ones.
+_TINY: Final = 4096
 _DOORS: Final = ("__arrow_c_array__", "__arrow_array__")
 
 
 class Piece(NamedTuple):
-    """Rows of all columns, without a cut in any; `first`: how many rows come before."""
+    """Holds adjacent rows of all columns, each column's in one array; `first` is the table's row at which they begin."""
 
     first: int
     rows: int
@@ -41,30 +43,34 @@ class Piece(NamedTuple):
     moments: Any
 
     def row(self, at: int) -> tuple[bytes | None, bytes | None, int | None]:
-        """Value, key and time of one row. UsageError: it cannot be a record."""
+        """Return value, key and time of one row.
+
+        Raises:
+            UsageError: the row cannot be a record.
+        """
         try:
             return tuple(None if column is None else column.get(at) for column in self[2:])  # type: ignore[return-value]
         except BadRow as error:
             raise self.bad(error) from None
 
     def bad(self, error: BadRow) -> UsageError:
-        """What is said of a row that cannot be a record."""
+        """Return the error for a row that cannot be a record."""
         return UsageError(f"row {self.first + error.row}: {error.what}")
 
 
 class Table:
-    """The columns of one call, of one length.
+    """Holds the columns of one call, which have the same length.
 
     Args:
-        values, keys: arrays of bytes; None for the keys: there are none.
+        values, keys: arrays of bytes; keys of None: the records have no keys.
         timestamps_ms: an array, a number or a datetime for all rows, or None.
 
     Attributes:
-        has_keys: there is a column of keys.
-        moment: the time of all rows, if it is one.
+        has_keys: True if there is a column of keys.
+        moment: the time of all rows if they have a common one, else None.
 
     Raises:
-        UsageError: pyarrow is not installed, these are no arrays of its, or of types that cannot be records, or of different lengths.
+        UsageError: pyarrow is not installed, an argument is no pyarrow array, its type cannot be records, or the lengths differ.
     """
 
     def __init__(self, values: Any, keys: Any, timestamps_ms: Any) -> None:
@@ -86,7 +92,11 @@ class Table:
         return self._length
 
     def pieces(self) -> Iterator[Piece]:
-        """All rows, in order. UsageError: pyarrow cannot turn a column into bytes."""
+        """Yield all rows in order, in pieces.
+
+        Raises:
+            UsageError: pyarrow cannot convert a column to bytes.
+        """
         at = 0
         while at < self._length:
             rows = min(column.rows_from(at) for column in self._columns if column is not None)
@@ -95,18 +105,20 @@ class Table:
 
 
 def check_serializers(*, value: object, key: object) -> None:
-    """Raise UsageError if a producer has a serializer for what comes as a column."""
+    """Raise UsageError if a producer has a serializer, because columns hold bytes already."""
     for name, serializer in (("value_serializer", value), ("key_serializer", key)):
         if serializer is not None:
             raise UsageError(f"columns hold bytes already, and this producer has a {name}: use one without, or send_many")
 
 
 class _Column:
-    """One column of a table, read from its first row to its last.
+    """Reads one column of a table from its first row to its last.
 
     Args:
-        turn: turns an array into one whose buffers are as we need them; None: they are already.
-        buffers: makes a column of ours of an array, from a row on, of so many rows.
+        name: the column's name in error texts.
+        chunks: the column as a `pyarrow.ChunkedArray`.
+        turn: converts an array to a type with usable buffers; None: the type has them already.
+        buffers: makes a `Strings` or `Moments` of an array, a first row and a number of rows.
     """
 
     def __init__(self, name: str, chunks: Any, turn: Callable[[Any], Any] | None, buffers: Callable[[Any, int, int], Any]) -> None:
@@ -116,20 +128,21 @@ class _Column:
         self._turn = turn
         self._buffers = buffers
         self._array: Any = None
-        self._first = self._end = 0  # of the rows in that array
+        # the column's rows in `_array`
+        self._first = self._end = 0
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
     def rows_from(self, at: int) -> int:
-        """How many rows from `at` on lie in one piece."""
+        """Return how many rows from `at` on are in one array; load the next array if `at` is past the current one."""
         if at >= self._end:
             self._array = self._take(at)
             self._first, self._end = at, at + len(self._array)
         return self._end - at
 
     def cut(self, at: int, rows: int) -> Any:
-        """Of the rows at hand some."""
+        """Return `rows` rows of the current array, from `at` on, as a column of buffers."""
         try:
             return self._buffers(self._array, at - self._first, rows)
         except ValueError as error:
@@ -148,7 +161,11 @@ class _Column:
         return self._asked(f"turn {array.type} into bytes", partial(self._turn, few))
 
     def _asked(self, what: str, ask: Callable[[], Any]) -> Any:
-        """What pyarrow gives. UsageError: it raises, whatever that is; its text may show what is in the array."""
+        """Call pyarrow and return its result.
+
+        Raises:
+            UsageError: pyarrow raised any exception. The exception's own text is left out, because it may have values of the array.
+        """
         try:
             return ask()
         except Exception as error:  # noqa: BLE001
@@ -158,12 +175,12 @@ class _Column:
 
 
 def _joined(several: Any, first: Any) -> Any:
-    """Tiny chunks as one array, or the first of them if they are large."""
+    """Return tiny chunks as one array, or the first chunk alone if they have too many bytes."""
     return several.combine_chunks() if several.nbytes <= _BYTES else first
 
 
 def _bytes_of_one(array: Any) -> int:
-    """About, and at least 1."""
+    """Return the mean bytes of a row of the array, about; at least 1."""
     kept = getattr(array, "dictionary", array)
     return int(kept.nbytes) // max(len(kept), 1) + 1
 
@@ -177,7 +194,7 @@ def _pyarrow() -> Any:
 
 
 def _chunked(pa: Any, name: str, given: Any) -> Any:
-    """What was given, as a pyarrow.ChunkedArray."""
+    """Return the caller's array as a `pyarrow.ChunkedArray`."""
     try:
         if isinstance(given, pa.ChunkedArray):
             return given
@@ -215,7 +232,8 @@ def _large(pa: Any, array: Any) -> Any:
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if _is_view(pa, array.type):
-        array.validate(full=True)  # `cast` trusts what is in it, and would read beyond its buffers
+        # `cast` does not check the views, and would read beyond the buffers of a damaged array
+        array.validate(full=True)
     return array.cast(pa.binary()).cast(pa.large_binary()) if pa.types.is_fixed_size_binary(array.type) else array.cast(pa.large_binary())
 
 
@@ -240,7 +258,7 @@ def _times(pa: Any, given: Any) -> _Column:
     is_ready = kind == pa.int64() or (pa.types.is_timestamp(kind) and kind.unit == "ms")
     if not is_ready and not pa.types.is_timestamp(kind):
         raise UsageError(f"timestamps_ms are of type {kind}: they are int64 milliseconds since 1970, or a timestamp type")
-    # parts of a millisecond may be lost; of seconds nothing is, but that a number does not fit
+    # the cast may cut parts of a millisecond; seconds lose nothing, but a safe cast finds a number that does not fit
     turn = None if is_ready else lambda array: array.cast(pa.timestamp("ms", kind.tz), safe=kind.unit == "s")
     return _Column("timestamps_ms", chunks, turn, _moment_buffers)
 
@@ -251,7 +269,7 @@ def _moment_buffers(array: Any, at: int, rows: int) -> Any:
 
 
 def _moment(given: Any) -> int | None:
-    """The one time of all rows, if there is one."""
+    """Return the common time of all rows, or None if `given` is an array or None."""
     if not isinstance(given, (int, datetime)) and exact_int(given) is None:
         return None
     return timestamp_of("timestamps_ms", given)

@@ -1,4 +1,4 @@
-"""Rows of Arrow columns as records, in whichever of two builds this installation has: compiled (`_columns.pyx`), or `plain_columns`."""
+"""The encoder of Arrow columns that this installation has: compiled (`_columns.pyx`), or `plain_columns`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from aioproducer.records.plain_columns import BadRow, Encoded
 __all__ = ["REASON", "BadRow", "Encoded", "Moments", "Strings", "compiled", "encode", "measure"]
 
 _found: Final = extension("aioproducer.records._columns")
-REASON: Final = _found.reason  # for plain Python; empty where the compiled build runs
+# The reason for plain Python; empty if the compiled build is used.
+REASON: Final = _found.reason
 compiled: Any = _found.module
 _chosen: Any = plain_columns if compiled is None else compiled
 

@@ -1,11 +1,12 @@
-"""The codecs of record batches, one row each: how it compresses, how it decompresses within a limit, which levels it takes.
+"""The compression codecs of record batches: for each, its compressor, its bounded decompressor and its levels.
 
-1. What is written is what Java writes: gzip without a date, snappy in xerial's framing, LZ4 frames of independent 64 KiB
-   blocks without sizes and checksums (its reader takes no linked blocks), one plain Zstandard frame.
-2. What is read is whatever clients write: also raw snappy (librdkafka), linked LZ4 blocks, Zstandard frames without a content size.
-3. Decompression gives at most `limit` bytes or a `ProtocolError`, and never asks for the memory that hostile bytes claim to need.
+1. The compressors write the formats that Java writes: gzip without a date, snappy in xerial's framing, one plain Zstandard frame. LZ4
+   frames have independent 64 KiB blocks, without sizes and checksums, because Java's reader takes no linked blocks.
+2. The decompressors read the formats of all clients: also raw snappy (librdkafka), linked LZ4 blocks, and Zstandard frames without a
+   content size.
+3. Decompression gives at most `limit` bytes or a `ProtocolError`. It never allocates the memory that hostile bytes claim to need.
 
-A level of None is Java's default (KIP-390). Knows nothing of batches, records, or whose thread it runs in.
+A level of None is Java's default (KIP-390).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ __all__ = ["check_available", "check_level", "compress", "decompress"]
 
 
 def compress(codec: Compression, data: Buffer, level: int | None = None) -> bytes:
-    """The bytes of `data` as `codec` writes them.
+    """Compress `data` with `codec`. Returns the compressed bytes.
 
     Raises:
         ConfigError: the codec has no such level, or its library is not installed.
@@ -45,12 +46,12 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
 
 
 def decompress(codec: Compression, data: Buffer, limit: int) -> bytes:
-    """The bytes that `codec` made `data` of, at most `limit` of them.
+    """Decompress `data` with `codec`. Returns at most `limit` bytes.
 
-    gzip and LZ4 may hold them twice for the instant in which the library copies them out.
+    The gzip and LZ4 libraries hold these bytes twice while they copy them to the result.
 
     Raises:
-        ProtocolError: `data` is not one whole, sound piece of the codec's format, or holds more than `limit` bytes.
+        ProtocolError: `data` is not one complete, valid piece of the codec's format, or holds more than `limit` bytes.
         ConfigError: the codec's library is not installed.
     """
     out = _CODECS[codec].decompress(data, limit)
@@ -60,7 +61,7 @@ def decompress(codec: Compression, data: Buffer, limit: int) -> bytes:
 
 
 def check_available(codec: Compression) -> None:
-    """Raise ConfigError, saying what to install, unless the library of `codec` can be imported."""
+    """Raise ConfigError if the library of `codec` cannot be imported. The error's text names the package to install."""
     if codec is Compression.SNAPPY:
         _cramjam()
 
@@ -96,7 +97,8 @@ def _bounded_copy(data: Buffer, limit: int) -> bytes:
 
 # gzip
 
-_GZIP: Final = 31  # zlib's window bits for gzip's own header and trailer; it writes no name and date 0
+# zlib's window bits for gzip's own header and trailer; zlib writes no file name, and a date of 0.
+_GZIP: Final = 31
 
 
 def _gzip(data: Buffer, level: int) -> bytes:
@@ -123,9 +125,12 @@ def _check_end(codec: Compression, *, ended: bool, rest: bytes | None) -> None:
 
 # snappy
 
-_XERIAL_MAGIC: Final = b"\x82SNAPPY\0"  # as raw snappy it would begin with a copy of nothing, so the two cannot be mistaken
-_XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, lowest compatible version
-_XERIAL_BLOCK: Final = 32 * 1024  # SnappyOutputStream's default; Kafka's reader takes any
+# Raw snappy never begins with these bytes, because they would copy bytes that do not exist yet. So the two formats cannot be confused.
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
+# After the magic bytes: version, lowest compatible version.
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+# SnappyOutputStream's default; Kafka's reader takes any size.
+_XERIAL_BLOCK: Final = 32 * 1024
 _LENGTH: Final = struct.Struct(">i")
 
 
@@ -173,12 +178,13 @@ def _xerial_block(view: memoryview, at: int) -> tuple[memoryview, int]:
 
 
 def _unsnappy_block(block: memoryview, before: int, limit: int) -> bytes:
-    """One raw block, with `before` bytes of the limit used up by those before it."""
+    """Decompress one raw block, after earlier blocks have used `before` bytes of the limit. Returns its bytes."""
     cramjam = _cramjam()
-    if not block:  # cramjam takes nothing for an empty block; a block has a length at least
+    # cramjam accepts no bytes as an empty block, but every block has at least its length
+    if not block:
         raise _garbage(Compression.SNAPPY, "an empty block")
     try:
-        # The block says how much it holds, and the library allocates that much at once: look before.
+        # The library allocates at once the size that the block states, so this code checks that size first.
         if cramjam.snappy.decompress_raw_len(block) > limit - before:
             raise _overrun(Compression.SNAPPY, limit)
         return bytes(cramjam.snappy.decompress_raw(block))
@@ -205,7 +211,10 @@ def _lz4(data: Buffer, level: int) -> bytes:
 
 
 def _lz4_level(level: int) -> int:
-    """Java's level as the library's: 9 is Java's name for the fast compressor, any other is the high compressor's (3 to 12 there)."""
+    """Return the library's level for Java's level.
+
+    Java's level 9 is the fast compressor. Every other level is one of the high compressor, which has levels 3 to 12 in the library.
+    """
     return 0 if level == _LZ4_FAST else min(max(level, lz4.frame.COMPRESSIONLEVEL_MINHC), lz4.frame.COMPRESSIONLEVEL_MAX)
 
 
@@ -213,7 +222,8 @@ def _unlz4(data: Buffer, limit: int) -> bytes:
     stream = lz4.frame.LZ4FrameDecompressor()
     try:
         out: bytes = stream.decompress(data, max_length=limit + 1)
-    except RuntimeError as error:  # the library has no class of its own for it
+    # the library has no error class of its own
+    except RuntimeError as error:
         raise _garbage(Compression.LZ4, error) from error
     if len(out) <= limit:
         _check_end(Compression.LZ4, ended=stream.eof, rest=stream.unused_data)
@@ -224,13 +234,13 @@ def _unlz4(data: Buffer, limit: int) -> bytes:
 
 
 class _ZstdCompressors(threading.local):
-    """A compressor per level and thread: a new one costs 12 us, and one may not serve two threads at once."""
+    """Holds a compressor for each level and thread: a new one costs 12 us, and two threads may not use one at the same time."""
 
     def __init__(self) -> None:
         self.by_level: dict[int, zstandard.ZstdCompressor] = {}
 
     def of(self, level: int) -> zstandard.ZstdCompressor:
-        """This thread's compressor of a level."""
+        """Return this thread's compressor of a level."""
         found = self.by_level.get(level)
         if found is None:
             found = self.by_level[level] = zstandard.ZstdCompressor(level=level)
@@ -245,8 +255,9 @@ def _zstd(data: Buffer, level: int) -> bytes:
 
 
 def _unzstd(data: Buffer, limit: int) -> bytes:
-    # A frame that states its size gets a buffer of that size, so look before; one that does not gets `limit`, which the system
-    # backs with memory only as far as it is written. Neither needs the window that the frame asks for, up to 128 MiB.
+    # The library allocates the size that a frame states, so this code checks that size first. For a frame without a size the library
+    # allocates `limit` bytes, and the system provides memory only for the part that is written. In both cases the library does not
+    # allocate the window that the frame asks for, which may be 128 MiB.
     try:
         if zstandard.frame_content_size(data) > limit:
             raise _overrun(Compression.ZSTD, limit)
@@ -256,7 +267,7 @@ def _unzstd(data: Buffer, limit: int) -> bytes:
 
 
 class _Codec(NamedTuple):
-    """A codec. `levels`: what a caller may ask for; `default_level`: Java's."""
+    """Holds one codec. `levels` are the levels that a caller may choose; `default_level` is Java's default."""
 
     compress: Callable[[Buffer, int], bytes]
     decompress: Callable[[Buffer, int], bytes]

@@ -1,7 +1,8 @@
-"""How far a topic's records compress, guessed from its last batches (Kafka's CompressionRatioEstimator, java-producer.md RCD-07).
+"""The compression ratios of topics, estimated from their latest batches (Kafka's CompressionRatioEstimator).
 
-The guess lets a batch take more raw bytes than `batch_size`. It gives way at once where batches compress worse than it says, and
-follows slowly where they compress better. Java keeps one for the whole process; here each producer has its own. Knows no codec.
+The estimate lets a batch take more raw bytes than `batch_size`. It rises at once when a batch compresses worse than estimated, and falls
+slowly when batches compress better. Java keeps one estimator for the whole process; here each producer has its own
+(java-producer.md RCD-07).
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from aioproducer.model import Compression
 
 __all__ = ["SAFETY", "CompressionRatios"]
 
-SAFETY: Final = 1.05  # by which an estimated size is raised
+# The factor by which an estimated size is raised.
+SAFETY: Final = 1.05
 _BETTER: Final = 0.005
 _WORSE: Final = 0.05
 _AT_FIRST: Final = 1.0
 
 
 class CompressionRatios:
-    """Bytes after compression for each byte before, by topic and codec."""
+    """Holds the estimated ratios by topic and codec: bytes after compression for each byte before."""
 
     __slots__ = ("_guesses",)
 
@@ -27,24 +29,27 @@ class CompressionRatios:
         self._guesses: dict[tuple[str, Compression], float] = {}
 
     def guess(self, topic: str, codec: Compression) -> float:
-        """What to reckon with; 1.0 before the first batch."""
+        """Return the estimated ratio; 1.0 before the first batch."""
         return self._guesses.get((topic, codec), _AT_FIRST)
 
     def room(self, topic: str, codec: Compression, size: int) -> int:
-        """Raw bytes that should compress to `size`, with something to spare; never fewer than `size`."""
+        """Return the raw bytes that should compress to at most `size`, with `SAFETY` as a margin; never fewer than `size`."""
         return max(size, int(size / (self.guess(topic, codec) * SAFETY)))
 
     def observe(self, topic: str, codec: Compression, ratio: float) -> None:
-        """A batch was compressed, by that ratio."""
+        """Update the estimate with the ratio of a compressed batch."""
         guess = self.guess(topic, codec)
         guess = max(guess + _WORSE, ratio) if ratio > guess else max(guess - _BETTER, ratio)
         self._guesses[topic, codec] = guess
 
     def retract(self, topic: str, codec: Compression, ratio: float) -> None:
-        """A batch of that ratio was too large for its broker: begin again, with no hope that it compresses at all (BAT-03)."""
+        """Reset the estimate after a broker refused a batch of that ratio as too large (BAT-03).
+
+        The new estimate is 1.0 (no compression), or `ratio` if that is larger.
+        """
         self._guesses[topic, codec] = max(_AT_FIRST, ratio)
 
     def forget(self, topic: str) -> None:
-        """The topic is gone."""
+        """Drop the estimates of a topic."""
         for codec in Compression:
             self._guesses.pop((topic, codec), None)

@@ -1,7 +1,7 @@
-"""Control records: what a broker writes into a log about its transactions and its quorum, never for users (KIP-98, KIP-595).
+"""Control records, which brokers write into logs for transactions and the quorum (KIP-98, KIP-595).
 
-A control record's key holds a version and a type, its value what belongs to the type. Both may grow: a newer version is read as far as
-it is known here, an unknown type is kept as its number. Knows nothing of batches, or of what a reader does about an end.
+Consumers never pass control records to users. The key of a control record holds a version and a type; its value holds the fields of that
+type. Later versions may add fields: this module reads the known fields of a newer version, and keeps an unknown type as its number.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ if TYPE_CHECKING:
 
 __all__ = ["ControlRecord", "ControlType", "control_record", "end_marker"]
 
-_KEY: Final = struct.Struct(">hh")  # version, type
-_MARKER: Final = struct.Struct(">hi")  # version, epoch of the transaction's coordinator
-_VERSION: Final = 0  # of both, as we write them
+# Version, type.
+_KEY: Final = struct.Struct(">hh")
+# Version, epoch of the transaction's coordinator.
+_MARKER: Final = struct.Struct(">hi")
+# The version of both in the records that this module writes.
+_VERSION: Final = 0
 
 
 class ControlType(enum.IntEnum):
-    """What a control record tells (Kafka's ControlRecordType)."""
+    """Holds the types of control records (Kafka's ControlRecordType)."""
 
     ABORT = 0
     COMMIT = 1
@@ -38,7 +41,10 @@ _ENDS: Final = (ControlType.ABORT, ControlType.COMMIT)
 
 
 class ControlRecord(NamedTuple):
-    """A control record, read. `type` is a ControlType where it is known here; the last two are those of a transaction's end, else None."""
+    """Holds the fields of a control record.
+
+    `type` is a `ControlType`, or the number of an unknown type. The last two fields are None except for a transaction's end.
+    """
 
     offset: int
     timestamp_ms: int
@@ -49,10 +55,10 @@ class ControlRecord(NamedTuple):
 
 
 def control_record(record: Record) -> ControlRecord:
-    """A record of a control batch, read.
+    """Decode a record of a control batch. Returns its fields.
 
     Raises:
-        ProtocolError: its key or value is too short, or has a version that cannot be.
+        ProtocolError: the key or the value is too short, or has a negative version.
     """
     version, kind = _unpacked(record, "its key", record.key, _KEY)
     if version < 0:
@@ -67,7 +73,7 @@ def control_record(record: Record) -> ControlRecord:
 
 
 def _unpacked(record: Record, name: str, data: bytes | None, shape: struct.Struct) -> tuple[Any, ...]:
-    """What a key or value begins with."""
+    """Return the fields at the beginning of a key or value."""
     data = data or b""
     if len(data) < shape.size:
         raise _wrong(record, f"{name} has {len(data)} bytes, not {shape.size}")
@@ -75,10 +81,10 @@ def _unpacked(record: Record, name: str, data: bytes | None, shape: struct.Struc
 
 
 def end_marker(kind: ControlType, coordinator_epoch: int) -> tuple[bytes, bytes]:
-    """Key and value of a transaction's end.
+    """Return key and value of a transaction's end.
 
     Raises:
-        UsageError: that type ends no transaction.
+        UsageError: the type ends no transaction.
     """
     if kind not in _ENDS:
         raise UsageError(f"{kind.name} ends no transaction: it is COMMIT or ABORT")

@@ -1,6 +1,6 @@
-"""The LZ4 frame header as message sets of magic 0 have it: its checksum covers the frame's magic number too (KAFKA-3160).
+"""The LZ4 frame header of message sets of magic 0: its checksum also covers the frame's magic number (KAFKA-3160).
 
-Kafka's first LZ4 writer made that mistake, and brokers and clients of that format took no other. Knows nothing of blocks or messages.
+Kafka's first LZ4 writer made that mistake, and the brokers and clients of that format accept no other checksum.
 """
 
 from __future__ import annotations
@@ -14,21 +14,26 @@ if TYPE_CHECKING:
 __all__ = ["mend", "spoil"]
 
 _MAGIC_END: Final = 4
-_LEAST_END: Final = 6  # magic number, flags, block descriptor; then come content size and dictionary id, where flags say so
+# Bytes of magic number, flags and block descriptor. Content size and dictionary id follow if the flags have their bits.
+_LEAST_END: Final = 6
 _CONTENT_SIZE: Final = 0x08
 _DICTIONARY_ID: Final = 0x01
 
-_PRIMES: Final = (2654435761, 2246822519, 3266489917, 668265263, 374761393)  # XXH32's, numbered from 1 in its specification
+# XXH32's primes; its specification numbers them from 1.
+_PRIMES: Final = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
 _WORD: Final = 0xFFFFFFFF
 
 
 def spoil(frame: Buffer) -> bytes:
-    """A sound frame, with the checksum that magic 0 asks for."""
+    """Return a valid frame with the checksum of magic 0."""
     return _with_checksum(frame, 0)
 
 
 def mend(frame: Buffer) -> bytes:
-    """A frame of magic 0 as a sound one. Its own checksum is not looked at, as in Java; too short a frame stays as it is."""
+    """Return a frame of magic 0 with the valid checksum.
+
+    The frame's own checksum is not verified, as in Java. A frame that is too short is returned unchanged.
+    """
     return _with_checksum(frame, _MAGIC_END)
 
 
@@ -43,7 +48,10 @@ def _with_checksum(frame: Buffer, start: int) -> bytes:
 
 
 def _xxh32(data: Buffer) -> int:
-    """XXH32 with seed 0 of fewer than 16 bytes: a header to be mended has at most 14, and the frames that we write have 6 with their magic."""
+    """Return XXH32 with seed 0 of fewer than 16 bytes.
+
+    A header for `mend` has at most 14 bytes. The frames that this library writes have 6 with their magic number.
+    """
     one, two, three, four, five = _PRIMES
     value = five + len(data)
     words = len(data) // 4

@@ -1,10 +1,12 @@
-"""Message sets of magic 0 and 1, written: the format of brokers before Kafka 0.11, which knows no headers, producer ids and zstd.
+"""The writer of message sets of magic 0 and 1, the format of brokers before Kafka 0.11.
 
     offset, size | CRC-32, magic, attributes, [timestamp] | key length, key | value length, value
 
-A set is such messages one after another. Compressed, it is one message, the wrapper, without a key, whose value is a whole set: with
-absolute offsets in magic 0, with offsets from 0 in magic 1; the wrapper's own offset is that of the last message in it, its timestamp
-the latest one (Kafka's LegacyRecord and AbstractLegacyRecordBatch; KIP-31, KIP-32). Knows nothing of when a set is full.
+A message has no headers and no producer id, and the format has no zstd. A set is a sequence of such messages. A compressed set is one
+message without a key, the wrapper, and its value is a whole set. The inner offsets are absolute in magic 0, and start at 0 in magic 1.
+The wrapper's own offset is that of its last message; its timestamp is the latest one.
+
+The model is Kafka's LegacyRecord and AbstractLegacyRecordBatch (KIP-31, KIP-32).
 """
 
 from __future__ import annotations
@@ -23,34 +25,37 @@ if TYPE_CHECKING:
 
 __all__ = ["LOG_APPEND_TIME", "LOG_OVERHEAD", "check_codec", "message", "message_size", "overhead", "wrapper"]
 
-LOG_OVERHEAD: Final = 12  # bytes before a message: its offset and size, which the CRC does not cover
-LOG_APPEND_TIME: Final = int(TimestampType.LOG_APPEND_TIME) << 3  # in the attributes
+# Bytes before a message: its offset and size, which the CRC does not cover.
+LOG_OVERHEAD: Final = 12
+# A bit of the attributes.
+LOG_APPEND_TIME: Final = int(TimestampType.LOG_APPEND_TIME) << 3
 
 _LOG: Final = Struct(">qi")
 _CRC: Final = Struct(">I")
-_HEADS: Final = (Struct(">bb"), Struct(">bbq"))  # by magic: magic, attributes, and from 1 on the timestamp
+# By magic: magic, attributes, and in magic 1 the timestamp.
+_HEADS: Final = (Struct(">bb"), Struct(">bbq"))
 _LENGTH: Final = Struct(">i")
 _NULL: Final = _LENGTH.pack(-1)
 
 
 def check_codec(magic: int, codec: Compression) -> None:
-    """Raise UsageError if `codec` came with a later format than `magic`."""
+    """Raise UsageError if the format of `magic` does not have `codec`."""
     if codec is Compression.ZSTD and magic < 2:
         raise UsageError(f"zstd needs record batches (magic 2), and these are of magic {magic}: choose another compression_type")
 
 
 def overhead(magic: int) -> int:
-    """Bytes of a message that are neither key nor value, without those before it in a set."""
+    """Return the bytes of a message without key and value, and without the offset and size before it in a set."""
     return _CRC.size + _HEADS[magic].size + 2 * _LENGTH.size
 
 
 def message_size(magic: int, key: Buffer | None, value: Buffer | None) -> int:
-    """Bytes of a message in a set."""
+    """Return the bytes of a message in a set, with its offset and size."""
     return LOG_OVERHEAD + overhead(magic) + len(key or b"") + len(value or b"")
 
 
 def message(magic: int, offset: int, timestamp_ms: int, key: Buffer | None, value: Buffer | None, attributes: int = 0) -> bytes:
-    """One message with what stands before it in a set; magic 0 leaves the timestamp out."""
+    """Encode one message, with its offset and size. Magic 0 leaves the timestamp out."""
     head = _HEADS[magic].pack(magic, attributes, timestamp_ms) if magic else _HEADS[0].pack(0, attributes)
     body = b"".join((head, *_field(key), *_field(value)))
     return _LOG.pack(offset, _CRC.size + len(body)) + _CRC.pack(zlib.crc32(body)) + body
@@ -63,19 +68,19 @@ def _field(data: Buffer | None) -> tuple[Buffer, ...]:
 def wrapper(
     magic: int, codec: Compression, messages: Buffer, last_offset: int, timestamp_ms: int, *, attributes: int = 0, level: int | None = None
 ) -> bytes:
-    """The message that holds `messages`, compressed.
+    """Encode the wrapper: the message that holds `messages`, compressed.
 
     Args:
-        magic: of the wrapper, and of what it holds.
-        codec: any but none and zstd.
-        messages: a set, with offsets as `magic` has them in a wrapper.
-        last_offset: that of the last of them.
-        timestamp_ms: the latest of theirs, or when a broker appended them; magic 0 leaves it out.
-        attributes: `LOG_APPEND_TIME`, or nothing.
-        level: of compression; None: Java's default.
+        magic: the magic of the wrapper and of its messages.
+        codec: any codec except none and zstd.
+        messages: a set, with the offsets that `magic` requires in a wrapper.
+        last_offset: offset of the last message.
+        timestamp_ms: latest timestamp of the messages, or the broker's log append time; magic 0 leaves it out.
+        attributes: `LOG_APPEND_TIME`, or 0.
+        level: compression level; None: Java's default.
 
     Raises:
-        UsageError: zstd, or no codec at all.
+        UsageError: the codec is zstd or none.
         ConfigError: the codec has no such level, or its library is not installed.
     """
     check_codec(magic, codec)

@@ -1,10 +1,8 @@
-"""Message sets of magic 0 and 1 out of bytes that a stranger may have written; the rules are those of `reader`.
+"""The reader of message sets of magic 0 and 1, from untrusted bytes; its rules are those of `reader`.
 
-1. Every length is held against the bytes that are left before anything is allocated for it.
-2. What is wrong is a `ProtocolError` that says where; nothing else is raised, whatever the bytes.
-3. `read_messages` looks at heads only; `records` decodes what a wrapper holds; `check` also holds the checksums to their bytes.
-
-Knows nothing of how sets are written, sent or stored, nor of record batches (magic 2).
+1. The reader compares every length with the bytes left before it allocates memory for it.
+2. Every error in the bytes is a `ProtocolError` that gives the position; no bytes cause another exception.
+3. `read_messages` reads the heads only. `records` decodes the messages of a wrapper. `check` also verifies the checksums.
 """
 
 from __future__ import annotations
@@ -27,13 +25,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Message", "read_messages"]
 
-_LOG: Final = struct.Struct(">qi")  # offset, and the size of what follows
-_HEAD: Final = struct.Struct(">IBB")  # CRC of what follows it, magic, attributes
-_TIMESTAMP: Final = struct.Struct(">q")  # from magic 1 on
+# Offset, and the size of the bytes after it.
+_LOG: Final = struct.Struct(">qi")
+# CRC of the bytes after it, magic, attributes.
+_HEAD: Final = struct.Struct(">IBB")
+# Magic 1 only.
+_TIMESTAMP: Final = struct.Struct(">q")
 _LENGTH: Final = struct.Struct(">i")
 _CRC_END: Final = 16
 _MAGIC_AT: Final = 16
-_LEAST: Final = (26, 34)  # bytes of a message with neither key nor value, by magic
+# Bytes of a message with neither key nor value, by magic.
+_LEAST: Final = (26, 34)
 _NO_TIMESTAMP: Final = -1
 
 _CODEC: Final = 0x07
@@ -43,7 +45,7 @@ _LOG_APPEND_TIME: Final = 0x08
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Message:
-    """A message that stands in a set: one record, or the wrapper of several. `crc` is unsigned; `timestamp_ms` is -1 in magic 0."""
+    """Holds one message of a set: one record, or the wrapper of several. `crc` is unsigned; `timestamp_ms` is -1 in magic 0."""
 
     raw: memoryview = field(repr=False)
     offset: int
@@ -56,39 +58,39 @@ class Message:
 
     @property
     def size_in_bytes(self) -> int:
-        """The whole message, with its offset and size before it."""
+        """Return the bytes of the whole message, with its offset and size."""
         return len(self.raw)
 
     @property
     def compression(self) -> Compression:
-        """The codec of what it wraps; NONE: it is a record itself."""
+        """Return the codec of the wrapped messages; NONE if the message is a record itself."""
         return Compression(self.attributes & _CODEC)
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Who stamped it; magic 0 has no stamps."""
+        """Return the type of the timestamp; CREATE_TIME for magic 0, which has no timestamps."""
         return TimestampType.LOG_APPEND_TIME if self.magic and self.attributes & _LOG_APPEND_TIME else TimestampType.CREATE_TIME
 
     def check(self, limit: int = MAX_DECOMPRESSED) -> list[Record]:
-        """The records, once every CRC is found true, its own and those of what it wraps.
+        """Verify the CRCs of the message and of the messages that it wraps. Returns the records.
 
         Args:
-            limit: the most bytes that it may decompress to.
+            limit: the most bytes that the wrapper may decompress to.
 
         Raises:
-            ProtocolError: a CRC is another, or it does not decode.
+            ProtocolError: a CRC is wrong, or the bytes do not decode.
         """
         self._check_crc()
         return self._decoded(limit, is_checked=True)
 
     def records(self, limit: int = MAX_DECOMPRESSED) -> list[Record]:
-        """The record that it is, or those that it wraps. CRCs are not looked at.
+        """Decode the records of the message: itself, or the messages that it wraps. The CRCs are not verified.
 
         Args:
-            limit: the most bytes that it may decompress to.
+            limit: the most bytes that the wrapper may decompress to.
 
         Raises:
-            ProtocolError: what it wraps does not decompress within `limit`, or does not decode.
+            ProtocolError: the wrapped messages do not decompress within `limit`, or do not decode.
         """
         return self._decoded(limit, is_checked=False)
 
@@ -115,10 +117,14 @@ class Message:
         return decompress(self.compression, mend(self.value) if is_spoilt else self.value, limit)
 
     def _rebased(self, records: list[Record]) -> list[Record]:
-        """What it wraps, with the offsets of the log: in magic 1 they are relative, and the last one's is the wrapper's."""
+        """Return the wrapped records with the offsets of the log.
+
+        The offsets are relative in magic 1, and the wrapper's offset is that of the last record.
+        """
         if not records:
             raise ProtocolError("a wrapper of no messages")
-        if not self.magic or not self.offset:  # some versions of librdkafka leave the wrapper's at 0 when they send
+        # some versions of librdkafka leave the wrapper's offset at 0 when they send
+        if not self.magic or not self.offset:
             return records
         base = self.offset - records[-1].offset
         if base < 0:
@@ -138,14 +144,14 @@ class Message:
 
 
 def read_messages(buffer: Buffer, *, allow_partial: bool = False) -> Iterator[Message]:
-    """The messages of `buffer`, one after another; they look into it, so it must not change.
+    """Yield the messages of `buffer` in order. They are views of the buffer, so it must not change.
 
     Args:
-        buffer: whole messages, as in a Produce request, a Fetch response or a log segment.
-        allow_partial: a last message that is cut off is left out (a Fetch response may end so) instead of being an error.
+        buffer: complete messages, as in a Produce request, a Fetch response or a log segment.
+        allow_partial: leave out an incomplete last message, with which a Fetch response may end, instead of raising an error.
 
     Raises:
-        ProtocolError: while iterating: a head that cannot be, a magic other than 0 and 1, an unknown codec, or a cut-off message.
+        ProtocolError: during the iteration: an invalid head, a magic other than 0 and 1, an unknown codec, or an incomplete message.
     """
     view = memoryview(buffer)
     at = 0
@@ -164,12 +170,13 @@ def read_messages(buffer: Buffer, *, allow_partial: bool = False) -> Iterator[Me
 
 
 def _message_size(view: memoryview, at: int) -> int | None:
-    """The size of the message at `at`, or None: not all of it is there."""
+    """Return the size of the message at `at`, or None if the message is incomplete."""
     left = len(view) - at
     if left <= _MAGIC_AT:
         return None
     magic = view[at + _MAGIC_AT]
-    if magic > 1:  # first: in another magic the fields around it mean other things
+    # this check comes first, because another magic gives the fields around it other meanings
+    if magic > 1:
         raise ProtocolError(f"magic {magic} at byte {at}: only message sets (magic 0 and 1) can be read")
     (size,) = _LENGTH.unpack_from(view, at + _LOG.size - _LENGTH.size)
     whole: int = _LOG.size + size
@@ -196,7 +203,7 @@ def _read_message(raw: memoryview) -> Message:
 
 
 def _read_field(raw: memoryview, at: int) -> tuple[memoryview | None, int]:
-    """Bytes behind their length, None for -1."""
+    """Return the bytes after the length at `at`, None for a length of -1, and the offset of their end."""
     start = at + _LENGTH.size
     if start > len(raw):
         raise ProtocolError("a length ends early")

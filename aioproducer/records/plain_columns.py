@@ -1,7 +1,7 @@
-"""Rows of Arrow columns as records of magic 2, in plain Python: the twin of `_columns`, byte for byte, for where that is not built.
+"""The encoder of Arrow columns to records of magic 2 in plain Python, for installations without `_columns`.
 
-A column is what Arrow lays down: a bitmap of the rows that are there, where each begins in the data, and the data. Nothing of it is
-trusted: an offset is looked at before it is followed. Knows nothing of pyarrow, topics, clocks, or why these rows go together.
+Its output equals that of `_columns` byte for byte. A column has Arrow's layout: a bitmap of the rows that are not null, the offset of each
+row in the data, and the data. The buffers are untrusted: an offset is checked before it is used.
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ if TYPE_CHECKING:
 
 __all__ = ["BadRow", "Encoded", "Moments", "Strings", "encode", "measure"]
 
-Sizes: TypeAlias = "array[int] | bytes"  # of each record; or, as a varint, what all have in common
-_MOST: Final = 2**31 - 1  # bytes of records in one batch
-_NO_HEADERS: Final = 1  # byte
+# A number for each record, or as a varint the number that all records have in common.
+Sizes: TypeAlias = "array[int] | bytes"
+# Bytes of records in one batch.
+_MOST: Final = 2**31 - 1
+# Bytes of an empty list of headers.
+_NO_HEADERS: Final = 1
 
 
 class BadRow(Exception):
-    """A row that cannot be a record.
+    """Reports a row that cannot be a record.
 
     Attributes:
-        row: in the column.
-        what: is wrong with it.
+        row: the row's number in the column.
+        what: the reason.
     """
 
     def __init__(self, row: int, what: str) -> None:
@@ -41,7 +44,7 @@ BAD_TIME: Final = "its timestamp is negative: it is milliseconds since 1970"
 
 
 class Encoded(NamedTuple):
-    """Some rows as records, and what their metadata needs."""
+    """Holds rows encoded as records, and the numbers that their metadata needs."""
 
     rows: int
     payload: bytes
@@ -53,7 +56,7 @@ class Encoded(NamedTuple):
 
 
 def _layout(what: str, buffer: Any, bits: int, first: int, rows: int) -> memoryview:
-    """A buffer that has so many bits for each row, as bytes."""
+    """Return a buffer as bytes, after a check that it has `bits` bits for each row."""
     view = memoryview(buffer).cast("B")
     if first < 0 or rows < 0 or first + rows > view.nbytes * 8 // bits:
         raise ValueError(f"{what} of {view.nbytes} bytes do not hold rows {first} to {first + rows}")
@@ -61,7 +64,7 @@ def _layout(what: str, buffer: Any, bits: int, first: int, rows: int) -> memoryv
 
 
 class _Rows:
-    """Which of the rows are there; `first`: rows of the buffers before the column's own."""
+    """Holds the bitmap of the rows that are not null. The first `first` rows of the buffers are not the column's."""
 
     __slots__ = ("_first", "_length", "_validity")
 
@@ -74,23 +77,23 @@ class _Rows:
         return self._length
 
     def is_there(self, row: int) -> bool:
-        """Whether it is not null."""
+        """Return True if the row is not null."""
         at = self._first + row
         return self._validity is None or bool(self._validity[at >> 3] >> (at & 7) & 1)
 
 
 class Strings(_Rows):
-    """A column of bytes.
+    """Holds a column of bytes.
 
     Args:
         validity: a bit for each row; None: no row is null.
-        offsets: where each row begins in `data`, and the last one ends: 32 bits each, 64 if `is_large`.
-        data: None: there are no bytes.
-        first: rows of these buffers before the column's own.
-        length: of the column.
+        offsets: the begin of each row in `data`, and the end of the last row: 32 bits each, 64 if `is_large`.
+        data: the bytes of all rows; None: there are no bytes.
+        first: number of rows in these buffers before the column's own.
+        length: number of rows of the column.
 
     Raises:
-        ValueError: a buffer is too short. What offsets are worth is seen when their row is looked at.
+        ValueError: a buffer is too short. The offsets are checked when their row is read.
     """
 
     __slots__ = ("_data", "_offsets")
@@ -105,7 +108,11 @@ class Strings(_Rows):
         super().__init__(validity, first, length)
 
     def span(self, row: int) -> tuple[int, int]:
-        """Where its bytes begin, and how many they are: -1: null. BadRow: they are not within the data."""
+        """Return the begin of a row's bytes in the data, and their number, which is -1 for null.
+
+        Raises:
+            BadRow: the bytes are not within the data.
+        """
         if self._validity is not None and not self.is_there(row):
             return 0, -1
         at = self._first + row
@@ -115,7 +122,12 @@ class Strings(_Rows):
         return begin, end - begin
 
     def get(self, row: int) -> bytes | None:
-        """Its bytes; None: null. Raises as `span`, and IndexError."""
+        """Return the bytes of a row, or None for null.
+
+        Raises:
+            BadRow: the bytes are not within the data.
+            IndexError: there is no such row.
+        """
         if not 0 <= row < self._length:
             raise IndexError(row)
         begin, size = self.span(row)
@@ -123,7 +135,7 @@ class Strings(_Rows):
 
 
 class Moments(_Rows):
-    """A column of whole milliseconds since 1970, 64 bits each; the rest as of `Strings`."""
+    """Holds a column of whole milliseconds since 1970, 64 bits each. The other arguments and errors are those of `Strings`."""
 
     __slots__ = ("_data",)
 
@@ -133,7 +145,12 @@ class Moments(_Rows):
         super().__init__(validity, first, length)
 
     def get(self, row: int) -> int | None:
-        """The time; None: null. BadRow: it is negative. IndexError."""
+        """Return the time of a row, or None for null.
+
+        Raises:
+            BadRow: the time is negative.
+            IndexError: there is no such row.
+        """
         if not 0 <= row < self._length:
             raise IndexError(row)
         if not self.is_there(row):
@@ -145,12 +162,13 @@ class Moments(_Rows):
 
 
 def measure(values: Strings, keys: Strings | None, moments: Moments | None, at: int, rows: int, most: int, longest: int) -> tuple[int, int]:
-    """How many rows from `at` on, of `rows`, have at most `most` bytes as records, and how many at most: at least one row is taken.
+    """Return the number of rows from `at` on, of `rows`, that fit into `most` bytes as records, and an upper bound of their bytes.
 
-    A row that alone may have more than `longest` is taken alone, and one that is bad not at all: they end what comes before.
+    The number is at least 1 if `rows` is. A row that may have more than `longest` bytes is measured alone. The rows end before a bad row,
+    and before a row that may have more than `longest` bytes.
 
     Raises:
-        BadRow: of the first row.
+        BadRow: the first row is bad.
         ValueError: there are no such rows.
     """
     _check(values, keys, moments, at, at + rows)
@@ -184,14 +202,14 @@ def encode(
     end: int,
     room: int,
 ) -> Encoded:
-    """The rows from `at` to `end`, or `order[at:end]`, as the records of a batch: as many as `room` bytes hold, and that may be none.
+    """Encode the rows from `at` to `end`, or `order[at:end]`, as the records of a batch: as many as fit into `room` bytes, perhaps none.
 
-    `order` is of type "i". Rows whose time is null have `now_ms`, and so have all if there are no times.
+    `order` has the type code "i". A row without a time gets `now_ms`; without `moments` all rows get it.
 
     Raises:
-        BadRow: nothing can be made of it.
-        IndexError: `order` names no row.
-        ValueError: there are no such rows.
+        BadRow: a row cannot be a record.
+        IndexError: an entry of `order` is no row.
+        ValueError: there are no such rows, `room` is out of range, or `now_ms` is negative.
     """
     rows = _rows(values, keys, moments, order, at, end)
     if not 0 <= room <= _MOST or now_ms < 0:
@@ -226,7 +244,7 @@ def encode(
 
 
 def _rows(values: Strings, keys: Strings | None, moments: Moments | None, order: array[int] | None, at: int, end: int) -> Sequence[int]:
-    """Which rows are meant."""
+    """Return the rows to encode, in order."""
     if order is None:
         _check(values, keys, moments, at, end)
         return range(at, end)

@@ -1,11 +1,9 @@
-"""Record batches (magic 2) out of bytes that a stranger may have written.
+"""The reader of record batches (magic 2), from untrusted bytes.
 
-1. Every length and count is held against the bytes that are left before anything is allocated for it.
-2. What is wrong is a `ProtocolError` that says where; nothing else is raised, whatever the bytes.
-3. `read_batches` looks at headers only; `records` decodes; `check` holds a batch to what a broker asks of a producer's.
-   The first two take what a log may hold: batches with gaps or without records, which compaction leaves.
-
-Knows nothing of how batches are written, sent or stored, nor of message sets (magic 0 and 1).
+1. The reader compares every length and count with the bytes left before it allocates memory for it.
+2. Every error in the bytes is a `ProtocolError` that gives the position; no bytes cause another exception.
+3. `read_batches` reads the headers only. `records` decodes the records. `check` applies a broker's checks of a producer's batch. The
+   first two accept the batches of a log, where compaction leaves gaps in the offsets and batches without records.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ MAX_DECOMPRESSED: Final = 64 * 1024 * 1024
 """The most bytes that a batch's records may decompress to, unless the caller says otherwise."""
 
 # base offset, length | leader epoch, magic, CRC | attributes, last offset delta, base and max timestamp, producer id and epoch,
-# base sequence, count. The length counts what follows it; the CRC covers what follows it.
+# base sequence, count. The length counts the bytes after it; the CRC covers the bytes after it.
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_AT: Final = 8
@@ -41,8 +39,10 @@ _LENGTH_END: Final = 12
 _MAGIC_AT: Final = 16
 _CRC_END: Final = 21
 _MAGIC: Final = 2
-_LEAST_RECORD: Final = 7  # one byte each: length, attributes, timestamp, offset, key length, value length, header count
-_LEAST_HEADER: Final = 2  # one byte each: key length, value length
+# One byte each: length, attributes, timestamp, offset, key length, value length, header count.
+_LEAST_RECORD: Final = 7
+# One byte each: key length, value length.
+_LEAST_HEADER: Final = 2
 
 _CODEC: Final = 0x07
 _CODECS: Final = frozenset(Compression)
@@ -51,7 +51,7 @@ _CONTROL: Final = 0x20
 
 
 class Record(NamedTuple):
-    """One record as it stands in a log."""
+    """Holds one record of a log."""
 
     offset: int
     timestamp_ms: int
@@ -62,7 +62,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordBatch:
-    """A batch's header, and its bytes. Sizes in bytes, timestamps in milliseconds; `crc` is unsigned."""
+    """Holds a batch's header, and its bytes. Sizes are in bytes, timestamps in milliseconds; `crc` is unsigned."""
 
     raw: memoryview = field(repr=False)
     base_offset: int
@@ -81,37 +81,37 @@ class RecordBatch:
 
     @property
     def size_in_bytes(self) -> int:
-        """The whole batch, header and all."""
+        """Return the bytes of the whole batch, with its header."""
         return _LENGTH_END + self.length
 
     @property
     def compression(self) -> Compression:
-        """The codec of its records."""
+        """Return the codec of the records."""
         return Compression(self.attributes & _CODEC)
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Who stamped its records."""
+        """Return the type of the records' timestamps."""
         return TimestampType.LOG_APPEND_TIME if self.attributes & _LOG_APPEND_TIME else TimestampType.CREATE_TIME
 
     @property
     def is_transactional(self) -> bool:
-        """Whether it belongs to a transaction."""
+        """Return True if the batch belongs to a transaction."""
         return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
-        """Whether it holds a transaction's end rather than a user's records."""
+        """Return True if the batch holds control records, such as a transaction's end, instead of a user's records."""
         return bool(self.attributes & _CONTROL)
 
     def check(self, limit: int = MAX_DECOMPRESSED) -> list[Record]:
-        """The records, once the batch is what a broker takes from a producer: sound, and its offsets without a gap.
+        """Check the batch as a broker checks a producer's: a valid CRC, and offsets without a gap. Returns the records.
 
         Args:
             limit: the most bytes that the records may decompress to.
 
         Raises:
-            ProtocolError: the CRC is another, or count, offset range and records do not agree.
+            ProtocolError: the CRC is wrong, or count, offset range and records do not agree.
         """
         crc = crc32c(self.raw[_CRC_END:])
         if crc != self.crc:
@@ -125,7 +125,7 @@ class RecordBatch:
         return records
 
     def records(self, limit: int = MAX_DECOMPRESSED) -> list[Record]:
-        """Decode the records. The CRC is not looked at.
+        """Decode the records. The CRC is not verified.
 
         Args:
             limit: the most bytes that the records may decompress to.
@@ -156,14 +156,14 @@ class RecordBatch:
 
 
 def read_batches(buffer: Buffer, *, allow_partial: bool = False) -> Iterator[RecordBatch]:
-    """The batches of `buffer`, one after another; they look into it, so it must not change.
+    """Yield the batches of `buffer` in order. They are views of the buffer, so it must not change.
 
     Args:
-        buffer: whole batches, as in a Produce request, a Fetch response or a log segment.
-        allow_partial: a last batch that is cut off is left out (a Fetch response may end so) instead of being an error.
+        buffer: complete batches, as in a Produce request, a Fetch response or a log segment.
+        allow_partial: leave out an incomplete last batch, with which a Fetch response may end, instead of raising an error.
 
     Raises:
-        ProtocolError: while iterating: a header that cannot be, a magic other than 2, an unknown codec, or a cut-off batch.
+        ProtocolError: during the iteration: an invalid header, a magic other than 2, an unknown codec, or an incomplete batch.
     """
     view = memoryview(buffer)
     at = 0
@@ -182,12 +182,13 @@ def read_batches(buffer: Buffer, *, allow_partial: bool = False) -> Iterator[Rec
 
 
 def _batch_size(view: memoryview, at: int) -> int | None:
-    """The size of the batch at `at`, or None: not all of it is there."""
+    """Return the size of the batch at `at`, or None if the batch is incomplete."""
     left = len(view) - at
     if left <= _MAGIC_AT:
         return None
     magic = view[at + _MAGIC_AT]
-    if magic != _MAGIC:  # first: in another magic the fields around it mean other things
+    # this check comes first, because another magic gives the fields around it other meanings
+    if magic != _MAGIC:
         raise ProtocolError(f"magic {magic} at byte {at}: only record batches (magic 2) can be read")
     (length,) = _LENGTH.unpack_from(view, at + _LENGTH_AT)
     size: int = _LENGTH_END + length
@@ -197,12 +198,19 @@ def _batch_size(view: memoryview, at: int) -> int | None:
 
 
 def _read_record(data: bytes, at: int, batch: RecordBatch) -> tuple[Record, int]:
-    """The record at `at`, and where the next begins. IndexError: `data` ends before the record does."""
+    """Return the record at `at`, and the offset of the next record.
+
+    Raises:
+        IndexError: `data` ends before the record does.
+        ProtocolError: the record's lengths, counts or offset are wrong.
+        UnicodeDecodeError: the name of a header is not UTF-8.
+    """
     length, at = _varint(data, at)
     end = at + length
     if not at < end <= len(data):
         raise ProtocolError(f"a length of {length} where {len(data) - at} bytes are left")
-    timestamp_delta, at = _varint(data, at + 1, 64)  # after the attributes, which have no meaning yet
+    # skips the attributes, which have no meaning yet
+    timestamp_delta, at = _varint(data, at + 1, 64)
     offset_delta, at = _varint(data, at)
     key, at = _read_field(data, at, end)
     value, at = _read_field(data, at, end)
@@ -232,7 +240,7 @@ def _read_headers(data: bytes, at: int, end: int, count: int) -> tuple[tuple[Hea
 
 
 def _read_field(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
-    """Bytes behind their length, None for -1, which must end by `end`."""
+    """Return the bytes after the length at `at`, None for a length of -1, and the offset of their end, which `end` bounds."""
     length, at = _varint(data, at)
     if length < 0:
         if length < -1:
@@ -245,7 +253,7 @@ def _read_field(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
 
 
 def _varint(data: bytes, at: int, bits: int = 32) -> tuple[int, int]:
-    """The zig-zag varint at `at`, and where it ends. Nearly all have one byte or two."""
+    """Return the value of the zig-zag varint at `at`, and the offset of its end. Nearly all varints have one byte or two."""
     value = data[at]
     at += 1
     if value >= 0x80:
@@ -258,7 +266,7 @@ def _varint(data: bytes, at: int, bits: int = 32) -> tuple[int, int]:
 
 
 def _varint_rest(data: bytes, at: int, value: int, bits: int) -> tuple[int, int]:
-    """`value` and what continues it from its third byte on, still zig-zag."""
+    """Return `value` with the bits of the third and later bytes, still zig-zag, and the offset of the varint's end."""
     for shift in range(14, bits, 7):
         byte = data[at]
         at += 1

@@ -1,6 +1,6 @@
-"""Record batches of magic 2, written: ready-made varints, a record's eight parts, the header. Knows nothing of clocks or partitions.
+"""The encoding of record batches of magic 2: prepared varints, the eight parts of a record, the header.
 
-A record is eight parts in a list, always in this order, so that what its metadata needs can be read back from the list:
+A record is eight parts in a list, always in this order, so that its metadata can be read back from the list:
 
     length | attributes, timestamp delta | offset delta | key length | key | value length | value | headers
 
@@ -40,14 +40,21 @@ __all__ = [
     "varint",
 ]
 
-OVERHEAD: Final = 61  # bytes of a batch's header
-TRANSACTIONAL: Final = 0x10  # a bit of a batch's attributes
-PARTS: Final = 8  # list entries of one record
-TABLE: Final = 32_768  # lengths and indices below it have a ready-made varint
-MAX_RECORD_OVERHEAD: Final = 21  # Java's DefaultRecord.MAX_RECORD_OVERHEAD
+# Bytes of a batch's header.
+OVERHEAD: Final = 61
+# A bit of a batch's attributes.
+TRANSACTIONAL: Final = 0x10
+# List entries of one record.
+PARTS: Final = 8
+# Lengths and indices below it have a prepared varint.
+TABLE: Final = 32_768
+# Java's DefaultRecord.MAX_RECORD_OVERHEAD.
+MAX_RECORD_OVERHEAD: Final = 21
 
-_HEAD = Struct(">qiibI")  # base offset, length, leader epoch, magic, CRC
-_TAIL = Struct(">hiqqqhii")  # attributes, last delta, base and max timestamp, producer id, epoch, sequence, count
+# Base offset, length, leader epoch, magic, CRC.
+_HEAD = Struct(">qiibI")
+# Attributes, last delta, base and max timestamp, producer id, epoch, sequence, count.
+_TAIL = Struct(">hiqqqhii")
 
 
 def _encode_varint(value: int) -> bytes:
@@ -61,7 +68,7 @@ def _encode_varint(value: int) -> bytes:
 
 
 def unvarint(encoded: bytes) -> int:
-    """The value of one whole zigzag varint."""
+    """Return the value of one complete zigzag varint."""
     rest = 0
     for byte in reversed(encoded):
         rest = rest << 7 | byte & 0x7F
@@ -69,31 +76,35 @@ def unvarint(encoded: bytes) -> int:
 
 
 VARINT: Final = [_encode_varint(value) for value in range(TABLE)]
-MOMENT: Final = [b"\0" + delta for delta in VARINT[:4096]]  # a record's first bytes: no attributes, and the ms since its batch's first one
-FIELD: Final = [len(VARINT[size]) + size for size in range(TABLE)]  # bytes of a field and of its length before it
-NULL: Final = b"\x01"  # the length of null, -1
+# A record's first bytes after its length: no attributes, and the milliseconds since the first record of its batch.
+MOMENT: Final = [b"\0" + delta for delta in VARINT[:4096]]
+# Bytes of a field and of the length before it.
+FIELD: Final = [len(VARINT[size]) + size for size in range(TABLE)]
+# The length of null, -1.
+NULL: Final = b"\x01"
 
 
 def varint(value: int) -> bytes:
-    """A zigzag varint of up to 64 bits."""
+    """Return a value of up to 64 bits as a zigzag varint."""
     return VARINT[value] if 0 <= value < TABLE else _encode_varint(value)
 
 
 def field_size(size: int) -> int:
-    """Bytes of a field of `size` bytes (-1: null) with its length before it."""
+    """Return the bytes of a field of `size` bytes (-1: null) with the length before it."""
     if size < 0:
         return len(NULL)
     return FIELD[size] if size < TABLE else len(_encode_varint(size)) + size
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """The last part of a record: how many headers, and each.
+    """Encode the last part of a record: the number of headers, and the headers.
 
     Raises:
-        SerializationError: a key that is no string, or a value that is neither bytes nor None. Neither is in its text.
+        SerializationError: a key is no string, or a value is neither bytes nor None. The error's text contains neither.
     """
     try:
-        parts = [varint(len(headers))]  # those that there are, below
+        # the real count replaces it below
+        parts = [varint(len(headers))]
     except TypeError as error:
         raise SerializationError(f"headers are a sequence of pairs, not {type(headers).__name__}") from error
     if isinstance(headers, dict):
@@ -106,7 +117,8 @@ def encode_headers(headers: Headers) -> bytes:
             raise SerializationError("a header is a pair of a string and bytes or None") from error
         if not isinstance(key, str):
             raise SerializationError(f"a header's key is a string, not {type(key).__name__}")
-        name = str.encode(key, errors="surrogatepass")  # Java writes what it is given, too
+        # lone surrogates are written, because Java also writes the key as it is given
+        name = str.encode(key, errors="surrogatepass")
         parts += (varint(len(name)), name)
         if value is None:
             parts.append(NULL)
@@ -120,13 +132,13 @@ def encode_headers(headers: Headers) -> bytes:
 
 
 def record_size(offset_delta: int, timestamp_delta: int, key: Buffer | None, value: Buffer | None, headers: bytes) -> int:
-    """Bytes of a record in a batch, with its length before it; `headers` are encoded."""
+    """Return the bytes of a record in a batch, with the length before it; `headers` are encoded."""
     fields = field_size(-1 if key is None else len(key)) + field_size(-1 if value is None else len(value))
     return field_size(1 + len(varint(timestamp_delta)) + len(varint(offset_delta)) + fields + len(headers))
 
 
 def encode_record(offset_delta: int, timestamp_delta: int, key: Buffer | None, value: Buffer | None, headers: bytes) -> bytes:
-    """One record of a batch, whole; `headers` are encoded."""
+    """Encode one complete record of a batch; `headers` are encoded."""
     parts: list[Buffer] = [b"\0", varint(timestamp_delta), varint(offset_delta)]
     for data in (key, value):
         parts += (NULL,) if data is None else (varint(len(data)), data)
@@ -135,7 +147,7 @@ def encode_record(offset_delta: int, timestamp_delta: int, key: Buffer | None, v
 
 
 def size_limit(key: bytes | None, value: bytes | None, headers: bytes) -> int:
-    """The most bytes that a batch of this one record can have, uncompressed (Java's `estimateSizeInBytesUpperBound`)."""
+    """Return the most bytes that an uncompressed batch of this one record can have (Java's `estimateSizeInBytesUpperBound`)."""
     key_size = -1 if key is None else len(key)
     value_size = -1 if value is None else len(value)
     return OVERHEAD + MAX_RECORD_OVERHEAD + field_size(key_size) + field_size(value_size) + len(headers)
@@ -155,7 +167,10 @@ def header(
     leader_epoch: int = -1,
     last_offset_delta: int | None = None,
 ) -> bytes:
-    """The 61 bytes before `payload`, CRC-32C included; a rewrite for an epoch bump makes new ones. Without a last offset delta: no gaps."""
+    """Return the 61 bytes before `payload`, with the CRC-32C. A rewrite for an epoch bump makes a new header.
+
+    If `last_offset_delta` is None, the offsets have no gaps.
+    """
     last = count - 1 if last_offset_delta is None else last_offset_delta
     tail = _TAIL.pack(attributes, last, base_timestamp, max_timestamp, producer_id, epoch, sequence, count)
     crc = crc32c(payload, crc32c(tail))

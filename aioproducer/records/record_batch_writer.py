@@ -1,7 +1,7 @@
-"""Records of one batch, checked and written in any of Kafka's three formats (Kafka's MemoryRecordsBuilder, seeds/000).
+"""The checked writer of one batch in any of Kafka's three formats (Kafka's MemoryRecordsBuilder, seeds/000).
 
-The way of a record through a producer does not pass here: it has one format, and pays per batch (`engine.delivery.chosen_build`). This is for what needs
-all of them, or their checks: older brokers, brokers that are tests, control records. Knows nothing of topics, clocks and buffers.
+The producer's send path does not use this writer: that path has one format, and its cost is per batch (`engine.delivery.chosen_build`).
+This writer is for users of all formats or of their checks: older brokers, the brokers of tests, control records.
 """
 
 from __future__ import annotations
@@ -24,36 +24,38 @@ __all__ = ["NO_LIMIT", "NO_TIMESTAMP", "RecordBatchWriter"]
 
 NO_TIMESTAMP: Final = -1
 NO_LIMIT: Final = 2**31 - 1
-_NONE: Final = -1  # no producer id, epoch or sequence
+# No producer id, epoch or sequence.
+_NONE: Final = -1
 _MAGICS: Final = (0, 1, 2)
 _LOG_APPEND_TIME: Final = 0x08
 _CONTROL: Final = 0x20
-_CRC: Final = slice(12, 16)  # of a message in a set
+# The position of the CRC in a message of a set.
+_CRC: Final = slice(12, 16)
 
 
 class RecordBatchWriter:
-    """One batch (magic 2), or one message set (magic 0 and 1), while records are appended, and then its bytes.
+    """Writes one batch (magic 2) or one message set (magic 0 and 1): takes its records, and then builds its bytes.
 
     Args:
-        write_limit: bytes that it should have at most; the first record fits whatever its size.
+        write_limit: the most bytes that the batch should have; the first record fits at any size.
         magic: 2; 1 or 0 for brokers before Kafka 0.11 and 0.10.
-        codec: none; with magic 0 and 1 any but zstd.
-        level: of compression; None: Java's default.
-        ratio: bytes after compression for each byte before, as far as is known (`CompressionRatios.guess`).
-        timestamp_type: LOG_APPEND_TIME as a broker writes, from magic 1 on.
-        log_append_time_ms: then the time, in milliseconds since 1970.
-        base_offset: of the first record.
-        producer_id, producer_epoch, base_sequence: of an idempotent producer, magic 2.
-        is_transactional, is_control: of the whole batch, magic 2.
-        leader_epoch: of the partition, as a broker writes, magic 2.
+        codec: the compression codec; with magic 0 and 1 any codec except zstd.
+        level: compression level; None: Java's default.
+        ratio: estimated bytes after compression for each byte before (`CompressionRatios.guess`).
+        timestamp_type: LOG_APPEND_TIME for the batch of a broker, from magic 1 on.
+        log_append_time_ms: the time for LOG_APPEND_TIME, in milliseconds since 1970.
+        base_offset: offset of the first record.
+        producer_id, producer_epoch, base_sequence: numbers of an idempotent producer; magic 2 only.
+        is_transactional, is_control: flags of the whole batch; magic 2 only.
+        leader_epoch: leader epoch of the partition in the batch of a broker; magic 2 only.
 
     Attributes:
-        count: records so far.
-        max_timestamp: the latest of theirs; -1 without any, and in magic 0.
+        count: number of records so far.
+        max_timestamp: the latest timestamp of the records; -1 without records, and in magic 0.
 
     Raises:
-        UsageError: what the format cannot hold.
-        ConfigError: the codec has no such level, or its library is not installed: when it is built.
+        UsageError: the format cannot hold the arguments.
+        ConfigError: the codec has no such level, or its library is not installed; raised by `build`.
     """
 
     def __init__(
@@ -92,7 +94,8 @@ class RecordBatchWriter:
         self._check_format()
         self._overhead = record_batch.OVERHEAD if magic == 2 else self._wrapper_overhead()
         self._written: list[bytes] = []
-        self._size = 0  # bytes of those
+        # bytes of `_written`
+        self._size = 0
         self._first_timestamp = NO_TIMESTAMP
         self._last_offset = base_offset - 1
         self._is_closed = False
@@ -129,22 +132,22 @@ class RecordBatchWriter:
         offset: int | None = None,
         is_control: bool = False,
     ) -> int | None:
-        """Append a record, room or not.
+        """Append a record, even if the batch is larger than `write_limit` then.
 
         Args:
             timestamp_ms: milliseconds since 1970, or `NO_TIMESTAMP`.
             key: bytes, or None.
-            value: bytes, or None: a tombstone.
+            value: bytes, or None for a tombstone.
             headers: pairs of a string and bytes or None; magic 2 only.
-            offset: later than that of the record before; None: the next one.
-            is_control: as the batch's own flag.
+            offset: an offset after that of the previous record; None: the next one.
+            is_control: must equal the batch's own flag.
 
         Returns:
-            The message's CRC-32; None with magic 2, where the batch has the one CRC.
+            The message's CRC-32; None with magic 2, where the batch has one CRC.
 
         Raises:
-            UsageError: what the seeds' checks forbid; nothing was appended.
-            SerializationError: a header that is no pair of a string and bytes or None.
+            UsageError: the record fails the checks of the format (seeds/000), and is not appended.
+            SerializationError: a header is no pair of a string and bytes or None.
         """
         offset = self._last_offset + 1 if offset is None else offset
         self._check_record(offset, timestamp_ms, headers, is_control=is_control)
@@ -168,10 +171,10 @@ class RecordBatchWriter:
         return crc
 
     def append_end_marker(self, timestamp_ms: int, kind: ControlType, coordinator_epoch: int) -> None:
-        """Append a transaction's end, as a broker writes it.
+        """Append the control record of a transaction's end, as a broker writes it.
 
         Raises:
-            UsageError: the batch is no control batch of a transaction with a producer id, or that type ends none.
+            UsageError: the batch is no control batch of a transaction with a producer id, or the type ends no transaction.
         """
         if not self._is_transactional or self._producer[0] == _NONE:
             raise UsageError("a transaction's end needs a transactional batch with a producer id")
@@ -198,11 +201,11 @@ class RecordBatchWriter:
         is_relative = self._magic and self._codec is not Compression.NONE
         return offset - self._base_offset if is_relative else offset
 
-    # Room
+    # Size
 
     @property
     def estimated_size(self) -> int:
-        """Bytes of the whole, guessed while it is compressed and not built (RCD-06)."""
+        """Return the bytes of the whole batch; an estimate if the batch has a codec and is not built (RCD-06)."""
         if self._built is not None:
             return len(self._built)
         if self._codec is Compression.NONE:
@@ -211,16 +214,16 @@ class RecordBatchWriter:
 
     @property
     def uncompressed_size(self) -> int:
-        """Bytes of the whole before compression."""
+        """Return the bytes of the whole batch before compression."""
         return self._overhead + self._size
 
     @property
     def is_full(self) -> bool:
-        """Whether it takes no more: closed, or as large as it should be at most."""
+        """Return True if the batch takes no more records: it is closed, or its estimated size is at `write_limit`."""
         return self._is_closed or (self.count > 0 and self.estimated_size >= self._write_limit)
 
     def has_room_for(self, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()) -> bool:
-        """Whether one more record keeps it within its limit, reckoned without compression; the first record always fits (RCD-05)."""
+        """Return True if one more record, counted uncompressed, fits within `write_limit`; the first record always fits (RCD-05)."""
         if self.is_full:
             return False
         if not self.count:
@@ -235,14 +238,14 @@ class RecordBatchWriter:
     # The end
 
     def close_for_appends(self) -> None:
-        """Take no more records."""
+        """Close the batch, so that it takes no more records."""
         self._is_closed = True
 
     def abort(self) -> None:
-        """Give up: nothing can be appended or built any more.
+        """Abort the batch, so that no record can be appended and the batch cannot be built.
 
         Raises:
-            UsageError: it was built already.
+            UsageError: the batch was built already.
         """
         if self._built is not None:
             raise UsageError("the batch was built already")
@@ -251,14 +254,14 @@ class RecordBatchWriter:
 
     @property
     def compression_ratio(self) -> float:
-        """Bytes after compression for each byte before, without what stands before the records; 1.0 until it is built."""
+        """Return the bytes of the records after compression for each byte before, without headers; 1.0 until the batch is built."""
         return (len(self._built) - self._overhead) / self._size if self._built else 1.0
 
     def build(self) -> bytes:
-        """Close it; its bytes, the same each time. Without records there are none.
+        """Close the batch and build its bytes. Returns the same bytes each time, and no bytes without records.
 
         Raises:
-            UsageError: it was aborted, or is a transaction's without a producer id, or has an id without epoch or sequence (RCD-04).
+            UsageError: the batch was aborted, is transactional without a producer id, or has an id without epoch or sequence (RCD-04).
             ConfigError: the codec has no such level, or its library is not installed.
         """
         if self._is_aborted:

@@ -1,1 +1,1 @@
-"""Kafka's protocol as bytes: messages, headers, frames. Knows no clock, loop or socket, and nothing of `records`."""
+"""Kafka's wire protocol: messages and their codecs, headers, frames."""

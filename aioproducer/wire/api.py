@@ -1,4 +1,4 @@
-"""Kafka's requests by number, the versions of them that we speak, and the version that two peers agree on. Knows no bytes."""
+"""Kafka's API keys, the versions of each request that this client knows, and version negotiation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["CLIENT_VERSIONS", "NAMES", "ApiKey", "is_flexible", "negotiate"]
 
 
 class ApiKey(IntEnum):
-    """A request's number on the wire."""
+    """Holds the API keys: each request's number on the wire."""
 
     PRODUCE = 0
     FETCH = 1
@@ -47,11 +47,17 @@ CLIENT_VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = MappingProxyType(
     {key: (spec.versions.start, spec.versions.stop - 1) for key, spec in _REQUESTS.items()}
 )
 _FLEXIBLE: Final[Mapping[int, int]] = MappingProxyType({int(key): spec.flexible for key, spec in _REQUESTS.items()})
-_NEVER: Final = 32_768  # above every version
+# Above every version: the first flexible version of an unknown request.
+_NEVER: Final = 32_768
 
 
 def negotiate(key: ApiKey, theirs: Mapping[int, tuple[int, int]]) -> int | None:
-    """The highest version of a request that we and a broker know, or None. `theirs`: its (lowest, highest) by request number."""
+    """Return the highest version of a request that this client and a broker know, or None.
+
+    Args:
+        key: the request.
+        theirs: the broker's (lowest, highest) version by API key.
+    """
     if key not in theirs:
         return None
     lowest, highest = CLIENT_VERSIONS[key]
@@ -61,5 +67,5 @@ def negotiate(key: ApiKey, theirs: Mapping[int, tuple[int, int]]) -> int | None:
 
 
 def is_flexible(key: int, version: int) -> bool:
-    """Whether a request's header has tagged fields (KIP-482). Of requests that we do not know: no."""
+    """Return True if a request's header has tagged fields (KIP-482). Returns False for an unknown request."""
     return version >= _FLEXIBLE.get(key, _NEVER)

@@ -1,4 +1,4 @@
-"""Python source that is written by a program, line by line, and compiled. Knows nothing of Kafka."""
+"""The source text of a generated Python function, built line by line and compiled."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["Source"]
 
 
 class Source:
-    """The text of one function, and the names that it may use.
+    """Holds the source text of one function, and the names that it may use.
 
     Args:
-        title: stands for a file name in tracebacks.
-        names: what the function finds as its globals.
+        title: takes the place of a file name in tracebacks.
+        names: the function's globals.
     """
 
     def __init__(self, title: str, names: dict[str, Any]) -> None:
@@ -29,30 +29,30 @@ class Source:
         self._variables = 0
 
     def line(self, text: str) -> None:
-        """One statement."""
+        """Add one statement."""
         self._lines.append("    " * self._depth + text)
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """A statement with others indented below it."""
+        """Add a statement, and indent the statements added inside the `with` block below it."""
         self.line(head)
         self._depth += 1
         yield
         self._depth -= 1
 
     def variable(self) -> str:
-        """A name that is not taken yet."""
+        """Return a variable name that is not in use yet."""
         self._variables += 1
         return f"v{self._variables}"
 
     def layout(self, codes: str, method: str) -> str:
-        """The name of a bound method of `struct.Struct`, big-endian."""
+        """Return the name of a bound method of a big-endian `struct.Struct`, which is added to `names`."""
         name = f"{method}_{codes.replace('?', 'bool')}"
         self.names.setdefault(name, getattr(struct.Struct(f">{codes}"), method))
         return name
 
     def compile(self, function: str) -> Any:
-        """The function. Its lines show in tracebacks."""
+        """Compile the text and return the function. Tracebacks show its lines."""
         text = "\n".join(self._lines) + "\n"
         linecache.cache[self._title] = (len(text), None, text.splitlines(keepends=True), self._title)
         exec(compile(text, self._title, "exec"), self.names)  # noqa: S102  the text is made here, of the package's own tables alone

@@ -1,11 +1,11 @@
-"""The decoder of one message in one version, as Python source made from its fields.
+"""The generator of decoders: Python source for one message in one version, made from its fields.
 
-1. A length is compared with the bytes left before anything of that length is made; a count, with what so many elements take at least.
-2. Whatever is wrong is one ProtocolError; what the generated code lets Python notice (an index, a struct, UTF-8) is turned into it.
-3. Tags that are not known are skipped. Known ones, and fields that the version lacks, have their defaults when absent.
+1. The decoder compares a length with the bytes left before it makes an object of that length. It compares a count with the bytes that so
+   many elements take at least.
+2. Every error is a ProtocolError. The generated code converts Python's own errors (an index, a struct, UTF-8) to it.
+3. Unknown tags are skipped. Known tags that are absent, and fields that the version lacks, get their defaults.
 
 A stepped decoder is the same source with a `yield` after each element of a top-level array and of the arrays in its elements.
-Knows no particular message.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ if TYPE_CHECKING:
 
 __all__ = ["CODES", "make_decoder"]
 
-CODES: Final = {"i8": "b", "i16": "h", "i32": "i", "i64": "q", "bool": "?", "uuid": "16s"}  # of module struct
-_STEPPED_DEPTH: Final = 2  # top-level arrays, and those of partitions in them
+# The format characters of module `struct`.
+CODES: Final = {"i8": "b", "i16": "h", "i32": "i", "i64": "q", "bool": "?", "uuid": "16s"}
+# A stepped decoder yields in top-level arrays and in the arrays in their elements, such as the partitions of topics.
+_STEPPED_DEPTH: Final = 2
 _FEW: Final = 9
 
 
 def make_decoder(spec: MessageSpec, version: int, types: Mapping[str, type[Any]], *, stepped: bool) -> Any:
-    """`decode(buffer, offset=0) -> message`, or the generator function that returns it."""
+    """Return the function `decode(buffer, offset=0) -> message`; with `stepped`, a generator function that returns the message."""
     return _Decoder(spec, version, types, stepped=stepped).make()
 
 
@@ -56,7 +58,8 @@ class _Decoder:
     def make(self) -> Any:
         source = self._source
         with source.block("def decode(buffer, offset=0):"):
-            source.line("data = bytes(buffer)")  # no copy of bytes
+            # `bytes` of a bytes object makes no copy
+            source.line("data = bytes(buffer)")
             source.line("at, end = offset, len(data)")
             with source.block("try:"):
                 source.line(f"message = {self._structure(self._spec.fields, self._spec.name)}")
@@ -68,11 +71,12 @@ class _Decoder:
                 source.line("raise surplus(end - at)")
             source.line("return message")
             if self._stepped:
-                source.line("yield")  # never reached: a message without arrays is decoded by a generator too
+                # never reached, but makes the function a generator even if the message has no arrays
+                source.line("yield")
         return source.compile("decode")
 
     def _structure(self, fields: Sequence[Field], path: str) -> str:
-        """Reads the fields, and gives back the expression that makes their structure."""
+        """Add the code that reads the fields. Returns the expression that makes their structure."""
         values: dict[str, str] = {}
         present = [field for field in fields if self._version in field.versions]
         for is_fixed, run in groupby((field for field in present if field.tag is None), key=lambda field: field.is_fixed):
@@ -88,7 +92,7 @@ class _Decoder:
         return f"{name}({', '.join(values.get(field.name) or default_source(field) for field in fields)})"
 
     def _fixed(self, fields: Sequence[Field], values: dict[str, str]) -> None:
-        """Neighbours of fixed size are read at once."""
+        """Add one `unpack_from` call that reads adjacent fields of fixed size."""
         for field in fields:
             values[field.name] = self._source.variable()
         codes = "".join(CODES[field.kind] for field in fields)
@@ -97,13 +101,14 @@ class _Decoder:
         self._source.line(f"at += {struct.calcsize('>' + codes)}")
 
     def _value(self, field: Field) -> str:
-        """Reads one field, and gives back the variable that holds it."""
+        """Add the code that reads one field. Returns the variable that holds it."""
         variable = self._source.variable()
         if field.is_array:
             self._array(field, variable)
         elif field.kind == "struct":
             self._source.line(f"{variable} = {self._structure(field.fields, field.path)}")
-        elif field.is_fixed:  # a tagged one: it stands alone
+        # only a tagged field of fixed size comes here; it has no neighbours
+        elif field.is_fixed:
             values: dict[str, str] = {}
             self._fixed([field], values)
             variable = values[field.name]
@@ -112,7 +117,7 @@ class _Decoder:
         return variable
 
     def _length(self, size: int) -> None:
-        """Sets `n` to a length or a count; -1 stands for null."""
+        """Add the code that sets `n` to a length or a count; -1 means null."""
         source = self._source
         if self._flexible:
             source.line("n = data[at]")
@@ -141,7 +146,7 @@ class _Decoder:
             self._source.line(f"raise refused({where!r}, {size}, end - at)")
 
     def _sized(self, field: Field, variable: str, *, nullable: bool) -> None:
-        """A string, or bytes."""
+        """Add the code that reads a string or bytes."""
         is_text = field.kind == "str"
         self._length(2 if is_text else 4)
         with self._unless_null(variable, nullable=nullable):
@@ -164,13 +169,17 @@ class _Decoder:
 
     @contextmanager
     def _unless_few(self, field: Field, variable: str, size: int) -> Iterator[None]:
-        """A short compact array of numbers, as replicas are, goes by a table of layouts: a Metadata answer takes a fifth less time."""
+        """Add a faster branch for a short compact array of numbers, such as replicas; the code of the `with` block reads other arrays.
+
+        The branch looks the layout up in a table, which reduces the time to decode a Metadata answer by a fifth.
+        """
         source = self._source
         if not self._flexible or field.kind not in CODES:
             yield
             return
         few = f"few_{CODES[field.kind]}"
-        source.names[few] = [numbers(CODES[field.kind], max(count - 1, 0)).unpack_from for count in range(_FEW)]  # by count + 1
+        # a compact array stores its count plus one, which is the index in this table
+        source.names[few] = [numbers(CODES[field.kind], max(count - 1, 0)).unpack_from for count in range(_FEW)]
         source.line("n = data[at]")
         with source.block("if n == 1:"):
             source.line(f"{variable} = ()")
@@ -186,7 +195,8 @@ class _Decoder:
         source.line(f"{variable} = []")
         append = source.variable()
         self._array_depth += 1
-        with source.block("if n:"):  # often there is none
+        # many arrays are empty
+        with source.block("if n:"):
             source.line(f"{append} = {variable}.append")
             with source.block("for _ in range(n):"):
                 if field.kind == "str":
@@ -200,7 +210,7 @@ class _Decoder:
         self._array_depth -= 1
 
     def _tags(self, fields: Sequence[Field], values: dict[str, str]) -> None:
-        """Reads the tagged fields that are known, skips the others."""
+        """Add the code that reads the known tagged fields and skips the others."""
         source = self._source
         if not fields:
             source.line("at = at + 1 if not data[at] else skip_tags(data, at)")
@@ -225,7 +235,7 @@ class _Decoder:
                 source.line(f"at = {close}")
 
     def _smallest_element(self, field: Field) -> int:
-        """The fewest bytes that one element of an array takes."""
+        """Return the fewest bytes that one element of an array takes."""
         if field.kind in CODES:
             return struct.calcsize(f">{CODES[field.kind]}")
         if field.kind == "str":

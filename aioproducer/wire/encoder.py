@@ -1,8 +1,7 @@
-"""The encoder of one message in one version, as Python source made from its fields.
+"""The generator of encoders: Python source for one message in one version, made from its fields.
 
-Small pieces are joined; buffers of `bytes` fields become chunks of their own without a copy, so that record batches go to the
-transport as they are. Fields that the version lacks are not written. Tagged fields are written where they differ from their default.
-Knows no particular message.
+The encoder joins small pieces. Large buffers of `bytes` fields become chunks of their own without a copy, so the transport gets record
+batches as they are. Fields that the version lacks are not written. A tagged field is written if it differs from its default.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _NAMES = {
 
 
 def make_encoder(spec: MessageSpec, version: int) -> Any:
-    """`encode(message) -> chunks`."""
+    """Return the function `encode(message) -> chunks`."""
     return _Encoder(spec, version).make()
 
 
@@ -78,17 +77,18 @@ class _Encoder:
             self._tags([field for field in present if field.tag is not None], owner)
 
     def _fixed(self, fields: Sequence[Field], owner: str) -> None:
-        """Neighbours of fixed size are written at once."""
+        """Add one `pack` call that writes adjacent fields of fixed size."""
         values = [f"{owner}.{field.name}" for field in fields]
         for field, value in zip(fields, values, strict=True):
-            if field.kind == "uuid":  # struct would cut or pad it
+            # `struct` would cut or pad a value of another length
+            if field.kind == "uuid":
                 with self._source.block(f"if len({value}) != 16:"):
                     self._source.line(f"raise refused('{field.path} is not 16 bytes long')")
         pack = self._source.layout("".join(CODES[field.kind] for field in fields), "pack")
         self._source.line(f"{self._write}({pack}({', '.join(values)}))")
 
     def _value(self, field: Field, value: str) -> None:
-        """Writes one field that is not of fixed size."""
+        """Add the code that writes one field that is not of fixed size."""
         if field.kind == "struct" and not field.is_array:
             self._structure(field.fields, value)
             return
@@ -105,7 +105,7 @@ class _Encoder:
             self._sized(field, variable)
 
     def _sized(self, field: Field, variable: str) -> None:
-        """A length or a count, and what it is of."""
+        """Add the code that writes a length or a count, and then the value."""
         if field.is_array:
             self._array(field, variable)
         elif field.kind == "str":
@@ -119,9 +119,8 @@ class _Encoder:
     def _array(self, field: Field, variable: str) -> None:
         source = self._source
         if field.null_versions and self._version not in field.null_versions:
-            source.line(
-                f"{variable} = () if {variable} is None else {variable}"
-            )  # before null came, none said it (Metadata v0: all topics)
+            # in versions without null, an empty array has the meaning of null (Metadata v0: all topics)
+            source.line(f"{variable} = () if {variable} is None else {variable}")
         self._length(f"len({variable})", 4)
         if field.kind in CODES:
             source.line(f"{self._write}(numbers({CODES[field.kind]!r}, len({variable})).pack(*{variable}))")
@@ -149,7 +148,7 @@ class _Encoder:
         self._source.line(f"{self._write}(VARINT[{name}] if {name} < 128 else uvarint({name}))")
 
     def _tags(self, fields: Sequence[Field], owner: str) -> None:
-        """Each tagged field goes into a list of its own first, as its size stands before it."""
+        """Add the code that writes the tagged fields, each into a list of its own first, because its size precedes it."""
         source = self._source
         if not fields:
             source.line(f"{self._write}(ZERO)")
@@ -174,7 +173,10 @@ class _Encoder:
             source.line(f"{self._write}(join({tagged}))")
 
     def _differs(self, field: Field, value: str) -> str:
-        """The condition that a value is not the default; a structure's is that of its fields, and None stands for it."""
+        """Return the condition under which a value is not the default.
+
+        A structure has its default if all its fields have theirs; None means the default too.
+        """
         if field.is_array:
             return value
         if field.kind == "struct":

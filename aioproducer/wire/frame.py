@@ -1,8 +1,9 @@
-"""Frames: a size, a header, a message. Knows nothing of what the messages say.
+"""Frames: the size, the header and the message of requests and answers.
 
-Request header v1 is key, version, correlation id, client id; v2 has tagged fields behind it. The client id is a string with a
-two-byte length in both. Response header v0 is the correlation id; v1 has tagged fields behind it, but an ApiVersions answer is
-always v0, because its reader does not know yet what the broker speaks (KIP-511).
+1. Request header v1 is key, version, correlation id, client id; v2 adds tagged fields. The client id is a string with a two-byte length
+   in both.
+2. Response header v0 is the correlation id; v1 adds tagged fields. An ApiVersions answer always has v0, because the client does not know
+   the broker's versions yet (KIP-511).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ __all__ = [
     "encode_response",
 ]
 
-# What brokers take at most by default (`socket.request.max.bytes`), and 20 times a Metadata answer with 100,000 partitions
+# The most bytes that brokers accept by default (`socket.request.max.bytes`), and 20 times a Metadata answer with 100,000 partitions.
 FRAME_LIMIT: Final = 100 * 1024 * 1024
 
 _NO_TAGS: Final = b"\x00"
@@ -39,9 +40,11 @@ _INT32: Final = struct.Struct(">i")
 _REQUEST: Final = struct.Struct(">ihhih")
 _RESPONSE: Final = struct.Struct(">ii")
 
-_STRANGERS: Final = (  # what other protocols say first, read as a size
+# The first bytes of other protocols, which the reader finds in place of a size.
+_STRANGERS: Final = (
     (b"HTTP", "an HTTP server answers there"),
-    (b"\x15\x03", "the port speaks TLS: use the address of a plaintext listener"),  # an alert: our bytes were no handshake
+    # a TLS alert, because the bytes of this client were no TLS handshake
+    (b"\x15\x03", "the port speaks TLS: use the address of a plaintext listener"),
     (b"\x16\x03", "the other side speaks TLS to a plaintext listener"),
     (b"SSH-", "an SSH server answers there"),
     (b"GET ", "an HTTP client asks here"),
@@ -52,7 +55,7 @@ _STRANGERS: Final = (  # what other protocols say first, read as a size
 
 
 class RequestHeader(NamedTuple):
-    """Who asks for what; the message begins at `offset` of the frame."""
+    """Holds the fields of a request's header. The message begins at `offset` of the frame."""
 
     key: int
     version: int
@@ -62,7 +65,7 @@ class RequestHeader(NamedTuple):
 
 
 def encode_request(key: int, version: int, correlation_id: int, client_id: str | None, body: Sequence[Buffer]) -> list[Buffer]:
-    """A request, ready to be written."""
+    """Encode a request's frame. Returns the buffers to write."""
     length, rest = _behind_header(key, version, client_id)
     header = _REQUEST.pack(10 + len(rest) + sum(map(len, body)), key, version, correlation_id, length)
     return _behind(header + rest, body)
@@ -70,13 +73,17 @@ def encode_request(key: int, version: int, correlation_id: int, client_id: str |
 
 @lru_cache(maxsize=64)
 def _behind_header(key: int, version: int, client_id: str | None) -> tuple[int, bytes]:
-    """Bytes of the client id, and what ends a request's header."""
+    """Return the length of the client id, and the bytes that end a request's header."""
     name = b"" if client_id is None else client_id.encode()
     return (-1 if client_id is None else len(name), name + (_NO_TAGS if is_flexible(key, version) else b""))
 
 
 def decode_request(frame: Buffer) -> RequestHeader:
-    """The header of a request. ProtocolError: it has none."""
+    """Return the header of a request's frame, which comes without its size.
+
+    Raises:
+        ProtocolError: the frame has no valid header.
+    """
     try:
         key, version, correlation_id, length = struct.unpack_from(">hhih", frame)
         offset = 10 + max(length, 0)
@@ -93,14 +100,18 @@ def decode_request(frame: Buffer) -> RequestHeader:
 
 
 def encode_response(key: int, version: int, correlation_id: int, body: Sequence[Buffer]) -> list[Buffer]:
-    """An answer to a request of that key and version, ready to be written."""
+    """Encode the frame of an answer to a request of that key and version. Returns the buffers to write."""
     tags = _NO_TAGS if _is_tagged_response(key, version) else b""
     size = 4 + len(tags) + sum(map(len, body))
     return _behind(_RESPONSE.pack(size, correlation_id) + tags, body)
 
 
 def decode_response(key: int, version: int, frame: Buffer) -> tuple[int, int]:
-    """The correlation id of an answer, and where its message begins. ProtocolError: it ends before."""
+    """Return the correlation id of an answer, and the offset of its message.
+
+    Raises:
+        ProtocolError: the frame ends before its message begins.
+    """
     correlation_id = correlation_of(frame)
     if not _is_tagged_response(key, version):
         return correlation_id, 4
@@ -111,7 +122,11 @@ def decode_response(key: int, version: int, frame: Buffer) -> tuple[int, int]:
 
 
 def correlation_of(frame: Buffer) -> int:
-    """Which request an answer answers. ProtocolError: the frame is too short for one."""
+    """Return the correlation id of an answer.
+
+    Raises:
+        ProtocolError: the frame is too short for a correlation id.
+    """
     if len(frame) < 4:
         raise ProtocolError(f"an answer of {len(frame)} bytes is shorter than its header")
     correlation_id: int = _INT32.unpack_from(frame)[0]
@@ -124,32 +139,33 @@ def _is_tagged_response(key: int, version: int) -> bool:
 
 
 def _behind(header: bytes, body: Sequence[Buffer]) -> list[Buffer]:
-    """The header and the message; a small first chunk joins the header."""
+    """Return the header and the message's chunks. A small first chunk is joined to the header."""
     if body and len(body[0]) < JOINED:
         return [header + body[0], *body[1:]]
     return [header, *body]
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames, without their sizes.
+    """Splits a stream of bytes into frames, without their sizes.
 
-    A frame that comes whole is copied once; one that comes in pieces twice, however many they are. After a size that cannot be,
-    nothing that follows can be told apart: the frames before it are given, then close the connection.
+    A frame that comes whole is copied once. A frame that comes in pieces is copied twice, for any number of pieces. After an invalid size,
+    no later frame can be found: `feed` returns the frames before it, and then `check` raises. The caller closes the connection then.
 
     Args:
-        limit: the size in bytes that no frame exceeds.
+        limit: the largest size of a frame in bytes.
     """
 
     def __init__(self, limit: int = FRAME_LIMIT) -> None:
         self._limit = limit
-        self._begun = bytearray()  # a frame that is not whole yet, with its size
+        # the received part of an incomplete frame, with its size
+        self._begun = bytearray()
         self._trouble: ProtocolError | None = None
 
     def feed(self, data: Buffer) -> list[bytes]:
-        """Take what came in; give back the frames that are whole now. Then `check`.
+        """Add the received bytes. Returns the frames that are complete now; the caller calls `check` after it has used them.
 
         Raises:
-            ProtocolError: a size that no Kafka peer sends, and no whole frame before it. Its text names what may be on the other side.
+            ProtocolError: an invalid size, with no complete frame before it. Its text names the protocol that the peer may speak.
         """
         self.check()
         frames: list[bytes] = []
@@ -162,7 +178,7 @@ class FrameReader:
         return frames
 
     def check(self) -> None:
-        """ProtocolError: what came behind the last whole frame cannot be the size of one."""
+        """Raise the ProtocolError of an invalid size that followed the last complete frame, if there was one."""
         if self._trouble is not None:
             raise self._trouble
 
@@ -180,7 +196,7 @@ class FrameReader:
             self._begun += data[at:]
 
     def _go_on(self, data: memoryview, frames: list[bytes]) -> int:
-        """Add to the frame that has begun; how much of `data` it took."""
+        """Add `data` to the incomplete frame. Returns the number of bytes that were used."""
         begun = self._begun
         at = 0
         if len(begun) < 4:

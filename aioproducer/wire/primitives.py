@@ -1,4 +1,4 @@
-"""The pieces that frames and generated codecs share: varints, number arrays, tag sections. Knows no message."""
+"""The functions that frames and generated codecs share: varints, number arrays, tag sections."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ if TYPE_CHECKING:
 
 __all__ = ["JOINED", "VARINT", "numbers", "read_uvarint", "skip_tags", "splice", "uvarint"]
 
-JOINED: Final = 1024  # a buffer shorter than this is copied beside its neighbours: cheaper than one more chunk to write
-_LONGEST: Final = 35  # an unsigned varint has at most five groups of seven bits
+# A buffer shorter than this is joined to its neighbours: the copy costs less than one more chunk to write.
+JOINED: Final = 1024
+# An unsigned varint has at most five groups of seven bits.
+_LONGEST: Final = 35
 
 
-@lru_cache(maxsize=1024)  # sizes of full batches are alike
+# cached, because full batches have similar sizes
+@lru_cache(maxsize=1024)
 def uvarint(value: int) -> bytes:
-    """An unsigned varint."""
+    """Return `value` as an unsigned varint."""
     encoded = []
     while value > 127:
         encoded.append(value & 127 | 128)
@@ -30,18 +33,20 @@ def uvarint(value: int) -> bytes:
     return bytes(encoded)
 
 
-VARINT: Final = tuple(map(uvarint, range(128)))  # nearly every length and count is one of these
+# Nearly every length and count is one of these.
+VARINT: Final = tuple(map(uvarint, range(128)))
 
 
 def read_uvarint(data: Buffer, at: int) -> tuple[int, int]:
-    """The varint that begins at `at`, and where it ends.
+    """Return the value of the unsigned varint that begins at `at`, and the offset of its end.
 
     Raises:
-        IndexError: the bytes end first.
-        ProtocolError: it is longer than five bytes.
+        IndexError: the bytes end within the varint.
+        ProtocolError: the varint is longer than five bytes.
     """
     value = data[at]
-    if value < 128:  # mostly
+    # most varints have one byte
+    if value < 128:
         return value, at + 1
     value = shift = 0
     while True:
@@ -56,13 +61,14 @@ def read_uvarint(data: Buffer, at: int) -> tuple[int, int]:
 
 
 def skip_tags(data: Buffer, at: int) -> int:
-    """Where the tagged fields that begin at `at` end.
+    """Return the offset of the end of the tagged fields that begin at `at`.
 
     Raises:
-        IndexError: the data end first.
+        IndexError: the bytes end within the tagged fields.
         ProtocolError: a varint is longer than five bytes.
     """
-    if not data[at]:  # mostly
+    # most messages have no tagged fields
+    if not data[at]:
         return at + 1
     count, at = read_uvarint(data, at)
     for _ in range(count):
@@ -76,12 +82,12 @@ def skip_tags(data: Buffer, at: int) -> int:
 
 @lru_cache(maxsize=64)
 def numbers(code: str, count: int) -> struct.Struct:
-    """The layout of an array of numbers."""
+    """Return the layout of an array of `count` numbers."""
     return struct.Struct(f">{count}{code}")
 
 
 def splice(chunks: list[Buffer], small: list[Buffer], buffers: Sequence[Buffer]) -> None:
-    """Put `buffers` behind what is written so far: large ones as chunks of their own, uncopied; small ones join their neighbours."""
+    """Append `buffers` to the chunks: large ones as chunks of their own without a copy, small ones joined to their neighbours."""
     for buffer in buffers:
         if len(buffer) < JOINED:
             small.append(buffer)

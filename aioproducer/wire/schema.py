@@ -1,7 +1,7 @@
 """Messages and their codecs: `codec("Produce.request", 9).encode(message("Produce.request", acks=-1, ...))`.
 
-Codecs are compiled at first use, one function at a time, from the text in `messages`; about a millisecond each.
-A message has one type for all its versions. Knows no frame, header or connection.
+Codecs are compiled at first use, one function at a time, from the text in `messages`. One function takes about a millisecond.
+A message has one type for all its versions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Codec", "Message", "codec", "message", "message_type"]
 
 
 class Message:
-    """What every message and every structure in one is: fields by name, equal when they are equal."""
+    """Is the base class of all messages and of the structures in them. Messages are equal if their fields are equal."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -41,20 +41,21 @@ class Message:
 
 
 def _comparable(value: object) -> object:
-    """A list and a tuple of the same elements are the same array."""
+    """Return a list as a tuple, so that a list and a tuple of the same elements are equal; other values unchanged."""
     return tuple(value) if isinstance(value, list) else value
 
 
 class Codec:
-    """One message in one version.
+    """Holds the codec of one message in one version.
 
     Attributes:
-        encode: `encode(message)`: chunks of bytes. A `bytes` field may be a buffer or a sequence of buffers, which are not copied
-            unless they are small. ValueError: a value that its field cannot hold.
-        decode: `decode(buffer, offset=0)`: the message, which must fill the buffer from `offset` on. ProtocolError: it does not.
-            Arrays are lists, of numbers tuples; what the version lacks has its default. A buffer that is not `bytes` is copied once.
-        decode_in_steps: `decode` as a generator that returns the message; it yields after each element of a top-level array and of
-            the arrays in its elements, so that a large answer can be decoded a bit at a time.
+        encode: `encode(message)` returns chunks of bytes. A `bytes` field may be a buffer or a sequence of buffers, which are not copied
+            unless they are small. It raises ValueError for a value that its field cannot hold.
+        decode: `decode(buffer, offset=0)` returns the message, which must fill the buffer from `offset` on; else it raises ProtocolError.
+            Arrays are lists, and tuples if their elements are numbers. A field that the version lacks has its default. A buffer that is
+            not `bytes` is copied once.
+        decode_in_steps: `decode` as a generator that returns the message. It yields after each element of a top-level array and of
+            the arrays in its elements, so that a caller can decode a large answer in small steps.
     """
 
     def __init__(self, name: str, version: int) -> None:
@@ -65,42 +66,52 @@ class Codec:
 
     @cached_property
     def encode(self) -> Callable[[Any], list[Buffer]]:
-        """Message to chunks."""
+        """Return the function that encodes a message to chunks."""
         encode: Callable[[Any], list[Buffer]] = make_encoder(self._spec, self._version)
         return encode
 
     @cached_property
     def decode(self) -> Callable[..., Any]:
-        """Bytes to message."""
+        """Return the function that decodes bytes to a message."""
         decode: Callable[..., Any] = make_decoder(self._spec, self._version, _types(self._spec.name), stepped=False)
         return decode
 
     @cached_property
     def decode_in_steps(self) -> Callable[..., Generator[None, None, Any]]:
-        """Bytes to message, a bit at a time."""
+        """Return the generator function that decodes bytes to a message in small steps."""
         decode: Callable[..., Generator[None, None, Any]] = make_decoder(self._spec, self._version, _types(self._spec.name), stepped=True)
         return decode
 
 
 @cache
 def codec(name: str, version: int) -> Codec:
-    """The codec of "Produce.request" or the like. ValueError: no such message or version."""
+    """Return the codec of a message in a version; `name` is "Produce.request", for example.
+
+    Raises:
+        ValueError: there is no such message or version.
+    """
     return Codec(name, version)
 
 
 def message(name: str, /, **fields: object) -> Any:
-    """A new "Produce.request", or structure in one: "Produce.request.topics". What is not given has its default.
+    """Return a new message ("Produce.request"), or a structure in a message ("Produce.request.topics").
+
+    A field that is not given has its default.
 
     Raises:
-        ValueError: no such message or structure.
-        TypeError: no such field.
+        ValueError: there is no such message or structure.
+        TypeError: there is no such field.
     """
     return message_type(name)(**fields)
 
 
 @cache
 def message_type(name: str) -> type[Any]:
-    """What `message(name)` makes; also takes its fields by position. ValueError: no such message or structure."""
+    """Return the type of the objects that `message(name)` makes. The type also takes its fields by position.
+
+    Raises:
+        ValueError: there is no such message or structure.
+    """
     types = _types(".".join(name.split(".")[:2]))
     if name not in types:
         raise ValueError(f"there is no structure {name}")
@@ -115,7 +126,7 @@ def _spec(name: str) -> MessageSpec:
 
 @cache
 def _types(name: str) -> dict[str, type[Any]]:
-    """A message's types, by path."""
+    """Return the types of a message and of its structures, by path."""
     spec = _spec(name)
     types: dict[str, type[Any]] = {}
     _add_type(spec.name, spec.fields, types)
@@ -130,7 +141,8 @@ def _add_type(path: str, fields: Sequence[Field], types: dict[str, type[Any]]) -
     source = Source(f"{path} type", {"ZERO_ID": ZERO_ID, **{f"new_{field.name}": types[field.path] for field in owned}})
     arguments = "".join(f", {field.name}={default_source(field)}" for field in fields)
     with source.block(f"def __init__(self{arguments}):"):
-        for field in owned:  # a default that is shared could be changed through one message for all
+        # each message gets structures of its own: a change to a shared default would change all messages
+        for field in owned:
             source.line(f"if {field.name} is None: {field.name} = new_{field.name}()")
         for field in fields:
             source.line(f"self.{field.name} = {field.name}")

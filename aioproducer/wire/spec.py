@@ -1,4 +1,4 @@
-"""The text of `messages`, read into values. Knows no bytes and no particular message."""
+"""The parser of the text in `messages`, and the specifications of messages and fields that it makes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ if TYPE_CHECKING:
 
 __all__ = ["ZERO_ID", "Field", "MessageSpec", "default_source", "parse"]
 
-ZERO_ID: Final = bytes(16)  # Kafka's "no id"
-_ALWAYS: Final = range(1 << 15)  # versions are int16
+# Kafka's value for "no id".
+ZERO_ID: Final = bytes(16)
+# Versions are of type int16.
+_ALWAYS: Final = range(1 << 15)
 _NEVER: Final = range(0)
 _FIXED: Final = frozenset({"i8", "i16", "i32", "i64", "bool", "uuid"})
-_IMPLICIT: Final = {"bool": False, "uuid": ZERO_ID, "str": "", "bytes": b"", "struct": None}  # defaults; of numbers 0
+# The defaults of fields without one in the text; a number's default is 0.
+_IMPLICIT: Final = {"bool": False, "uuid": ZERO_ID, "str": "", "bytes": b"", "struct": None}
 _LINE: Final = re.compile(
     r"""(?P<name>\w+)
     \ (?P<array>\[)?(?P<kind>i8|i16|i32|i64|bool|uuid|str|bytes|\{\}|(?<=\[))(?(array)\])
@@ -29,14 +32,14 @@ _LINE: Final = re.compile(
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Field:
-    """One field.
+    """Holds the specification of one field.
 
     Attributes:
-        path: where it is, from its message on: "Produce.request.topics".
-        kind: `i8 i16 i32 i64 bool uuid str bytes struct`; of an array, of its elements.
-        versions, null_versions: which have it, and in which it may be null.
-        tag: its number, if it is a tagged field.
-        fields: of a structure.
+        path: the path of the field from its message on: "Produce.request.topics".
+        kind: `i8 i16 i32 i64 bool uuid str bytes struct`; for an array, the kind of its elements.
+        versions, null_versions: the versions that have the field, and the versions in which it may be null.
+        tag: the number of a tagged field, else None.
+        fields: the fields of a structure.
     """
 
     name: str
@@ -51,13 +54,20 @@ class Field:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it takes the same number of bytes whatever its value."""
+        """Return True if the field takes the same number of bytes for all its values."""
         return not self.is_array and self.kind in _FIXED
 
 
 @dataclasses.dataclass(slots=True)
 class MessageSpec:
-    """One message: its name ("Produce.request"), the versions that we speak, the first with compact lengths and tags."""
+    """Holds the specification of one message.
+
+    Attributes:
+        name: the message's name: "Produce.request".
+        versions: the versions that this client knows.
+        flexible: the first version with compact lengths and tags.
+        fields: the message's fields.
+    """
 
     name: str
     versions: range
@@ -66,14 +76,22 @@ class MessageSpec:
 
 
 def default_source(field: Field) -> str:
-    """A field's default as an expression, for generated code; a structure's is None there, and its owner makes a fresh one."""
+    """Return a field's default as an expression for generated code.
+
+    A structure's default is None, for which the message that has the field makes a new structure.
+    """
     return "ZERO_ID" if field.kind == "uuid" else repr(field.default)
 
 
 def parse(text: str) -> Mapping[str, MessageSpec]:
-    """The messages of a text, by name. ValueError names a line that it does not understand."""
+    """Return the messages of a text, by name.
+
+    Raises:
+        ValueError: a line is not valid; the error's text has the line.
+    """
     specs: dict[str, MessageSpec] = {}
-    open_fields: list[list[Field]] = []  # by depth: where a line of that indent belongs
+    # by depth, the list to which a field of that indent is added
+    open_fields: list[list[Field]] = []
     paths: list[str] = []
     for line in filter(None, text.splitlines()):
         depth = (len(line) - len(line.lstrip())) // 2
@@ -111,7 +129,7 @@ def _field(line: str, path: str) -> Field:
 
 
 def _default(match: re.Match[str], kind: str) -> object:
-    """What a field is in a version without it: as the text says, or as Kafka does where its definition says nothing."""
+    """Return the value of a field in a version without it: the text's default, or Kafka's if the definition has none."""
     if match["array"]:
         return ()
     if match["default"]:
@@ -121,7 +139,7 @@ def _default(match: re.Match[str], kind: str) -> object:
 
 
 def _versions(word: str | None) -> range:
-    """`3`, `3+`, `3-12`, or nothing for all."""
+    """Return the versions of the word `3`, `3+` or `3-12`; None means all."""
     if word is None:
         return _ALWAYS
     first, _, last = word.rstrip("+").partition("-")

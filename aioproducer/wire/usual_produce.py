@@ -1,9 +1,10 @@
-"""Encode a Produce request, and read the usual answer to it, by ready-made bytes: most of either is the same each time.
+"""The fast codecs of a Produce request and of the usual answer to it, which reuse prepared bytes.
 
-Those bytes are cut from what the schema's own codecs write for a model, once for each version: nothing here says what a field means. An
-answer that is not the usual one (an error, a throttle, a new leader) is the schema's to read.
+Most bytes of a request, and of an answer, are the same each time. The prepared bytes are cut, once for each version, from the output of
+the schema's codecs for a model message. So this module defines no field itself. The schema's codec reads an answer that is not the usual
+one: an error, a throttle time, a new leader.
 
-By the schema's codecs alone these two messages take a tenth of a request of six small batches. Knows nothing of batches.
+With the schema's codecs alone, these two messages take a tenth of the time of a request of six small batches.
 """
 
 from __future__ import annotations
@@ -23,29 +24,30 @@ if TYPE_CHECKING:
 
 __all__ = ["FIRST", "FIRST_WITH_TOPIC_IDS", "Acknowledged", "encode", "read"]
 
-# Of a batch that was written: topic (by name, or by id from version 13 on), partition, base offset, and the time of the append in ms; -1:
-# the records keep their own. A plain tuple: one is made for each batch.
+# The answer for a batch that was written: topic (name, or id from version 13 on), partition, base offset, log append time in ms. A time of
+# -1 means that the records keep their own timestamps. It is a plain tuple, because `read` makes one for each batch.
 Acknowledged: TypeAlias = "tuple[str | bytes, int, int, int]"
-# Version of Produce from which on lengths are varints, and each structure ends with its tagged fields.
+# The first version of Produce with varint lengths, and with tagged fields at the end of each structure.
 FIRST: Final = 9
-# A version in which topics have ids instead of names (KIP-516).
+# The first version in which topics have ids instead of names (KIP-516).
 FIRST_WITH_TOPIC_IDS: Final = 13
 _ID_SIZE: Final = 16
 _pack_index: Final = struct.Struct(">i").pack
-# Partition, error, base offset, time of the append, first offset of the log.
+# Partition, error, base offset, log append time, log start offset.
 _PARTITION: Final = ">ihqqq"
-# What differs, in a model of two topics, of which the first has two partitions.
+# The variable values of the model, which has two topics; the first topic has two partitions.
 _NAMES: Final = ("model topic", "another topic")
 _IDS: Final = (b"a model topic id", b"another topic id")
 _RECORDS: Final = (b"some records", b"other records", b"more records")
 _NUMBERS: Final = tuple(
     (0x1BAD_CAF0 + at, 0, 0x0123_4567_89AB_CDE0 + at, 0x1357_9BDF_0246_8AC0 + at, 0x2468_ACE0_1357_9BD0 + at) for at in range(3)
 )
-_COUNTED: Final = 1  # bytes of a count, in a model
+# Bytes of a count in the model.
+_COUNTED: Final = 1
 
 
 class _Bytes(NamedTuple):
-    """What stands before all topics, behind each partition, behind each topic's partitions, and behind all topics."""
+    """Holds the constant bytes before all topics, after each partition, after each topic's partitions, and after all topics."""
 
     begin: bytes
     partition_end: bytes
@@ -60,14 +62,15 @@ def encode(
     transactional_id: str | None,
     topics: Mapping[str | bytes, Sequence[tuple[int, bytes, Buffer]]],
 ) -> list[Buffer]:
-    """Encode a request as the schema's codec does. Returns its buffers; a large payload is one of them, not copied.
+    """Encode a request to the same bytes as the schema's codec. Returns its buffers; a large payload is one of them, not copied.
 
     Args:
-        version: of Produce, `FIRST` or later.
-        acks: the request's.
-        timeout_ms: likewise.
-        transactional_id: likewise.
-        topics: by name, or by id from version 13 on; of each of its partitions the number, and the header and payload of its batch.
+        version: the version of Produce, `FIRST` or later.
+        acks: the request's field.
+        timeout_ms: the request's field.
+        transactional_id: the request's field.
+        topics: the partitions by topic name, or by topic id from version 13 on. A partition is its number, and its batch's header and
+            payload.
     """
     begin, partition_end, topic_end, end = _request(version, acks, timeout_ms, transactional_id)
     buffers: list[Buffer] = []
@@ -89,7 +92,10 @@ def encode(
 
 
 def read(version: int, frame: bytes, offset: int) -> list[Acknowledged] | None:
-    """Read an answer that begins at `offset` and ends with the frame. Returns what it says of each partition; None: it is not the usual one."""
+    """Read an answer that begins at `offset` and ends with the frame.
+
+    Returns the answer for each partition, or None if the answer is not the usual one.
+    """
     (_, partition_end, topic_end, end), layout = _answer(version)
     has_ids = version >= FIRST_WITH_TOPIC_IDS
     told: list[Acknowledged] = []
@@ -108,20 +114,22 @@ def read(version: int, frame: bytes, offset: int) -> list[Acknowledged] | None:
                     return None
                 told.append((topic, index, base_offset, appended_ms))
             at = stop + len(topic_end)
-    except (IndexError, UnicodeDecodeError, ProtocolError):  # the schema's codec says what is wrong with it
+    # the schema's codec raises the error for such an answer
+    except (IndexError, UnicodeDecodeError, ProtocolError):
         return None
     return told if len(frame) == at + len(end) and frame.endswith(end) else None
 
 
 def _encoded(topic: str | bytes) -> bytes:
-    """A topic as it is written: by name, or by id."""
+    """Return the bytes of a topic's name or id in a message."""
     if isinstance(topic, bytes):
         return topic
     name = topic.encode()
     return uvarint(len(name) + 1) + name
 
 
-@lru_cache(maxsize=1024)  # one for each producer: of those with transactions there may be many
+# one entry for each producer, because each transactional producer has an id of its own
+@lru_cache(maxsize=1024)
 def _request(version: int, acks: int, timeout_ms: int, transactional_id: str | None) -> _Bytes:
     partitions = [
         message("Produce.request.topics.partitions", index=numbers[0], records=records)
@@ -135,7 +143,7 @@ def _request(version: int, acks: int, timeout_ms: int, transactional_id: str | N
 
 @lru_cache(maxsize=64)
 def _answer(version: int) -> tuple[_Bytes, struct.Struct]:
-    """Those of an answer, and the layout of one partition with what is behind it."""
+    """Return the constant bytes of an answer, and the layout of one partition with the constant bytes after it."""
     names = ("index", "error_code", "base_offset", "log_append_time_ms", "log_start_offset")
     partitions = [message("Produce.response.topics.partitions", **dict(zip(names, numbers, strict=True))) for numbers in _NUMBERS]
     model = message("Produce.response", topics=_topics("Produce.response.topics", partitions))
@@ -145,13 +153,16 @@ def _answer(version: int) -> tuple[_Bytes, struct.Struct]:
 
 
 def _topics(name: str, partitions: list[Any]) -> list[Any]:
-    """The model's: two partitions in the first, one in the second."""
+    """Return the topics of a model: the first has two partitions, the second has one."""
     parts = (partitions[:2], partitions[2:])
     return [message(name, name=_NAMES[at], topic_id=_IDS[at], partitions=parts[at]) for at in range(2)]
 
 
 def _cut(model: bytes, version: int, differing: Sequence[bytes]) -> _Bytes:
-    """What is around a model's topics and partitions; from behind, as a transactional id may be anything."""
+    """Return the constant bytes around a model's topics and partitions.
+
+    The search runs from the end, because a transactional id, which comes first, may contain any of the values.
+    """
     first, second = map(_encoded, _IDS if version >= FIRST_WITH_TOPIC_IDS else _NAMES)
     before, _, ends = model.rpartition(differing[2])
     before, _, _ = before.rpartition(second)

@@ -1,14 +1,14 @@
-"""The messages, field by field, as text that `spec` reads. Knows nothing of how they become bytes.
+"""The specifications of all messages, field by field, as text that `spec` parses.
 
 Names, types, versions, tags and defaults are facts of Kafka's open protocol, as its message definitions state them
 (`clients/src/main/resources/common/message/*.json`, Apache-2.0).
 
-A line is `name type [versions] [tagN] [=default]`; the fields of a structure stand indented below it.
+A line of the text is `name type [versions] [tagN] [=default]`. The fields of a structure are indented below it.
 
-    i8 i16 i32 i64 bool uuid str bytes   as in Kafka; a uuid is 16 raw bytes, bytes stand for records too
+    i8 i16 i32 i64 bool uuid str bytes   as in Kafka; a uuid is 16 raw bytes, bytes also hold records
     {}    [] [i32] [str]                 a structure; an array of structures, of numbers, of strings
     ?     ?12+                           may be null: always, or from version 12 on
-    3+    0-12                           the versions that have the field; all, if it does not say
+    3+    0-12                           the versions that have the field; all versions if absent
 """
 
 from __future__ import annotations

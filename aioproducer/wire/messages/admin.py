@@ -1,4 +1,4 @@
-"""Topics: made, deleted, grown, described. Knows nothing of how it becomes bytes."""
+"""The messages that create, delete and describe topics, and add partitions to them."""
 
 from __future__ import annotations
 

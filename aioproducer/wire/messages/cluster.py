@@ -1,4 +1,4 @@
-"""What a cluster says of itself. Knows nothing of how it becomes bytes."""
+"""The messages by which a cluster describes itself: ApiVersions, Metadata, FindCoordinator."""
 
 from __future__ import annotations
 

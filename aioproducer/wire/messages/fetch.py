@@ -1,4 +1,4 @@
-"""Reading, and where to read. Knows nothing of how it becomes bytes."""
+"""The messages that read records and look up offsets."""
 
 from __future__ import annotations
 

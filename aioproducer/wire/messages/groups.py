@@ -1,4 +1,4 @@
-"""Consumer groups (the classic protocol) and their offsets. Knows nothing of how it becomes bytes."""
+"""The messages of consumer groups (the classic protocol) and of their offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Produce. Knows nothing of how it becomes bytes."""
+"""The Produce message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Producer ids and transactions (KIP-98, KIP-360, KIP-890). Knows nothing of how it becomes bytes."""
+"""The messages of producer ids and transactions (KIP-98, KIP-360, KIP-890)."""
 
 from __future__ import annotations
 
