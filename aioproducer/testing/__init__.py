@@ -1,7 +1,7 @@
-"""For tests of code that uses this package: a Kafka cluster within the process, real ones beside it, and a producer that records.
+"""Tools for tests of code that uses this package: a fake Kafka cluster, real ones, and a recording producer.
 
-`FakeCluster` and `RecordingProducer` need nothing but this package; `KafkaServer` and `KafkaCluster` need Java. None is imported
-before it is asked for, as pytest imports this package with its plugin.
+`FakeCluster` and `RecordingProducer` need nothing but this package; `KafkaServer` and `KafkaCluster` need Java. Each is imported at
+its first use, as pytest imports this package with its plugin.
 """
 
 import importlib as _importlib
@@ -26,7 +26,8 @@ _HOMES = {
     "run_jumping": "jumping",
 }
 
-if not _typing.TYPE_CHECKING:  # a type checker that saw it would take every name for there
+# a type checker that saw this function would accept every name
+if not _typing.TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
         if name not in _HOMES:

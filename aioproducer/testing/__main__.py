@@ -1,9 +1,9 @@
-"""A fake cluster as a process, for apps in other processes and languages.
+"""Runs a fake cluster as a process, for apps in other processes and languages.
 
     python -m aioproducer.testing --brokers 3 --topic orders:6 --topic audit
 
-Its first line is where it is, its second what it speaks; then it serves until SIGINT or SIGTERM. What is in it is gone with it. It ends
-with status 1 if a client sent what no broker takes, and says what that was.
+Its first line of output is its address, its second the request versions that it speaks. It serves until SIGINT or SIGTERM, and keeps all
+data in memory. If a client violated the protocol, it prints the violations and ends with status 1.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Topic(NamedTuple):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until a signal; the status to end with."""
+    """Serve until a signal. Returns the exit status."""
     asked = _parser().parse_args(arguments)
     try:
         cluster = FakeCluster(brokers=asked.brokers, version=asked.version, auto_create=not asked.no_auto_create)
@@ -38,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             cluster.create_topic(topic.name, topic.partitions)
     except ValueError as error:
         _parser().error(str(error))
-    with contextlib.suppress(KeyboardInterrupt):  # where a loop takes no signals
+    # raised on systems where the loop cannot handle signals
+    with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(cluster))
     for violation in cluster.violations:
         sys.stderr.write(f"broker {violation.broker}, connection {violation.connection}: {violation.what}\n")

@@ -1,6 +1,6 @@
-"""What a broker writes into what it appends: offsets, its own time, the markers that end transactions.
+"""Encodes the parts of a log that a broker writes: offsets, append times, and transaction markers.
 
-Record batches keep their bytes, but for LogAppendTime; of message sets (magic 0 and 1) a wrapper may be made anew. Knows no log.
+Record batches keep their bytes, except with LogAppendTime. A wrapper of a message set (magic 0 and 1) may be encoded anew.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CONTROL: Final = 0x20
 def marker(
     producer_id: int, epoch: int, *, is_abort: bool, coordinator_epoch: int, base_offset: int, leader_epoch: int, now_ms: int
 ) -> bytes:
-    """A whole control batch that ends a transaction (Kafka's MemoryRecords.withEndTransactionMarker)."""
+    """Return a whole control batch that ends a transaction (Kafka's MemoryRecords.withEndTransactionMarker)."""
     key, value = end_marker(ControlType.ABORT if is_abort else ControlType.COMMIT, coordinator_epoch)
     payload = encode_record(0, 0, key, value, b"\0")
     attributes = TRANSACTIONAL | _CONTROL
@@ -48,7 +48,7 @@ def marker(
 
 
 def with_append_time(batch: RecordBatch, now_ms: int) -> bytearray:
-    """A batch from its magic on, with the broker's time and the CRC made anew (Kafka's DefaultRecordBatch.setMaxTimestamp)."""
+    """Return a batch from its magic on, with the broker's time and a new CRC (Kafka's DefaultRecordBatch.setMaxTimestamp)."""
     raw = bytearray(batch.raw)
     _ATTRIBUTES.pack_into(raw, _CRC_END, batch.attributes | _LOG_APPEND_TIME)
     _TIMESTAMP.pack_into(raw, _MAX_TIMESTAMP_AT, now_ms)
@@ -58,7 +58,7 @@ def with_append_time(batch: RecordBatch, now_ms: int) -> bytearray:
 
 
 def with_offsets(sent: Message, records: Sequence[Record], base_offset: int, append_time_ms: int | None) -> Buffer:
-    """A message with the offset that it has in the log, and the broker's time if it has one (Kafka's LogValidator)."""
+    """Return a message with its offset in the log, and with the broker's time if one is given (Kafka's LogValidator)."""
     last_offset = base_offset + len(records) - 1
     stamps = append_time_ms is not None and sent.magic > 0
     if not stamps and _keeps_its_bytes(sent, records):
@@ -75,7 +75,10 @@ def with_offsets(sent: Message, records: Sequence[Record], base_offset: int, app
 
 
 def _keeps_its_bytes(sent: Message, records: Sequence[Record]) -> bool:
-    """Whether nothing but its own offset depends on its place: the offsets in a wrapper of magic 1 are relative, and without gaps."""
+    """Return whether only the message's own offset depends on its place in the log.
+
+    A wrapper of magic 1 has relative offsets; it keeps its bytes if they have no gaps.
+    """
     if sent.compression is Compression.NONE:
         return True
     return sent.magic > 0 and [record.offset - records[0].offset for record in records] == list(range(len(records)))

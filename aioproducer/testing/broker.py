@@ -1,7 +1,4 @@
-"""One fake broker: its address, its listener, its life and death.
-
-Knows nothing of bytes (`connection`), of what requests mean (`handlers`) or why they fail (`faults`).
-"""
+"""One fake broker: its address, listener and connections; start, stop, pause and their variants."""
 
 from __future__ import annotations
 
@@ -21,8 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Call", "FakeBroker"]
 
-_ACCEPTING_TURNS: Final = 3  # of the loop: from accepting a connection to `connection_made`, which resets it if we have stopped
-_FILLERS: Final = 4  # connections that fill the queue of a listener that accepts none; the kernel drops the next one's SYN
+# event-loop iterations from accepting a connection to `connection_made`, which resets it if the broker has stopped
+_ACCEPTING_TURNS: Final = 3
+_FILLERS: Final = 4  # connections that fill the queue of a listener without accepts; the kernel drops the next SYN
 
 
 class FakeBroker:
@@ -30,15 +28,15 @@ class FakeBroker:
 
     Attributes:
         node_id: its number.
-        host: what Metadata tells of it; `advertise` makes it tell another address than the one it listens on.
-        port: likewise.
-        rack: its `broker.rack`, which Metadata tells; None: it has none.
-        latency: seconds that each answer is on its way, however many are; a change holds for those that are on it, too.
-        bandwidth: bytes a second that it takes; None: any; likewise.
+        host: the host in Metadata answers; `advertise` makes it differ from the listener's.
+        port: the port in Metadata answers; `advertise` makes it differ from the listener's.
+        rack: its `broker.rack` in Metadata answers; None: it has none.
+        latency: seconds that each answer is delayed, however many are in transit; a change applies to these too.
+        bandwidth: bytes per second that each connection reads; None: unlimited; a change applies to bytes in transit too.
         is_running: whether it listens.
-        is_paused: whether it stands still.
+        is_paused: whether it neither reads nor answers.
         is_known: whether Metadata names it.
-        connections: those that stand.
+        connections: the open connections.
         versions: lowest and highest version by request number.
     """
 
@@ -64,14 +62,14 @@ class FakeBroker:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens, or did."""
+        """Return the address that the broker listens on, or listened on last."""
         return self._listens_on or (self.host, self.port)
 
-    # --- the way to it
+    # --- latency and bandwidth
 
     @property
     def latency(self) -> float:
-        """Seconds that each answer is on its way."""
+        """Return the seconds that each answer is delayed."""
         return self._latency
 
     @latency.setter
@@ -82,7 +80,7 @@ class FakeBroker:
 
     @property
     def bandwidth(self) -> float | None:
-        """Bytes a second that it takes; None: any."""
+        """Return the bytes per second that each connection reads; None: unlimited."""
         return self._bandwidth
 
     @bandwidth.setter
@@ -91,15 +89,16 @@ class FakeBroker:
         for connection in self._in_order():
             connection.on_bandwidth(before)
 
-    # --- its life
+    # --- start and stop
 
     async def start(self) -> None:
-        """Listen, at first and after `stop` or `vanish`. Nothing happens if it listens already."""
+        """Listen, at first and after `stop` or `vanish`. Does nothing if the broker listens already."""
         if self.is_running:
             return
         self.loop = asyncio.get_running_loop()
         self.is_paused = False
-        self.disconnect_all()  # what stood when it vanished
+        # connections that were open when it vanished
+        self.disconnect_all()
         network = self.cluster.network
         if network is not None:
             if self._listens_on is None:
@@ -113,14 +112,15 @@ class FakeBroker:
                 self._listen_on(self.host, listener.getsockname()[1])
             self.is_running = True  # a connection may be made before start_serving returns
             self._server = await self.loop.create_server(lambda: Connection(self), sock=listener, start_serving=False)
-            await self._server.start_serving()  # by itself: cancelled within create_server, a server that serves already is nobody's
+            # A separate call: a create_server that is cancelled while it serves would leak the server.
+            await self._server.start_serving()
         self.is_running = self.is_known = True
 
     async def stop(self, *, silently: bool = False) -> None:
-        """Refuse connections and reset those that stand.
+        """Refuse connections and reset the open ones.
 
         Args:
-            silently: Metadata goes on naming it and its leaderships, as in the seconds before a cluster notices. Otherwise its
+            silently: Metadata continues to name the broker and its leaderships, as in the seconds before a cluster notices. Otherwise its
                 partitions have no leader until it starts again or `move_leader` gives them another.
         """
         if self.is_running:
@@ -131,10 +131,10 @@ class FakeBroker:
                 self._reserved = _bound(*self.address)
 
     async def vanish(self) -> None:
-        """Be gone like a machine without power, silently: what stands is never answered nor reset, a new connection is not even refused.
+        """Disappear like a machine without power: no answer and no reset on open connections, no accept or refusal of new ones.
 
-        `start` brings it back; the connections of before are reset then. On sockets it needs a kernel that drops what a full queue
-        of connections cannot take, as Linux's does.
+        `start` ends this; it resets the old connections. With sockets it needs a kernel that drops connections beyond a full accept queue,
+        as Linux does.
         """
         self.pause()
         if not self.is_running:
@@ -156,7 +156,7 @@ class FakeBroker:
             self._fillers.append(filler)
 
     async def relocate(self) -> None:
-        """Move to another port with number and leaderships, as a broker that is replaced behind another address."""
+        """Move to another port with number and leaderships, as a broker that is replaced at another address."""
         host, port = self.address
         was_running = self.is_running
         await self.close()
@@ -168,7 +168,7 @@ class FakeBroker:
             await self.start()
 
     async def renumber(self, node_id: int) -> None:
-        """Come back with another number at the same address, and with the leaderships of before."""
+        """Restart with another number at the same address, and with the old leaderships."""
         cluster = self.cluster
         if node_id in cluster.brokers:
             raise ValueError(f"there is a broker {node_id}")
@@ -180,7 +180,7 @@ class FakeBroker:
         await self.start()
 
     async def retire(self) -> None:
-        """Leave the cluster for good: other replicas lead its partitions, Metadata knows it no more, its port is given up."""
+        """Leave the cluster for good: other replicas lead its partitions, Metadata stops naming it, and its port is closed."""
         if len(self.cluster.brokers) == 1:
             raise ValueError("a cluster has at least 1 broker; add another one first")
         del self.cluster.brokers[self.node_id]
@@ -188,11 +188,11 @@ class FakeBroker:
         await self.close()
 
     def advertise(self, host: str, port: int) -> None:
-        """Let Metadata tell this address from now on, right or wrong; it listens where it did."""
+        """Let Metadata name this address from now on, right or wrong; the listener's address does not change."""
         self.host, self.port = host, port
 
     async def close(self) -> None:
-        """Stop for good: the port is given up."""
+        """Stop for good and close the port."""
         await self._shut()
         self._unfill()
         if self._reserved is not None:
@@ -200,24 +200,24 @@ class FakeBroker:
             self._reserved = None
 
     def pause(self) -> None:
-        """Read nothing and answer nothing, like a stopped process: what clients send fills their buffers."""
+        """Stop reading and answering, like a stopped process: clients' requests fill their buffers."""
         self.is_paused = True
         self._tell_connections()
 
     def resume(self) -> None:
-        """Go on after `pause`."""
+        """Continue after `pause`."""
         self.is_paused = False
         self._tell_connections()
 
     # --- its connections
 
     def remember(self, connection: Connection) -> None:
-        """A client connected."""
+        """Note a new connection."""
         self.connections[connection] = None
         self._is_empty.clear()
 
     def forget(self, connection: Connection) -> None:
-        """A connection is gone."""
+        """Note that a connection has ended."""
         self.connections.pop(connection, None)
         if not self.connections:
             self._is_empty.set()
@@ -228,7 +228,7 @@ class FakeBroker:
             connection.reset()
 
     def close_all(self) -> None:
-        """Close every connection in order, as a broker does with idle ones (`connections.max.idle.ms`)."""
+        """Close every connection after its last answer, as a broker does with idle ones (`connections.max.idle.ms`)."""
         for connection in tuple(self.connections):
             connection.close()
 
@@ -255,14 +255,16 @@ class FakeBroker:
             for _ in range(_ACCEPTING_TURNS):
                 await asyncio.sleep(0)
         finally:
-            if server is not None:  # only now: asyncio loses the socket of a connection that it had accepted and not made yet
+            # close only now: asyncio would lose the socket of a connection between its accept and `connection_made`
+            if server is not None:
                 self._close_server()
         if self.connections:
             await self._is_empty.wait()
 
     def _stop_accepting(self) -> None:
         if self._server is not None:
-            with contextlib.suppress(NotImplementedError):  # Windows' loop, which has no readers
+            # Windows' proactor loop has no readers
+            with contextlib.suppress(NotImplementedError):
                 self.loop.remove_reader(self._server.sockets[0].fileno())
 
     def _close_server(self) -> None:
@@ -271,7 +273,7 @@ class FakeBroker:
             server.close()
 
     def _unfill(self) -> None:
-        """Give up the listener that answers nobody."""
+        """Close the listener that accepts no connection, and the connections in its queue."""
         if self._fillers:
             while self._fillers:
                 self._fillers.pop().close()
@@ -281,10 +283,11 @@ class FakeBroker:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """A socket that has the port and refuses connections until it listens."""
+    """Return a socket that is bound to the port; it refuses connections until it listens."""
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        if os.name == "posix":  # elsewhere the option means that others may take the port too
+        # on other systems the option lets other processes bind the port too
+        if os.name == "posix":
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
     except OSError:

@@ -1,7 +1,6 @@
-"""One request on its way to its answer: the faults it meets, the handler that answers it, what it waits for.
+"""One request from its decoding to its answer: the faults that apply, the handler, and the waits.
 
-There are no tasks, but for a test's own coroutine (`FakeCluster.on`): what waits is a timer or a callback, and ends with its connection.
-Knows nothing of bytes that come in (`connection`), of what requests mean (`handlers`) or why they fail (`faults`).
+Only a test's own coroutine (`FakeCluster.on`) runs as a task. Every other wait is a timer or callback that ends with the connection.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ _DISCONNECT: Final = object()
 
 
 class Context:
-    """What a scripted handler (`FakeCluster.on`) is told beside the request, and what it may return instead of an answer.
+    """Holds the facts that a scripted handler (`FakeCluster.on`) gets beside the request, and its special return values.
 
     Attributes:
         PASS: let the fake answer as usual.
         DISCONNECT: reset the connection.
         api: the request's name.
-        version: and its version.
-        broker: the number of the broker that was asked.
+        version: the request's version.
+        broker: the number of the broker that received the request.
         connection: the connection's number.
     """
 
@@ -50,12 +49,12 @@ class Context:
         self.connection = call.connection.number
 
     def answer(self, **fields: object) -> Any:
-        """An answer to this request; fields that are not given have their defaults."""
+        """Return an answer to this request; fields that are not given have their defaults."""
         return message(f"{self.api}.response", **fields)
 
 
 class Call:
-    """One request on its way to its answer."""
+    """Holds one request until its answer is sent."""
 
     def __init__(self, connection: Connection, header: RequestHeader, handler: Handler, request: Any) -> None:
         self.connection = connection
@@ -74,7 +73,7 @@ class Call:
         self._when_answered: list[Callable[[], None]] = []
 
     def begin(self) -> None:
-        """Meet what was scripted, and answer."""
+        """Apply the scripted faults, and answer."""
         targets = self._handler.targets(self.cluster, self.request)
         self.verdict = self.cluster.faults.judge(self.api, self.broker.node_id, targets)
         if self.verdict.disconnect == "before":
@@ -83,7 +82,7 @@ class Call:
             self._hold("before", self._answer)
 
     def reply(self, response: Any) -> None:
-        """The answer; None where the request wants none."""
+        """Send the answer; None for a request without one."""
         self.forget_waiting()
         if self.verdict.disconnect == "after":
             self.connection.reset()
@@ -96,20 +95,20 @@ class Call:
         self._hold("after", lambda: self._send(response))
 
     def code(self, target: Target) -> int:
-        """The scripted error of a target; 0: none."""
+        """Return the scripted error code of a target; 0: none."""
         return self.verdict.code(target)
 
     def when_answered(self, do: Callable[[], None]) -> None:
-        """Call `do` when the answer leaves; never if the connection is lost before."""
+        """Call `do` when the answer is sent; never if the connection is lost before."""
         self._when_answered.append(do)
 
     def wait(self, seconds: float, then: Callable[[], None], cleanup: Callable[[], None]) -> None:
-        """Call `then` after a while; `cleanup` when the call is answered or its connection is lost, whichever comes first."""
+        """Call `then` after `seconds`. Call `cleanup` when the call is answered or its connection is lost."""
         self._cleanups.append(cleanup)
         self._timer = self.broker.loop.call_later(seconds, then)
 
     def forget_waiting(self) -> None:
-        """End what `wait` began."""
+        """Cancel the timer of `wait` and run its cleanups."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -117,7 +116,7 @@ class Call:
             self._cleanups.pop()()
 
     def drop(self) -> None:
-        """The connection is gone: nothing of this call happens any more."""
+        """End the call, as its connection is lost."""
         self._is_dropped = True
         self.forget_waiting()
         if self._task is not None:
@@ -168,7 +167,7 @@ class Call:
         self._take(answer)
 
     def _take(self, returned: Any) -> None:
-        """What a scripted handler gave back."""
+        """Handle a scripted handler's return value."""
         if returned is _PASS:
             self._handler.answer(self)
         elif returned is _DISCONNECT:
@@ -177,7 +176,7 @@ class Call:
             self.reply(returned)
 
     def _break(self, error: Exception) -> None:
-        """A scripted handler raised: the client sees a lost connection, the test sees why."""
+        """Handle a scripted handler's error: reset the connection, and keep the error for the test."""
         self.cluster.faults.broken.append(error)
         self.connection.reset()
         self.broker.loop.call_exception_handler({"message": f"a test's handler of {self.api} raised", "exception": error})

@@ -1,7 +1,7 @@
-"""A small client for tests: asks any request of any broker, creates topics, tells where partitions end.
+"""A small Kafka client for tests: sends any request to any broker, creates topics, reads end offsets.
 
-It speaks through `wire` alone, so what it sees does not depend on the producer that is tested. One connection per broker, made when it
-is first needed; requests may overlap. It repeats nothing but what a cluster answers while it is not ready. Knows no fake and no process.
+It uses `wire` alone, so that its results do not depend on the producer under test. It makes one connection per broker at the first
+request; requests may overlap. It retries only answers of a cluster that is not ready.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ T = TypeVar("T")
 _LATEST: Final = -1
 _RETRY_SECONDS: Final = 0.03
 _TOPIC_EXISTS: Final = 36
-_BOOTSTRAP: Final = -1  # the node id of the broker that the first question goes to
+_BOOTSTRAP: Final = -1  # means any broker of `bootstrap_servers` until Metadata has named the brokers
 
 
 class WireClient:
-    """Asks Kafka's requests, one by one; a test's magnifying glass and spanner.
+    """Sends Kafka requests one by one, for tests that inspect or change a cluster.
 
     Args:
-        bootstrap_servers: host:port, comma separated; the first that accepts a connection is asked.
+        bootstrap_servers: host:port, comma separated; the client uses the first that accepts a connection.
         dialer: makes connections; by default sockets of the running loop.
-        timeout: seconds that one question, or one method of several, may take.
+        timeout: seconds that one request, or one method of several, may take.
     """
 
     def __init__(self, bootstrap_servers: str, *, dialer: Dialer | None = None, timeout: float = 10.0) -> None:
@@ -55,24 +55,24 @@ class WireClient:
         self.close()
 
     def close(self) -> None:
-        """Close all connections; whoever still waits gets ConnectionLost. Connections are made anew if it is asked again."""
+        """Close all connections; waiting requests fail with ConnectionLost. A later request connects again."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
 
     async def ask(self, key: ApiKey, /, *, node: int | None = None, version: int | None = None, **fields: object) -> Any:
-        """The decoded answer to one request.
+        """Send one request. Returns the decoded answer.
 
         Args:
             key: the request.
-            node: the id of the broker to ask, as `metadata` named it; by default one of `bootstrap_servers`.
-            version: of the request; by default the highest that both sides speak.
-            fields: of the request; the others have their defaults.
+            node: the id of the broker, as `metadata` named it; by default one of `bootstrap_servers`.
+            version: the request's version; by default the highest that both sides speak.
+            fields: the request's fields; the others have their defaults.
 
         Raises:
             ConnectionLost: no connection, or it ended before the answer.
             RequestTimedOut: no answer within `timeout`; the connection is closed.
-            ProtocolError: an answer that cannot be read, or no common version.
+            ProtocolError: an answer that cannot be decoded, or no common version.
 
         Cancellation: the answer is dropped when it comes.
         """
@@ -89,7 +89,7 @@ class WireClient:
             raise RequestTimedOut(f"no answer to {NAMES[key]} within {self._timeout} s") from error
 
     async def metadata(self, topics: Iterable[str] | None = None) -> Any:
-        """What the cluster says of itself and of these topics, or of all. Errors and cancellation as `ask`; topics are not created."""
+        """Return the cluster's Metadata answer for these topics, or for all. Errors and cancellation as `ask`; topics are not created."""
         wanted = None if topics is None else [message("Metadata.request.topics", name=topic) for topic in topics]
         answer = await self.ask(ApiKey.METADATA, topics=wanted, allow_auto_topic_creation=False)
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
@@ -101,8 +101,8 @@ class WireClient:
         """Create a topic, and wait until each of its partitions has a leader.
 
         Args:
-            name: of the topic.
-            partitions: how many.
+            name: the topic's name.
+            partitions: number of partitions.
             config: Kafka's topic options, such as {"retention.ms": -1}.
             replication_factor: copies of each partition.
 
@@ -123,7 +123,8 @@ class WireClient:
         async def create() -> None:
             nonlocal refused
             result = (await self.ask(ApiKey.CREATE_TOPICS, topics=[topic], timeout_ms=int(self._timeout * 1000))).topics[0]
-            if result.error_code == _TOPIC_EXISTS and refused:  # an answer such as REQUEST_TIMED_OUT, and it was created after all
+            # the answer before was an error such as REQUEST_TIMED_OUT, but the cluster did create the topic
+            if result.error_code == _TOPIC_EXISTS and refused:
                 return
             refused = True
             _check(result.error_code, result.error_message)
@@ -132,7 +133,7 @@ class WireClient:
         await self._until_ready(lambda: self._ends(name, partitions))
 
     async def end_offsets(self, topic: str) -> list[int]:
-        """The offset after the last record of each partition.
+        """Return the offset after the last record of each partition.
 
         Raises:
             BrokerError: no such topic, or a partition was without a leader for `timeout`.
@@ -142,7 +143,7 @@ class WireClient:
         return await self._until_ready(lambda: self._ends(topic, 1))
 
     async def _ends(self, topic: str, partitions: int) -> list[int]:
-        """The end offsets, from each leader: Metadata names a leader before that broker knows of it."""
+        """Return the end offsets from each leader. Metadata may name a leader before that broker has taken over."""
         found = (await self.metadata([topic])).topics[0]
         _check(found.error_code, topic)
         leaders: dict[int, list[int]] = {}
@@ -162,7 +163,7 @@ class WireClient:
         return [ends[index] for index in sorted(ends)]
 
     async def _until_ready(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Try again, for `timeout` at most, while the cluster answers that it is not ready."""
+        """Retry, for `timeout` at most, while the cluster answers that it is not ready."""
         deadline = asyncio.get_running_loop().time() + self._timeout
         while True:
             try:
@@ -193,7 +194,7 @@ class WireClient:
 
 
 class _Connection:
-    """One connection: questions out, answers to whom they belong. A `Receiver`."""
+    """One connection: sends requests, and gives each answer to its waiter. A `Receiver`."""
 
     def __init__(self) -> None:
         self.is_closed = False
@@ -204,10 +205,10 @@ class _Connection:
         self._versions: dict[int, tuple[int, int]] = {}
 
     async def open(self, dialer: Dialer, host: str, port: int) -> None:
-        """Connect, and ask which versions the broker speaks; nothing stays open if that fails."""
+        """Connect, and request the broker's versions; a failure closes the connection."""
         self._stream = await dialer.dial(host, port, lambda: self)
         try:
-            # version 0, which every broker takes
+            # every broker answers version 0
             answer = await self.ask(ApiKey.API_VERSIONS, 0, {})
             _check(answer.error_code, "ApiVersions")
         except BrokerError as error:
@@ -243,7 +244,7 @@ class _Connection:
         self._fail(ConnectionLost("the connection was closed by this side"))
 
     def connection_made(self, _transport: object, /) -> None:
-        """`dial` gives the stream as well."""
+        """Do nothing: `dial` returns the stream as well."""
 
     def data_received(self, data: bytes, /) -> None:
         try:
@@ -251,7 +252,8 @@ class _Connection:
                 waiter = self._waiting.pop(correlation_of(frame), None)
                 if waiter is None:
                     raise ProtocolError("an answer to no question")
-                if not waiter.done():  # cancelled: nobody waits for it
+                # a cancelled request has no waiter
+                if not waiter.done():
                     waiter.set_result(frame)
             self._frames.check()
         except ProtocolError as error:
@@ -266,7 +268,7 @@ class _Connection:
         self._fail(ConnectionLost(f"the connection ended: {exc or 'the other side closed it'}"))
 
     def pause_writing(self) -> None:
-        """Questions are small and few: the transport's buffer holds them."""
+        """Do nothing: requests are small and few, and the transport's buffer holds them."""
 
     def resume_writing(self) -> None:
         """See `pause_writing`."""
@@ -280,7 +282,7 @@ class _Connection:
 
 
 class _SocketDialer:
-    """Plain sockets of the running loop."""
+    """Dials plain sockets of the running loop."""
 
     async def dial(self, host: str, port: int, receiver: Callable[[], Receiver]) -> Stream:
         factory = cast("Callable[[], asyncio.Protocol]", receiver)  # the same shape

@@ -7,8 +7,8 @@
             await producer.send_and_wait("orders", b"v")
         assert cluster.values("orders") == [b"v"]
 
-Its loop's clock times delays and waits, so that a loop whose time jumps makes them jump. It shares `wire` and `records` with the
-client, nothing else; knows nothing of producers. What can be scripted is in `trouble`.
+The loop's clock times delays and waits: in a loop with virtual time they take no real time. The cluster shares only `wire` and
+`records` with the client. `fault_scripting` has the methods that script faults.
 """
 
 from __future__ import annotations
@@ -46,26 +46,26 @@ _cluster_numbers: Final = itertools.count(1)
 
 
 class FakeCluster(Trouble):
-    """Brokers 1, 2, ... that answer as Kafka's do, as far as producers and consumers ask (`handlers` lists the requests).
+    """Runs brokers 1, 2, ... that answer producers and consumers as Kafka's brokers do (`handlers` lists the requests).
 
-    An asynchronous context manager; what was logged can be looked at afterwards too. A batch is checked by its header (CRC-32C,
-    counts) when it is appended; its records are decoded and checked when `values` or `records` looks at them.
+    An asynchronous context manager; a test can read the logs after the exit too. A broker checks a batch's header (CRC-32C, counts) when
+    it appends the batch. `values` and `records` decode and check the batch's records when a test calls them.
 
     Args:
-        brokers: how many.
-        memory: streams within the loop instead of sockets; give clients `client_options`.
-        version: the release of Kafka whose versions of requests it speaks, from "0.9" to "4.3".
-        versions: lowest and highest version by request, where they shall differ: `{"Produce": (3, 9)}`.
-        auto_create: whether Metadata makes topics that it is asked for, as `auto.create.topics.enable` does.
-        default_partitions: how many partitions such topics have.
+        brokers: number of brokers.
+        memory: connect clients by streams within the loop instead of sockets; give clients `client_options`.
+        version: the Kafka release, from "0.9" to "4.3"; the brokers speak its request versions.
+        versions: lowest and highest version of single requests, in place of the release's: `{"Produce": (3, 9)}`.
+        auto_create: whether Metadata creates the topics that it is asked for, as `auto.create.topics.enable` does.
+        default_partitions: number of partitions of such topics.
         verify_records: decode every record when it is appended, and answer INVALID_RECORD if it does not decode.
         transaction_version: the finalized level of `transaction.version`, 0 to 2; brokers before 4.0 do not have it.
         wall_clock: seconds since the epoch, for LogAppendTime.
 
     Attributes:
         brokers: `FakeBroker` by number: `stop`, `start`, `pause`, `resume`, `vanish`, `retire`, `relocate`, `renumber`, `advertise`.
-        violations: what clients sent that no broker takes.
-        transactions: by transactional id, their state; `transactions.ids.next` is the next producer id.
+        violations: client requests that no Kafka broker accepts.
+        transactions: transaction states by transactional id; `transactions.ids.next` is the next producer id.
     """
 
     def __init__(
@@ -94,7 +94,8 @@ class FakeCluster(Trouble):
         self.transactions = Transactions(self.topics, self.groups, self.now_ms)
         self.features_epoch = 0
         self.transaction_version = transaction_version
-        self.coordinators: dict[str, int] = {}  # of groups and transactional ids that `move_coordinator` moved
+        # groups and transactional ids that `move_coordinator` moved, with their coordinators
+        self.coordinators: dict[str, int] = {}
         self.cluster_id = f"fake-cluster-{next(_cluster_numbers)}"
         self.auto_create = auto_create
         self.default_partitions = default_partitions
@@ -123,23 +124,23 @@ class FakeCluster(Trouble):
         self.groups.close()
         self.transactions.close()
 
-    # --- where it is
+    # --- addresses
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses of its brokers, as clients take them."""
+        """Return the brokers' addresses in the form of the client option."""
         return ",".join(f"{host}:{port}" for host, port in (broker.address for broker in self.brokers.values()))
 
     @property
     def client_options(self) -> dict[str, Any]:
-        """What a `Producer` needs to reach it: `bootstrap_servers` and, in memory, `dialer`."""
+        """Return the options that connect a `Producer` to the cluster: `bootstrap_servers` and, with `memory`, `dialer`."""
         options: dict[str, Any] = {"bootstrap_servers": self.bootstrap_servers}
         return options if self.network is None else {**options, "dialer": self.network}
 
     # --- its brokers
 
     async def add_broker(self, node_id: int | None = None) -> FakeBroker:
-        """Start one more broker, with the next free number or this one; it leads nothing until `move_leader`."""
+        """Start one more broker, with the next free number or `node_id`. It leads no partition until `move_leader`."""
         number = max(self.brokers, default=0) + 1 if node_id is None else node_id
         if number in self.brokers:
             raise ValueError(f"there is a broker {number}")
@@ -149,9 +150,9 @@ class FakeCluster(Trouble):
         return added
 
     def speak(self, version: str = NEWEST, versions: Mapping[str, tuple[int, int]] | None = None, *, broker: int | None = None) -> None:
-        """Let the brokers, or one of them, be of another release from now on, as in an upgrade or downgrade.
+        """Switch all brokers, or one of them, to another release from now on, as in an upgrade or downgrade.
 
-        Their connections are reset, as by the restart that such a change takes. Arguments and errors as of the class.
+        The brokers reset their connections, as the restart of a real change does. Arguments and errors are those of the class.
         """
         spoken = _versions(version, versions or {})
         for changed in self.brokers.values() if broker is None else [self._broker(broker)]:
@@ -171,28 +172,28 @@ class FakeCluster(Trouble):
     # --- topics and leaders
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> None:
-        """Make a topic.
+        """Create a topic.
 
         Args:
-            name: as Kafka allows it.
-            partitions: how many; their leaders are the brokers in turn.
-            config: Kafka's names; `max.message.bytes` and `message.timestamp.type` are honoured, the rest is kept.
+            name: a topic name that Kafka allows.
+            partitions: number of partitions; the brokers lead them in round-robin order.
+            config: topic options by Kafka's names; `max.message.bytes` and `message.timestamp.type` have effect, others are only stored.
 
         Raises:
-            ValueError: it exists, or Kafka would not take an argument.
+            ValueError: the topic exists, or Kafka would refuse an argument.
         """
         self.topics.create(name, partitions, config or {})
 
     def delete_topic(self, name: str) -> None:
-        """Forget a topic and its log. Made again, it has another id."""
+        """Delete a topic and its log. A topic that is created again gets another id."""
         self.topics.delete(name)
 
     def add_partitions(self, topic: str, partitions: int) -> None:
-        """Let a topic have so many partitions."""
+        """Raise a topic's number of partitions to `partitions`."""
         self.topics.grow(topic, partitions)
 
     def move_leader(self, topic: str, partition: int, to: int | None) -> None:
-        """Let another broker lead a partition, or none; its leader epoch grows."""
+        """Make another broker the leader of a partition, or no broker with None. Adds 1 to its leader epoch."""
         if to is not None:
             self._broker(to)
         moved = self.topics.existing(topic).partitions[partition]
@@ -200,19 +201,19 @@ class FakeCluster(Trouble):
         moved.leader_epoch += 1
 
     def move_coordinator(self, key: str, to: int) -> None:
-        """Let another broker coordinate a group or a transactional id; the old one answers NOT_COORDINATOR from now on."""
+        """Make another broker the coordinator of a group or transactional id. The old one answers NOT_COORDINATOR from now on."""
         self._broker(to)
         self.coordinators[key] = to
 
     def leader(self, topic: str, partition: int) -> int | None:
-        """Who leads a partition, by number."""
+        """Return the number of the broker that leads a partition; None: no leader."""
         return self.topics.existing(topic).partitions[partition].leader
 
     # --- transactions
 
     @property
     def transaction_version(self) -> int:
-        """The finalized level of `transaction.version`; brokers tell another one in the answers to ApiVersions that follow."""
+        """Return the finalized level of `transaction.version`. A new level appears in the ApiVersions answers that follow."""
         return self.transactions.version
 
     @transaction_version.setter
@@ -224,7 +225,10 @@ class FakeCluster(Trouble):
 
     @property
     def marker_delay(self) -> float:
-        """Seconds from a transaction's end to its markers, in which it answers CONCURRENT_TRANSACTIONS; at first 0."""
+        """Return the seconds from a transaction's end to its markers, at first 0.
+
+        Meanwhile the coordinator answers CONCURRENT_TRANSACTIONS.
+        """
         return self.transactions.marker_delay
 
     @marker_delay.setter
@@ -232,98 +236,98 @@ class FakeCluster(Trouble):
         self.transactions.marker_delay = seconds
 
     def forget_producers(self, topic: str, partition: int | None = None) -> None:
-        """Let partitions know no producer any more, as after retention; open transactions stay."""
+        """Remove all producer state from a topic's partitions, as after retention; open transactions remain."""
         for part in self.topics.existing(topic).partitions:
             if partition in {None, part.index}:
                 part.log.producers.forget()
 
-    # --- what is in it
+    # --- contents
 
     def log(self, topic: str, partition: int) -> PartitionLog:
-        """A partition's log: its batches as they stand, offsets, records."""
+        """Return a partition's log: its stored batches, offsets and records."""
         return self.topics.existing(topic).partitions[partition].log
 
     def records(self, topic: str, partition: int | None = None, *, isolation: Isolation = "read_uncommitted") -> list[Record]:
-        """Decoded records in the order of their offsets; of all partitions, one after another.
+        """Return decoded records in the order of their offsets, one partition after another.
 
         Args:
-            topic: where.
-            partition: likewise; None: in all.
-            isolation: all that producers wrote, or as a consumer's `isolation.level`, what is of no transaction or of a committed one.
+            topic: the topic's name.
+            partition: the partition's index; None: all partitions.
+            isolation: "read_uncommitted" returns all records; "read_committed" leaves out records of open and aborted transactions.
 
         Raises:
-            ProtocolError: a batch whose records are not what its header says: a client's bug.
+            ProtocolError: a batch's records contradict its header, which is a client's bug.
         """
         logs = [part.log for part in self.topics.existing(topic).partitions] if partition is None else [self.log(topic, partition)]
         return [record for log in logs for record in log.records(only_committed=isolation == "read_committed")]
 
     def values(self, topic: str, partition: int | None = None, *, isolation: Isolation = "read_uncommitted") -> list[bytes | None]:
-        """The values of `records`."""
+        """Return the values of `records`."""
         return [record.value for record in self.records(topic, partition, isolation=isolation)]
 
     def end_offsets(self, topic: str) -> dict[int, int]:
-        """The next offset of each partition."""
+        """Return the next offset of each partition."""
         return {partition.index: partition.log.end_offset for partition in self.topics.existing(topic).partitions}
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
-        """The offsets that a consumer group has committed, by topic and partition."""
+        """Return the offsets that a consumer group has committed, by topic and partition."""
         names = {topic.topic_id: topic.name for topic in self.topics}
         offsets = self.groups[group].offsets.items()
         return {(names[topic_id], index): kept.offset for (topic_id, index), kept in offsets if topic_id in names}
 
     @property
     def violations(self) -> list[Violation]:
-        """What clients sent that no broker takes; each cost its connection."""
+        """Return the client requests that no Kafka broker accepts. The broker closed the connection after each."""
         return self._journal.violations
 
     def requests(self, api: str | None = None) -> list[Request]:
-        """The requests that brokers took, of one kind or all, in their order; of the last 100,000."""
+        """Return the requests that brokers received, in order, of one kind or all; at most the last 100,000."""
         if api is not None:
             _check_api(api)
         return [request for request in self._journal if api is None or request.api == api]
 
     async def seen(self, api: str, count: int = 1) -> None:
-        """Wait until so many requests of a kind have come, since the beginning.
+        """Wait until brokers have received `count` requests of a kind since the cluster's start.
 
         Raises:
-            RuntimeError: the cluster was stopped before.
+            RuntimeError: the cluster was stopped before that.
 
-        Cancellation leaves nothing behind.
+        Cancellation changes no state.
         """
         _check_api(api)
         await self._journal.seen(api, count)
 
-    # --- trouble, beside what is in `Trouble`
+    # --- fault scripting that needs the brokers
 
     def on(
         self, api: str, *, keep: bool = True, broker: int | None = None, topic: str | None = None, partition: int | None = None
     ) -> Callable[[H], H]:
-        """As `Trouble.on`; what the release does not speak is advertised from now on."""
+        """Register a handler as `Trouble.on` does. Brokers advertise the request from now on if their release does not have it."""
         register = super().on(api, keep=keep, broker=broker, topic=topic, partition=partition)
         for node in self.brokers.values():
             node.versions = {_KEYS[api]: CLIENT_VERSIONS[_KEYS[api]], **node.versions}
         return register
 
-    # --- for its brokers
+    # --- called by brokers
 
     def handler(self, key: int) -> Handler:
-        """Who answers a request that is advertised."""
+        """Return the handler of an advertised request."""
         return HANDLERS[ApiKey(key)]
 
     def now_ms(self) -> int:
-        """The wall clock, in milliseconds."""
+        """Return the wall clock's time, in milliseconds."""
         return int(self._wall_clock() * 1000)
 
     def next_connection(self) -> int:
-        """A number for a connection."""
+        """Return a number for a new connection."""
         return next(self._connections)
 
     def remember_request(self, broker: int, connection: int, api: str, header: RequestHeader, request: Any) -> None:
-        """A broker took a request."""
+        """Log a request that a broker received."""
         self._journal.add(Request(self._now(), broker, connection, api, header.version, header.client_id, request))
 
     def remember_violation(self, broker: int, connection: int, what: str) -> None:
-        """A broker closed a connection for what came on it."""
+        """Log why a broker closed a connection."""
         self._journal.violations.append(Violation(self._now(), broker, connection, what))
 
     def _now(self) -> float:
@@ -336,7 +340,11 @@ def _check_api(api: str) -> None:
 
 
 def _versions(release: str, wanted: Mapping[str, tuple[int, int]]) -> dict[int, tuple[int, int]]:
-    """By request number: what the release speaks, as far as the fake answers it. ValueError: a version that it does not answer."""
+    """Return the version range of each request number that both the release and the fake support.
+
+    Raises:
+        ValueError: `wanted` names a request or version that the fake does not answer.
+    """
     spoken: dict[int, tuple[int, int]] = {}
     released = ranges(release)
     answered = {handler.name: handler for handler in HANDLERS.values()}

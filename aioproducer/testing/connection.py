@@ -1,13 +1,11 @@
-"""One client's connection to one fake broker: requests in, one at a time and in order, answers out.
+"""One client's connection to one fake broker: reads requests, answers them one at a time and in order.
 
-1. While a request waits, no more is read than has come in already.
-2. What no broker takes (a frame that is none, an unknown request or version, a message that does not decode) closes the connection
-   and is remembered in `FakeCluster.violations`.
-3. Answers may take a while on their way (`FakeBroker.latency`), and requests come in no faster than `FakeBroker.bandwidth`;
-   what is on its way when these change goes on at the new speed.
+1. While a request waits, the connection reads no further than the bytes that have already come.
+2. A protocol violation (an invalid frame, an unknown request or version, a message that does not decode) closes the connection
+   and is logged in `FakeCluster.violations`.
+3. Answers are delayed by `FakeBroker.latency`, and requests are read at `FakeBroker.bandwidth`. When these change, bytes and answers
+   in transit continue at the new speed.
 4. The same protocol serves sockets and memory streams.
-
-Knows nothing of what requests mean or why they fail.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection"]
 
-_START: Final = struct.Struct(">hhi")  # key, version, correlation id: the same in every request header
+_START: Final = struct.Struct(">hhi")  # key, version, correlation id: the first fields of every request header
 _LEAST_HEADER: Final = 10
 
 
@@ -61,16 +59,17 @@ class Connection(asyncio.Protocol):
     # --- as asyncio.Protocol
 
     def connection_made(self, transport: Any) -> None:
-        """A client is there."""
+        """Register with the broker, and begin to read."""
         self._transport = transport
         self._is_open = True
         self.broker.remember(self)
-        if not self.broker.is_running:  # accepted in the turn in which the listener closed
+        # accepted in the event-loop iteration in which the listener closed
+        if not self.broker.is_running:
             self.reset()
         self.go_on()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of requests."""
+        """Take bytes of requests, at the broker's bandwidth."""
         bandwidth = self.broker.bandwidth
         if bandwidth is None:
             self._arrive(data)
@@ -80,7 +79,7 @@ class Connection(asyncio.Protocol):
             self._adjust_reading()
 
     def on_bandwidth(self, before: float | None) -> None:
-        """The broker takes another number of bytes a second than `before`: the rest of what is coming in comes at that speed."""
+        """Reschedule the bytes in transit: they arrive at the broker's new bandwidth instead of `before`."""
         if self._arriving is None or before is None:
             return
         loop, bandwidth = self.broker.loop, self.broker.bandwidth
@@ -89,23 +88,23 @@ class Connection(asyncio.Protocol):
         self._arriving = loop.call_later(max(left, 0.0) / bandwidth if bandwidth else 0.0, self._arrive, self._coming)
 
     def pause_writing(self) -> None:
-        """The client does not read its answers: no request is answered until it does."""
+        """Stop answering requests until the client reads its answers."""
         self._can_write = False
 
     def resume_writing(self) -> None:
-        """The client reads on."""
+        """Answer requests again."""
         self._can_write = True
         self.go_on()
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """The client is gone, or was sent away."""
+        """Drop the requests, and leave the broker."""
         self._end()
         self.broker.forget(self)
 
     # --- answers
 
     def finish(self, frame: Sequence[Buffer] = ()) -> None:
-        """The current request is answered; on to the next."""
+        """End the current request and send its answer, if there is one; go on with the next request."""
         self._call = None
         if frame:
             postponed, self._postponed = self._postponed, []
@@ -113,12 +112,12 @@ class Connection(asyncio.Protocol):
         self.go_on()
 
     def postpone(self, frame: Buffer) -> None:
-        """The current request is answered, but its answer goes behind the next."""
+        """End the current request; send its answer after the next one."""
         self._postponed.append(frame)
         self.finish()
 
     def gather(self, frame: Buffer, count: int) -> None:
-        """The current request is answered, but its answer goes in one piece with others, once there are so many."""
+        """End the current request; hold its answer until there are `count`, and send them in one piece."""
         self._gathered.append(frame)
         whole = b""
         if len(self._gathered) >= count:
@@ -127,7 +126,7 @@ class Connection(asyncio.Protocol):
         self.finish([whole] if whole else ())
 
     def trickle(self, pieces: Iterator[bytes]) -> None:
-        """Send the answer piece by piece, a turn of the loop for each."""
+        """Send the answer piece by piece, one per event-loop iteration."""
         piece = next(pieces, None)
         if piece is None or not self._is_open:
             self.finish()
@@ -148,13 +147,13 @@ class Connection(asyncio.Protocol):
                 self._send(chunks)
 
     def on_latency(self) -> None:
-        """Answers take another time on their way: those that are on it, too."""
+        """Reschedule the delayed answers by the broker's new latency."""
         if self._delivering is not None:
             self._delivering.cancel()
             self._deliver()
 
     def _deliver(self) -> None:
-        """What has been on its way long enough."""
+        """Send the answers that have been delayed by the latency."""
         loop = self.broker.loop
         self._delivering = None
         while self._is_open and self._travelling:
@@ -166,13 +165,16 @@ class Connection(asyncio.Protocol):
             self._send(chunks)
 
     def _send(self, chunks: Sequence[Buffer]) -> None:
-        """In one write: asyncio's `writelines` of 3.12 and 3.13 never calls `pause_writing`, and fails when the client has gone."""
+        """Send bytes in one write.
+
+        asyncio's `writelines` of 3.12 and 3.13 never calls `pause_writing`, and fails after the client has closed.
+        """
         self._transport.write(b"".join(chunks))
 
-    # --- its end
+    # --- close
 
     def close(self) -> None:
-        """Close behind what was written."""
+        """Close after the written bytes."""
         self._end()
         self._transport.close()
 
@@ -182,12 +184,12 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def violate(self, what: str) -> None:
-        """The client did what no broker takes: remember it and close."""
+        """Log the client's protocol violation and close."""
         self.broker.cluster.remember_violation(self.broker.node_id, self.number, what)
         self.close()
 
     def _end(self) -> None:
-        """Nothing that came in is carried out any more."""
+        """Drop all requests and bytes in transit."""
         self._is_open = False
         for kept in (self._frames, self._held, self._travelling):
             kept.clear()
@@ -201,7 +203,7 @@ class Connection(asyncio.Protocol):
     # --- requests
 
     def go_on(self) -> None:
-        """Answer what has come in, as far as it can be answered now; safe to call any time."""
+        """Answer the requests that have come, as far as possible now; safe to call at any time."""
         if self._held and not self.broker.is_paused:
             held, self._held = self._held, []
             self.write(held)
@@ -232,7 +234,7 @@ class Connection(asyncio.Protocol):
         return self._call is None and self._is_open and self._can_write and not self.broker.is_paused
 
     def _adjust_reading(self) -> None:
-        """A broker mutes a connection that has a request waiting; here, one that has a second one behind it."""
+        """Read while no further request waits. A real broker stops reading at the first waiting request, this one at the second."""
         wants = not self.broker.is_paused and not self._frames and self._arriving is None
         if self._is_open and wants is not self._is_reading:
             self._is_reading = wants

@@ -1,7 +1,4 @@
-"""Answers as no sound broker sends them: cut, garbled, doubled, late, in crumbs. Each is a function of the answer that was to be sent.
-
-Knows nothing of why an answer is spoilt, or which.
-"""
+"""Corrupt answers: truncated, garbled, doubled, late or in small pieces; each a function of the correct answer."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ _OTHER_ID: Final = 0x5A5A
 
 
 class Outgoing(NamedTuple):
-    """An answer that is ready to be sent, and where."""
+    """Holds an answer that is ready to be sent, and its connection."""
 
     connection: Connection
     key: int
@@ -30,7 +27,7 @@ class Outgoing(NamedTuple):
     body: Sequence[Buffer]
 
     def frame(self, *, body: Sequence[Buffer] | None = None, correlation_id: int | None = None) -> bytes:
-        """The whole answer, with another body or correlation id if one is given."""
+        """Return the whole answer, with another body or correlation id if one is given."""
         number = self.correlation_id if correlation_id is None else correlation_id
         return b"".join(encode_response(self.key, self.version, number, self.body if body is None else body))
 
@@ -39,7 +36,7 @@ Spoil: TypeAlias = "Callable[[Outgoing], None]"
 
 
 def truncated(keep: int | None) -> Spoil:
-    """The first `keep` bytes, or half of them, and the connection is closed."""
+    """Return a function that sends the first `keep` bytes, or half of them, and closes the connection."""
 
     def send(answer: Outgoing) -> None:
         whole = answer.frame()
@@ -50,7 +47,7 @@ def truncated(keep: int | None) -> Spoil:
 
 
 def garbage(body: bytes | Callable[[bytes], bytes] | None) -> Spoil:
-    """The right correlation id with another body: the given one, one made of the sound one, or as many bytes of 0xff."""
+    """Return a function that keeps the correlation id and sends another body: `body`, `body(valid body)`, or as many bytes of 0xff."""
 
     def send(answer: Outgoing) -> None:
         sound = b"".join(answer.body)
@@ -61,32 +58,32 @@ def garbage(body: bytes | Callable[[bytes], bytes] | None) -> Spoil:
 
 
 def raw(data: bytes) -> Spoil:
-    """These bytes in place of the answer, size and all."""
+    """Return a function that sends these bytes in place of the answer, size and all."""
     return lambda answer: answer.connection.finish([data])
 
 
 def wrong_id(answer: Outgoing) -> None:
-    """The answer to a request that was not made."""
+    """Send the answer with the correlation id of a request that was never made."""
     answer.connection.finish([answer.frame(correlation_id=answer.correlation_id ^ _OTHER_ID)])
 
 
 def unsolicited(answer: Outgoing) -> None:
-    """The answer, and behind it one that nobody asked for."""
+    """Send the answer, and after it one without a request."""
     answer.connection.finish([answer.frame(), answer.frame(correlation_id=answer.correlation_id ^ _OTHER_ID)])
 
 
 def lost(answer: Outgoing) -> None:
-    """No answer; those behind it come."""
+    """Send no answer; later requests are answered."""
     answer.connection.finish()
 
 
 def late(answer: Outgoing) -> None:
-    """The answer goes behind the next one."""
+    """Send the answer after the next one."""
     answer.connection.postpone(answer.frame())
 
 
 def segmented(size: int) -> Spoil:
-    """The answer in pieces of so many bytes, one in each turn of the loop."""
+    """Return a function that sends the answer in pieces of `size` bytes, one per event-loop iteration."""
 
     def send(answer: Outgoing) -> None:
         whole = answer.frame()
@@ -97,7 +94,7 @@ def segmented(size: int) -> Spoil:
 
 
 def gathered(count: int) -> Spoil:
-    """So many answers of one connection in one piece."""
+    """Return a function that sends `count` answers of one connection in one piece."""
 
     def send(answer: Outgoing) -> None:
         answer.connection.gather(answer.frame(), count)

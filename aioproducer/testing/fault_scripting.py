@@ -1,7 +1,7 @@
-"""What a test can ask of a fake cluster's answers: errors, delays, lost connections, nonsense, handlers of its own.
+"""Methods that script a fake cluster's faults: errors, delays, lost connections, corrupt answers, handlers.
 
-Every method scripts one fault: for one kind of request, narrowed to a broker, topic or partition, for so many requests, behind those
-that were scripted before (`faults` has the rules of their order). Knows no connection and no bytes.
+Each method scripts one fault for one kind of request, optionally narrowed to a broker, topic or partition and to a number of
+requests. Faults apply in the order in which they were scripted (`faults` has the rules).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ H = TypeVar("H", bound="Callable[[Any, Context], Any]")
 
 
 class Trouble:
-    """The scripting side of a `FakeCluster`.
+    """The fault scripting methods of a `FakeCluster`.
 
     Args:
         apis: the requests that can be scripted, by Kafka's name.
-        brokers: the brokers there are; looked at each time.
+        brokers: the current brokers; read at each call.
     """
 
     def __init__(self, apis: Container[str], brokers: Container[int]) -> None:
@@ -50,20 +50,20 @@ class Trouble:
         leader: int | None = None,
         record_errors: Mapping[int, str | None] | None = None,
     ) -> None:
-        """Let the next requests fail. Rules are used in the order in which they are made.
+        """Fail the next requests. Rules apply in the order in which they are made.
 
         Args:
             api: the request, by Kafka's name.
-            error: Kafka's name or number of an error. Its scope's partitions answer it and nothing is appended, except for
+            error: Kafka's name or number of an error. The partitions in scope answer it and append nothing, except for
                 REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND, which Kafka answers after it has appended.
-            disconnect: instead of an error, reset the connection "before" the request is carried out, or "after".
-            times: how many requests fail so; None is all.
+            disconnect: instead of an error, reset the connection "before" the request is executed, or "after".
+            times: number of requests that fail; None: all.
             broker: only on this broker.
-            topic: only requests about this topic, and of an error only its part of them.
-            partition: likewise.
-            message: the error's text, where the answer has room for one.
-            leader: whom a Produce answer names as the leader (KIP-951, from version 10 on).
-            record_errors: a Produce answer's wrong records, by their number in the batch, and what is wrong (KIP-467, from version 8 on).
+            topic: only requests about this topic; an error affects only this topic's part of a request.
+            partition: only requests about this partition; an error affects only this partition's part of a request.
+            message: the error's text, for answers that have a field for one.
+            leader: the broker that a Produce answer names as the leader (KIP-951, from version 10 on).
+            record_errors: a Produce answer's wrong records: number in the batch and error text (KIP-467, version 8 on).
         """
         if (error is None) == (disconnect is None):
             raise ValueError("fail takes an error or disconnect='before' or 'after'")
@@ -88,7 +88,7 @@ class Trouble:
         topic: str | None = None,
         partition: int | None = None,
     ) -> None:
-        """Let requests take longer, "before" they are carried out or "after", so that only the answer is late. `times`: None is all."""
+        """Delay requests "before" they are executed, or delay only their answers ("after"). `times`: None is all."""
         rule = self._rule(api, "delay", times, broker, topic, partition)
         rule.seconds, rule.when = seconds, when
         self.faults.add(rule)
@@ -103,14 +103,17 @@ class Trouble:
         topic: str | None = None,
         partition: int | None = None,
     ) -> Hang:
-        """Hold requests until the hang's `release`, "before" they are carried out or "after". A lost connection drops its request."""
+        """Hold requests until `release` of the returned hang, "before" they are executed or "after".
+
+        A lost connection drops its request.
+        """
         rule = self._rule(api, "hang", times, broker, topic, partition)
         rule.hang, rule.when = Hang(), when
         self.faults.add(rule)
         return rule.hang
 
     def throttle(self, api: str, seconds: float, *, times: int | None = 1, broker: int | None = None, topic: str | None = None) -> None:
-        """Let answers say `throttle_time_ms`; as with Kafka since 2.0, it is the client that waits."""
+        """Set `throttle_time_ms` in answers; as with Kafka since 2.0, the client waits, not the broker."""
         rule = self._rule(api, "throttle", times, broker, topic)
         rule.seconds = seconds
         self.faults.add(rule)
@@ -118,18 +121,18 @@ class Trouble:
     def on(
         self, api: str, *, keep: bool = True, broker: int | None = None, topic: str | None = None, partition: int | None = None
     ) -> Callable[[H], H]:
-        """A decorator: let a function of the request and its `Context`, plain or a coroutine, answer.
+        """Return a decorator that registers a function, plain or a coroutine, of the request and its `Context` as its handler.
 
-        It returns an answer (`context.answer(...)`), `context.PASS` for the usual one, or `context.DISCONNECT`. What it raises
-        resets the connection, and is raised again by `assert_all_fired`. A request that the cluster's release does not speak can be
-        scripted too; it is advertised from then on.
+        The handler returns an answer (`context.answer(...)`), `context.PASS` for the usual answer, or `context.DISCONNECT`. An error in the
+        handler resets the connection, and `assert_all_fired` raises it again. A request that the cluster's release does not speak can be
+        scripted too; brokers advertise it from then on.
 
         Args:
             api: the request, by Kafka's name.
-            keep: whether it answers all requests, or the next one alone.
+            keep: whether the handler answers all requests, or only the next one.
             broker: only on this broker.
             topic: only requests about this topic.
-            partition: likewise.
+            partition: only requests about this partition.
         """
 
         def register(handler: H) -> H:
@@ -143,16 +146,16 @@ class Trouble:
     def rewrite(
         self, api: str, change: Callable[[Any], object], *, times: int | None = 1, broker: int | None = None, topic: str | None = None
     ) -> None:
-        """Let `change` edit the decoded answer in place before it is sent."""
+        """Call `change` to edit the decoded answer in place before it is sent."""
         rule = self._rule(api, "rewrite", times, broker, topic)
         rule.rewrite = change
         self.faults.add(rule)
 
     def omit(self, api: str, *, topic: str, partition: int | None = None, times: int | None = 1, broker: int | None = None) -> None:
-        """Let answers leave out a partition, or a topic whole; what was asked is carried out. Of Produce, up to version 12."""
+        """Leave a partition, or a whole topic, out of answers; the request is executed. For Produce, up to version 12."""
         self.rewrite(api, lambda answer: _leave_out(answer, topic, partition), times=times, broker=broker, topic=topic)
 
-    # --- answers that are spoilt
+    # --- corrupt answers
 
     def truncate(self, api: str, *, keep: int | None = None, times: int | None = 1, broker: int | None = None) -> None:
         """Send the first `keep` bytes of answers, half of them by default, and close the connection.
@@ -164,41 +167,45 @@ class Trouble:
     def garbage(
         self, api: str, body: bytes | Callable[[bytes], bytes] | None = None, *, times: int | None = 1, broker: int | None = None
     ) -> None:
-        """Let answers have the right correlation id and another body: given, made of the sound one, or of its size and nonsense."""
+        """Keep an answer's correlation id and replace its body: by `body`, by `body(valid body)`, or by as many bytes of 0xff."""
         self._spoil(api, corrupt_responses.garbage(body), times, broker)
 
     def raw(self, api: str, data: bytes, *, times: int | None = 1, broker: int | None = None) -> None:
-        """Let these bytes come in place of answers, size and all: `b"HTTP/1.1 400 Bad Request"`."""
+        """Send these bytes in place of answers, size and all: `b"HTTP/1.1 400 Bad Request"`."""
         self._spoil(api, corrupt_responses.raw(data), times, broker)
 
     def wrong_correlation_id(self, api: str, *, times: int | None = 1, broker: int | None = None) -> None:
-        """Let answers name a request that was not made."""
+        """Give answers the correlation id of a request that was never made."""
         self._spoil(api, corrupt_responses.wrong_id, times, broker)
 
     def unsolicited(self, api: str, *, times: int | None = 1, broker: int | None = None) -> None:
-        """Let an answer that nobody asked for follow each answer."""
+        """Send one more answer, without a request, after each answer."""
         self._spoil(api, corrupt_responses.unsolicited, times, broker)
 
     def drop_reply(self, api: str, *, times: int | None = 1, broker: int | None = None) -> None:
-        """Let requests be carried out and never answered; what is asked behind them is."""
+        """Execute requests without ever answering them; later requests of the connection are answered."""
         self._spoil(api, corrupt_responses.lost, times, broker)
 
     def reorder(self, api: str, *, times: int | None = 1, broker: int | None = None) -> None:
-        """Let an answer come behind the next one of its connection."""
+        """Send an answer after the next answer of its connection."""
         self._spoil(api, corrupt_responses.late, times, broker)
 
     def segment(self, api: str, size: int = 1, *, times: int | None = None, broker: int | None = None) -> None:
-        """Let answers come in pieces of so many bytes, one in each turn of the loop."""
+        """Send answers in pieces of `size` bytes, one piece per event-loop iteration."""
         self._spoil(api, corrupt_responses.segmented(size), times, broker)
 
     def gather(self, api: str, count: int, *, broker: int | None = None) -> None:
-        """Keep the next answers of one connection until there are so many, and send them in one piece."""
+        """Hold the next `count` answers of one connection, and send them in one piece."""
         self._spoil(api, corrupt_responses.gathered(count), count, broker)
 
     # ---
 
     def assert_all_fired(self) -> None:
-        """AssertionError: a scripted fault fell on fewer requests than it was to, or an uncounted one on none; a handler raised."""
+        """Check that every scripted fault has happened.
+
+        Raises:
+            AssertionError: a counted fault applied to fewer requests than its count, an uncounted fault to none, or a handler raised.
+        """
         for error in self.faults.broken:
             raise AssertionError(f"a handler of this test raised {type(error).__name__}") from error
         unfired = self.faults.unfired()

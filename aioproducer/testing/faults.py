@@ -1,13 +1,13 @@
-"""Scripted trouble: which request meets which fault.
+"""Scripted faults and their rules: which fault applies to which request.
 
-1. Rules are scoped (api, broker, topic, partition), counted in requests, and used in the order in which they were made.
-2. A request meets at most one disconnect or spoilt answer, one delay, one hang, one throttling, one handler, and every rewriting that
-   fits it.
-3. An error falls on the partitions in its scope; several rules may answer for different partitions of one request. A request
-   without anything in their scope is left alone.
-4. A disconnect does not overtake an error rule that was made before it, nor the other way round.
+1. Rules have a scope (api, broker, topic, partition) and a count of requests. They apply in the order in which they were made.
+2. At most one disconnect or corrupt answer, one delay, one hang, one throttling and one handler apply to a request.
+   Every matching rewrite applies.
+3. An error applies to the partitions in its scope. Several rules may answer for different partitions of one request. A request
+   with no partition in their scope is not affected.
+4. A disconnect does not overtake an error rule that was made before it, nor the reverse.
 
-Knows no broker, connection or clock: `Verdict` says what to do, `broker` does it.
+A `Verdict` describes the faults of one request; `call` carries them out.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ __all__ = ["Faults", "Hang", "Kind", "Rule", "Target", "Verdict", "When"]
 When: TypeAlias = Literal["before", "after"]
 Kind: TypeAlias = Literal["error", "disconnect", "spoil", "delay", "hang", "throttle", "rewrite", "handler"]
 
-# Kafka answers these after it has appended
+# Kafka answers these errors after it has appended
 _AFTER_APPEND: Final = frozenset({"NOT_ENOUGH_REPLICAS_AFTER_APPEND", "REQUEST_TIMED_OUT"})
 _ONE_OF: Final = frozenset({"error", "disconnect", "spoil"})
 
 
 class Target(NamedTuple):
-    """What one part of a request is about; a request that is about no topic has the one target (None, None)."""
+    """Names the topic and partition of one part of a request. A request without topics has the one target (None, None)."""
 
     topic: str | None = None
     partition: int | None = None
 
 
 class Hang:
-    """Requests that are held until `release`. Made by `FakeCluster.hang`."""
+    """Holds requests until `release`. Made by `FakeCluster.hang`."""
 
     def __init__(self) -> None:
         self.is_released = False
@@ -50,27 +50,27 @@ class Hang:
         self._reached = asyncio.Event()
 
     async def reached(self) -> None:
-        """Wait until a request hangs. Cancellation leaves nothing behind."""
+        """Wait until a request hangs. Cancellation changes no state."""
         await self._reached.wait()
 
     def release(self) -> None:
-        """Let go what hangs, in its order, and hold no more."""
+        """Continue the held requests in order, and hold no more."""
         self.is_released = True
         while self._held:
             self._held.popleft()()
 
     def hold(self, go_on: Callable[[], None]) -> None:
-        """Keep a request until the release."""
+        """Hold a request until the release."""
         self._held.append(go_on)
         self._reached.set()
 
 
 @dataclass(slots=True, eq=False)
 class Rule:
-    """One scripted fault. `times` is how many more requests it falls on; None: on all.
+    """One scripted fault. `times` is the number of requests that it still applies to; None: all.
 
-    Of an error: `appends` where Kafka answers it after it has appended; `message` its text; `leader` whom it names (KIP-951);
-    `record_errors` the records that were wrong, by their number in the batch (KIP-467).
+    Fields of an error: `appends` if Kafka answers it after it has appended; `message`, its text; `leader`, the leader that it names
+    (KIP-951); `record_errors`, the wrong records by their number in the batch (KIP-467).
     """
 
     api: str
@@ -93,18 +93,18 @@ class Rule:
     fired: int = 0
 
     def covers(self, target: Target) -> bool:
-        """Whether a part of a request is in scope."""
+        """Return whether a part of a request is in scope."""
         return (self.topic is None or self.topic == target.topic) and (self.partition is None or self.partition == target.partition)
 
     def use(self) -> None:
-        """It fell on one request."""
+        """Count one request."""
         self.fired += 1
         if self.times is not None:
             self.times -= 1
 
     @property
     def is_spent(self) -> bool:
-        """Whether it will fall on no other request."""
+        """Return whether the rule applies to no further request."""
         return self.times == 0 or (self.hang is not None and self.hang.is_released)
 
     def __str__(self) -> str:
@@ -114,7 +114,7 @@ class Rule:
 
 @dataclass(slots=True)
 class Verdict:
-    """What one request meets."""
+    """Holds the faults that apply to one request."""
 
     errors: dict[Target, Rule] = field(default_factory=dict)
     disconnect: When | None = None
@@ -126,28 +126,28 @@ class Verdict:
     rewrites: list[Callable[[Any], object]] = field(default_factory=list)
 
     def code(self, target: Target) -> int:
-        """The error that a target answers with; 0: none."""
+        """Return the scripted error code of a target; 0: none."""
         rule = self.errors.get(target)
         return rule.code if rule else 0
 
 
 class Faults:
-    """The rules of one cluster, each in the place in which it was made."""
+    """Holds the rules of one cluster, in the order in which they were made."""
 
     def __init__(self) -> None:
         self.broken: list[Exception] = []
-        """What a test's own handlers raised."""
+        """Errors that a test's own handlers raised."""
         self._rules: list[Rule] = []
 
     def add(self, rule: Rule) -> Rule:
-        """Script one fault, behind those of before."""
+        """Add one rule after the existing ones."""
         if rule.times is not None and rule.times < 1:
             raise ValueError(f"times is how many requests a fault falls on, at least 1, not {rule.times}")
         self._rules.append(rule)
         return rule
 
     def add_error(self, rule: Rule, error: str | int) -> Rule:
-        """Script an error by its name in Kafka, or its number; a number that Kafka does not know is answered as it is."""
+        """Add an error rule by Kafka's name or number of the error; an unknown number is answered unchanged."""
         try:
             known = broker_error(error)
         except KeyError as unknown:
@@ -158,22 +158,22 @@ class Faults:
 
     @property
     def newest(self) -> Rule:
-        """The rule that was made last."""
+        """Return the rule that was made last."""
         return self._rules[-1]
 
     def unfired(self) -> list[Rule]:
-        """Rules that wait for requests; of those without a count, the ones that fell on none."""
+        """Return the counted rules that have requests left, and the uncounted rules that applied to no request."""
         return [rule for rule in self._rules if (rule.times or 0) > 0 or rule.fired == 0]
 
     def clear(self) -> None:
-        """Forget every rule, so that all goes well from now on; what hangs is let go."""
+        """Remove every rule and release every hang."""
         rules, self._rules = self._rules, []
         for rule in rules:
             if rule.hang is not None:
                 rule.hang.release()
 
     def judge(self, api: str, broker: int, targets: Iterable[Target]) -> Verdict:
-        """What a request meets; the rules that it meets are counted."""
+        """Return the faults of a request, and count the rules that apply."""
         verdict = Verdict()
         rules = [rule for rule in self._rules if rule.api == api and rule.broker in {None, broker} and not rule.is_spent]
         if not rules:
@@ -194,7 +194,7 @@ class Faults:
 
 
 def _apply(rule: Rule, covered: list[Target], verdict: Verdict) -> None:
-    """Let a rule fall on a request, if nothing of its kind did before."""
+    """Apply a rule to a request, unless a rule of its kind did before."""
     match rule.kind:
         case "error":
             fresh = [target for target in covered if target not in verdict.errors]

@@ -1,11 +1,13 @@
-"""Consumer groups of a fake cluster: members, generations, assignments, committed offsets; the classic protocol.
+"""Consumer groups of a fake cluster: members, generations, assignments and committed offsets (classic protocol).
 
-As in Kafka's GroupCoordinator: a rebalance waits for every member of before, but not longer than the longest of their rebalance time-outs;
-whoever did not join by then is out. A member that is silent for its session time-out is out too; one that waits for an answer is not silent.
-Deviations: a new group does not wait for more members (`group.initial.rebalance.delay.ms` is 0); a static member that comes back takes
-its place, and starts a rebalance; groups and offsets do not expire.
+A `Group` follows Kafka's GroupCoordinator. A rebalance waits for every member of the previous generation, at most for the longest of
+their rebalance time-outs. The group removes a member that has not joined by then. The group also removes a member that is silent for
+its session time-out. A member that waits for an answer does not count as silent.
 
-Knows no request, connection or broker; the running loop times it.
+Deviations: a new group does not wait for more members (`group.initial.rebalance.delay.ms` is 0). A static member that comes back
+replaces its old entry and starts a rebalance. Groups and offsets do not expire.
+
+The running loop's clock times everything here.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _SESSION_SECONDS: Final = (6.0, 1800.0)  # Kafka's group.min.session.timeout.ms 
 
 
 class State(Enum):
-    """Where a group is, in Kafka's words."""
+    """The states of a group, by Kafka's names."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -38,7 +40,10 @@ class State(Enum):
 
 
 class Wish(NamedTuple):
-    """What a member joins with. `names_first`: it is told its id first, and joins with that."""
+    """Holds the fields of a JoinGroup request.
+
+    With `names_first`, the coordinator first answers with a member id, and the member joins again with it.
+    """
 
     member_id: str
     instance_id: str | None
@@ -51,7 +56,10 @@ class Wish(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """The answer to a member that joins; `members` for the leader alone. With a `code`, all but `member_id` is empty."""
+    """Holds the answer to a JoinGroup request.
+
+    Only the leader's answer has `members`. With a `code`, every other field but `member_id` keeps its default.
+    """
 
     member_id: str
     code: int = 0
@@ -63,7 +71,7 @@ class Joined(NamedTuple):
 
 
 class Synced(NamedTuple):
-    """The answer to a member that asks for its assignment."""
+    """Holds the answer to a SyncGroup request."""
 
     code: int = 0
     protocol_type: str | None = None
@@ -73,7 +81,7 @@ class Synced(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One member; `joining` and `syncing` take the answers that it waits for."""
+    """Holds one member's state; `joining` and `syncing` are the callbacks that take the answers it waits for."""
 
     member_id: str
     instance_id: str | None
@@ -86,7 +94,7 @@ class Member:
     silence: asyncio.TimerHandle | None = None
 
     def refuse(self, code: int) -> None:
-        """Answer what it waits for with an error."""
+        """Answer the member's waiting requests with an error code."""
         joining, self.joining = self.joining, None
         syncing, self.syncing = self.syncing, None
         if joining is not None:
@@ -95,19 +103,19 @@ class Member:
             syncing(Synced(code))
 
     def hush(self) -> None:
-        """Forget when it was heard last."""
+        """Cancel the member's session timer."""
         if self.silence is not None:
             self.silence.cancel()
             self.silence = None
 
 
 class Group:
-    """One group. Methods raise BrokerError with what a coordinator answers.
+    """Holds one group's members and offsets. Methods raise BrokerError with the error that a coordinator answers.
 
     Attributes:
-        generation: of its members, grows with each rebalance.
-        offsets: committed, by topic id and partition.
-        pending: what transactions will commit.
+        generation: number of the current generation; each rebalance adds 1.
+        offsets: committed offsets, by topic id and partition.
+        pending: offsets of open transactions, which their commits add to `offsets`.
     """
 
     def __init__(self) -> None:
@@ -119,13 +127,13 @@ class Group:
         self._protocol_type: str | None = None
         self._protocol: str | None = None
         self._leader = ""
-        self._promised: dict[str, asyncio.TimerHandle] = {}  # ids of those who are to join with them
+        self._promised: dict[str, asyncio.TimerHandle] = {}  # member ids given out and not joined with yet
         self._rebalance: asyncio.TimerHandle | None = None
 
-    # --- what members ask
+    # --- requests of members
 
     def join(self, wish: Wish, reply: Callable[[Joined], None]) -> None:
-        """Take a member in; the answer comes when all have joined.
+        """Add or update a member; `reply` gets the answer once every member has joined.
 
         Raises:
             BrokerError: INVALID_SESSION_TIMEOUT, INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
@@ -146,7 +154,7 @@ class Group:
         self._prepare()
 
     def sync(self, member: Member, generation: int, assignments: Mapping[str, bytes], reply: Callable[[Synced], None]) -> None:
-        """Take the leader's assignments; the answer, with the member's own, comes when they are there.
+        """Store the leader's assignments; `reply` gets the member's own assignment once they have come.
 
         Raises:
             BrokerError: ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
@@ -165,10 +173,10 @@ class Group:
                 self._assign(each)
 
     def heartbeat(self, member: Member, generation: int) -> None:
-        """A member lives.
+        """Restart a member's session timer.
 
         Raises:
-            BrokerError: ILLEGAL_GENERATION; REBALANCE_IN_PROGRESS, which tells it to join again.
+            BrokerError: ILLEGAL_GENERATION; REBALANCE_IN_PROGRESS, which asks the member to join again.
         """
         self.check_generation(generation)
         self._hear(member)
@@ -176,7 +184,11 @@ class Group:
             raise broker_error("REBALANCE_IN_PROGRESS")
 
     def leave(self, member_id: str, instance_id: str | None) -> None:
-        """Let a member go, or who was promised an id. BrokerError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        """Remove a member, or withdraw a member id that was given out.
+
+        Raises:
+            BrokerError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
+        """
         promised = self._promised.pop(member_id, None)
         if promised is not None:
             promised.cancel()
@@ -186,7 +198,7 @@ class Group:
             self._remove(static if static is not None and not member_id else self.member(member_id, instance_id))
 
     def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> None:
-        """Whether offsets may be committed: by a current member, or by anybody while there is none.
+        """Check that offsets may be committed: by a current member, or without a generation while the group is empty.
 
         Raises:
             BrokerError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
@@ -200,7 +212,13 @@ class Group:
         self._hear(member)
 
     def check_transactional_commit(self, member_id: str, instance_id: str | None, generation: int) -> None:
-        """Likewise within a transaction, where who names no member may commit beside members (Kafka's ClassicGroup.validateOffsetCommit)."""
+        """Check that offsets may be committed within a transaction.
+
+        As in Kafka's ClassicGroup.validateOffsetCommit, a request that names no member may commit while the group has members.
+
+        Raises:
+            BrokerError: as `check_commit`; ILLEGAL_GENERATION too for a generation of a group that did not exist.
+        """
         if generation >= 0 and not (self.generation or self.members or self.offsets):
             raise broker_error("ILLEGAL_GENERATION", "there was no such group")
         if generation >= 0 or member_id or instance_id is not None:
@@ -209,15 +227,19 @@ class Group:
             raise broker_error("REBALANCE_IN_PROGRESS")
 
     def end_transaction(self, producer_id: int, *, is_abort: bool) -> None:
-        """What a transaction commits is committed, or forgotten."""
+        """Commit the offsets of a transaction, or drop them with `is_abort`."""
         offsets = self.pending.take(producer_id)
         if not is_abort:
             self.offsets.update(offsets)
 
-    # --- who asks
+    # --- checks of the member that asks
 
     def member(self, member_id: str, instance_id: str | None = None) -> Member:
-        """A member by its id. BrokerError: UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID, if another one has its instance id now."""
+        """Return a member by its id.
+
+        Raises:
+            BrokerError: UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID, if another member has joined with this instance id.
+        """
         static = self._static(instance_id)
         if static is not None and static.member_id != member_id:
             raise broker_error("FENCED_INSTANCE_ID", "another member has joined with this group.instance.id")
@@ -226,17 +248,25 @@ class Group:
         return self.members[member_id]
 
     def check_generation(self, generation: int) -> None:
-        """BrokerError: ILLEGAL_GENERATION."""
+        """Check that a request names the current generation.
+
+        Raises:
+            BrokerError: ILLEGAL_GENERATION.
+        """
         if generation != self.generation:
             raise broker_error("ILLEGAL_GENERATION", f"the group is in generation {self.generation}")
 
     def check_protocol(self, protocol_type: str | None, protocol: str | None) -> None:
-        """BrokerError: INCONSISTENT_GROUP_PROTOCOL."""
+        """Check that a request names the group's protocol.
+
+        Raises:
+            BrokerError: INCONSISTENT_GROUP_PROTOCOL.
+        """
         if (protocol_type, protocol) != (self._protocol_type, self._protocol):
             raise broker_error("INCONSISTENT_GROUP_PROTOCOL", f"the group's protocol is {self._protocol} of {self._protocol_type}")
 
     def close(self) -> None:
-        """End all timers."""
+        """Cancel all timers."""
         for timer in (*self._promised.values(), *filter(None, [self._rebalance])):
             timer.cancel()
         for member in self.members.values():
@@ -260,7 +290,7 @@ class Group:
             raise broker_error("INCONSISTENT_GROUP_PROTOCOL")
 
     def _admitted(self, wish: Wish) -> Member | None:
-        """Who joins; None: a stranger that is to be told its id first."""
+        """Return the member that joins, or None if it must get its id first."""
         static = self._static(wish.instance_id)
         if not wish.member_id:
             if static is not None:
@@ -277,7 +307,7 @@ class Group:
         return added
 
     def _replace(self, old: Member, wish: Wish) -> Member:
-        """A static member that comes back: whoever still goes by its old id is fenced."""
+        """Replace a static member that comes back under a new id. Requests with its old id are fenced."""
         del self.members[old.member_id]
         old.hush()
         old.refuse(broker_error("FENCED_INSTANCE_ID").code)
@@ -294,15 +324,16 @@ class Group:
         return member_id
 
     def _is_current(self, member: Member, wish: Wish) -> bool:
-        """Whether a join asks for nothing new: it lost the answer, or looks only."""
+        """Return True if a join changes nothing: the member lost the answer, or only asks for the state."""
         if self.state is State.STABLE and member.member_id == self._leader:
-            return False  # that is how leaders ask for a rebalance
+            # a leader asks for a rebalance by joining again
+            return False
         return self.state in {State.STABLE, State.COMPLETING_REBALANCE} and dict(member.protocols) == dict(wish.protocols)
 
     # --- rebalancing
 
     def _prepare(self) -> None:
-        """Wait for all members to join."""
+        """Start a rebalance if none is under way. The rebalance waits for all members to join."""
         if self.state is not State.PREPARING_REBALANCE:
             self.state = State.PREPARING_REBALANCE
             for member in self.members.values():
@@ -318,7 +349,7 @@ class Group:
             self._complete()
 
     def _complete(self) -> None:
-        """The next generation begins, with those who have joined."""
+        """Start the next generation with the members that have joined."""
         if self._rebalance is not None:
             self._rebalance.cancel()
             self._rebalance = None
@@ -330,17 +361,19 @@ class Group:
             self.state, self._protocol, self._leader = State.EMPTY, None, ""
             return
         self.state, self._protocol = State.COMPLETING_REBALANCE, self._elected()
-        self._leader = next(iter(self.members))  # who leads stays the first as long as it stays
+        # the dict keeps insertion order: the leader remains the first member until it leaves
+        self._leader = next(iter(self.members))
         answers = [(member.joining, self._answer_to(member)) for member in self.members.values()]
         for member in self.members.values():
             member.joining, member.assignment = None, b""
             self._hear(member)
-        for joining, answer in answers:  # last: whoever is answered may ask the next thing at once
+        # last, as an answered member may send its next request at once
+        for joining, answer in answers:
             if joining is not None:
                 joining(answer)
 
     def _elected(self) -> str:
-        """The protocol that most members like best, of those that all have."""
+        """Return the protocol that most members prefer, out of the protocols that all members support."""
         first = next(iter(self.members.values())).protocols
         common = set(first).intersection(*(member.protocols for member in self.members.values()))
         votes = Counter(next(name for name in member.protocols if name in common) for member in self.members.values())
@@ -357,7 +390,7 @@ class Group:
             self._hear(member)
             syncing(Synced(0, self._protocol_type, self._protocol, member.assignment))
 
-    # --- who is there
+    # --- session time-outs
 
     def _hear(self, member: Member) -> None:
         member.hush()
@@ -377,7 +410,7 @@ class Group:
 
 
 class Groups:
-    """All groups of a cluster, by their ids; one is there from its first question on."""
+    """Holds all groups of a cluster, by group id. Looking up an unknown id creates an empty group."""
 
     def __init__(self) -> None:
         self._groups: dict[str, Group] = {}
@@ -386,7 +419,7 @@ class Groups:
         return self._groups.setdefault(group_id, Group())
 
     def close(self) -> None:
-        """End all timers."""
+        """Cancel all timers."""
         for group in self._groups.values():
             group.close()
 

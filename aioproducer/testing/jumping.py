@@ -1,9 +1,9 @@
-"""A loop whose time jumps: where it would wait for its next timer, it is there at once. Tests of minutes take milliseconds.
+"""An event loop with virtual time: it skips the wait for the next timer; tests of minutes take milliseconds.
 
     with asyncio.Runner(loop_factory=JumpingLoop) as runner:
         runner.run(main())          # or `run_jumping(main())`
 
-Nothing in it may wait for a socket or a thread, as time would not wait with it: use `FakeCluster(memory=True)`.
+No task in it may wait for a socket or a thread, as virtual time passes meanwhile: use `FakeCluster(memory=True)`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["JumpingLoop", "run_jumping"]
 
 T = TypeVar("T")
-_START: Final = 1000.0  # seconds; not 0, so that what takes a missing time for the first is seen
+_START: Final = 1000.0  # seconds; not 0, so that code that treats time 0 as "no time" fails
 
 
 class _Selector(selectors.DefaultSelector):
-    """Instead of waiting, moves the clock."""
+    """Moves the clock forward instead of waiting."""
 
     now = _START
 
@@ -36,9 +36,9 @@ class _Selector(selectors.DefaultSelector):
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
-    """A loop whose `time()` begins at 1000 seconds, and moves only when nothing is left to do.
+    """An event loop with virtual time: `time()` begins at 1000 seconds, and moves only when no callback is ready.
 
-    RuntimeError ends `run_until_complete` when every task waits and no timer runs: in real time it would wait for ever.
+    `run_until_complete` raises RuntimeError when every task waits and no timer runs: in real time it would wait for ever.
     """
 
     def __init__(self) -> None:
@@ -46,15 +46,15 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         super().__init__(self._clock)
 
     def time(self) -> float:
-        """Seconds."""
+        """Return the virtual time, in seconds."""
         return self._clock.now
 
     def advance(self, seconds: float) -> None:
-        """Let time pass in which nothing runs, as when the process was stopped or its machine asleep."""
+        """Let time pass without running callbacks, as when the process was stopped or its machine asleep."""
         self._clock.now += seconds
 
 
 def run_jumping(main: Coroutine[Any, Any, T]) -> T:
-    """As `asyncio.run`, in a `JumpingLoop`."""
+    """Run `main` as `asyncio.run` does, in a `JumpingLoop`. Returns its result."""
     with asyncio.Runner(loop_factory=JumpingLoop) as runner:
         return runner.run(main)

@@ -1,4 +1,4 @@
-"""A real Kafka of several nodes, each a process that can be killed, stopped, paused and started again, for as long as an `async with` lasts.
+"""A real Kafka of several nodes, run from jars within an `async with`.
 
     async with KafkaCluster(proxied=True) as cluster:
         await cluster.create_topic("orders", partitions=6)       # three copies of each, two of them in sync for acks=all
@@ -6,12 +6,11 @@
         await cluster.leader("orders", 0)                        # another one, some seconds later
         cluster.proxies[1].black_hole("answers")
 
-1. Every node is broker and controller (KRaft), so one of three may be gone at any time and the rest go on.
-2. It fails over within seconds instead of Kafka's nine and more.
-3. Proxies stand before the clients' listeners alone: nodes talk to each other, and this object to them, past them.
-4. Ports, readiness, ends of processes and clean-up are as with `KafkaServer`.
-
-Knows nothing of producers.
+1. Each node is a process that can be killed, stopped, paused and started again.
+2. Every node is broker and controller (KRaft), so one of three may be down at any time and the others continue.
+3. The cluster fails over within seconds instead of Kafka's nine and more.
+4. Proxies serve the clients' listeners alone: the nodes, and this object, use other listeners without a proxy.
+5. Ports, readiness, ends of processes and clean-up are as with `KafkaServer`.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ __all__ = ["KafkaCluster", "steady_ports"]
 _ASK_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.05
 _NO_TOPIC: Final = 3
-_PORTS: Final = range(20_000, 32_000)  # not those of outgoing connections: a node that is down would lose its port to one of them
+_PORTS: Final = range(20_000, 32_000)  # outside the range of outgoing connections, which could take the port of a node that is down
 
 _QUICK: Final[Mapping[str, object]] = {
     "broker.heartbeat.interval.ms": 500,
@@ -55,24 +54,24 @@ _QUICK: Final[Mapping[str, object]] = {
 
 class _Ports(NamedTuple):
     client: int
-    internal: int  # among the nodes, and for this module: there is never a proxy before it
+    internal: int  # for the other nodes and this module, always without a proxy
     controller: int
 
 
 class KafkaCluster:
-    """Several Kafka nodes, numbered from 1: `async with KafkaCluster() as cluster: ...`.
+    """Runs several Kafka nodes, numbered from 1: `async with KafkaCluster() as cluster: ...`.
 
     Args:
-        nodes: how many; with fewer than three none may be missing.
-        version: of Kafka; its jars are fetched once (see `aioproducer.jars`).
-        properties: added to each node's `server.properties`, over what is there.
+        nodes: number of nodes; with fewer than three, none may be down.
+        version: the Kafka version; its jars are downloaded once (see `aioproducer.jars`).
+        properties: added to each node's `server.properties`, in place of the defaults there.
         proxied: whether clients reach each node through a `FaultProxy`, in `proxies` by the node's number.
-        heap: of each node's Java, in Java's words.
+        heap: the size of each node's Java heap, in Java's notation.
         jvm_options: added to Java's command line.
-        start_timeout: seconds for starting all of them, or one again.
+        start_timeout: seconds for starting all nodes, or one again.
 
     Attributes:
-        proxies: by node; empty without `proxied`.
+        proxies: the proxies by node; empty without `proxied`.
     """
 
     def __init__(
@@ -105,25 +104,27 @@ class KafkaCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients find its nodes, running or not; the proxies where there are any."""
+        """Return the addresses of all nodes, running or not; with proxies, the addresses of these."""
         return ",".join(f"{HOST}:{self._client_port(number)}" for number in self._nodes)
 
     @property
     def answering(self) -> list[int]:
-        """The numbers of the nodes that run and are not paused."""
+        """Return the numbers of the nodes that run and are not paused."""
         return [number for number, node in self._nodes.items() if node.is_running and number not in self._paused]
 
-    # --- the whole
+    # --- all nodes
 
     async def start_all(self) -> None:
-        """Start every node, and return when clients can use each: 6 to 10 s for three, or minutes when the jars are not here yet.
+        """Start every node, and return when clients can use each.
+
+        It takes 6 to 10 s for three nodes, or minutes when the jars must be downloaded first.
 
         Raises:
             KafkaServerFailed: a node ended, or not all were ready within `start_timeout`.
-            JavaMissing: no Java, or one that is too old.
-            JarsUnavailable: the jars could not be fetched.
+            JavaMissing: there is no Java, or its version is too old.
+            JarsUnavailable: the download of the jars failed.
 
-        Cancellation: nothing of it stays. It can be started again.
+        Cancellation: no process or folder remains. The cluster can be started again.
         """
         if self._tools is not None:
             raise KafkaServerFailed("it has been started already")
@@ -144,9 +145,9 @@ class KafkaCluster:
             raise
 
     async def end(self) -> None:
-        """End every process and proxy, and remove every folder; safe at any time, and twice.
+        """Kill every process, stop every proxy, and remove every folder; safe at any time, and twice.
 
-        Cancellation: it is done all the same, but for waiting until the system has ended the processes.
+        Cancellation: all this happens all the same; only the wait for the end of the processes is cut short.
         """
         self._tools = None
         try:
@@ -167,13 +168,13 @@ class KafkaCluster:
     # --- one node
 
     async def start(self, node: int) -> None:
-        """Start a node that was killed or stopped, on the same ports and data; return when it is a living broker again.
+        """Start a killed or stopped node on the same ports and data, and return when it is a living broker again.
 
         Raises:
-            KafkaServerFailed: it runs, it ended, or it was not ready within `start_timeout`. Without a majority of nodes none gets
-                ready: start several at once with `asyncio.gather`.
+            KafkaServerFailed: the node runs already, ended, or was not ready within `start_timeout`. Without a majority of nodes no node
+                gets ready: start several at once with `asyncio.gather`.
 
-        Cancellation: it is killed.
+        Cancellation: the node is killed.
         """
         starting = self._node(node)
         if starting.is_running or self._tools is None:
@@ -190,36 +191,51 @@ class KafkaCluster:
             raise
 
     async def stop(self, node: int) -> None:
-        """Shut a node down as an operator does (SIGTERM): it hands its leaders over first. KafkaServerFailed: it does not run.
+        """Shut a node down as an operator does (SIGTERM), so that it moves its leaders away first.
 
-        Cancellation: it goes on ending.
+        Raises:
+            KafkaServerFailed: the node does not run.
+
+        Cancellation: the shutdown continues.
         """
         self.resume_if_paused(node)
         await self._node(node).shut_down()
 
     async def kill(self, node: int) -> None:
-        """End a node at once (SIGKILL), as a crash does; its data stays. KafkaServerFailed: it does not run."""
+        """Kill a node at once (SIGKILL), as a crash does; its data remains.
+
+        Raises:
+            KafkaServerFailed: the node does not run.
+        """
         self._node(node).running()
         self._paused.discard(node)
         await self._node(node).end()
 
     def pause(self, node: int) -> None:
-        """Stop it as a debugger would (SIGSTOP): connections stay, nothing is answered. KafkaServerFailed: it does not run."""
+        """Pause a node as a debugger would (SIGSTOP): connections remain open without answers.
+
+        Raises:
+            KafkaServerFailed: the node does not run.
+        """
         self._node(node).send_signal(signal.SIGSTOP)
         self._paused.add(node)
 
     def resume(self, node: int) -> None:
-        """Let a paused node go on. KafkaServerFailed: it does not run."""
+        """Continue a paused node.
+
+        Raises:
+            KafkaServerFailed: the node does not run.
+        """
         self._node(node).send_signal(signal.SIGCONT)
         self._paused.discard(node)
 
     def resume_if_paused(self, node: int) -> None:
-        """`resume`, where there was a `pause`."""
+        """Call `resume` if the node is paused."""
         if node in self._paused:
             self.resume(node)
 
     async def restore(self) -> None:
-        """Make all well again: proxies heal, paused nodes go on, missing ones are started. Errors as `start`."""
+        """Repair the cluster: heal proxies, continue paused nodes, start missing ones. Errors as `start`."""
         for proxy in self.proxies.values():
             proxy.heal()
         for node in tuple(self._paused):
@@ -228,7 +244,11 @@ class KafkaCluster:
         await _all(self._until_alive(number, list(self._nodes)) for number in self._nodes)
 
     def data(self, node: int) -> Path:
-        """The folder of a node's logs, for Kafka's own tools; it goes with the cluster. KafkaServerFailed: the cluster was not started."""
+        """Return the folder of a node's logs, for Kafka's own tools; `end` removes it.
+
+        Raises:
+            KafkaServerFailed: the cluster was not started.
+        """
         folder = self._node(node).folder
         if folder is None:
             raise KafkaServerFailed("the cluster was not started")
@@ -242,8 +262,8 @@ class KafkaCluster:
         """Create a topic, and wait until each of its partitions has a leader.
 
         Args:
-            name: of the topic.
-            partitions: how many.
+            name: the topic's name.
+            partitions: number of partitions.
             config: Kafka's topic options, such as {"min.insync.replicas": 1}.
             replication_factor: copies of each partition; None: three, or as many as there are nodes.
 
@@ -257,16 +277,16 @@ class KafkaCluster:
             await client.create_topic(name, partitions, config, replication_factor=replication_factor or self._copies)
 
     async def end_offsets(self, topic: str) -> list[int]:
-        """The offset after the last record of each partition. Errors as `create_topic`."""
+        """Return the offset after the last record of each partition. Errors as `create_topic`."""
         async with self._client() as client:
             return await client.end_offsets(topic)
 
     async def leader(self, topic: str, partition: int = 0) -> int:
-        """The node that leads a partition; waits, 30 s at most, until that is one of `answering`.
+        """Return the node that leads a partition; wait, 30 s at most, until it is one of `answering`.
 
         Raises:
             BrokerError: no such topic.
-            KafkaServerFailed: none of those leads it by then.
+            KafkaServerFailed: after 30 s none of `answering` leads it.
         """
         try:
             async with asyncio.timeout(_ASK_SECONDS):
@@ -284,10 +304,10 @@ class KafkaCluster:
             raise KafkaServerFailed(f"no running node leads {topic}-{partition} after {_ASK_SECONDS} s\n{self.log_tail()}") from error
 
     def log_tail(self, lines: int = 10) -> str:
-        """The last lines that each node wrote."""
+        """Return the last lines of each node's log."""
         return "\n".join(f"--- node {number}\n{node.log_tail(lines)}" for number, node in self._nodes.items())
 
-    # --- how
+    # --- implementation
 
     @property
     def _copies(self) -> int:
@@ -362,7 +382,7 @@ class KafkaCluster:
 
 
 def steady_ports(count: int) -> list[int]:
-    """So many ports of loopback that nobody listens on, below those that systems give to outgoing connections."""
+    """Return `count` free loopback ports, below the range that systems give to outgoing connections."""
     with contextlib.ExitStack() as stack:
         found: list[int] = []
         for port in random.sample(_PORTS, len(_PORTS)):
@@ -376,7 +396,7 @@ def steady_ports(count: int) -> list[int]:
 
 
 async def _all(steps: Iterable[Awaitable[None]]) -> None:
-    """Do them at once; one that fails ends the others, and is what is raised."""
+    """Run all steps at once. The first error cancels the others, and is raised."""
     tasks = [asyncio.ensure_future(step) for step in steps]
     try:
         for task in asyncio.as_completed(tasks):

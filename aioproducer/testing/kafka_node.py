@@ -1,9 +1,7 @@
-"""One node of a real Kafka: its folder, its Java process, what it wrote. `KafkaServer` runs one of them, `KafkaCluster` several.
+"""One node of a real Kafka: its folder, Java process and log. `KafkaServer` runs one, `KafkaCluster` several.
 
-1. It never outlives this process, not even when that is killed: see `_GUARD`. A keyboard's Ctrl-C does not reach it.
-2. Its folder lasts until `remove`, so that a node which was stopped or killed can be started again on what it had written.
-
-Knows nothing of quorums, topics or readiness.
+1. The node never outlives this process, not even if this process is killed: see `_GUARD`. A keyboard's Ctrl-C does not reach the node.
+2. Its folder remains until `remove`, so that a stopped or killed node can start again with the data that it had written.
 """
 
 from __future__ import annotations
@@ -33,12 +31,13 @@ __all__ = ["HOST", "KafkaNode", "KafkaServerFailed", "PortTakenError", "Tools", 
 
 HOST: Final = "127.0.0.1"
 _REAP_SECONDS: Final = 10.0
-_STOP_SECONDS: Final = 30.0  # for a controlled shutdown, which moves leaders away first
+_STOP_SECONDS: Final = 30.0  # for a controlled shutdown, which first moves leaders to other nodes
 _LAST_LINES: Final = 25
 _PORT_TAKEN: Final = "Address already in use"
 
-# Runs before Java, in the process that becomes it. Linux sends SIGKILL to a child whose parent (the thread that started it) ends.
-# Elsewhere a grandchild waits for the end of a pipe that only the parent holds open, and then kills Java, if that is still its parent.
+# Runs before Java, in the process that becomes Java. Linux sends SIGKILL to the child when its parent (the thread that started it) ends.
+# On other systems a grandchild waits for the end of a pipe that only the parent holds open.
+# It then kills Java, if Java is still its parent.
 _GUARD: Final = """
 import os, signal, sys
 parent, how, command = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
@@ -78,26 +77,26 @@ log4j.appender.console.layout.ConversionPattern=[%d] %p %m (%c)%n
 
 
 class KafkaServerFailed(KafkaError):
-    """A node did not start, or is not running; the text holds the last lines of its log."""
+    """A node did not start, or is not running; the text contains the last lines of its log."""
 
 
 class PortTakenError(Exception):
-    """Somebody else bound a port between our choosing and the node's binding."""
+    """Another process bound a port after `free_ports` chose it and before the node bound it."""
 
 
 class Tools(NamedTuple):
-    """What a node is run with: Java, and the folder of Kafka's jars."""
+    """Holds the paths that run a node: Java, and the folder of Kafka's jars."""
 
     java: Path
     library: Path
 
 
 class KafkaNode:
-    """A node's folder and process.
+    """Holds a node's folder and process.
 
     Args:
-        version: of Kafka.
-        heap: of its Java, in Java's words.
+        version: the Kafka version.
+        heap: the size of Java's heap, in Java's notation.
         jvm_options: added to Java's command line.
     """
 
@@ -110,22 +109,30 @@ class KafkaNode:
 
     @property
     def pid(self) -> int:
-        """The number of its process. KafkaServerFailed: it does not run."""
+        """Return the process id.
+
+        Raises:
+            KafkaServerFailed: the node does not run.
+        """
         return self.running().pid
 
     @property
     def is_running(self) -> bool:
-        """Whether its process lives; a paused one does."""
+        """Return whether the process exists; a paused one does."""
         return self._process is not None and self._process.returncode is None
 
     def running(self) -> Process:
-        """Its process. KafkaServerFailed: it does not run."""
+        """Return the node's process.
+
+        Raises:
+            KafkaServerFailed: the node does not run.
+        """
         if self._process is None or self._process.returncode is not None:
             raise KafkaServerFailed("it is not running" + ("" if self.folder is None else f"\n{self.log_tail()}"))
         return self._process
 
     def make_folder(self) -> Path:
-        """Its folder, where there is none yet."""
+        """Return the node's folder; create it first if there is none."""
         if self.folder is None:
             self.folder = Path(tempfile.mkdtemp(prefix="aioproducer-kafka-"))
             for name, text in _LOG_CONFIG.items():
@@ -135,7 +142,11 @@ class KafkaNode:
     async def format(
         self, tools: Tools, cluster_id: str, settings: Mapping[str, object], features: Mapping[str, int] | None = None
     ) -> None:
-        """Prepare its folder: once, as nothing there depends on ports. KafkaServerFailed: Kafka's tool refuses."""
+        """Format the node's folder: once is enough, as no file there depends on ports.
+
+        Raises:
+            KafkaServerFailed: Kafka's tool failed.
+        """
         self.configure(settings)
         wanted = [word for name, level in (features or {}).items() for word in ("--feature", f"{name}={level}")]
         await self._spawn(tools, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", "server.properties", *wanted)
@@ -144,22 +155,23 @@ class KafkaNode:
             raise KafkaServerFailed(f"Kafka {self.version} could not prepare its folder\n{self.log_tail()}")
 
     def configure(self, settings: Mapping[str, object]) -> None:
-        """Write its `server.properties`."""
+        """Write the node's `server.properties`."""
         lines = [f"{name}={value}\n" for name, value in settings.items()]
         (self.make_folder() / "server.properties").write_text("".join(lines), encoding="utf-8")
 
     async def launch(self, tools: Tools, is_ready: Callable[[], Awaitable[None]]) -> None:
-        """Start its process, and return when `is_ready` does.
+        """Start the node's process, and return when `is_ready` does.
 
         Raises:
-            PortTakenError: somebody else has one of its ports.
+            PortTakenError: another process has one of its ports.
             KafkaServerFailed: its process ended.
         """
-        (self.make_folder() / "server.log").unlink(missing_ok=True)  # so that its lines are those of this attempt
+        # the log must hold the lines of this attempt alone
+        (self.make_folder() / "server.log").unlink(missing_ok=True)
         await self._spawn(tools, "kafka.Kafka", "server.properties")
         process = self._process
         assert process is not None
-        ended = asyncio.ensure_future(process.wait())  # which it may have by now
+        ended = asyncio.ensure_future(process.wait())  # the process may have ended by now
         ready = asyncio.ensure_future(is_ready())
         try:
             await asyncio.wait((ended, ready), return_when=asyncio.FIRST_COMPLETED)
@@ -173,13 +185,20 @@ class KafkaNode:
         ready.result()
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send its process a signal. KafkaServerFailed: it does not run."""
+        """Send the process a signal.
+
+        Raises:
+            KafkaServerFailed: the node does not run.
+        """
         self.running().send_signal(number)
 
     async def shut_down(self) -> None:
-        """Let it hand its leaders over and end (SIGTERM); killed if that takes more than 30 s. KafkaServerFailed: it does not run.
+        """Shut the node down with SIGTERM, so that it moves its leaders away and ends; kill it after 30 s.
 
-        Cancellation: it goes on ending.
+        Raises:
+            KafkaServerFailed: the node does not run.
+
+        Cancellation: the shutdown continues.
         """
         process = self.running()
         process.terminate()
@@ -190,22 +209,22 @@ class KafkaNode:
             await self.end()
 
     async def end(self) -> None:
-        """End its process at once, whatever it does; safe at any time.
+        """Kill the process; safe at any time.
 
-        Cancellation: it is done all the same, but for waiting until the system has ended the process.
+        Cancellation: the process is killed all the same; only the wait for its end is cut short.
         """
         process, self._process = self._process, None
         if process is not None:
             await _end(process)
 
     def remove(self) -> None:
-        """Remove its folder."""
+        """Remove the node's folder."""
         folder, self.folder = self.folder, None
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
 
     def log_tail(self, lines: int = _LAST_LINES) -> str:
-        """The last lines that the node, or the tools that prepared it, wrote."""
+        """Return the last lines of the log of the node, or of the tools that formatted its folder."""
         if self.folder is None:
             return "(it has no log: it was not started)"
         log = self.folder / "server.log"
@@ -219,7 +238,7 @@ class KafkaNode:
             if self.version.startswith("3.")
             else "-Dlog4j2.configurationFile=log4j2.properties"
         )
-        # quick to start rather than quick after minutes: a serial collector, the first compiler only
+        # A short start matters more than speed after minutes: use a serial collector, and the first compiler only.
         options = [
             f"-Xms{self._heap}",
             f"-Xmx{self._heap}",
@@ -243,14 +262,14 @@ class KafkaNode:
 
 
 async def fetched(version: str) -> Tools:
-    """Java and the folder of jars, from a thread: both take a while.
+    """Return Java and the folder of jars; a thread finds or downloads them, as both take time.
 
     Raises:
         KafkaServerFailed: the system is no POSIX.
-        JavaMissing: no Java, or one that is too old.
-        JarsUnavailable: the jars could not be fetched.
+        JavaMissing: there is no Java, or its version is too old.
+        JarsUnavailable: the download of the jars failed.
 
-    Cancellation: it ends the fetch.
+    Cancellation: it ends the download.
     """
     if sys.platform == "win32":
         raise KafkaServerFailed("a real Kafka needs a POSIX system; on Windows run it under WSL")
@@ -266,7 +285,7 @@ async def fetched(version: str) -> Tools:
 
 
 def free_ports(count: int = 2) -> tuple[int, ...]:
-    """So many ports of loopback that nobody listens on at this moment."""
+    """Return `count` loopback ports on which no process listens at this moment."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
@@ -275,10 +294,11 @@ def free_ports(count: int = 2) -> tuple[int, ...]:
 
 
 def new_cluster_id() -> str:
-    """A random cluster id, as Kafka's tools take it."""
+    """Return a random cluster id in the format of Kafka's tools."""
     while True:
         name = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not name.startswith("-"):  # Kafka's tools would take it for an option
+        # Kafka's tools would parse a leading hyphen as an option
+        if not name.startswith("-"):
             return name
 
 

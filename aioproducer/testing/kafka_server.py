@@ -1,10 +1,8 @@
-"""A real Kafka of one node (KRaft: broker and controller in one), run from jars, for as long as an `async with` lasts.
+"""A real Kafka of one node (KRaft: broker and controller in one), run from jars within an `async with`.
 
-1. It listens on loopback, on ports that were free a moment before; if one was taken meanwhile, it is started again on others.
-2. It is ready when it answers a Metadata request, with its own cluster id and itself as a living broker.
-3. Cancelled or failed at any point, starting leaves no process and no folder. (Killed, this process leaves the folder of the node.)
-
-Knows nothing of producers.
+1. It listens on loopback, on ports that were free a moment before. If another process binds one meanwhile, the node starts on others.
+2. It is ready when it answers a Metadata request with its own cluster id and itself as a living broker.
+3. A start that is cancelled or fails at any point leaves no process and no folder. If this process is killed, the folder remains.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ _ASK_SECONDS: Final = 2.0  # for one Metadata answer of a node that may hang whi
 _POLL_SECONDS: Final = 0.03
 
 SMALL: Final[Mapping[str, object]] = {
-    # internal topics have few partitions, whose creation is what takes time
+    # internal topics have few partitions, as creating partitions takes time
     "offsets.topic.num.partitions": 4,
     "transaction.state.log.num.partitions": 4,
     "share.coordinator.state.topic.num.partitions": 1,
@@ -46,19 +44,19 @@ SMALL: Final[Mapping[str, object]] = {
 
 
 class KafkaServer:
-    """One Kafka node in a process of its own: `async with KafkaServer() as kafka: ...`.
+    """Runs one Kafka node in a process of its own: `async with KafkaServer() as kafka: ...`.
 
     Args:
-        version: of Kafka, such as "4.3.1" or, for old message formats, "3.9.2"; its jars are fetched once (see `aioproducer.jars`).
-        properties: added to `server.properties`, over what is there.
-        features: their levels in the beginning, such as {"transaction.version": 1}; the others as the release has them.
-        heap: of its Java, in Java's words.
+        version: the Kafka version, such as "4.3.1", or "3.9.2" for old message formats; `aioproducer.jars` downloads its jars once.
+        properties: added to `server.properties`, in place of the defaults there.
+        features: initial feature levels, such as {"transaction.version": 1}; the others are the release's defaults.
+        heap: the size of Java's heap, in Java's notation.
         jvm_options: added to Java's command line.
-        start_timeout: seconds for starting, without fetching jars.
+        start_timeout: seconds for starting, without the download of jars.
 
     Attributes:
-        bootstrap_servers: where clients find it, "127.0.0.1:port".
-        pid: of the running process.
+        bootstrap_servers: the address for clients, "127.0.0.1:port".
+        pid: the id of the running process.
     """
 
     def __init__(
@@ -85,28 +83,32 @@ class KafkaServer:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients find it, "127.0.0.1:port"."""
+        """Return the address for clients, "127.0.0.1:port"."""
         return f"{HOST}:{self._ports[0]}"
 
     @property
     def pid(self) -> int:
-        """The number of its process. KafkaServerFailed: it does not run."""
+        """Return the process id.
+
+        Raises:
+            KafkaServerFailed: the node does not run.
+        """
         return self._node.pid
 
     @property
     def is_running(self) -> bool:
-        """Whether its process lives; a paused one does."""
+        """Return whether the process exists; a paused one does."""
         return self._node.is_running
 
     async def start(self) -> None:
-        """Start it, and return when clients can use it: 2 to 4 s, or minutes when the jars are not here yet.
+        """Start the node, and return when clients can use it: 2 to 4 s, or minutes when the jars must be downloaded first.
 
         Raises:
-            KafkaServerFailed: it ended, or was not ready within `start_timeout`.
-            JavaMissing: no Java, or one that is too old.
-            JarsUnavailable: its jars could not be fetched.
+            KafkaServerFailed: the node ended, or was not ready within `start_timeout`.
+            JavaMissing: there is no Java, or its version is too old.
+            JarsUnavailable: the download of the jars failed.
 
-        Cancellation: nothing of it stays. It can be started again.
+        Cancellation: no process or folder remains. The server can be started again.
         """
         if self._node.folder is not None:
             raise KafkaServerFailed("it has been started already")
@@ -125,9 +127,9 @@ class KafkaServer:
             raise
 
     async def stop(self) -> None:
-        """End its process and remove its folder; safe at any time, and twice.
+        """Kill the process and remove the folder; safe at any time, and twice.
 
-        Cancellation: it is done all the same, but for waiting until the system has ended the process.
+        Cancellation: both happen all the same; only the wait for the end of the process is cut short.
         """
         try:
             await self._node.end()
@@ -142,23 +144,35 @@ class KafkaServer:
         await self.stop()
 
     def pause(self) -> None:
-        """Stop it as a debugger would (SIGSTOP): connections stay, nothing is answered. KafkaServerFailed: it does not run."""
+        """Pause the process as a debugger would (SIGSTOP): connections remain open without answers.
+
+        Raises:
+            KafkaServerFailed: the node does not run.
+        """
         self._node.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a paused one go on. KafkaServerFailed: it does not run."""
+        """Continue a paused process.
+
+        Raises:
+            KafkaServerFailed: the node does not run.
+        """
         self._node.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End its process at once (SIGKILL), as a crash would. KafkaServerFailed: it does not run."""
+        """Kill the process at once (SIGKILL), as a crash would.
+
+        Raises:
+            KafkaServerFailed: the node does not run.
+        """
         self._node.send_signal(signal.SIGKILL)
 
     async def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> None:
         """Create a topic, and wait until each of its partitions has a leader.
 
         Args:
-            name: of the topic.
-            partitions: how many.
+            name: the topic's name.
+            partitions: number of partitions.
             config: Kafka's topic options, such as {"retention.ms": -1}.
 
         Raises:
@@ -171,7 +185,7 @@ class KafkaServer:
             await client.create_topic(name, partitions, config)
 
     async def end_offsets(self, topic: str) -> list[int]:
-        """The offset after the last record of each partition. Errors as `create_topic`."""
+        """Return the offset after the last record of each partition. Errors as `create_topic`."""
         async with WireClient(self.bootstrap_servers, timeout=30.0) as client:
             return await client.end_offsets(topic)
 
@@ -179,9 +193,9 @@ class KafkaServer:
         """Change the level of a feature, as `kafka-features.sh upgrade` does.
 
         Raises:
-            KafkaServerFailed: Kafka's tool refuses, or took longer than `start_timeout`.
+            KafkaServerFailed: Kafka's tool failed, or took longer than `start_timeout`.
 
-        Cancellation: it may or may not be changed.
+        Cancellation: the level may or may not have changed.
         """
         tools = await fetched(self._version)
         arguments = ("--bootstrap-server", self.bootstrap_servers, "upgrade", "--feature", f"{name}={level}")
@@ -204,7 +218,7 @@ class KafkaServer:
             raise KafkaServerFailed(f"Kafka's tool did not set {name} to {level}: {said.decode(errors='replace')}")
 
     def log_tail(self, lines: int = 25) -> str:
-        """The last lines that the node, or the tools that prepared it, wrote."""
+        """Return the last lines of the log of the node, or of the tools that formatted its folder."""
         return self._node.log_tail(lines)
 
     async def _launch(self, tools: Tools) -> None:
@@ -246,7 +260,7 @@ class KafkaServer:
 
 
 async def until_alive(bootstrap_servers: str, cluster_id: str, ports: Sequence[int]) -> None:
-    """Wait until the node that answers is ours (another Kafka may have taken the port), and counts brokers on all `ports` as alive."""
+    """Wait until a node of this cluster answers (another Kafka may use the port), and lists brokers on all `ports` as alive."""
     while True:
         with contextlib.suppress(TransportError):
             async with WireClient(bootstrap_servers, timeout=_ASK_SECONDS) as client:

@@ -1,7 +1,7 @@
-"""`KafkaServer` and `KafkaCluster` for tests in any loop, or in none: each runs in a thread of its own for a whole session of tests.
+"""Runs `KafkaServer` and `KafkaCluster` in a thread of their own, for tests in any event loop or in none.
 
-Their methods are plain functions that return when the work is done. The fixtures `kafka_server` and `kafka_cluster` are these.
-Knows nothing of pytest.
+Their methods are plain functions that return when the work is done. They are the fixtures `kafka_server` and `kafka_cluster`,
+and serve a whole session of tests.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TROUBLES: Final = ("delay", "slow", "black_hole", "cut", "reset", "heal")
 
 
 class _Thread(Generic[T]):
-    """A thread with a loop that holds `make()` open."""
+    """A thread with an event loop that holds `make()` open."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -37,12 +37,12 @@ class _Thread(Generic[T]):
         self._stopping: asyncio.Event
 
     def open(self) -> None:
-        """Start it, and wait until it is ready. Errors as what it holds."""
+        """Start the thread, and wait until its server is ready. Raises the server's errors."""
         self._thread.start()
         self._started.result()
 
     def close(self) -> None:
-        """End it and the thread."""
+        """Stop the server and end the thread."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join()
@@ -62,7 +62,8 @@ class _Thread(Generic[T]):
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
-        except BaseException as error:  # belongs to the thread that waits in `open`
+        # `open` raises the error in the thread that waits
+        except BaseException as error:
             if self._started.done():
                 raise
             self._started.set_exception(error)
@@ -76,67 +77,71 @@ class _Thread(Generic[T]):
 
 
 class ServerThread(_Thread[KafkaServer]):
-    """A `KafkaServer` whose methods wait until they are done; `version` of Kafka."""
+    """A `KafkaServer` of one Kafka version, with methods that block until they are done."""
 
     def __init__(self, version: str = KAFKA_VERSION) -> None:
         super().__init__(lambda: KafkaServer(version))
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients find it, "127.0.0.1:port"."""
+        """Return the address for clients, "127.0.0.1:port"."""
         return self._started.result().bootstrap_servers
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> None:
-        """As `KafkaServer.create_topic`."""
+        """Create a topic as `KafkaServer.create_topic` does."""
         self._call(lambda server: server.create_topic(name, partitions, config))
 
     def end_offsets(self, topic: str) -> list[int]:
-        """As `KafkaServer.end_offsets`."""
+        """Return offsets as `KafkaServer.end_offsets` does."""
         return self._call(lambda server: server.end_offsets(topic))
 
 
 class ClusterThread(_Thread[KafkaCluster]):
-    """A `KafkaCluster` of three nodes behind proxies, whose methods wait until they are done; each as the cluster's own."""
+    """A `KafkaCluster` of three nodes behind proxies, with methods that block until they are done."""
 
     def __init__(self) -> None:
         super().__init__(lambda: KafkaCluster(proxied=True))
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients find its nodes: the proxies."""
+        """Return the addresses for clients: those of the proxies."""
         return self._started.result().bootstrap_servers
 
     @property
     def answering(self) -> list[int]:
-        """The numbers of the nodes that run and are not paused."""
+        """Return the numbers of the nodes that run and are not paused."""
         return self._tell(lambda cluster: cluster.answering)
 
     def start(self, node: int) -> None:
-        """As `KafkaCluster.start`."""
+        """Start a node as `KafkaCluster.start` does."""
         self._call(lambda cluster: cluster.start(node))
 
     def stop(self, node: int) -> None:
-        """As `KafkaCluster.stop`."""
+        """Stop a node as `KafkaCluster.stop` does."""
         self._call(lambda cluster: cluster.stop(node))
 
     def kill(self, node: int) -> None:
-        """As `KafkaCluster.kill`."""
+        """Kill a node as `KafkaCluster.kill` does."""
         self._call(lambda cluster: cluster.kill(node))
 
     def pause(self, node: int) -> None:
-        """As `KafkaCluster.pause`."""
+        """Pause a node as `KafkaCluster.pause` does."""
         self._tell(lambda cluster: cluster.pause(node))
 
     def resume(self, node: int) -> None:
-        """As `KafkaCluster.resume`."""
+        """Resume a node as `KafkaCluster.resume` does."""
         self._tell(lambda cluster: cluster.resume(node))
 
     def restore(self) -> None:
-        """As `KafkaCluster.restore`."""
+        """Repair the cluster as `KafkaCluster.restore` does."""
         self._call(lambda cluster: cluster.restore())
 
     def trouble(self, node: int, what: str, *arguments: Any) -> None:
-        """Call a method of the node's `FaultProxy`: `delay`, `slow`, `black_hole`, `cut`, `reset` or `heal`. ValueError: another."""
+        """Call a method of the node's `FaultProxy`: `delay`, `slow`, `black_hole`, `cut`, `reset` or `heal`.
+
+        Raises:
+            ValueError: another name.
+        """
         if what not in _TROUBLES:
             raise ValueError(f"a proxy's trouble is one of {', '.join(_TROUBLES)}, not {what!r}")
         self._tell(lambda cluster: getattr(cluster.proxies[node], what)(*arguments))
@@ -144,13 +149,13 @@ class ClusterThread(_Thread[KafkaCluster]):
     def create_topic(
         self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None, *, replication_factor: int | None = None
     ) -> None:
-        """As `KafkaCluster.create_topic`."""
+        """Create a topic as `KafkaCluster.create_topic` does."""
         self._call(lambda cluster: cluster.create_topic(name, partitions, config, replication_factor=replication_factor))
 
     def end_offsets(self, topic: str) -> list[int]:
-        """As `KafkaCluster.end_offsets`."""
+        """Return offsets as `KafkaCluster.end_offsets` does."""
         return self._call(lambda cluster: cluster.end_offsets(topic))
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """As `KafkaCluster.leader`."""
+        """Return a partition's leader as `KafkaCluster.leader` does."""
         return self._call(lambda cluster: cluster.leader(topic, partition))

@@ -1,12 +1,11 @@
-"""A partition's log in memory: what a broker checks before it appends, and how it finds what was appended.
+"""A partition's log in memory: the broker's checks before an append, and the reads of appended batches.
 
-1. A batch is taken by its header: size, CRC-32C, counts. Its records are decoded when someone looks, or on append with `verify`.
-2. The broker stamps base offset and leader epoch, which the CRC does not cover. Only LogAppendTime rewrites what it covers.
-3. The bytes behind the stamp are those that the client sent; they are kept, not copied.
-4. Message sets (magic 0 and 1) are checked whole, as brokers of their time did, and kept message by message. Only the offset before a
-   message is stamped; a wrapper whose messages do not have the offsets that a log wants, as in magic 0, is made anew.
-
-Knows no topic, broker, connection, loop or clock.
+1. The header of a batch decides whether it is appended: size, CRC-32C, counts. Its records are decoded when they are read, or on
+   append with `verify`.
+2. The broker stamps base offset and leader epoch, which the CRC does not cover. Only LogAppendTime rewrites bytes that it covers.
+3. The bytes after the stamp are the client's own; the log keeps them without a copy.
+4. Message sets (magic 0 and 1) are checked whole, as brokers of their time did, and stored message by message. Only the offset before
+   a message is stamped. A wrapper is encoded anew if its messages do not have the offsets of the log, as in magic 0.
 """
 
 from __future__ import annotations
@@ -38,21 +37,24 @@ _CRC_END: Final = 21
 
 
 class Appended(NamedTuple):
-    """Where a batch went. `log_append_time_ms` is -1 where the producer's timestamps stand, but of a duplicate its highest timestamp."""
+    """Holds the base offset of an appended batch, and its append time.
+
+    `log_append_time_ms` is -1 if the producer's timestamps apply; for a duplicate it is the batch's highest timestamp.
+    """
 
     base_offset: int
     log_append_time_ms: int
 
 
 class Stamped(NamedTuple):
-    """A time and the offset of the record that has it."""
+    """Holds a timestamp and the offset of its record."""
 
     timestamp_ms: int
     offset: int
 
 
 class _Stored(NamedTuple):
-    """A batch, or one message of a set."""
+    """Holds a stored batch, or one message of a set."""
 
     stamp: bytes
     body: Buffer
@@ -79,7 +81,7 @@ class _Stored(NamedTuple):
 
 
 def only_batch(records: Buffer | None) -> RecordBatch:
-    """The one batch of a partition in a Produce request.
+    """Return the one batch of a partition in a Produce request.
 
     Raises:
         BrokerError: INVALID_RECORD for none, more than one, or another magic than 2; CORRUPT_MESSAGE for bytes that are no batch.
@@ -97,7 +99,7 @@ def only_batch(records: Buffer | None) -> RecordBatch:
 
 
 def message_set(records: Buffer | None) -> list[Message]:
-    """The messages of a partition in a Produce request of a version before 3.
+    """Return the messages of a partition in a Produce request of a version before 3.
 
     Raises:
         BrokerError: INVALID_RECORD for none, or another magic than 0 and 1; CORRUPT_MESSAGE for bytes that are no messages.
@@ -112,15 +114,15 @@ def message_set(records: Buffer | None) -> list[Message]:
 
 
 class PartitionLog:
-    """The batches of one partition.
+    """Holds the batches of one partition.
 
     Args:
-        max_message_bytes: the largest batch that is taken, in bytes with its header.
+        max_message_bytes: the largest batch that is appended, in bytes with its header.
         stamps_time: whether the broker stamps records (`message.timestamp.type=LogAppendTime`).
-        verify: decode every record on append instead of when someone looks.
+        verify: decode every record on append, not first when it is read.
 
     Attributes:
-        producers: what is known of who wrote.
+        producers: the state of the producers that wrote to the partition.
     """
 
     def __init__(self, *, max_message_bytes: int, stamps_time: bool = False, verify: bool = False) -> None:
@@ -128,11 +130,11 @@ class PartitionLog:
         self.end_offset = 0
         self.producers = Producers()
         self.watchers: set[Callable[[], None]] = set()
-        """Called after each append."""
+        """Callbacks after each append."""
         self.replicated = 0
-        """The offset before which all replicas have everything: acknowledged with acks=all. See `truncate`."""
+        """The offset before which all replicas have all records: those are acknowledged with acks=all. See `truncate`."""
         self.truncations = 0
-        """How often it lost something."""
+        """Number of truncations."""
         self._max_message_bytes = max_message_bytes
         self._stamps_time = stamps_time
         self._verify = verify
@@ -140,16 +142,16 @@ class PartitionLog:
         self._base_offsets: list[int] = []
 
     def append(self, sent: RecordBatch | Sequence[Message], *, leader_epoch: int, now_ms: int, is_verified: bool = False) -> Appended:
-        """Check a batch, or the messages of a set, and store it, or store nothing.
+        """Check a batch, or the messages of a set, and store all of it or nothing.
 
         Args:
             sent: the batch or set.
-            leader_epoch: of the partition.
+            leader_epoch: the partition's leader epoch.
             now_ms: the broker's time.
-            is_verified: the coordinator of the batch's transaction knows that the partition is in it.
+            is_verified: the coordinator of the batch's transaction has the partition in it.
 
         Raises:
-            BrokerError: what a broker answers to such a batch or set.
+            BrokerError: the error that a broker answers to such a batch or set.
         """
         base_offset = self.end_offset
         if isinstance(sent, RecordBatch):
@@ -188,7 +190,7 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """What is below it is of transactions that have ended, or of none."""
+        """Return the offset before which no record belongs to an open transaction."""
         first_unstable = self.producers.first_unstable
         return self.end_offset if first_unstable is None else first_unstable
 
@@ -221,7 +223,7 @@ class PartitionLog:
         self.end_offset = stored.last_offset + 1
 
     def _check_message(self, sent: Message) -> list[Record]:
-        """The records of a message that a broker takes."""
+        """Check a message. Returns its records."""
         if sent.size_in_bytes > self._max_message_bytes:
             raise broker_error(
                 "MESSAGE_TOO_LARGE",
@@ -233,7 +235,7 @@ class PartitionLog:
             raise broker_error("CORRUPT_MESSAGE", str(error)) from error
 
     def _check(self, batch: RecordBatch) -> None:
-        """In the order of Kafka's UnifiedLog and LogValidator: base offset, size, CRC, then what the header says."""
+        """Check a batch in the order of Kafka's UnifiedLog and LogValidator: base offset, size, CRC, then the header's fields."""
         if batch.base_offset:
             raise broker_error("INVALID_RECORD", f"a batch's base offset should be 0, but it is {batch.base_offset}")
         if batch.size_in_bytes > self._max_message_bytes:
@@ -264,11 +266,11 @@ class PartitionLog:
             raise broker_error("INVALID_TIMESTAMP", "a producer may not set the timestamp type to LogAppendTime")
 
     def replicate(self, offset: int) -> None:
-        """All replicas have everything before `offset`."""
+        """Note that all replicas have all records before `offset`."""
         self.replicated = max(self.replicated, offset)
 
     def truncate(self, offset: int) -> int:
-        """Lose the batches from `offset` on, as an unclean end of a leader does with what no follower has; how many records those were."""
+        """Drop the batches from `offset` on, as an unclean leader election does. Returns the number of lost records."""
         before = self.end_offset
         while self._stored and self._stored[-1].last_offset >= offset:
             self._stored.pop()
@@ -279,12 +281,12 @@ class PartitionLog:
         return before - self.end_offset
 
     def read(self, offset: int, max_bytes: int, *, below: int | None = None) -> list[Buffer]:
-        """Whole batches from the one that has `offset` on, about `max_bytes` of them, at least one if there is one.
+        """Return whole batches from the one that has `offset` on, about `max_bytes` in size, at least one if there is one.
 
         Args:
-            offset: where to begin.
-            max_bytes: how much.
-            below: where to end, for readers of what is stable only; None: at the end.
+            offset: the first offset.
+            max_bytes: the approximate size.
+            below: the end offset for readers of stable records only; None: the log's end.
 
         Raises:
             BrokerError: OFFSET_OUT_OF_RANGE.
@@ -305,18 +307,18 @@ class PartitionLog:
         return chunks
 
     def batches(self) -> list[RecordBatch]:
-        """The record batches, as they were stamped."""
+        """Return the record batches as they were stamped."""
         return [stored.batch() for stored in self._stored if not stored.is_message]
 
     def messages(self) -> list[Message]:
-        """The messages of magic 0 and 1, as they were stamped; wrappers are not unwrapped."""
+        """Return the messages of magic 0 and 1 as they were stamped; wrappers are not unwrapped."""
         return [stored.message() for stored in self._stored if stored.is_message]
 
     def records(self, *, only_committed: bool = False) -> list[Record]:
-        """Every record, but for transactions' markers; or those that a reader with `isolation.level=read_committed` is given.
+        """Return every record except transaction markers, or only those that `isolation.level=read_committed` shows.
 
         Raises:
-            ProtocolError: records that do not agree with their batch's header: a client's bug that the header check let pass.
+            ProtocolError: records contradict their batch's header, a client's bug that the header check does not find.
         """
         return [record for stored in self._stored if self._is_shown(stored, only_committed=only_committed) for record in stored.check()]
 
@@ -330,7 +332,7 @@ class PartitionLog:
         return stored.last_offset < self.last_stable_offset and all(one.producer_id != batch.producer_id for one in aborted)
 
     def first_since(self, timestamp_ms: int) -> Stamped | None:
-        """The first record that is not older than `timestamp_ms`."""
+        """Return time and offset of the first record that is not older than `timestamp_ms`; None: there is none."""
         for stored in self._stored:
             if stored.max_timestamp >= timestamp_ms:
                 for record in stored.records():
@@ -339,7 +341,7 @@ class PartitionLog:
         return None
 
     def newest(self) -> Stamped | None:
-        """The first record that has the highest timestamp."""
+        """Return time and offset of the first record that has the highest timestamp; None: the log is empty."""
         if not self._stored:
             return None
         return self.first_since(max(stored.max_timestamp for stored in self._stored))

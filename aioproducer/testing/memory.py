@@ -1,11 +1,9 @@
-"""A network without sockets, for one loop: listeners by host and port, and pairs of streams that carry bytes between two receivers.
+"""A network without sockets, for one loop: listeners by host and port, and pairs of connected streams.
 
-1. Bytes arrive in order, in a later turn of the loop than they were written in; a `close` arrives behind them, an `abort` before.
-2. A stream holds up to a socket's worth of bytes for a peer that does not read before they count as its write buffer; above the
-   high-water mark the writing receiver is paused, as asyncio's transports do it.
-3. A refused connection raises `ConnectionRefusedError`, as the kernel's does.
-
-Knows nothing of Kafka.
+1. Bytes arrive in order, in a later event-loop iteration than the write. A `close` arrives after them, an `abort` before.
+2. A stream holds up to a socket buffer's size for a peer that does not read. Further bytes count as the write buffer.
+   Above the high-water mark the stream pauses the writing receiver, as asyncio's transports do.
+3. A refused connection raises `ConnectionRefusedError`, as the kernel does.
 """
 
 from __future__ import annotations
@@ -24,11 +22,11 @@ __all__ = ["MemoryNetwork", "MemoryStream"]
 _SOCKET_BUFFER: Final = 256 * 1024
 _HIGH_WATER: Final = 64 * 1024
 _LOW_WATER: Final = 16 * 1024
-_READ_AT_MOST: Final = 256 * 1024  # what asyncio takes from a socket at once
+_READ_AT_MOST: Final = 256 * 1024  # the most that asyncio reads from a socket at once
 
 
 class MemoryNetwork:
-    """Listeners, and the `Dialer` that reaches them."""
+    """Holds the listeners, and dials them (a `Dialer`)."""
 
     def __init__(self) -> None:
         self._listeners: dict[tuple[str, int], Callable[[], Receiver]] = {}
@@ -42,22 +40,22 @@ class MemoryNetwork:
         self._speak(host, port)
 
     def unlisten(self, host: str, port: int) -> None:
-        """Refuse connections from now on; those that stand are not touched."""
+        """Refuse connections from now on; open connections remain."""
         self._listeners.pop((host, port), None)
         self._speak(host, port)
 
     def silence(self, host: str, port: int) -> None:
-        """Neither accept nor refuse connections: who dials waits until somebody listens there again, or gives up."""
+        """Neither accept nor refuse connections: a dial waits until the next `listen` or `unlisten` of the address."""
         self._listeners.pop((host, port), None)
         self._silent.setdefault((host, port), asyncio.Event())
 
     async def dial(self, host: str, port: int, receiver: Callable[[], Receiver]) -> MemoryStream:
-        """Connect, one turn of the loop later.
+        """Connect, one event-loop iteration later. Returns the client's stream.
 
         Raises:
-            ConnectionRefusedError: nobody listens there.
+            ConnectionRefusedError: there is no listener.
 
-        Cancellation: nothing was opened.
+        Cancellation: no connection was opened.
         """
         await asyncio.sleep(0)
         while (silent := self._silent.get((host, port))) is not None:
@@ -80,12 +78,12 @@ class MemoryNetwork:
 
 
 class MemoryStream:
-    """One end of a connection; has what is used of `asyncio.Transport`."""
+    """One end of a connection; has the used methods of `asyncio.Transport`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, receiver: Receiver, peername: tuple[str, int]) -> None:
         self.receiver = receiver
         self.unread = 0
-        """Bytes that the peer wrote and the receiver has not been given."""
+        """Number of bytes that the peer wrote and this stream has not delivered to its receiver."""
         self._loop = loop
         self._extra = {"peername": peername}
         self._peer: MemoryStream | None = None
@@ -98,17 +96,17 @@ class MemoryStream:
         self._writer_paused = False
 
     def join(self, peer: MemoryStream) -> None:
-        """Make this the one end, and `peer` the other; to be called on both."""
+        """Connect this end to `peer`; the network calls it on both ends."""
         self._peer = peer
 
     # --- the transport
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """`peername`; there is no socket."""
+        """Return `peername`; there is no socket."""
         return self._extra.get(name, default)
 
     def write(self, data: Buffer, /) -> None:
-        """Queue bytes for the peer; dropped when either end is closing, as asyncio's transports do."""
+        """Queue bytes for the peer. Dropped when either end is closing, as asyncio's transports do."""
         peer = self._peer
         if self._is_closing or peer is None or peer.is_closing() or not len(data):
             return
@@ -122,25 +120,25 @@ class MemoryStream:
         self.write(b"".join(list_of_data))
 
     def get_write_buffer_size(self) -> int:
-        """Bytes beyond those that a socket would hold for a peer that does not read."""
+        """Return the number of unread bytes beyond those that a socket would hold."""
         return max(0, self._peer.unread - _SOCKET_BUFFER) if self._peer else 0
 
     def is_closing(self) -> bool:
-        """Whether it is closed or closing."""
+        """Return whether the stream is closed or closing."""
         return self._is_closing
 
     def pause_reading(self) -> None:
-        """Leave what comes in where it is."""
+        """Deliver no more bytes to the receiver until `resume_reading`."""
         self._is_reading = False
         self._cancel_delivery()
 
     def resume_reading(self) -> None:
-        """Take what came in, and what comes."""
+        """Deliver waiting and further bytes to the receiver."""
         self._is_reading = True
         self._schedule()
 
     def close(self) -> None:
-        """Close once the peer's socket would have what is queued. The peer sees the end behind the last byte."""
+        """Close once the peer's socket would have the queued bytes. The peer sees the end after the last byte."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -151,7 +149,7 @@ class MemoryStream:
             self._peer.arrive_end()
 
     def abort(self) -> None:
-        """Close at once. The peer's connection is reset, and what it had not read is gone."""
+        """Close at once. The peer's connection is reset, and its unread bytes are dropped."""
         if self._is_lost:
             return
         peer = self._peer
@@ -159,26 +157,26 @@ class MemoryStream:
         if peer is not None:
             peer.reset()
 
-    # --- what the other end tells
+    # --- called by the other end
 
     def arrive(self, data: bytes) -> None:
-        """The peer wrote."""
+        """Queue bytes that the peer wrote."""
         self._inbox.append(data)
         self.unread += len(data)
         self._schedule()
 
     def arrive_end(self) -> None:
-        """The peer closed, and wrote nothing after what arrived."""
+        """Note that the peer closed after the queued bytes."""
         self._peer_closed = True
         self._schedule()
 
     def reset(self) -> None:
-        """The peer aborted."""
+        """End the stream, as the peer aborted."""
         if not self._is_lost:
             self._end(None if self._is_closing else ConnectionResetError("the peer aborted the connection"))
 
     def peer_has_read(self) -> None:
-        """The write buffer may have shrunk."""
+        """Resume writing, or finish closing, if the write buffer is small enough now."""
         size = self.get_write_buffer_size()
         if self._is_closing:
             if not size:
@@ -187,7 +185,7 @@ class MemoryStream:
             self._writer_paused = False
             self.receiver.resume_writing()
 
-    # --- inside
+    # --- implementation
 
     def _end(self, error: Exception | None) -> None:
         self._is_closing = True
@@ -204,7 +202,8 @@ class MemoryStream:
         self._inbox.clear()
         self.unread = 0
         self._cancel_delivery()
-        if self._peer is not None and self._peer.is_closing():  # it waits to be read
+        # a closing peer waits until its bytes are read or dropped
+        if self._peer is not None and self._peer.is_closing():
             self._peer.peer_has_read()
 
     def _cancel_delivery(self) -> None:
@@ -230,7 +229,7 @@ class MemoryStream:
                 self.close()
 
     def _take(self) -> bytes:
-        """What came in, as a read of a socket would give it."""
+        """Return queued chunks, joined as one read of a socket would return them."""
         chunks = [self._inbox.popleft()]
         size = len(chunks[0])
         while self._inbox and size + len(self._inbox[0]) <= _READ_AT_MOST:

@@ -1,6 +1,6 @@
-"""What a group has committed, and what transactions will: an offset of a transaction counts once the transaction has committed.
+"""Committed offsets of a group, and the offsets of open transactions, which count once those commit.
 
-As in Kafka's OffsetMetadataManager. Knows no group, member or request.
+As in Kafka's OffsetMetadataManager.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["Committed", "Pending"]
 
 
 class Committed(NamedTuple):
-    """What a group committed of a partition."""
+    """Holds a group's committed offset of one partition."""
 
     offset: int
     leader_epoch: int = -1
@@ -22,7 +22,7 @@ class Committed(NamedTuple):
 
 
 class Pending:
-    """A group's offsets of transactions that have not ended, by topic id and partition."""
+    """Holds a group's offsets of open transactions, by topic id and partition."""
 
     def __init__(self) -> None:
         self._by_producer: dict[int, dict[tuple[bytes, int], Committed]] = {}
@@ -35,9 +35,9 @@ class Pending:
             yield from offsets
 
     def add(self, producer_id: int, place: tuple[bytes, int], offset: Committed) -> None:
-        """A transaction of this producer will commit it."""
+        """Add an offset that a producer's transaction will commit."""
         self._by_producer.setdefault(producer_id, {})[place] = offset
 
     def take(self, producer_id: int) -> dict[tuple[bytes, int], Committed]:
-        """What a producer's transaction has; it has ended."""
+        """Remove and return the offsets of a producer's transaction, which has ended."""
         return self._by_producer.pop(producer_id, {})

@@ -3,10 +3,10 @@
     fake_cluster          a FakeCluster of one broker, for one test
     recording_producer    a RecordingProducer that runs, for one test
     kafka_server          a real node, for the session
-    kafka_cluster         three real nodes behind proxies, started for the session, all well again before each test
+    kafka_cluster         three real nodes behind proxies, started for the session and repaired before each test
 
-Until a fixture is asked for it imports the standard library and pytest alone: pytest loads it in every run. An asynchronous fixture
-runs in the loop of the test that asks for it, be that pytest-asyncio's (strict or auto) or that of anyio's plugin.
+pytest loads the plugin in every run: until a test uses a fixture, the plugin imports only the standard library and pytest. An
+asynchronous fixture runs in the loop of its test, from pytest-asyncio (strict or auto) or from anyio's plugin.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ __all__ = ["fake_cluster", "kafka_cluster", "kafka_server", "pytest_configure", 
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make `fake_cluster` once for each kind of test: pytest-asyncio in strict mode wants its fixtures marked, anyio wants them plain."""
+    """Register `fake_cluster` for each kind of test: pytest-asyncio's strict mode needs a marked fixture, anyio a plain one."""
     module = ModuleType("aioproducer.testing.plugin.fixtures")
     vars(module)["anyio"] = pytest.fixture(name="_fake_cluster_of_anyio")(_fake_cluster)
     if config.pluginmanager.hasplugin("asyncio"):
         import pytest_asyncio  # noqa: PLC0415  see above
 
-        async def of_asyncio() -> AsyncIterator[FakeCluster]:  # a function of its own: it is marked
+        async def of_asyncio() -> AsyncIterator[FakeCluster]:  # a separate function, as pytest-asyncio marks it
             async for cluster in _fake_cluster():
                 yield cluster
 
@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def fake_cluster(request: pytest.FixtureRequest) -> FakeCluster:
-    """A `FakeCluster` of one broker on loopback sockets; scripted faults that did not happen fail the test."""
+    """Return a `FakeCluster` of one broker on loopback sockets; scripted faults that did not happen fail the test."""
     if "anyio_backend" not in request.fixturenames:
         if not request.config.pluginmanager.hasplugin("asyncio"):
             pytest.fail("fake_cluster needs the loop of an asynchronous test: of pytest-asyncio, or of anyio's plugin (@pytest.mark.anyio)")
@@ -65,7 +65,7 @@ async def _fake_cluster() -> AsyncIterator[FakeCluster]:
 
 @pytest.fixture
 def recording_producer() -> RecordingProducer[Any, Any]:
-    """A `RecordingProducer` that was started, and completes what is sent by itself."""
+    """Return a started `RecordingProducer` that acknowledges records by itself."""
     from aioproducer.testing.recording import RecordingProducer  # noqa: PLC0415  see above
 
     return RecordingProducer.started()
@@ -73,7 +73,7 @@ def recording_producer() -> RecordingProducer[Any, Any]:
 
 @pytest.fixture(scope="session")
 def kafka_server() -> Iterator[ServerThread]:
-    """A real Kafka node for the whole session, in a thread with a loop of its own. Skipped without Java; in CI that is a failure."""
+    """Yield a real Kafka node for the whole session, in a thread with a loop of its own. Skips without Java; in CI it fails."""
     from aioproducer.testing.kafka_thread import ServerThread  # noqa: PLC0415  see above
 
     yield from _held_open(ServerThread)
@@ -88,7 +88,10 @@ def _kafka_cluster_of_the_session() -> Iterator[ClusterThread]:
 
 @pytest.fixture
 def kafka_cluster(_kafka_cluster_of_the_session: ClusterThread) -> Iterator[ClusterThread]:
-    """Three real nodes behind proxies. What a test kills, pauses or cuts is well again before the next. Without Java as `kafka_server`."""
+    """Yield three real nodes behind proxies. Without Java as `kafka_server`.
+
+    Killed, paused or cut nodes are repaired before the next test.
+    """
     yield _kafka_cluster_of_the_session
     _kafka_cluster_of_the_session.restore()
 

@@ -1,15 +1,15 @@
-"""What a partition remembers of its producers: epochs, the last five batches of each, transactions that are open in it, and aborted ones.
+"""Producer state of a partition: epochs, last five batches of each producer, open and aborted transactions.
 
 As Kafka 4.3's ProducerStateManager and ProducerAppendInfo:
 
-1. A batch that is one of its producer's last five, by epoch and sequences, is a duplicate; it has its offset already.
-2. An epoch may not sink. A new one begins at sequence 0, and so does what a transaction of version 2 writes first (KIP-890); otherwise a
-   producer that is not known may begin anywhere (KIP-360).
+1. A batch that has the epoch and sequences of one of its producer's last five is a duplicate; its offset is known already.
+2. An epoch never decreases. A new epoch begins at sequence 0, and so does the first batch of a transaction of version 2 (KIP-890).
+   Otherwise an unknown producer may begin at any sequence (KIP-360).
 3. Within an epoch each batch follows the last one; after 2147483647 comes 0.
-4. A transactional batch is taken within an open transaction, or when the transaction's coordinator knows that the partition is in it.
+4. A transactional batch is appended within an open transaction, or if the coordinator has the partition in the transaction.
 
-DUPLICATE_SEQUENCE_NUMBER and UNKNOWN_PRODUCER_ID are not among the answers: no release since 1.0 and 2.5 gives them; script them.
-Knows no bytes and no request; the offsets are its log's.
+DUPLICATE_SEQUENCE_NUMBER and UNKNOWN_PRODUCER_ID are not among the answers: no release since 1.0 and 2.5 sends them. Tests can script
+them. The log supplies the offsets.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _UNKNOWN: Final = -1
 
 
 class Wrote(NamedTuple):
-    """A batch that a producer wrote."""
+    """Holds sequences, offset and timestamp of a batch that a producer wrote."""
 
     first_sequence: int
     last_sequence: int
@@ -43,7 +43,7 @@ class Wrote(NamedTuple):
 
 
 class Aborted(NamedTuple):
-    """An aborted transaction's place in a log, up to its marker."""
+    """Holds an aborted transaction's offsets in a log, up to its marker."""
 
     producer_id: int
     first_offset: int
@@ -52,7 +52,7 @@ class Aborted(NamedTuple):
 
 @dataclass(slots=True)
 class _Known:
-    """One producer; `began_at` is the first offset of its open transaction."""
+    """Holds one producer's state; `began_at` is the first offset of its open transaction."""
 
     epoch: int = _UNKNOWN
     batches: deque[Wrote] = field(default_factory=lambda: deque(maxlen=_WINDOW))
@@ -60,7 +60,7 @@ class _Known:
     coordinator_epoch: int = _UNKNOWN
 
     def adopt(self, epoch: int) -> None:
-        """Another epoch: what was written in the one before is no measure any more."""
+        """Switch to an epoch; a new one starts without batches."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.batches.clear()
@@ -72,7 +72,10 @@ class _Known:
 
 @dataclass(slots=True)
 class _Asked:
-    """A producer whose coordinator was asked about its transaction here; nothing behind the lowest sequence asked about may come first."""
+    """Holds the verification of a producer's transaction in this partition.
+
+    The first batch to be appended must not have a higher sequence than `lowest_sequence`.
+    """
 
     epoch: int
     lowest_sequence: int
@@ -80,10 +83,10 @@ class _Asked:
 
 
 class Producers:
-    """The producers of one partition, by their ids.
+    """Holds the producers of one partition, by their ids.
 
     Attributes:
-        aborted: its aborted transactions, in the order of their markers.
+        aborted: the partition's aborted transactions, in the order of their markers.
     """
 
     def __init__(self) -> None:
@@ -93,7 +96,7 @@ class Producers:
 
     @classmethod
     def of(cls, batches: Iterable[RecordBatch]) -> Self:
-        """What a log's batches tell of them, as after a restart or a truncation."""
+        """Build the state from a log's batches, as after a restart or a truncation."""
         told = cls()
         for batch in batches:
             if batch.is_control:
@@ -103,41 +106,44 @@ class Producers:
                 told.add(batch, batch.base_offset, batch.max_timestamp)
         return told
 
-    # --- what tests ask and change
+    # --- called by tests
 
     def forget(self) -> None:
-        """Know none any more, as after `producer.id.expiration.ms`, or when retention has deleted all that they wrote."""
+        """Remove producers without an open transaction.
+
+        Kafka does so after `producer.id.expiration.ms`, or when retention has deleted all their batches.
+        """
         self._known = {producer: known for producer, known in self._known.items() if known.began_at is not None}
 
     def set(self, producer_id: int, epoch: int, last_sequence: int, *, offset: int = 0) -> None:
-        """Know a producer as if its last batch had been one record with this sequence."""
+        """Set a producer's state as if its last batch had been one record with this sequence."""
         known = self._known[producer_id] = _Known(epoch)
         known.batches.append(Wrote(last_sequence, last_sequence, offset, _UNKNOWN))
 
     def epoch_of(self, producer_id: int) -> int:
-        """The highest epoch seen of a producer; -1: it is not known."""
+        """Return the highest epoch seen of a producer; -1: unknown producer."""
         return self._known.get(producer_id, _Known()).epoch
 
     def last_sequence_of(self, producer_id: int) -> int:
-        """The last sequence of a producer in its epoch; -1: none."""
+        """Return the last sequence of a producer in its epoch; -1: none."""
         return self._known.get(producer_id, _Known()).last_sequence
 
     @property
     def first_unstable(self) -> int | None:
-        """The first offset of the oldest open transaction."""
+        """Return the first offset of the oldest open transaction; None: no transaction is open."""
         return min((known.began_at for known in self._known.values() if known.began_at is not None), default=None)
 
     def aborted_within(self, start: int, end: int) -> list[Aborted]:
-        """Aborted transactions that have records or their marker from `start` on, and begin before `end`."""
+        """Return the aborted transactions that begin before `end` and have their marker at or after `start`."""
         return [one for one in self.aborted if one.last_offset >= start and one.first_offset < end]
 
-    # --- what a log asks before it appends
+    # --- checks before an append
 
     def must_verify(self, batch: RecordBatch, *, bumps_epochs: bool) -> bool:
-        """Whether a transactional batch's coordinator is to be asked first: until the transaction is open here.
+        """Return whether the coordinator must first verify a transactional batch: until the transaction is open in this partition.
 
         Args:
-            batch: as it was sent.
+            batch: the batch as it was sent.
             bumps_epochs: the producer speaks the second version of transactions (Produce from version 12 on).
 
         Raises:
@@ -154,7 +160,7 @@ class Producers:
         return True
 
     def duplicate(self, batch: RecordBatch) -> Wrote | None:
-        """What was written already, if it is this batch."""
+        """Return the earlier write of this batch; None: it is no duplicate."""
         known = self._known.get(batch.producer_id)
         if known is None or known.epoch != batch.producer_epoch:
             return None
@@ -162,11 +168,11 @@ class Producers:
         return next((wrote for wrote in known.batches if wrote[:2] == sequences), None)
 
     def check(self, batch: RecordBatch, *, is_verified: bool) -> None:
-        """Whether a producer's batch may be appended.
+        """Check that a producer's batch may be appended.
 
         Args:
-            batch: which is no duplicate.
-            is_verified: its transaction's coordinator knows that the partition is in the transaction.
+            batch: a batch that is no duplicate.
+            is_verified: the transaction's coordinator has the partition in the transaction.
 
         Raises:
             BrokerError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
@@ -194,10 +200,10 @@ class Producers:
         elif batch.base_sequence != (known.last_sequence + 1) % _SEQUENCES:
             raise _out_of_order(batch, f"{known.last_sequence} is the current end sequence number")
 
-    # --- what was appended
+    # --- called after an append
 
     def add(self, batch: RecordBatch, base_offset: int, max_timestamp: int) -> None:
-        """A producer's batch was appended."""
+        """Note an appended batch."""
         known = self._known.setdefault(batch.producer_id, _Known())
         known.adopt(batch.producer_epoch)
         known.batches.append(Wrote(batch.base_sequence, _last_sequence(batch), base_offset, max_timestamp))
@@ -207,7 +213,7 @@ class Producers:
                 known.began_at = base_offset
 
     def end(self, producer_id: int, epoch: int, marker_offset: int, *, is_abort: bool) -> None:
-        """A transaction's marker was appended: its records are stable from now on."""
+        """Note an appended marker: the transaction's records are stable from now on."""
         known = self._known.setdefault(producer_id, _Known())
         known.adopt(epoch)
         if is_abort and known.began_at is not None:

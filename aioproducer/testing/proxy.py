@@ -1,12 +1,12 @@
-"""A TCP proxy on loopback that makes the way to a broker bad: late, slow, silent or cut.
+"""A TCP proxy on loopback that adds faults to a broker's connections: delay, low bandwidth, silence, reset.
 
     async with FaultProxy(port_of_the_broker) as proxy:
-        proxy.delay(0.2)                     # each way; clients connect to proxy.port
+        proxy.delay(0.2)                     # in both directions; clients connect to proxy.port
         proxy.black_hole("answers")          # requests arrive, answers do not
-        proxy.heal()                         # what was held goes on its way
+        proxy.heal()                         # held bytes are sent on
 
-Bytes are held, never lost or reordered, as TCP has it; only `cut` and the end of a connection lose them. A side that sends more than
-is let through is not read from, so that its writes pile up as they would. Knows nothing of Kafka.
+Bytes are held, never lost or reordered, as in TCP; only `cut`, `reset` and the end of a connection lose them. The proxy stops reading
+from a side that sends more than the proxy passes on, so that this side's write buffer fills as with a slow peer.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ __all__ = ["FaultProxy", "Way"]
 Way: TypeAlias = 'Literal["both", "requests", "answers"]'
 
 _HOST: Final = "127.0.0.1"
-_HELD_AT_MOST: Final = 256 * 1024  # bytes of one direction before its sender is not read from any more
-_RESET: Final = struct.pack("ii", 1, 0)  # linger for no time: closing sends RST
-_SLICES: Final = 20  # a second, of a slow way
+_HELD_AT_MOST: Final = 256 * 1024  # bytes held in one direction before the proxy stops reading from its sender
+_RESET: Final = struct.pack("ii", 1, 0)  # linger for 0 s: closing sends RST
+_SLICES: Final = 20  # pieces per second in a slow direction
 
 
 @dataclass
 class _Trouble:
-    """What one direction suffers."""
+    """Holds the faults of one direction."""
 
     seconds: float = 0.0
     rate: float | None = None  # bytes a second
     is_held: bool = False
 
     def end(self) -> None:
-        """No more of it; connections look at this very object."""
+        """End the faults in place, as connections refer to this object."""
         self.seconds, self.rate, self.is_held = 0.0, None, False
 
 
 class FaultProxy:
-    """Listens on a port of its own, and leads every connection to one upstream port of loopback.
+    """Listens on a port of its own, and forwards every connection to one upstream port of loopback.
 
     Args:
-        upstream_port: where connections lead; may be set later, before clients come.
+        upstream_port: the port to forward to; may be set later, before clients connect.
 
     Attributes:
-        port: where clients connect; kept from `start` to `stop`.
+        port: the port for clients; kept from `start` to `stop`.
     """
 
     def __init__(self, upstream_port: int = 0) -> None:
@@ -71,18 +71,19 @@ class FaultProxy:
         await self.stop()
 
     async def start(self) -> None:
-        """Listen. Cancellation: nothing stays open."""
+        """Listen. Cancellation: no socket remains open."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Door(self, self._troubles), _HOST, 0, start_serving=False)
         self.port = self._server.sockets[0].getsockname()[1]
         try:
-            await self._server.start_serving()  # by itself: cancelled within create_server, a server that serves already is nobody's
+            # A separate call: a create_server that is cancelled while it serves would leak the server.
+            await self._server.start_serving()
         except BaseException:
             await self.stop()
             raise
 
     async def stop(self) -> None:
-        """Reset every connection, and listen no more; safe twice."""
+        """Reset every connection and stop listening; safe twice."""
         server, self._server = self._server, None
         if server is not None:
             server.close()
@@ -91,38 +92,38 @@ class FaultProxy:
 
     @property
     def connections(self) -> int:
-        """How many connections of clients stand."""
+        """Return the number of open client connections."""
         return sum(isinstance(end, _Door) for end in self._ends)
 
-    # --- trouble
+    # --- faults
 
     def delay(self, seconds: float, way: Way = "both") -> None:
-        """Let every byte arrive so much later; what is on its way already is not touched."""
+        """Delay every byte by `seconds`; bytes in transit are not affected."""
         for trouble in self._of(way):
             trouble.seconds = seconds
 
     def slow(self, bytes_per_second: float, way: Way = "both") -> None:
-        """Let no more bytes through than so many a second, for each connection."""
+        """Limit each connection to `bytes_per_second`."""
         for trouble in self._of(way):
             trouble.rate = bytes_per_second
 
     def black_hole(self, way: Way = "both") -> None:
-        """Let nothing through: connections stand, new ones are accepted, and nobody hears of anything."""
+        """Hold all bytes: open connections remain, new ones are accepted, and no byte passes."""
         for trouble in self._of(way):
             trouble.is_held = True
 
     def cut(self) -> None:
-        """Reset every connection, and each that is made until `heal`."""
+        """Reset every connection, and each new one until `heal`."""
         self._is_cut = True
         self.reset()
 
     def reset(self) -> None:
-        """Reset every connection that stands; new ones are led on."""
+        """Reset every open connection; new ones are forwarded."""
         for end in tuple(self._ends):
             end.abort()
 
     def heal(self) -> None:
-        """End all trouble; what was held goes on its way, in order."""
+        """End all faults; held bytes are sent on, in order."""
         self._is_cut = False
         for trouble in self._troubles.values():
             trouble.end()
@@ -134,20 +135,20 @@ class FaultProxy:
             raise ValueError(f"a way is 'both', 'requests' or 'answers', not {way!r}")
         return list(self._troubles.values()) if way == "both" else [self._troubles[way]]
 
-    # --- for its connections
+    # --- called by connections
 
     def welcome(self, end: _End) -> bool:
-        """A connection stands; False: it must not."""
+        """Note an open connection. Returns False if it must be reset."""
         self._ends.add(end)
         return not self._is_cut
 
     def forget(self, end: _End) -> None:
-        """A connection is gone."""
+        """Note that a connection has ended."""
         self._ends.discard(end)
 
 
 class _End(asyncio.Protocol):
-    """One end of a proxied connection: what it reads, its `other` end writes, when it may."""
+    """One end of a proxied connection; its `other` end writes the bytes that this end reads."""
 
     def __init__(self, proxy: FaultProxy, trouble: _Trouble) -> None:
         self._proxy = proxy
@@ -184,7 +185,7 @@ class _End(asyncio.Protocol):
             self.other.pump()
 
     def abort(self) -> None:
-        """Reset this end; the other one follows."""
+        """Reset this end and the other one."""
         if self.transport is None or self.transport.is_closing():
             return
         self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
@@ -193,7 +194,7 @@ class _End(asyncio.Protocol):
             self.other.abort()
 
     def pump(self) -> None:
-        """Write what may be written now; a timer sees to the rest. None stands for the end, which is as late as the bytes before it."""
+        """Write all bytes that are due now; a timer continues later. The end of the stream, None, has the delay of the bytes before it."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -235,7 +236,7 @@ class _End(asyncio.Protocol):
 
 
 class _Door(_End):
-    """The client's end: dials the upstream as soon as a client came."""
+    """The client's end; dials the upstream as soon as a client has connected."""
 
     def __init__(self, proxy: FaultProxy, troubles: dict[str, _Trouble]) -> None:
         super().__init__(proxy, troubles["requests"])
@@ -256,7 +257,8 @@ class _Door(_End):
     async def _dial(self) -> None:
         try:
             _, end = await self._loop.create_connection(lambda: _End(self._proxy, self._answers), _HOST, self._proxy.upstream_port)
-        except OSError:  # nobody there: to the client that is a reset
+        # no upstream listener: reset the client's connection
+        except OSError:
             self.abort()
             return
         end.other, self.other = self, end

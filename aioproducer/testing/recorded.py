@@ -1,7 +1,6 @@
-"""What a `RecordingProducer` gives out: records as they were sent, and deliveries that end when the test says so.
+"""Records and deliveries of a `RecordingProducer`; the test completes or fails the deliveries.
 
 They behave as the producer's own deliveries do, and share no code with them: one contract suite (tests/contract) runs both.
-Knows nothing of topics' partitions or of what a record may be.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ __all__ = ["RecordedBatch", "RecordedDeliveries", "RecordedDelivery", "RecordedF
 
 
 class RecordedSend(NamedTuple):
-    """A record that was sent, as it would stand in the log: serialized, placed, stamped."""
+    """Holds a record that was sent, with the fields that the log would have: serialized, with partition and timestamp."""
 
     topic: str
     partition: int
@@ -36,10 +35,10 @@ class RecordedSend(NamedTuple):
 
 
 class RecordedDelivery(asyncio.Future[RecordMetadata]):
-    """What became of one record, as `aioproducer.Delivery`: awaitable, and a future for asyncio's helpers.
+    """Holds the outcome of one record, as `aioproducer.Delivery`: awaitable, and a future for asyncio's helpers.
 
-    Cancellation: as there, cancelling a task that awaits it touches neither the record nor any other waiter, and `cancel()` ends this
-    handle alone: the record goes on, and so does who awaits it.
+    Cancellation: as for `Delivery`, cancelling a task that awaits it affects neither the record nor any other waiter. `cancel()` ends
+    this handle alone: the record and the tasks that await it continue.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sent: RecordedSend, on_unseen: Callable[[DeliveryError], None]) -> None:
@@ -53,25 +52,26 @@ class RecordedDelivery(asyncio.Future[RecordMetadata]):
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         self._is_looked_at = True
         if self._outcome is None and not self.done():
-            waiter: asyncio.Future[None] = self.get_loop().create_future()  # each task its own: cancelling it touches no other
+            # one future per waiting task: cancelling a task leaves the others waiting
+            waiter: asyncio.Future[None] = self.get_loop().create_future()
             self._waiters.append(waiter)
             yield from waiter
             return self._given()
         return self.result()
 
     def result(self) -> RecordMetadata:
-        """Its metadata; raises as `Delivery.result`."""
+        """Return the record's metadata; raises as `Delivery.result`."""
         super().result()
         self._is_looked_at = True
         return self._given()
 
     def add_done_callback(self, fn: Callable[[Any], object], /, *, context: Context | None = None) -> None:
-        """Call `fn(delivery)` once it ended, in a turn of the loop."""
+        """Call `fn(delivery)` once the delivery has ended, in an event-loop iteration."""
         self._is_looked_at = True
         super().add_done_callback(fn, context=context)
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """End this handle, never the record. False if it had ended."""
+        """End this handle, never the record. Returns False if it had ended."""
         self._is_looked_at = True
         return super().cancel(msg)
 
@@ -80,25 +80,26 @@ class RecordedDelivery(asyncio.Future[RecordMetadata]):
             self._on_unseen(self._outcome)
 
     def exception(self) -> DeliveryError | None:
-        """Its `DeliveryError`, or None once acknowledged; raises as `Delivery.exception`."""
+        """Return the record's `DeliveryError`, or None once it is acknowledged; raises as `Delivery.exception`."""
         super().exception()
         self._is_looked_at = True
         return self._outcome.again() if isinstance(self._outcome, DeliveryError) else None
 
     @property
     def outcome(self) -> RecordMetadata | DeliveryError | None:
-        """How the record ended, whoever looked at it; None: it has not."""
+        """Return the record's metadata or error, without marking a failure as seen; None: the record has not ended."""
         return self._outcome
 
     def settle(self, outcome: RecordMetadata | DeliveryError) -> None:
-        """The record ended so: whoever waits goes on, callbacks run in the next turn."""
+        """Store the outcome and notify the waiters; callbacks run in the next event-loop iteration."""
         self._outcome = outcome
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
         if not self.done():
-            super().set_result(None)  # type: ignore[arg-type]  # `result` gives the outcome; each look at a failure is an error of its own
+            # `result` returns the outcome; each call for a failure raises a new error
+            super().set_result(None)  # type: ignore[arg-type]
 
     def _given(self) -> RecordMetadata:
         if isinstance(self._outcome, DeliveryError):
@@ -114,7 +115,7 @@ class RecordedDelivery(asyncio.Future[RecordMetadata]):
 
 
 class RecordedDeliveries(Sequence[RecordedDelivery]):
-    """The deliveries of `send_many`: a sequence, and awaitable as a whole, as the producer's own.
+    """Holds the deliveries of `send_many`: a sequence, and awaitable as a whole, as the producer's own.
 
     Cancellation: ends only the waiting.
     """
@@ -123,8 +124,9 @@ class RecordedDeliveries(Sequence[RecordedDelivery]):
         self._deliveries = list(deliveries)
 
     def attach(self, error: BaseException) -> None:
-        """Let an error tell what was taken before it, as `queued`."""
-        vars(error)["queued"] = self  # not by assignment: an error of the caller's may refuse that
+        """Set `queued` on an error: these deliveries, of the records before it."""
+        # no plain assignment: an error class of the caller's may refuse it
+        vars(error)["queued"] = self
 
     def __copy__(self) -> RecordedDeliveries:
         return self
@@ -133,11 +135,11 @@ class RecordedDeliveries(Sequence[RecordedDelivery]):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What is known of the records now, for another process."""
+        """Return the outcomes known by now, for another process."""
         return _restored, ([(delivery.sent, delivery.outcome) for delivery in self._deliveries],)
 
     def add(self, delivery: RecordedDelivery) -> None:
-        """One more."""
+        """Add one delivery."""
         self._deliveries.append(delivery)
 
     def __len__(self) -> int:
@@ -160,7 +162,7 @@ class RecordedDeliveries(Sequence[RecordedDelivery]):
         return [delivery.result() for delivery in self._deliveries]
 
     async def wait(self) -> FlushSummary:
-        """Until every record has ended; raises for none of them."""
+        """Wait until every record has ended; no record's failure is raised."""
         for delivery in self._deliveries:
             try:
                 await delivery
@@ -169,27 +171,27 @@ class RecordedDeliveries(Sequence[RecordedDelivery]):
         return self.summary()
 
     def summary(self) -> FlushSummary:
-        """How many are acknowledged, failed and pending, now."""
+        """Return the numbers of records that are acknowledged, failed and pending now."""
         ended = [delivery for delivery in self._deliveries if delivery.done()]
         failed = sum(delivery.exception() is not None for delivery in ended)
         return FlushSummary(len(ended) - failed, failed, len(self._deliveries) - len(ended))
 
     def done(self) -> bool:
-        """Whether every record has ended."""
+        """Return whether every record has ended."""
         return not self.summary().pending
 
     def failures(self) -> Iterator[tuple[int, DeliveryError]]:
-        """Index and error of each record that has failed by now, in order."""
+        """Yield index and error of each record that has failed by now, in order."""
         for index, delivery in enumerate(self._deliveries):
             if delivery.done() and (error := delivery.exception()) is not None:
                 yield index, error
 
     def first_failure(self) -> tuple[int, DeliveryError] | None:
-        """Index and error of the first record that has failed by now; None: none has."""
+        """Return index and error of the first record that has failed by now; None: no record has."""
         return next(self.failures(), None)
 
     def offsets(self) -> dict[int, tuple[int, int]]:
-        """First and last offset of the records acknowledged by now, by partition; none with acks=0."""
+        """Return first and last offset of the records acknowledged by now, by partition; empty with acks=0."""
         found: dict[int, list[int]] = {}
         for delivery in self._deliveries:
             if delivery.done() and delivery.exception() is None and (metadata := delivery.result()).offset >= 0:
@@ -202,7 +204,7 @@ class RecordedDeliveries(Sequence[RecordedDelivery]):
 
 
 class _Elsewhere:
-    """Stands for the loop of a producer that is in another process."""
+    """Replaces the event loop of a producer that is in another process."""
 
     def get_debug(self) -> bool:
         return False
@@ -225,11 +227,13 @@ def _restored(ended: Iterable[tuple[RecordedSend, RecordMetadata | DeliveryError
 
 
 class RecordedBatch:
-    """What `create_batch` gives: records of one partition that are sent together, or not at all.
+    """Holds records of one partition that are sent together, or not at all; the result of `create_batch`.
 
     Args:
-        limit: bytes that it holds; the first record always fits.
-        check: the record of the arguments, and its size in bytes; raises what `send` raises.
+        topic: the topic's name.
+        partition: the partition's number.
+        limit: bytes that the batch holds; the first record always fits.
+        check: returns the record of the arguments, and its size in bytes; raises the errors of `send`.
     """
 
     def __init__(self, topic: str, partition: int, limit: int, check: Callable[..., tuple[RecordedSend, int]]) -> None:
@@ -243,7 +247,11 @@ class RecordedBatch:
         self._check = check
 
     def append(self, value: Any = None, key: Any = None, *, timestamp_ms: TimestampMs | None = None, headers: Headers = ()) -> bool:
-        """Put a record behind the others. False: closed, or it does not fit. UsageError: what `send` raises for it, or it was sent."""
+        """Append a record. Returns False if the batch is closed or the record does not fit.
+
+        Raises:
+            UsageError: the batch was sent, or the error that `send` raises for these arguments.
+        """
         if self.is_sent:
             raise UsageError(f"{self!r} was sent; make a new one")
         record, size = self._check(self.topic, value, key, self.partition, timestamp_ms, headers)
@@ -254,7 +262,7 @@ class RecordedBatch:
         return True
 
     def close(self) -> None:
-        """Take no more records; safe twice."""
+        """Refuse further records; safe twice."""
         self._is_closed = True
 
     def __len__(self) -> int:
@@ -269,11 +277,11 @@ class RecordedBatch:
 
 
 class RecordedFromThread:
-    """`producer.from_thread`: sends from any thread but the loop's.
+    """Sends records from any thread except the loop's; the value of `producer.from_thread`.
 
     Args:
-        loop: of the producer.
-        take: on the loop: the arguments of `send`; the delivery.
+        loop: the producer's event loop.
+        take: takes the arguments of `send` and returns the delivery; called on the loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, take: Callable[..., RecordedDelivery]) -> None:
@@ -290,7 +298,7 @@ class RecordedFromThread:
         timestamp_ms: TimestampMs | None = None,
         headers: Headers = (),
     ) -> Future[RecordMetadata]:
-        """Hand one record over; whatever is wrong with it, the future tells. Each thread's records keep their order.
+        """Send one record; the future carries every error of the send. Each thread's records keep their order.
 
         Raises:
             UsageError: it is called in the loop's own thread.

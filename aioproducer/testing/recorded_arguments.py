@@ -1,6 +1,6 @@
-"""What a `RecordingProducer` makes of a send's arguments: a record as it would stand in the log, or the error that `Producer` raises.
+"""Converts a send's arguments for a `RecordingProducer`: to a record, or to the error of `Producer`.
 
-In the producer's order and words, to which one contract suite (tests/contract) holds both. Knows no delivery and no loop.
+Order and text of the checks are the producer's; one contract suite (tests/contract) runs both.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["SendArguments", "read_partition"]
 
 
 class SendArguments:
-    """Reads them.
+    """Checks and converts the arguments of a send.
 
     Args:
         config: a `ProducerConfig`; serializers, `partitioner` and size limits have effect.
-        partitions: how many a topic has, where that is said.
+        partitions: number of partitions of the topics that a test names.
     """
 
     def __init__(self, config: Any, partitions: Mapping[str, int]) -> None:
@@ -38,11 +38,11 @@ class SendArguments:
         self._partitioner = _function_of(config.partitioner)
 
     def partitions_of(self, topic: str) -> int:
-        """How many a topic has; one where nothing is said."""
+        """Return a topic's number of partitions; 1 for a topic that the test does not name."""
         return self._partitions.get(topic, 1)
 
     def read(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> tuple[RecordedSend, int]:
-        """What the producer checks, in its order, in its words; also the record's size, in bytes."""
+        """Check the arguments as the producer does. Returns the record and its size in bytes."""
         _check(topic)
         partition = read_partition(topic, partition)
         if timestamp_ms is not None:
@@ -79,7 +79,7 @@ class SendArguments:
 
 
 def _function_of(partitioner: Any) -> Callable[..., Any] | None:
-    """The `partitioner` option as a function of topic, key, value, partitions and available ones."""
+    """Return the `partitioner` option as a function of topic, key, value, partitions and available partitions."""
     if isinstance(partitioner, type):
         partitioner = partitioner()
     function = getattr(partitioner, "partition", partitioner)
@@ -89,7 +89,8 @@ def _function_of(partitioner: Any) -> Callable[..., Any] | None:
         inspect.signature(function).bind(b"key", 1)
     except TypeError:
         return cast("Callable[..., Any]", function)
-    except ValueError:  # a builtin that shows no signature
+    # a builtin without a signature
+    except ValueError:
         pass
     return lambda _topic, key, _value, partitions, _available: function(key, partitions)
 
@@ -100,7 +101,11 @@ def _check(topic: Any) -> None:
 
 
 def read_partition(topic: str, given: Any) -> int | None:
-    """A partition's number as an int, or None. Raises UsageError if it is neither, in the producer's words."""
+    """Return a partition's number as an int, or None.
+
+    Raises:
+        UsageError: it is neither; the text is the producer's.
+    """
     if given is None:
         return None
     partition = exact_int(given)

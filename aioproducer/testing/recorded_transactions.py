@@ -1,7 +1,7 @@
-"""The transactions of a `RecordingProducer`: what a transaction's records and offsets are until it is committed, and no longer.
+"""The transactions of a `RecordingProducer`: states, and the records and offsets of the open transaction.
 
-As Java's `MockProducer`: `history` has what was committed, `uncommitted` what is open; an abort drops it. Calls out of place are refused
-as by `Producer`. Knows nothing of coordinators, epochs or time: `fence` and `raise_on` say what would go wrong.
+As in Java's `MockProducer`, `history` has committed records and `uncommitted` those of the open transaction; an abort drops them. Calls
+in a wrong state raise the errors of `Producer`. `fence` and `raise_on` simulate failures.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _MISSING: Final = (RecordTooLarge, SendTimeout)
 
 
 class RecordedTransactions(ABC):
-    """What a recording producer has of transactions.
+    """The transaction methods and state of a recording producer.
 
     Attributes:
-        history: what was committed, or sent without transactions.
-        uncommitted: what the open transaction has sent.
-        offsets: what was committed by `send_offsets_to_transaction`: group and offsets, in the order of the calls.
-        uncommitted_offsets: those of the open transaction.
-        commits, aborts: how many transactions ended so.
+        history: records that were committed, or sent without transactions.
+        uncommitted: records of the open transaction.
+        offsets: committed groups and offsets of `send_offsets_to_transaction`, in the order of the calls.
+        uncommitted_offsets: groups and offsets of the open transaction.
+        commits, aborts: numbers of transactions that ended so.
     """
 
     config: Any  # a ProducerConfig
@@ -63,32 +63,43 @@ class RecordedTransactions(ABC):
         self._transaction = _READY
         self._transaction_error: TransactionError | None = None
 
-    # --- what the test does
+    # --- called by the test
 
     @property
     def in_transaction(self) -> bool:
-        """Whether one is open."""
+        """Return whether a transaction is open."""
         return self._transaction != _READY
 
     def fence(self) -> None:
-        """A newer producer has its transactional_id from now on: whatever it calls raises ProducerFenced, what is open is dropped."""
+        """Let a newer producer take the transactional_id.
+
+        Later transactional calls raise ProducerFenced, and the open transaction is dropped.
+        """
         self._transaction_error = ProducerFenced("another producer has this transactional_id")
         self._drop()
 
-    # --- the face
+    # --- the interface of `Producer`
 
     def transaction(self) -> RecordedScope:
-        """`async with producer.transaction():` the end of the body commits, whatever leaves it aborts."""
+        """Return a scope for `async with`: the end of the body commits, an error in the body aborts."""
         self._check_transactional()
         return RecordedScope(self)
 
     async def begin_transaction(self) -> None:
-        """Open a transaction. TransactionMisuse: one is open."""
+        """Open a transaction.
+
+        Raises:
+            TransactionMisuse: a transaction is open.
+        """
         self._enter("begin_transaction", _READY)
         self._transaction = _OPEN
 
     async def commit_transaction(self) -> None:
-        """Acknowledge what is pending; then what the transaction sent is in `history`. TransactionAbortable: a record of it failed."""
+        """Acknowledge all pending records, then move the transaction's records to `history`.
+
+        Raises:
+            TransactionAbortable: a record of the transaction failed.
+        """
         self._enter("commit_transaction", _OPEN)
         await self.flush()
         self._refuse("commit_transaction()", (_OPEN,))
@@ -98,14 +109,18 @@ class RecordedTransactions(ABC):
         self._close()
 
     async def abort_transaction(self) -> None:
-        """What the transaction sent is forgotten; what of it is pending fails."""
+        """Drop the transaction's records; those that are pending fail."""
         self._enter("abort_transaction", _OPEN, _FAILED)
         self._transaction_error = None
         self._drop()
         self.aborts += 1
 
     async def send_offsets_to_transaction(self, offsets: Any, group: Any) -> None:
-        """They are in `offsets` once the transaction is committed. UsageError: these are no offsets, or no group."""
+        """Add offsets to the transaction; the commit moves them to `offsets`.
+
+        Raises:
+            UsageError: an argument is no valid offsets or group.
+        """
         self._raise("send_offsets_to_transaction")
         self._check_transactional()
         read = read_group(group), read_offsets(offsets)
@@ -113,21 +128,25 @@ class RecordedTransactions(ABC):
         if read[1]:
             self.uncommitted_offsets.append(read)
 
-    # --- what it needs of the producer
+    # --- implemented by the producer
 
     @abstractmethod
     def _raise(self, method: str) -> None:
-        """Raise what the test wants of this method, if anything."""
+        """Raise the error that the test set for this method, if there is one."""
 
     @abstractmethod
     def _check(self) -> None:
-        """Whether it runs, in this loop. ProducerClosed: it does not."""
+        """Check that the producer runs in this loop.
+
+        Raises:
+            ProducerClosed: it does not.
+        """
 
     @abstractmethod
     def _take_pending(self) -> list[RecordedDelivery]:
-        """The records that have not ended; they are pending no more."""
+        """Return the records that have not ended, and remove them from the pending ones."""
 
-    # --- how
+    # --- implementation
 
     def _check_transactional(self) -> None:
         self._check()
@@ -151,7 +170,7 @@ class RecordedTransactions(ABC):
             self._refuse("send()", (_OPEN,))
 
     def _on_refused(self, topic: Any, error: KafkaError) -> None:
-        """A record was refused: it is missing in the open transaction."""
+        """Fail the open transaction if a refused record is missing in it."""
         if isinstance(error, _MISSING):
             self._spoil(error, repr(topic))
 
@@ -192,7 +211,8 @@ class RecordedScope:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._count() != self._ended or not self._producer.in_transaction:
             if error is None and self._count() == self._ended:
-                await self._producer.commit_transaction()  # says why it is open no more
+                # raises the reason why no transaction is open
+                await self._producer.commit_transaction()
             return
         if error is not None:
             await self._producer.abort_transaction()

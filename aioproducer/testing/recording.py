@@ -1,4 +1,4 @@
-"""A producer that records: the face of `Producer`, no network, and every record's end in the test's hand (Java's `MockProducer`).
+"""A producer for unit tests with the interface of `Producer`: it records sends (Java's `MockProducer`).
 
     producer = RecordingProducer(auto_complete=False)
     async with producer:
@@ -6,12 +6,10 @@
         producer.fail_next("NOT_ENOUGH_REPLICAS")            # or complete_next(); without auto_complete=False records end by themselves
         assert producer.history[0].value == b"v"
 
-1. It takes the options of `Producer`, and refuses the arguments that that refuses, with the same errors.
-2. A record goes to the partition that is given, else where the `partitioner` option says, else to 0: which partition Kafka's own
-   partitioner chooses only a cluster shows, and the fake one does.
-3. Nothing waits: topics exist, memory is there. `raise_on` says what would have failed.
-
-Knows nothing of batches, requests or brokers.
+1. It takes the options of `Producer`, and refuses the same arguments with the same errors.
+2. A record goes to the given partition, else to the result of the `partitioner` option, else to 0. Only a cluster, such as
+   `FakeCluster`, shows the choices of Kafka's own partitioner.
+3. It uses no network, and no call waits: topics exist and memory is free. `raise_on` simulates calls that fail.
 """
 
 from __future__ import annotations
@@ -45,7 +43,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RecordingProducer"]
 
-if TYPE_CHECKING:  # who names no types wants none checked (PEP 696): before Python 3.13 only type checkers know defaults
+# Without type arguments nothing is checked (PEP 696). Before Python 3.13 only type checkers know the defaults of type variables.
+if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultingTypeVar
 
     K = DefaultingTypeVar("K", default=Any)
@@ -69,19 +68,20 @@ _METHODS: Final = (
 
 
 class RecordingProducer(RecordedTransactions, Generic[K, V]):
-    """Stands in for a `Producer` in unit tests of code that sends.
+    """Replaces a `Producer` in unit tests of code that sends.
 
     Args:
         config: a `ProducerConfig`, or give its fields as options; serializers, `partitioner`, `acks` and size limits have effect.
-        auto_complete: whether records are acknowledged by themselves, in the next turn of the loop; else by `complete_next`, `fail_next`.
-        partitions: how many a topic has, where a test minds: {"orders": 6}. A topic that is not named takes every partition it is given,
-            and has one for a partitioner.
-        seams: what else a `Producer` takes (`dialer`, `resolver`), without effect; and options.
+        auto_complete: whether records are acknowledged in the next event-loop iteration; else `complete_next` and `fail_next` end them.
+        partitions: number of partitions by topic: {"orders": 6}. A topic that is not named accepts every partition number,
+            and has one partition for a partitioner.
+        dialer: accepted and ignored, as is `resolver`: a `Producer` takes them.
+        options: fields of `ProducerConfig`.
 
     Attributes:
-        history: what was sent, as `RecordedSend`, in call order, acknowledged or not; of transactions those that were committed.
+        history: the sends as `RecordedSend`, in call order, acknowledged or not; of transactions, only committed ones.
         config: the options.
-        uncommitted, offsets, commits and more: of `RecordedTransactions`.
+        uncommitted, offsets, commits and more: see `RecordedTransactions`.
     """
 
     def __init__(
@@ -109,15 +109,15 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
 
     @classmethod
     def started(cls, **options: Any) -> RecordingProducer[Any, Any]:
-        """One that runs already, for code that is given a producer in use; it belongs to the first loop that sends."""
+        """Return a producer that already runs, for code that is given a producer in use. It belongs to the first loop that sends."""
         producer = cls(**options)
         producer._state = "running"
         return producer
 
-    # --- what the test does
+    # --- called by the test
 
     def complete_next(self) -> bool:
-        """Acknowledge the oldest pending record. False: there is none."""
+        """Acknowledge the oldest pending record. Returns False if there is none."""
         if not self._pending:
             return False
         delivery = self._pending.popleft()
@@ -131,7 +131,7 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         return True
 
     def fail_next(self, error: str | Exception = "UNKNOWN_SERVER_ERROR", *, persisted: Persisted = Persisted.NO) -> bool:
-        """Fail the oldest pending record. False: there is none.
+        """Fail the oldest pending record. Returns False if there is none.
 
         Args:
             error: a `DeliveryError`, or its cause: an exception, or Kafka's name of a broker's error.
@@ -153,9 +153,9 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         return True
 
     def raise_on(self, method: str, error: BaseException | None, *, times: int | None = None) -> None:
-        """Let a method raise an error, the next `times` it is called or until that is None; what it would have done is not done.
+        """Make a method raise `error` instead of doing its work, for its next `times` calls; with None, until `error` is None.
 
-        `send_and_wait` sends by `send`; `send_many` raises for itself.
+        `send_and_wait` sends by `send`; `send_many` raises on its own name.
         """
         if method not in _METHODS:
             raise ValueError(f"raise_on takes one of {', '.join(_METHODS)}, not {method!r}")
@@ -164,28 +164,32 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
             self._raising[method] = [error, times]
 
     def clear(self) -> None:
-        """Forget the history and what `raise_on` said; records that are pending stay so, and offsets go on."""
+        """Empty the history and undo `raise_on`. Pending records remain pending, and offsets continue."""
         self.history.clear()
         self._raising.clear()
 
     def values(self, topic: str, partition: int | None = None) -> list[bytes | None]:
-        """The values in `history` of a topic, or of one partition of it."""
+        """Return the values in `history` of a topic, or of one partition of it."""
         return [sent.value for sent in self.history if sent.topic == topic and partition in (None, sent.partition)]
 
     @property
     def pending(self) -> int:
-        """Records that have not ended."""
+        """Return the number of records that have not ended."""
         return len(self._pending)
 
     @property
     def closed(self) -> bool:
-        """Whether it was stopped."""
+        """Return whether the producer was stopped."""
         return self._state == "stopped"
 
-    # --- the face
+    # --- the interface of `Producer`
 
     async def start(self, *, wait: bool = True) -> None:  # noqa: ARG002  (the face's)
-        """Nothing to reach or wait for; a producer starts once. ProducerClosed: it was started before."""
+        """Start the producer at once; there is no cluster to reach. A producer starts once.
+
+        Raises:
+            ProducerClosed: it was started before.
+        """
         self._raise("start")
         if self._state != "not started":
             raise ProducerClosed("a producer starts once; make a new one")
@@ -202,7 +206,7 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         timestamp_ms: TimestampMs | None = None,
         headers: Headers = (),
     ) -> RecordedDelivery:
-        """Record one record; the delivery resolves to its `RecordMetadata`. Raises for bad arguments as `Producer.send`."""
+        """Record one record. Returns a delivery that resolves to `RecordMetadata`. Raises for bad arguments as `Producer.send`."""
         self._raise("send")
         return self._take(topic, value, key, partition, timestamp_ms, headers)
 
@@ -215,7 +219,7 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         timestamp_ms: TimestampMs | None = None,
         headers: Headers = (),
     ) -> RecordedDelivery:
-        """`send` that never waits; here that is no difference."""
+        """Record one record as `send` does; here neither waits."""
         self._raise("send_nowait")
         return self._take(topic, value, key, partition, timestamp_ms, headers)
 
@@ -228,11 +232,15 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         timestamp_ms: TimestampMs | None = None,
         headers: Headers = (),
     ) -> RecordMetadata:
-        """`send`, then wait for the acknowledgement. DeliveryError: it failed."""
+        """Record one record, then wait for its acknowledgement.
+
+        Raises:
+            DeliveryError: the record failed.
+        """
         return await (await self.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers))
 
     async def send_many(self, topic: str, records: Iterable[Any] | AsyncIterable[Any]) -> RecordedDeliveries:
-        """Record them all. What it raises carries, as `queued`, the deliveries of what was taken before."""
+        """Record all records. An error carries the deliveries of the records before it as `queued`."""
         self._raise("send_many")
         deliveries = RecordedDeliveries()
         try:
@@ -252,7 +260,7 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
     async def send_columns(
         self, topic: str, *, values: Any, keys: Any = None, partition: PartitionNumber | None = None, timestamps_ms: Any = None
     ) -> RecordedDeliveries:
-        """Record the rows of pyarrow columns, one by one. What it raises carries, as `queued`, the deliveries of what was taken before."""
+        """Record the rows of pyarrow columns, one by one. An error carries the deliveries of the records before it as `queued`."""
         self._raise("send_columns")
         deliveries = RecordedDeliveries()
         try:
@@ -268,7 +276,7 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         return deliveries
 
     def create_batch(self, topic: str, partition: PartitionNumber) -> RecordedBatch:
-        """An empty batch of one partition: `append` to it until it is full, then `await send_batch(batch)`."""
+        """Return an empty batch of one partition: `append` to it until it is full, then `await send_batch(batch)`."""
         self._check()
         number = read_partition(topic, partition)
         if number is None:
@@ -276,7 +284,11 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         return RecordedBatch(topic, number, self.config.batch_size, self._arguments.read)
 
     async def send_batch(self, batch: RecordedBatch) -> RecordedDeliveries:
-        """Record what a batch holds. UsageError: it is empty or was sent before."""
+        """Record the records of a batch.
+
+        Raises:
+            UsageError: the batch is empty or was sent before.
+        """
         self._raise("send_batch")
         self._check()
         self._check_send()
@@ -286,14 +298,14 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         return RecordedDeliveries(self._record(sent) for sent in batch.records)
 
     async def partitions_for(self, topic: str) -> set[int]:
-        """As many as the argument `partitions` says; else one."""
+        """Return the partition numbers by the argument `partitions`; else partition 0 alone."""
         self._raise("partitions_for")
         self._check()
         return set(range(self._arguments.partitions_of(topic)))
 
     @property
     def from_thread(self) -> RecordedFromThread:
-        """The one door for other threads: `producer.from_thread.send(...)` gives a `concurrent.futures.Future`."""
+        """Return the interface for other threads: `producer.from_thread.send(...)` returns a `concurrent.futures.Future`."""
         if self._from_thread is None:
             self._check()
             assert self._loop is not None
@@ -301,7 +313,7 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         return self._from_thread
 
     async def flush(self, timeout: float | None = None) -> FlushSummary:  # noqa: ARG002  (the face's)
-        """Acknowledge what is pending, as Java's does; fail first what is to fail."""
+        """Acknowledge all pending records, as Java's MockProducer does. A test calls `fail_next` before for records that must fail."""
         self._raise("flush")
         self._check()
         done = len(self._pending)
@@ -311,7 +323,7 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         return FlushSummary(done, 0, 0)
 
     async def stop(self) -> None:
-        """Abort an open transaction, acknowledge what is pending; nothing is taken from now on. Safe twice, and before `start`."""
+        """Abort an open transaction, acknowledge all pending records and refuse further sends. Safe twice, and before `start`."""
         self._raise("stop")
         if self._state == "running":
             if self.in_transaction:
@@ -324,38 +336,38 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
             self._client_id_number.release()
 
     async def __aenter__(self) -> Self:
-        """`start`."""
+        """Call `start`."""
         await self.start()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """`stop`."""
+        """Call `stop`."""
         await self.stop()
 
     @property
     def buffer_available(self) -> int:
-        """Bytes of `buffer_memory` that are free: all, as nothing is kept for sending."""
+        """Return the free bytes of `buffer_memory`: all of them, as no record is buffered."""
         return int(self.config.buffer_memory)
 
     def metrics(self) -> Snapshot:
-        """As of a producer that did nothing but send `history`."""
+        """Return the metrics of a producer that only sent `history`."""
         counted = Metrics(self.config.client_id, Windows(), version="", began_ms=0)
         counted.producer["record-send"].record(0.0, len(self.history))
         return counted.snapshot(0.0, {"buffer-total-bytes": self.buffer_available, "buffer-available-bytes": self.buffer_available})
 
     def health(self, *, patience: float | None = None) -> Health:  # noqa: ARG002  (the face's)
-        """It is ready while it runs."""
+        """Return a `Health` that is ready while the producer runs."""
         reasons = () if self._state == "running" else (f"the producer {'has' if self._state == 'stopped' else 'is'} {self._state}",)
         return Health(not reasons, reasons, buffer_available=self.buffer_available)
 
     def explain(self) -> str:
-        """What is pending, for a person to read. Never keys or values."""
+        """Return readable text about the pending records, without keys or values."""
         return "\n".join([repr(self), *(f"  {delivery!r}" for delivery in self._pending)])
 
     def __repr__(self) -> str:
         return f"<RecordingProducer: {self._state}, {len(self.history)} sent, {len(self._pending)} pending>"
 
-    # --- how
+    # --- implementation
 
     def _raise(self, method: str) -> None:
         raising = self._raising.get(method)
@@ -407,7 +419,7 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         return pending
 
     def _tell(self, error: DeliveryError) -> None:
-        """A record failed and nobody looked."""
+        """Call `on_delivery_error` for a failed record if no code awaited or read its delivery."""
         if self.config.on_delivery_error is not None and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.config.on_delivery_error, error, 1)
 

@@ -1,7 +1,7 @@
-"""Which versions of which request each release of Kafka speaks, as one table. Knows nothing of what a fake broker can answer.
+"""A table of the request versions that each release of Kafka speaks.
 
-Source: the `validVersions` of Kafka's message definitions, release by release. Since 4.0, versions that no client of the last years
-sends are gone (KIP-896).
+Source: the `validVersions` of Kafka's message definitions, release by release. Release 4.0 removed versions that no client of recent
+years sends (KIP-896).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _Steps = tuple[tuple[tuple[int, ...], int], ...]
 
 
 def _steps(text: str) -> _Steps:
-    """Releases and the version that came with each."""
+    """Return releases with the version that came with each."""
     pairs = (step.split(":") for step in text.split())
     return tuple((_release(release), int(version)) for release, version in pairs)
 
@@ -57,7 +57,7 @@ _HIGHEST: Final[Mapping[str, _Steps]] = MappingProxyType(
 )
 _LOWEST: Final[Mapping[str, _Steps]] = MappingProxyType(
     {
-        "Produce": _steps("4.0:3"),  # it advertises 0 all the same, for old librdkafkas (KAFKA-18659), and refuses it
+        "Produce": _steps("4.0:3"),  # 4.0 advertises 0 all the same, for old librdkafkas (KAFKA-18659), and refuses it
         "Fetch": _steps("4.0:4"),
         "ListOffsets": _steps("4.0:1"),
         "OffsetCommit": _steps("4.0:2"),
@@ -71,7 +71,7 @@ _LOWEST: Final[Mapping[str, _Steps]] = MappingProxyType(
 
 
 def ranges(release: str) -> dict[str, tuple[int, int]]:
-    """Lowest and highest version by request, of a release such as "2.8" or "0.10.2".
+    """Return lowest and highest version by request, of a release such as "2.8" or "0.10.2".
 
     Raises:
         ValueError: no release, or one that is not in the table.
@@ -91,5 +91,5 @@ def ranges(release: str) -> dict[str, tuple[int, int]]:
 
 
 def _last(steps: _Steps, wanted: tuple[int, ...]) -> int | None:
-    """The version of the newest step that is not newer than `wanted`."""
+    """Return the version of the newest step that is not newer than `wanted`; None: there is none."""
     return next((version for release, version in reversed(steps) if release <= wanted), None)

@@ -1,4 +1,4 @@
-"""What brokers saw: the requests they took, and what no broker takes. Knows nothing of what it is told."""
+"""Records the requests that brokers received, and clients' protocol violations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _REMEMBERED: Final = 100_000
 
 
 class Request(NamedTuple):
-    """A request that a broker took. `at` is the loop's time in seconds; `connection` counts them over the whole cluster."""
+    """Holds a request that a broker received.
+
+    `at` is the loop's time in seconds; `connection` is unique within the cluster.
+    """
 
     at: float
     broker: int
@@ -27,7 +30,7 @@ class Request(NamedTuple):
 
 
 class Violation(NamedTuple):
-    """What a client sent that no broker takes; its connection was closed."""
+    """Holds a client's protocol violation; the broker closed the connection."""
 
     at: float
     broker: int
@@ -36,7 +39,7 @@ class Violation(NamedTuple):
 
 
 class Journal:
-    """The requests and violations of one cluster, in their order; of the last 100,000."""
+    """Holds the requests and violations of one cluster, in order; at most the last 100,000 requests."""
 
     def __init__(self) -> None:
         self.violations: list[Violation] = []
@@ -48,7 +51,7 @@ class Journal:
         return iter(self._requests)
 
     def add(self, request: Request) -> None:
-        """A broker took a request: who waits for it looks again."""
+        """Add a request and wake the tasks that wait in `seen`."""
         self._requests.append(request)
         self._seen[request.api] += 1
         watchers, self._watchers = self._watchers, []
@@ -57,14 +60,18 @@ class Journal:
                 watcher.set_result(None)
 
     async def seen(self, api: str, count: int) -> None:
-        """Wait until so many requests of a kind have come, since the beginning. RuntimeError: it was closed before."""
+        """Wait until `count` requests of a kind have come since the cluster's start.
+
+        Raises:
+            RuntimeError: the journal was closed before that.
+        """
         while self._seen[api] < count:
             watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._watchers.append(watcher)
             await watcher
 
     def close(self) -> None:
-        """Nothing will come any more."""
+        """Fail the tasks that wait in `seen`."""
         for watcher in self._watchers:
             if not watcher.done():
                 watcher.set_exception(RuntimeError("the fake cluster was stopped before the requests came"))

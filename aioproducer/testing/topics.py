@@ -1,4 +1,4 @@
-"""The topics of a fake cluster: their ids, configuration, partitions, leaders. Knows no broker, connection or request."""
+"""The topics of a fake cluster: their ids, configuration, partitions and leaders."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _REPLICAS: Final = 3
 
 
 def is_legal_name(name: str) -> bool:
-    """Whether Kafka takes it as a topic's name."""
+    """Return whether Kafka allows a topic's name."""
     return _LEGAL.fullmatch(name) is not None and name not in {".", ".."}
 
 
 @dataclass(slots=True, eq=False)
 class Partition:
-    """One partition. `leader` is None while it has none."""
+    """Holds one partition. `leader` is None while it has no leader."""
 
     index: int
     leader: int | None
@@ -37,7 +37,7 @@ class Partition:
 
 @dataclass(slots=True, eq=False)
 class Topic:
-    """One topic; `topic_id` has 16 bytes."""
+    """Holds one topic; `topic_id` has 16 bytes."""
 
     name: str
     topic_id: bytes
@@ -45,15 +45,15 @@ class Topic:
     partitions: list[Partition] = field(default_factory=list)
 
     def partition(self, index: int) -> Partition | None:
-        """A partition by number, or None."""
+        """Return a partition by its number, or None."""
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
 
 
 class Topics:
-    """All topics, by name and by id.
+    """Holds all topics, by name and by id.
 
     Args:
-        brokers: whom partitions are dealt to, in turn; looked at each time.
+        brokers: the current brokers, read at each call; they get partitions in round-robin order.
         verify: decode every record on append.
     """
 
@@ -67,46 +67,59 @@ class Topics:
         return iter(self._by_name.values())
 
     def named(self, name: str) -> Topic | None:
-        """A topic by its name, or None."""
+        """Return a topic by its name, or None."""
         return self._by_name.get(name)
 
     def identified(self, topic_id: bytes) -> Topic | None:
-        """A topic by its id, or None."""
+        """Return a topic by its id, or None."""
         return self._by_id.get(topic_id)
 
     def existing(self, name: str) -> Topic:
-        """A topic by its name. ValueError: there is none."""
+        """Return a topic by its name.
+
+        Raises:
+            ValueError: there is none.
+        """
         topic = self._by_name.get(name)
         if topic is None:
             raise ValueError(f"the fake cluster has no topic {name!r}; it has {sorted(self._by_name) or 'none'}")
         return topic
 
     def create(self, name: str, partitions: int, config: Mapping[str, object]) -> Topic:
-        """Make a topic. ValueError: it exists, or its name, number of partitions or configuration is not Kafka's."""
+        """Create a topic.
+
+        Raises:
+            ValueError: the topic exists, or Kafka would refuse its name, number of partitions or configuration.
+        """
         if not is_legal_name(name):
             raise ValueError(f"{name!r} is no name of a topic: up to 249 of a-z A-Z 0-9 . _ -")
         if name in self._by_name:
             raise ValueError(f"the fake cluster has a topic {name!r} already")
         topic = Topic(name, uuid.uuid4().bytes, {key: str(value) for key, value in config.items()})
-        _log(topic, verify=False)  # says what is wrong with the configuration before anything is kept
+        # raises for a wrong configuration before the topic is stored
+        _log(topic, verify=False)
         self._extend(topic, partitions)
         self._by_name[name] = self._by_id[topic.topic_id] = topic
         return topic
 
     def grow(self, name: str, partitions: int) -> None:
-        """Give a topic more partitions, up to so many. ValueError: it has as many."""
+        """Raise a topic's number of partitions to `partitions`.
+
+        Raises:
+            ValueError: the topic has as many already.
+        """
         topic = self.existing(name)
         if partitions <= len(topic.partitions):
             raise ValueError(f"{name!r} has {len(topic.partitions)} partitions; their number only grows")
         self._extend(topic, partitions)
 
     def delete(self, name: str) -> None:
-        """Forget a topic and its log; made again, it has another id."""
+        """Delete a topic and its log. A topic that is created again gets another id."""
         topic = self.existing(name)
         del self._by_name[name], self._by_id[topic.topic_id]
 
     def replace_broker(self, old: int, new: int | None) -> None:
-        """Another broker has the replicas of this one; with None they are gone, and another replica or broker leads in its place."""
+        """Give a broker's replicas to another one; with None remove them, and let another replica or broker lead."""
         brokers = tuple(node for node in self._brokers if node != old)
         for topic in self:
             for partition in topic.partitions:

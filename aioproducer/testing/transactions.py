@@ -1,15 +1,16 @@
-"""The transactions of a fake cluster: who may write under a transactional id, what its transaction has touched, how it ends.
+"""The transactions of a fake cluster: holders, epochs, touched partitions, time-outs and markers.
 
-As Kafka 4.3's TransactionCoordinator and TransactionMetadata, in both versions of the protocol:
+They follow Kafka 4.3's TransactionCoordinator and TransactionMetadata, in both versions of the protocol:
 
-1. InitProducerId fences: the epoch grows by one, or by KIP-360 only for who has the last one. A transaction that is under way is aborted
-   first, and CONCURRENT_TRANSACTIONS answered meanwhile.
-2. An epoch of 32766 is the last one; then there is a new producer id, with epoch 0.
-3. In version 1 an end keeps the epoch. In version 2 (KIP-890, EndTxn from 5 on) it raises it, and is known again by that.
-4. A transaction that is older than its time-out is aborted and fenced. Deviation: at once, where Kafka looks every 10 s.
-5. Markers are written `marker_delay` after an end was answered, all together. Deviation: also where a partition has no leader.
+1. InitProducerId fences: it adds 1 to the epoch. By KIP-360, a producer that names an epoch gets this only for the last epoch.
+   An open transaction is aborted first; the coordinator answers CONCURRENT_TRANSACTIONS meanwhile.
+2. Epoch 32766 is the last one of a producer id. The next step takes a new producer id with epoch 0.
+3. In version 1 an end keeps the epoch. In version 2 (KIP-890, EndTxn from 5 on) an end raises the epoch.
+   The raised epoch identifies an EndTxn that the producer sends again.
+4. A transaction that is older than its time-out is aborted and fenced. Deviation: at once, where Kafka checks every 10 s.
+5. Markers are written `marker_delay` after an end was answered, all together. Deviation: also to a partition without a leader.
 
-There is one state for all brokers, whoever coordinates. Knows no request, connection or broker; the running loop times it.
+All brokers share one state, whichever broker coordinates. The running loop's clock times everything here.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ if TYPE_CHECKING:
 __all__ = ["Holder", "ProducerIds", "State", "Touched", "Transaction", "Transactions"]
 
 _NONE: Final = -1
-_LAST_EPOCH: Final = 32_766  # Kafka's TransactionMetadata.isEpochExhausted; 32767 is for fencing its owner
+_LAST_EPOCH: Final = 32_766  # Kafka's TransactionMetadata.isEpochExhausted; 32767 fences the holder
 _FENCED_EPOCH: Final = 32_767
 Touched: TypeAlias = tuple[bytes, int] | str
-"""What a transaction wrote to: a partition, by its topic's id, or a group's offsets, by its id."""
+"""Names one target of a transaction: a partition by topic id and index, or a group's offsets by group id."""
 
 
 class State(Enum):
-    """Where a transaction is, in Kafka's words."""
+    """The states of a transaction, by Kafka's names."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -54,34 +55,34 @@ _COMPLETE: Final = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_A
 
 
 class Holder(NamedTuple):
-    """A producer id and an epoch of it."""
+    """Holds a producer id and one of its epochs."""
 
     producer_id: int
     epoch: int
 
 
 class ProducerIds:
-    """Gives each id once. `next` may be set, to one near the end for instance."""
+    """Gives out each producer id once. A test may set `next`, for instance to an id near the last one."""
 
     def __init__(self) -> None:
         self.next = 0
 
     def take(self) -> int:
-        """The next one."""
+        """Return the next producer id."""
         taken, self.next = self.next, self.next + 1
         return taken
 
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """What the coordinator knows of one transactional id; its fields may be set, such as an `epoch` near the end.
+    """Holds the coordinator's state of one transactional id. A test may set the fields, such as an `epoch` near the last one.
 
     Attributes:
         previous_id: the producer id before the last step.
-        next_id: the producer id that it has once it is complete, where the epochs of this one are used up; -1: the same.
-        last_epoch: which an InitProducerId or EndTxn that comes again may name.
-        touched: what gets a marker at its end, in this order.
-        raises_epoch: its end raises the epoch (version 2).
+        next_id: the producer id after completion, if this one's epochs are used up; -1: the same id.
+        last_epoch: the epoch that a repeated InitProducerId or EndTxn may name.
+        touched: the partitions and groups that get a marker at the end, in this order.
+        raises_epoch: whether the end raises the epoch (version 2).
     """
 
     producer_id: int
@@ -97,16 +98,16 @@ class Transaction:
 
     @property
     def holder(self) -> Holder:
-        """Who may write."""
+        """Return the producer id and epoch that may write."""
         return Holder(self.producer_id, self.epoch)
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether its epochs are used up."""
+        """Return whether the producer id's epochs are used up."""
         return self.epoch >= _LAST_EPOCH
 
     def hush(self) -> None:
-        """End its timer."""
+        """Cancel the transaction's timer."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -114,15 +115,15 @@ class Transaction:
     # --- steps
 
     def rotate(self, producer_id: int, *, was_named: bool) -> None:
-        """Another producer id."""
+        """Take another producer id, with epoch 0."""
         self.last_epoch = self.epoch if was_named else _NONE
         self.previous_id, self.producer_id, self.epoch = self.producer_id, producer_id, 0
 
     def bump(self, named: Holder | None) -> None:
-        """The next epoch, or the same again for who names the one before.
+        """Raise the epoch by 1. For a producer that names the epoch before the current one, keep the current one.
 
         Raises:
-            BrokerError: PRODUCER_FENCED; UNKNOWN_SERVER_ERROR where there is no next one, as Kafka answers by mistake.
+            BrokerError: PRODUCER_FENCED; UNKNOWN_SERVER_ERROR if there is no next epoch, which Kafka answers by mistake.
         """
         if self.is_exhausted:
             raise broker_error("UNKNOWN_SERVER_ERROR", "Cannot allocate any more producer epochs")
@@ -134,7 +135,7 @@ class Transaction:
         self.previous_id, self.epoch = self.producer_id, self.epoch + 1
 
     def prepare(self, *, is_commit: bool, raises_epoch: bool, next_id: int) -> None:
-        """It ends, with this verdict."""
+        """Move to PREPARE_COMMIT or PREPARE_ABORT."""
         self.hush()
         self.state = State.PREPARE_COMMIT if is_commit else State.PREPARE_ABORT
         self.previous_id = self.producer_id
@@ -143,7 +144,7 @@ class Transaction:
             self.last_epoch, self.epoch = self.epoch, min(self.epoch + 1, _FENCED_EPOCH)
 
     def complete(self) -> None:
-        """Its markers are written."""
+        """Move to the complete state; the markers are written."""
         self.state = _COMPLETE[self.state]
         self.touched.clear()
         if self.next_id != _NONE:
@@ -151,17 +152,17 @@ class Transaction:
 
 
 class Transactions:
-    """All transactional ids of a cluster. Methods raise BrokerError with what a coordinator answers.
+    """Holds all transactional ids of a cluster. Methods raise BrokerError with the error that a coordinator answers.
 
     Args:
-        topics: where markers go.
-        groups: likewise.
+        topics: the topics that get the markers.
+        groups: the groups that get the committed offsets.
         now_ms: the brokers' clock.
 
     Attributes:
         ids: the producer ids.
         version: the finalized level of `transaction.version`.
-        marker_delay: seconds between an end and its markers; with 0 they are there when the answer is.
+        marker_delay: seconds between an end and its markers; with 0, the markers are written before the answer.
         max_timeout_ms: Kafka's `transaction.max.timeout.ms`.
     """
 
@@ -182,19 +183,19 @@ class Transactions:
         return transactional_id in self._known
 
     def close(self) -> None:
-        """End all timers."""
+        """Cancel all timers."""
         for transaction in self._known.values():
             transaction.hush()
 
-    # --- what producers ask
+    # --- requests of producers
 
     def begin(self, transactional_id: str, timeout_ms: int, named: Holder | None) -> Holder:
-        """InitProducerId: who writes from now on.
+        """Handle InitProducerId. Returns the producer id and epoch that write from now on.
 
         Args:
-            transactional_id: whose.
-            timeout_ms: after which its transactions are aborted.
-            named: whom the producer takes itself for (KIP-360).
+            transactional_id: the producer's transactional id.
+            timeout_ms: the age at which a transaction is aborted.
+            named: the producer id and epoch that the producer believes it has (KIP-360).
 
         Raises:
             BrokerError: INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
@@ -220,7 +221,7 @@ class Transactions:
         return transaction.holder
 
     def add(self, transactional_id: str, holder: Holder, touched: Iterable[Touched], *, raises_epoch: bool = False) -> None:
-        """Let a transaction have these too; it begins with the first.
+        """Add partitions or groups to a transaction. The first one begins the transaction.
 
         Raises:
             BrokerError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
@@ -234,16 +235,16 @@ class Transactions:
         transaction.raises_epoch = raises_epoch
 
     def verify(self, transactional_id: str, holder: Holder, touched: Touched) -> None:
-        """Whether a transaction of version 1 has it.
+        """Check that a transaction of version 1 contains a partition or group.
 
         Raises:
-            BrokerError: as `add`; TRANSACTION_ABORTABLE, if it has not.
+            BrokerError: as `add`; TRANSACTION_ABORTABLE, if the transaction does not contain it.
         """
         if touched not in self._of(transactional_id, holder).touched:
             raise broker_error("TRANSACTION_ABORTABLE", "the partition was not added to the transaction")
 
     def end(self, transactional_id: str, holder: Holder, *, is_commit: bool, raises_epoch: bool) -> Holder:
-        """EndTxn: who writes the next transaction.
+        """Handle EndTxn. Returns the producer id and epoch of the next transaction.
 
         Raises:
             BrokerError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
@@ -255,18 +256,19 @@ class Transactions:
         elif is_again and (transaction.state in _COMMITTING) is is_commit and transaction.state is not State.EMPTY:
             if transaction.state in _PREPARING:
                 raise broker_error("CONCURRENT_TRANSACTIONS")
-        elif raises_epoch and not is_again and not is_commit:  # whose records never came as far as here
+        elif raises_epoch and not is_again and not is_commit:  # no record of this transaction reached a broker
             self._end(transaction, is_commit=False, raises_epoch=True)
         else:
             raise broker_error("INVALID_TXN_STATE", f"the transaction is {transaction.state.value}")
-        if transaction.next_id != _NONE:  # that is what it will be when the markers are written
+        # the transaction gets this producer id when the markers are written
+        if transaction.next_id != _NONE:
             return Holder(transaction.next_id, 0)
         return transaction.holder
 
     # --- ends
 
     def _fence(self, transaction: Transaction) -> None:
-        """Abort it, so that its producer can write no more."""
+        """Abort a transaction and fence its producer."""
         raises_epoch = self.version > 1
         if not raises_epoch:
             transaction.epoch, transaction.last_epoch = min(transaction.epoch + 1, _FENCED_EPOCH), _NONE
@@ -281,7 +283,7 @@ class Transactions:
             self._complete(transaction)
 
     def _complete(self, transaction: Transaction) -> None:
-        """Write its markers."""
+        """Write a transaction's markers."""
         transaction.hush()
         is_abort = transaction.state is State.PREPARE_ABORT
         for touched in transaction.touched:
@@ -294,12 +296,13 @@ class Transactions:
             return
         topic = self._topics.identified(touched[0])
         partition = None if topic is None else topic.partition(touched[1])
-        if partition is not None:  # the topic may have been deleted
+        # a deleted topic gets no marker
+        if partition is not None:
             partition.log.end_transaction(
                 *holder, is_abort=is_abort, coordinator_epoch=0, leader_epoch=partition.leader_epoch, now_ms=self._now_ms()
             )
 
-    # --- who asks
+    # --- checks of the producer that asks
 
     def _existing(self, transactional_id: str) -> Transaction:
         _check_name(transactional_id)
@@ -320,13 +323,15 @@ class Transactions:
 
 
 def _may_be(transaction: Transaction, named: Holder) -> bool:
-    """Whether a producer may be the one that it takes itself for; its epoch is looked at later."""
+    """Return whether a producer may have the producer id that it names. Its epoch is checked later."""
     is_previous = named.producer_id == transaction.previous_id and named.epoch >= _LAST_EPOCH
     return transaction.epoch == _NONE or named.producer_id == transaction.producer_id or is_previous
 
 
 def _is_again(transaction: Transaction, holder: Holder, *, raises_epoch: bool) -> bool:
-    """Whether an end is one that has come before. In version 1, where nothing tells, each in a fitting state is.
+    """Return whether an end repeats an earlier one.
+
+    In version 1 no field shows that; every end counts as repeated, and the caller compares the state.
 
     Raises:
         BrokerError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
@@ -338,7 +343,11 @@ def _is_again(transaction: Transaction, holder: Holder, *, raises_epoch: bool) -
 
 
 def _names_epoch_before(transaction: Transaction, holder: Holder) -> bool:
-    """Whether an end of version 2 names the epoch before the one that it raised it to; else it names the current one."""
+    """Return True if an end of version 2 names the epoch that it raised, False if it names the current epoch.
+
+    Raises:
+        BrokerError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
+    """
     has_rotated = transaction.previous_id == holder.producer_id and holder.epoch == _LAST_EPOCH and transaction.epoch == 0
     if not has_rotated:
         _check_id(transaction, holder)

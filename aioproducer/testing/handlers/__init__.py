@@ -1,4 +1,4 @@
-"""What a fake broker answers, one module per request. Each says which versions it answers and where it differs from Kafka."""
+"""The answers of a fake broker, one module per request. Each lists its versions and its differences from Kafka."""
 
 from __future__ import annotations
 

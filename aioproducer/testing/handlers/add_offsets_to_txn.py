@@ -1,6 +1,6 @@
-"""AddOffsetsToTxn 0-4: a group whose offsets a transaction of version 1 will commit, at the transaction's coordinator.
+"""Handles AddOffsetsToTxn 0-4: adds a group's offsets to a transaction of version 1, at its coordinator.
 
-As in Kafka: before version 2, INVALID_PRODUCER_EPOCH stands for PRODUCER_FENCED; whether there is such a group is not asked here.
+As in Kafka: before version 2, INVALID_PRODUCER_EPOCH replaces PRODUCER_FENCED; the coordinator does not check that the group exists.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn 0-3: partitions of which a transaction of version 1 may have records, at its coordinator.
+"""Handles AddPartitionsToTxn 0-3: adds partitions to a transaction of version 1, at its coordinator.
 
-As in Kafka: one that is refused spoils all, and the others are OPERATION_NOT_ATTEMPTED; before version 2, INVALID_PRODUCER_EPOCH stands
-for PRODUCER_FENCED. Deviation: versions 4 and 5, which Kafka's brokers ask each other, close the connection.
+As in Kafka: if one partition is refused, the others get OPERATION_NOT_ATTEMPTED; before version 2, INVALID_PRODUCER_EPOCH replaces
+PRODUCER_FENCED. Deviation: versions 4 and 5, which Kafka's brokers send each other, close the connection.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _answer(call: Call) -> None:
 
 
 def _codes(call: Call, asked: list[Place]) -> dict[Target, int]:
-    """An error's number for each, or 0; they are added if none is refused before."""
+    """Add the partitions if none of them is refused. Returns an error code, or 0, for each."""
     codes = {place.target: call.code(place.target) or (0 if place.partition else _UNKNOWN) for place in asked}
     if any(codes.values()):
         return {target: code or _NOT_ATTEMPTED for target, code in codes.items()}
@@ -68,7 +68,7 @@ def _codes(call: Call, asked: list[Place]) -> dict[Target, int]:
 
 
 def _add(call: Call, asked: list[Place]) -> int:
-    """Add them all; an error's number instead."""
+    """Add all partitions. Returns an error code, or 0."""
     request = call.request
     touched = [(place.topic.topic_id, place.partition.index) for place in asked if place.topic and place.partition]
     try:

@@ -1,7 +1,8 @@
-"""ApiVersions 0-4: what a broker speaks. An unsupported version is answered in version 0 with the range of ApiVersions alone (KIP-511).
+"""Handles ApiVersions 0-4: returns the versions that a broker speaks.
 
-As in Kafka: a broker that speaks EndTxn 5 has the feature `transaction.version`, which is not told while its level is 0; what it
-supports is told from version 4 on, as older clients do not take a lowest level of 0 (KAFKA-17011). Deviation: no other feature.
+An unsupported version gets an answer in version 0 with the range of ApiVersions alone (KIP-511). As in Kafka, a broker that speaks
+EndTxn 5 has the feature `transaction.version`. Its level appears only above 0. The supported levels appear from version 4 on, as
+older clients refuse a lowest level of 0 (KAFKA-17011). Deviation: there is no other feature.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _WITH_LOWEST_0: Final = 4
 
 
 def unsupported(lowest: int, highest: int) -> Sequence[Buffer]:
-    """The body, in version 0, for a request in a version that is not spoken."""
+    """Return the body, in version 0, of the answer to a request in an unsupported version."""
     answer = message(
         "ApiVersions.response",
         error_code=broker_error("UNSUPPORTED_VERSION").code,
@@ -60,7 +61,7 @@ def _answer(call: Call) -> None:
 
 
 def _tell_features(call: Call, answer: Any) -> None:
-    """Which levels of transactions there are, and which is in use (KIP-584)."""
+    """Write the supported and the finalized levels of transactions into an answer (KIP-584)."""
     _, highest = call.broker.versions.get(ApiKey.END_TXN, (0, -1))
     if highest < _WITH_EPOCHS:
         return

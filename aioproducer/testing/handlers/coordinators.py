@@ -1,4 +1,4 @@
-"""Which broker coordinates a group or a transactional id, and whether a request asks the right one. Knows no particular request."""
+"""Finds the broker that coordinates a group or a transactional id, and checks that a request was sent to it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 __all__ = ["WHOLE", "check_coordinates", "coordinated", "coordinator", "told_fenced", "verified"]
 
-WHOLE: Final = Target()  # what a request about a group or a transaction is about, for the scope of faults
+WHOLE: Final = Target()  # the target of a request about a group or a transaction, for the scope of faults
 _FENCED: Final = broker_error("PRODUCER_FENCED").code
 _INVALID_EPOCH: Final = broker_error("INVALID_PRODUCER_EPOCH").code
 
 
 def coordinator(cluster: FakeCluster, key: str) -> FakeBroker | None:
-    """Where it was moved to, while that broker is known; else the first broker that is."""
+    """Return the broker that `move_coordinator` set, if it is known; else the first known broker."""
     moved = cluster.brokers.get(cluster.coordinators.get(key, -1))
     if moved is not None and moved.is_known:
         return moved
@@ -29,10 +29,10 @@ def coordinator(cluster: FakeCluster, key: str) -> FakeBroker | None:
 
 
 def coordinated(call: Call, group_id: str, *, may_be_nameless: bool = False) -> Group:
-    """A group, at its coordinator.
+    """Return a group, at its coordinator.
 
     Raises:
-        BrokerError: what is scripted; NOT_COORDINATOR; INVALID_GROUP_ID for the empty id, unless its offsets alone are asked for.
+        BrokerError: a scripted error; NOT_COORDINATOR; INVALID_GROUP_ID for the empty id, unless `may_be_nameless`.
     """
     code = call.code(WHOLE)
     if code:
@@ -44,21 +44,25 @@ def coordinated(call: Call, group_id: str, *, may_be_nameless: bool = False) -> 
 
 
 def check_coordinates(call: Call, key: str) -> None:
-    """BrokerError: NOT_COORDINATOR, if the broker that is asked does not coordinate a group or a transactional id."""
+    """Check that the broker coordinates a group or a transactional id.
+
+    Raises:
+        BrokerError: NOT_COORDINATOR.
+    """
     if call.broker is not coordinator(call.cluster, key):
         raise broker_error("NOT_COORDINATOR", f"broker {call.broker.node_id} does not coordinate this")
 
 
 def told_fenced(code: int, *, since: int, version: int) -> int:
-    """An error as a version tells it: requests older than PRODUCER_FENCED have INVALID_PRODUCER_EPOCH in its place."""
+    """Return an error code for a request's version: versions before `since` get INVALID_PRODUCER_EPOCH for PRODUCER_FENCED."""
     return _INVALID_EPOCH if code == _FENCED and version < since else code
 
 
 def verified(cluster: FakeCluster, transactional_id: str, holder: Holder, touched: Touched, *, adds: bool, knows_abortable: bool) -> None:
-    """Ask a transaction's coordinator whether something is in the transaction, or have it put there, as brokers do (KIP-890).
+    """Check with the coordinator that a transaction contains something, or add it, as brokers do (KIP-890).
 
     Raises:
-        BrokerError: what Kafka's AddPartitionsToTxnManager makes of the coordinator's answer.
+        BrokerError: the coordinator's answer, as Kafka's AddPartitionsToTxnManager converts it.
     """
     asked = coordinator(cluster, transactional_id)
     if asked is None or not asked.is_running:

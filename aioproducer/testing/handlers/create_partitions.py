@@ -1,4 +1,4 @@
-"""CreatePartitions 0-3: topics grow; `validate_only` lets none grow."""
+"""Handles CreatePartitions 0-3: adds partitions to topics; `validate_only` adds none."""
 
 from __future__ import annotations
 
@@ -37,7 +37,11 @@ def _answer(call: Call) -> None:
 
 
 def _grow(call: Call, wanted: Any) -> None:
-    """Let one topic grow. BrokerError: why it does not."""
+    """Add partitions to one topic.
+
+    Raises:
+        BrokerError: the reason for a refusal.
+    """
     code = call.code(Target(wanted.name))
     if code:
         raise broker_error(code)

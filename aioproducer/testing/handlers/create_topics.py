@@ -1,8 +1,8 @@
-"""CreateTopics 2-7: each topic for itself, made or refused; `validate_only` makes none.
+"""Handles CreateTopics 2-7: creates or refuses each topic on its own; `validate_only` creates none.
 
-As in Kafka: -1 partitions or replicas stand for the cluster's defaults; a topic that is named twice is not made, and answered once.
-Deviation: every topic is there for every broker at once; however many replicas are asked for, `FakeCluster` deals them as it always does,
-unless they are assigned by hand.
+As in Kafka: -1 partitions or replicas mean the cluster's defaults; a topic that is named twice is not created, and answered once.
+Deviations: every topic exists on every broker at once. `FakeCluster` ignores the number of replicas and assigns its usual ones, unless
+the request assigns replicas by hand.
 """
 
 from __future__ import annotations
@@ -50,7 +50,11 @@ def _answer(call: Call) -> None:
 
 
 def _create(call: Call, wanted: Any, answer: Any) -> None:
-    """Make one topic. BrokerError: why it is not made."""
+    """Create one topic.
+
+    Raises:
+        BrokerError: the reason for a refusal.
+    """
     cluster = call.cluster
     code = call.code(Target(wanted.name))
     if code:
@@ -59,13 +63,15 @@ def _create(call: Call, wanted: Any, answer: Any) -> None:
     count = len(wanted.assignments) or (cluster.default_partitions if wanted.num_partitions == -1 else wanted.num_partitions)
     try:
         cluster.create_topic(wanted.name, count, {config.name: config.value for config in wanted.configs if config.value is not None})
-    except ValueError as error:  # of the configuration: the rest was checked
+    # a wrong configuration: the other arguments were checked before
+    except ValueError as error:
         raise broker_error("INVALID_CONFIG", str(error)) from error
     topic = cluster.topics.existing(wanted.name)
     for assigned in wanted.assignments:
         assign(topic.partitions[assigned.partition_index], assigned.broker_ids)
     _describe(topic, answer)
-    if call.request.validate_only:  # made and forgotten in one step, so that it is checked as the others are
+    # create and delete in one step, so that the same checks apply
+    if call.request.validate_only:
         cluster.delete_topic(wanted.name)
 
 
@@ -100,13 +106,17 @@ def _check_counts(cluster: FakeCluster, wanted: Any) -> None:
 
 
 def check_replicas(cluster: FakeCluster, brokers: Sequence[int]) -> None:
-    """BrokerError: INVALID_REPLICA_ASSIGNMENT for no broker, an unknown one, or one twice."""
+    """Check an assignment of replicas.
+
+    Raises:
+        BrokerError: INVALID_REPLICA_ASSIGNMENT for no broker, an unknown one, or one twice.
+    """
     if not brokers or len(set(brokers)) < len(brokers) or not cluster.brokers.keys() >= set(brokers):
         raise broker_error("INVALID_REPLICA_ASSIGNMENT", f"{list(brokers)} are not different brokers out of {sorted(cluster.brokers)}")
 
 
 def assign(partition: Partition, brokers: Sequence[int]) -> None:
-    """Let these brokers have a new partition; the first leads it."""
+    """Assign brokers to a new partition; the first one leads it."""
     partition.replicas, partition.leader = tuple(brokers), brokers[0]
 
 

@@ -1,4 +1,7 @@
-"""DeleteTopics 1-6: by name, from version 6 on by id too. Deviation: a topic is gone for every broker at once."""
+"""Handles DeleteTopics 1-6: by name, from version 6 on by id too.
+
+Deviation: a topic disappears on every broker at once.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ _NO_ID: Final = bytes(16)
 
 
 def _asked(cluster: FakeCluster, request: Any) -> Iterator[tuple[str | None, bytes, Topic | None]]:
-    """Name and id as they were asked, and the topic."""
+    """Yield the requested name and id of each topic, and the topic."""
     for name in request.topic_names:
         yield name, _NO_ID, cluster.topics.named(name)
     for asked in request.topics:

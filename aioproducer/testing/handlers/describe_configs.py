@@ -1,6 +1,6 @@
-"""DescribeConfigs 1-4: the options of topics, and a few of brokers.
+"""Handles DescribeConfigs 1-4: returns the options of topics, and a few of brokers.
 
-Deviation: no synonyms and no documentation; of a broker's options only those that the fake has an answer to.
+Deviations: no synonyms and no documentation; of a broker's options only those that the fake knows.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""EndTxn 0-5: commit or abort, at the transaction's coordinator. From version 5 on it raises the epoch and tells the new one (KIP-890).
+"""Handles EndTxn 0-5: commits or aborts, at the transaction's coordinator.
 
-As in Kafka: before version 2, INVALID_PRODUCER_EPOCH stands for PRODUCER_FENCED; in version 5 an abort of nothing is taken.
+As in Kafka: from version 5 on it raises the epoch and returns the new one (KIP-890), and accepts an abort without an open transaction.
+Before version 2, INVALID_PRODUCER_EPOCH replaces PRODUCER_FENCED.
 """
 
 from __future__ import annotations

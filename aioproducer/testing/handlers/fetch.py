@@ -1,10 +1,17 @@
-"""Fetch 4-17: batches as they were appended, by name and, from version 13 on, by id.
+"""Handles Fetch 4-17: returns batches as they were appended, by topic name and, from version 13 on, by id.
 
-As in Kafka: with less than `min_bytes` to give, and no error, it waits up to `max_wait_ms` for more; the first batch is given
-whatever its size; from version 12 on, NOT_LEADER_OR_FOLLOWER names the leader.
-With `isolation_level` 1 (read_committed) it gives what is below the last stable offset, and tells which of its transactions were aborted.
-Deviation: no fetch sessions (clients are told session 0, and go on with full fetches); high watermark and end of the log are the same;
-there is one log for all replicas, and only the leader gives it.
+As in Kafka:
+
+- With less than `min_bytes` to return, and no error, it waits up to `max_wait_ms` for more.
+- The first batch is returned at any size.
+- From version 12 on, NOT_LEADER_OR_FOLLOWER names the leader.
+- With `isolation_level` 1 (read_committed) it returns batches below the last stable offset, and lists the aborted transactions among them.
+
+Deviations:
+
+- There are no fetch sessions: clients get session 0, and continue with full fetches.
+- High watermark and end of the log are the same.
+- There is one log for all replicas, and only the leader returns it.
 """
 
 from __future__ import annotations
@@ -71,7 +78,7 @@ def _answer(call: Call) -> None:
 
 
 def _collect(call: Call) -> tuple[Any, bool]:
-    """The answer as of now, and whether it need not wait."""
+    """Return the current answer, and whether it can be sent without a wait."""
     room = call.request.max_bytes
     size = 0
     is_due = False

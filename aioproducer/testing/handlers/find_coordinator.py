@@ -1,4 +1,7 @@
-"""FindCoordinator 0-6, of groups and transactional ids: the first broker that is known, or where `move_coordinator` put it."""
+"""Handles FindCoordinator 0-6 for groups and transactional ids.
+
+The coordinator is the first known broker, or the one that `move_coordinator` set.
+"""
 
 from __future__ import annotations
 

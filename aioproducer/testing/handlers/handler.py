@@ -1,4 +1,4 @@
-"""What the answer to one kind of request consists of. Knows no particular request."""
+"""Holds the parts of the answer to one kind of request."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ __all__ = ["Handler"]
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """One request's side of the broker.
+    """Describes how a broker answers one kind of request.
 
     Attributes:
-        versions: lowest and highest that it answers.
-        targets: what a request is about, for the scope of faults.
+        key: the request's number.
+        versions: lowest and highest version that it answers.
+        targets: returns the topics and partitions of a request, for the scope of faults.
         answer: answers a call with `Call.reply`, at once or later.
-        mend: puts right a client's well-known mistake that brokers do not mind.
+        mend: corrects a client's well-known encoding mistake that Kafka's brokers tolerate.
     """
 
     key: ApiKey
@@ -38,5 +39,5 @@ class Handler:
 
     @property
     def name(self) -> str:
-        """Kafka's name of the request."""
+        """Return Kafka's name of the request."""
         return NAMES[self.key]

@@ -1,4 +1,4 @@
-"""Heartbeat 0-4: a member lives, and hears of a rebalance."""
+"""Handles Heartbeat 0-4: keeps a member alive, and reports a rebalance to it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""InitProducerId 0-5: a new producer id from any broker, or, of a transactional id, the next epoch from its coordinator.
+"""Handles InitProducerId 0-5: a new producer id, or the next epoch of a transactional id.
 
-As in Kafka: before version 4, INVALID_PRODUCER_EPOCH stands for PRODUCER_FENCED. Version 6 (KIP-939) is not stable there either.
+Any broker gives a new producer id; the coordinator of a transactional id gives its next epoch.
+As in Kafka: before version 4, INVALID_PRODUCER_EPOCH replaces PRODUCER_FENCED. Version 6 (KIP-939) is not stable there either.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""JoinGroup 0-9: the answer comes when every member has joined, or the rebalance time-out has passed.
+"""Handles JoinGroup 0-9: answers when every member has joined, or the rebalance time-out has passed.
 
-As in Kafka: from version 4 on, a member without an id is told one first, and joins with it (KIP-394).
+As in Kafka: from version 4 on, a member without an id first gets one, and joins with it (KIP-394).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""LeaveGroup 0-5: members go, and the others rebalance; from version 3 on several at once, static ones by their instance id alone."""
+"""Handles LeaveGroup 0-5: removes members, and the others rebalance.
+
+From version 3 on it removes several members at once, static ones by their instance id alone.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""ListOffsets 1-9: the first and next offset, the first at or after a time, the one with the highest time (KIP-734).
+"""Handles ListOffsets 1-9: first and next offset, first at or after a time, offset of the highest time (KIP-734).
 
-With `isolation_level` 1 (read_committed) the next offset is the last stable one, and nothing behind it is found.
-Deviation: nothing is in tiered storage, so the local log's first offset is the log's, and the last tiered one is -1.
+With `isolation_level` 1 (read_committed) the next offset is the last stable one, and no offset from there on is returned.
+Deviation: there is no tiered storage, so the local log's first offset is the log's, and the last tiered one is -1.
 """
 
 from __future__ import annotations

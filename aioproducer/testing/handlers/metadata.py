@@ -1,8 +1,8 @@
-"""Metadata 0-13: brokers, topics by name and by id, leaders.
+"""Handles Metadata 0-13: returns brokers, topics by name and by id, and leaders.
 
-As in Kafka: null asks for all topics, in version 0 the empty list does; a topic that the request made is unknown in its answer and
-there in the next. A stopped broker is not named, and its partitions have no leader.
-Deviation: no authorized operations; every topic of the cluster is answered in the order of its making.
+As in Kafka: null requests all topics, in version 0 the empty list does. A topic that the request creates is unknown in its answer, and
+present in the next. A stopped broker is not named, and its partitions have no leader.
+Deviations: no authorized operations; all topics are listed in the order of their creation.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _UNKNOWN_ID: Final = broker_error("UNKNOWN_TOPIC_ID").code
 _MESSAGE: Final = "Metadata.response"
 _FLEXIBLE: Final = 9
 _LONG_NULL: Final = bytes(4)
-_LONGEST_NULL: Final = 5  # what a request for all topics has at most: null, three choices, no tags
+# most bytes after the header of a request for all topics: null, three flags, no tags
+_LONGEST_NULL: Final = 5
 
 
 def _targets(cluster: FakeCluster, request: Any) -> Iterator[Target]:
@@ -104,7 +105,10 @@ def _partition(partition: Partition, known: set[int]) -> Any:
 
 
 def _mend(frame: bytes, header: RequestHeader) -> bytes:
-    """Null, which librdkafka writes in four bytes where one belongs (its issue 5049): Kafka reads the first, and leaves what is over."""
+    """Shorten a null that librdkafka writes in four bytes instead of one (its issue 5049).
+
+    Kafka reads the first byte, and ignores the surplus at the end.
+    """
     written_long = (
         header.version >= _FLEXIBLE and frame.startswith(_LONG_NULL, header.offset) and len(frame) > header.offset + _LONGEST_NULL
     )

@@ -1,7 +1,7 @@
-"""OffsetCommit 2-10: by a member of the current generation, or by anybody while the group has no members.
+"""Handles OffsetCommit 2-10: from members of the current generation, or any client of an empty group.
 
-As in Kafka: from version 10 on, topics come by id. Deviation: offsets are kept for ever, whatever `retention_time_ms` says;
-a member of a group that never was is UNKNOWN_MEMBER_ID.
+As in Kafka: from version 10 on, topics are named by id. Deviations: offsets never expire, at any `retention_time_ms`;
+a member of a group that never existed gets UNKNOWN_MEMBER_ID.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _answer(call: Call) -> None:
 
 
 def _commit(call: Call, group: Group, topic: Any, asked: Any) -> int:
-    """Keep one partition's offset; an error's number instead."""
+    """Store one partition's offset. Returns an error code, or 0."""
     by_id = call.version >= _BY_ID
     place = places.find(call.cluster, topic.name, topic.topic_id, asked.partition_index, by_id=by_id)
     code = call.code(place.target)

@@ -1,8 +1,11 @@
-"""OffsetFetch 1-10: what groups committed; one group, from version 8 on several.
+"""Handles OffsetFetch 1-10: the committed offsets of one group, from version 8 on of several.
 
-As in Kafka: -1 where nothing is committed; null asks for all partitions that have an offset; from version 10 on, topics come by id;
-who wants stable offsets (`require_stable`) gets UNSTABLE_OFFSET_COMMIT while a transaction that commits one has not ended.
-Deviation: who asks as a member is not checked.
+As in Kafka:
+
+- -1 means no committed offset; null requests all partitions that have an offset; from version 10 on, topics are named by id.
+- With `require_stable`, a partition with an offset in an open transaction gets UNSTABLE_OFFSET_COMMIT.
+
+Deviation: a member's id and epoch are not checked.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ def _answer(call: Call) -> None:
 
 
 def _group(call: Call, group_id: str, asked: Any, path: str) -> tuple[int, list[Any]]:
-    """The error of a group, and the offsets in its topics; `path` is where they stand in the answer."""
+    """Return a group's error code, and the offsets of its topics; `path` is the message that holds the topics."""
     try:
         group = coordinated(call, group_id, may_be_nameless=True)
     except BrokerError as error:
@@ -91,7 +94,8 @@ def _topic(call: Call, group: Group, topic: Topic | None, name: str, topic_id: b
             )
         )
     fields: dict[str, object] = {"name": name, "partitions": partitions}
-    if path != _MESSAGE:  # one group's topics have no field for it
+    # the topics of the answer for a single group have no id
+    if path != _MESSAGE:
         fields["topic_id"] = topic_id
     return message(f"{path}.topics", **fields)
 

@@ -1,4 +1,7 @@
-"""OffsetForLeaderEpoch 2-4: where a leader's epoch ended, by which consumers notice a log that was cut (KIP-101, KIP-320)."""
+"""Handles OffsetForLeaderEpoch 2-4: returns a leader epoch's end offset.
+
+Consumers use it to notice a truncated log (KIP-101, KIP-320).
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ def _partition(call: Call, name: str, asked: Any) -> Any:
 
 
 def _end(partition: Partition, wanted: int) -> tuple[int, int]:
-    """The newest epoch that is not newer than `wanted`, and the offset where the next began (Kafka's LeaderEpochFileCache)."""
+    """Return the newest epoch up to `wanted`, and the start offset of the next epoch (Kafka's LeaderEpochFileCache)."""
     starts: dict[int, int] = {}
     for batch in partition.log.batches():
         starts.setdefault(batch.leader_epoch, batch.base_offset)

@@ -1,4 +1,4 @@
-"""Where a request's partition is: the topic by name or id, the partition, its leader. Knows no particular request."""
+"""Looks up a request's topic, by name or id, its partition and leader."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Place", "endpoints", "find", "name_leader"]
 
 
 class Place(NamedTuple):
-    """What a request's topic and partition are here; `partition` only on its leader."""
+    """Holds the topic and partition that a request names; None: unknown."""
 
     target: Target
     topic: Topic | None
@@ -25,18 +25,18 @@ class Place(NamedTuple):
 
 
 def find(cluster: FakeCluster, name: str, topic_id: bytes, index: int, *, by_id: bool) -> Place:
-    """The place, whoever leads it."""
+    """Return the place of a partition; the leader is not checked."""
     topic = cluster.topics.identified(topic_id) if by_id else cluster.topics.named(name)
     target = Target(topic.name if topic else name or None, index)
     return Place(target, topic, topic.partition(index) if topic else None)
 
 
 def led(place: Place, broker: FakeBroker, *, by_id: bool, epoch: int = -1) -> Partition:
-    """The partition, on its leader.
+    """Return a place's partition, on its leader.
 
     Raises:
         BrokerError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER; for a client's leader epoch that is not
-            ours, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH.
+            the current one, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH.
     """
     if place.topic is None and by_id:
         raise broker_error("UNKNOWN_TOPIC_ID", "no topic has this id")
@@ -50,13 +50,13 @@ def led(place: Place, broker: FakeBroker, *, by_id: bool, epoch: int = -1) -> Pa
 
 
 def name_leader(answer: Any, partition: Partition | None) -> None:
-    """Say in a partition's answer who leads it (KIP-951)."""
+    """Write the partition's leader into its answer (KIP-951)."""
     if partition is not None:
         answer.current_leader.leader_id = -1 if partition.leader is None else partition.leader
         answer.current_leader.leader_epoch = partition.leader_epoch
 
 
 def endpoints(cluster: FakeCluster, name: str, leaders: set[int]) -> list[Any]:
-    """The addresses of the leaders that an answer names (KIP-951)."""
+    """Return the addresses of the leaders that an answer names (KIP-951)."""
     brokers = [cluster.brokers[node] for node in sorted(leaders & cluster.brokers.keys())]
     return [message(f"{name}.node_endpoints", node_id=broker.node_id, host=broker.host, port=broker.port) for broker in brokers]

@@ -1,10 +1,19 @@
-"""Produce 0-13: one batch a partition, or before version 3 a message set, checked and appended.
+"""Handles Produce 0-13: checks and appends one batch per partition, or before version 3 a message set.
 
-As in Kafka: acks=0 has no answer, and a failed one closes the connection; a partition's error stops no other; from version 10 on,
-NOT_LEADER_OR_FOLLOWER names the leader (KIP-951); from 13 on, topics come by id. What comes first of a transaction is verified with its
-coordinator, and up to version 11 has to be added there before (AddPartitionsToTxn); from 12 on it adds itself (KIP-890).
-Deviation: the same partition twice in one request closes the connection; acks=all asks no replica; CONCURRENT_TRANSACTIONS is answered
-at once, where Kafka tries for 100 ms by itself; transactions are verified whatever the release, where Kafka did not before 3.6.
+Details as in Kafka:
+
+- acks=0 has no answer; a failed request with acks=0 closes the connection.
+- A partition's error stops no other partition.
+- From version 10 on, NOT_LEADER_OR_FOLLOWER names the leader (KIP-951). From version 13 on, topics are named by id.
+- The first batch of a transaction is verified with its coordinator. Up to version 11 the producer has to add the partition there
+  before (AddPartitionsToTxn). From version 12 on the request adds the partition itself (KIP-890).
+
+Deviations:
+
+- A request that names a partition twice closes the connection.
+- acks=all asks no replica.
+- CONCURRENT_TRANSACTIONS is answered at once, where Kafka itself retries for 100 ms.
+- Transactions are verified in every release, where Kafka did not before 3.6.
 """
 
 from __future__ import annotations
@@ -42,7 +51,7 @@ _FIRST_WITH_BATCHES: Final = 3
 _WITH_ZSTD: Final = 7
 _MAGIC: Final = 2
 _MAGIC_AT: Final = 16
-_ATTRIBUTES_AT: Final = 22  # their lower byte
+_ATTRIBUTES_AT: Final = 22  # the lower byte of the attributes
 _WITH_ABORTABLE: Final = 11
 _ADDS: Final = 12
 _NOT_LEADER: Final = broker_error("NOT_LEADER_OR_FOLLOWER").code
@@ -74,7 +83,8 @@ def _answer(call: Call) -> None:
         topics.append(message(f"{_MESSAGE}.topics", name=topic.name, topic_id=topic.topic_id, partitions=answers))
     if request.acks == 0:
         if any(answer.error_code for topic in topics for answer in topic.partitions):
-            call.connection.close()  # the one way to tell such a client to look at metadata again
+            # a closed connection is the only signal that makes such a client refresh its metadata
+            call.connection.close()
         else:
             call.reply(None)
         return
@@ -82,13 +92,13 @@ def _answer(call: Call) -> None:
 
 
 def _names_twice(request: Any) -> bool:
-    """Whether a partition comes more than once."""
+    """Return whether a request names a partition more than once."""
     asked = [(topic.name, topic.topic_id, partition.index) for topic in request.topics for partition in topic.partitions]
     return len(set(asked)) != len(asked)
 
 
 def _refusal(request: Any) -> BrokerError | None:
-    """Why nothing of a request is taken, if nothing is."""
+    """Return the error that refuses the whole request, or None."""
     if request.acks not in {-1, 0, 1}:
         return broker_error("INVALID_REQUIRED_ACKS", f"acks is -1, 0 or 1, not {request.acks}")
     sent = (partition.records or b"" for topic in request.topics for partition in topic.partitions)
@@ -98,7 +108,7 @@ def _refusal(request: Any) -> BrokerError | None:
 
 
 def _is_transactional(records: Buffer) -> bool:
-    """Whether the first batch belongs to a transaction, by its bytes alone: nothing is checked yet."""
+    """Return whether the first batch belongs to a transaction. Reads its bytes alone, as no check has run yet."""
     return len(records) > _ATTRIBUTES_AT and records[_MAGIC_AT] == _MAGIC and bool(records[_ATTRIBUTES_AT] & TRANSACTIONAL)
 
 
@@ -118,24 +128,25 @@ def _partition(call: Call, place: Place, asked: Any, refusal: BrokerError | None
 
 
 def _take(answer: Any, call: Call, place: Place, records: Any) -> None:
-    """Append, and answer where that is."""
+    """Append the records, and write their offset into the answer."""
     answer.base_offset, answer.log_append_time_ms = _append(call, place, records)
     answer.log_start_offset = place.partition.log.start_offset if place.partition else -1
 
 
 def _follow(answer: Any, call: Call, place: Place, rule: Rule | None) -> None:
-    """What comes of it: a test's own answer, replicas that have it too, another leader's name."""
+    """Finish an answer: apply a scripted error, schedule the replication of acks=all, or name the new leader."""
     if rule is not None and not answer.error_code:
         _script(answer, rule, place)
     if not answer.error_code and call.request.acks == _ALL and place.partition is not None:
         log = place.partition.log
         call.when_answered(partial(_acknowledge, answer, log, log.end_offset, log.truncations))
-    if answer.error_code == _NOT_LEADER and rule is None:  # versions below 10 have no field for it
+    # versions below 10 have no field for the leader
+    if answer.error_code == _NOT_LEADER and rule is None:
         places.name_leader(answer, place.partition)
 
 
 def _acknowledge(answer: Any, log: PartitionLog, end_offset: int, truncations: int) -> None:
-    """All replicas have it; unless it was lost meanwhile, for another led: then nobody is told that it is there (Kafka's DelayedProduce)."""
+    """Mark the records as replicated. After a truncation answer NOT_LEADER_OR_FOLLOWER instead, as Kafka's DelayedProduce does."""
     if log.truncations == truncations:
         log.replicate(end_offset)
     else:
@@ -143,7 +154,7 @@ def _acknowledge(answer: Any, log: PartitionLog, end_offset: int, truncations: i
 
 
 def _script(answer: Any, rule: Rule, place: Place) -> None:
-    """Answer what a test wants answered."""
+    """Write a test's scripted error into an answer."""
     answer.error_code = rule.code
     answer.error_message = rule.message
     answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
@@ -153,7 +164,8 @@ def _script(answer: Any, rule: Rule, place: Place) -> None:
     ]
     if rule.leader is not None:
         places.name_leader(answer, place.partition)
-        is_news = answer.current_leader.leader_id != rule.leader  # of an election that nobody else has heard of
+        # the test names another leader than the cluster does: a new election, with a higher epoch
+        is_news = answer.current_leader.leader_id != rule.leader
         answer.current_leader.leader_id = rule.leader
         answer.current_leader.leader_epoch += is_news
 
@@ -170,7 +182,13 @@ def _append(call: Call, place: Place, records: Any) -> Appended:
 
 
 def _verify(call: Call, place: Place, batch: RecordBatch) -> bool:
-    """Whether the transaction's coordinator was asked, and knows that the partition is in it (Kafka's ReplicaManager.handleProduceAppend)."""
+    """Return whether the batch's transaction was verified (Kafka's ReplicaManager.handleProduceAppend).
+
+    True means that the coordinator was asked, and has the partition in the transaction. False means that no verification is needed.
+
+    Raises:
+        BrokerError: the coordinator's answer, or NOT_ENOUGH_REPLICAS if it was not able to verify.
+    """
     if place.topic is None or place.partition is None or batch.producer_id < 0:
         return False
     adds = call.version >= _ADDS

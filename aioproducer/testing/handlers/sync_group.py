@@ -1,6 +1,7 @@
-"""SyncGroup 0-5: the leader brings the assignments, everybody else waits for its own; from version 5 on, all say the protocol (KIP-559).
+"""Handles SyncGroup 0-5: the leader sends the assignments, the other members wait for theirs.
 
-Deviation: a leader that lives and never brings them is waited for without end.
+From version 5 on, all members name the protocol (KIP-559). Deviation: the members wait without limit for a leader that is alive and
+never sends the assignments.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The options that a topic has in Kafka, with their types and defaults; what a test set stands above. Knows no particular request."""
+"""The topic options of Kafka, with types and defaults; a topic's own values override the defaults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT", "DEFAULTS", "DYNAMIC", "Option", "options"]
 
 DYNAMIC: Final = 1  # Kafka's ConfigSource: set on the topic
-DEFAULT: Final = 5  # and by nobody
+DEFAULT: Final = 5  # Kafka's ConfigSource: not set anywhere
 _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = 1, 2, 3, 5, 6, 7  # Kafka's ConfigType
 
 # Kafka's TopicConfig and LogConfig
@@ -57,7 +57,7 @@ DEFAULTS: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
 
 
 class Option(NamedTuple):
-    """One option as it stands. `source` and `kind` are Kafka's numbers."""
+    """Holds one option's current value. `source` and `kind` are Kafka's numbers."""
 
     name: str
     value: str
@@ -66,7 +66,7 @@ class Option(NamedTuple):
 
 
 def options(topic: Topic) -> list[Option]:
-    """All options of a topic, by name."""
+    """Return all options of a topic, sorted by name."""
     names = sorted({*DEFAULTS, *topic.config})
     return [_option(topic.config, name) for name in names]
 

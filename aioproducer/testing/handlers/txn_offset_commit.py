@@ -1,7 +1,8 @@
-"""TxnOffsetCommit 0-5: offsets that a transaction commits with its records, at the group's coordinator; they are seen once it has ended.
+"""Handles TxnOffsetCommit 0-5: offsets that a transaction commits with its records, at the group's coordinator.
 
-As in Kafka: who names a member is checked as in OffsetCommit; a partition that is not there is refused alone. Up to version 4 the group
-has to be in the transaction (AddOffsetsToTxn), from version 5 on it is put there (KIP-890).
+As in Kafka: the offsets become visible at the transaction's end. A request that names a member is checked as in OffsetCommit. An unknown
+partition is refused alone. Up to version 4 the group has to be in the transaction (AddOffsetsToTxn); from version 5 on the request
+adds it (KIP-890).
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def _answer(call: Call) -> None:
 
 
 def _group(call: Call) -> Group:
-    """The group, if its offsets may be committed in the request's transaction."""
+    """Return the group, if its offsets may be committed in the request's transaction."""
     request = call.request
     group = coordinated(call, request.group_id)
     holder = Holder(request.producer_id, request.producer_epoch)
@@ -77,7 +78,7 @@ def _group(call: Call) -> Group:
 
 
 def _keep(call: Call, group: Group | None, code: int, topic: Any, asked: Any) -> int:
-    """Keep one partition's offset until the transaction ends; an error's number instead."""
+    """Store one partition's offset until the transaction ends. Returns an error code, or 0."""
     place = places.find(call.cluster, topic.name, _NO_ID, asked.partition_index, by_id=False)
     scripted = call.code(place.target)
     if scripted:

@@ -1,4 +1,4 @@
-"""The unmodified producer and the fake cluster under one loop with virtual time: one seed, one run, the same each time.
+"""Simulation: the real producer and the fake cluster in one virtual-time loop; equal seeds give equal runs.
 
     report = simulate(42)
     assert not report.violations, report.trace

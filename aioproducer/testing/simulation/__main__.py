@@ -1,9 +1,9 @@
-"""Simulates seeds, and says what is wrong with which.
+"""Simulates seeds, and prints the violations of each.
 
     python -m aioproducer.testing.simulation --seeds 1-1000 --jobs 2
     python -m aioproducer.testing.simulation --seed 42              # one, with its history
 
-Exit status 1 if anything is wrong with any of them; then each is printed with the one command that replays it.
+The exit status is 1 if any seed has violations; each such seed is printed with the one command that replays it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-_WIDTH: Final = 30  # characters of the bar
-_SHOWN: Final = 3  # violations of one seed
+_WIDTH: Final = 30  # width of the bar in characters
+_SHOWN: Final = 3  # most violations printed per seed
 _SEEDS_SHOWN: Final = 1000
-_EVERY: Final = 10.0  # seconds between two lines where there is no terminal
+_EVERY: Final = 10.0  # seconds between two lines without a terminal
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The status to end with."""
+    """Run the command line. Returns the exit status."""
     parser = _parser()
     asked = parser.parse_args(arguments)
     try:
@@ -65,7 +65,7 @@ def _many(asked: argparse.Namespace) -> int:
 
 
 def _table(tally: Tally) -> list[str]:
-    """The share of runs in which each class of fault happened, and each of the producer's own systems did something."""
+    """Return a table of the shares of runs: by class of fault that happened, and by system of the producer that acted."""
     profiles = [profile for profile in PROFILES if tally.runs[profile]]
     lines: list[str] = []
     for title, rows in (("runs in which it happened", tally.shares()), ("runs in which it was at work", tally.shares_at_work())):
@@ -77,7 +77,7 @@ def _table(tally: Tally) -> list[str]:
 
 
 class _Bar:
-    """How far it is: a bar on a terminal, else a line now and then."""
+    """Shows the progress: a bar on a terminal, else a line from time to time."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -87,7 +87,7 @@ class _Bar:
         self.seconds = 0.0
 
     def show(self, tally: Tally) -> None:
-        """So many are done."""
+        """Print the progress."""
         now = time.monotonic()
         self.seconds = now - self._began
         if not self._is_terminal and now - self._told_at < _EVERY:
@@ -101,7 +101,7 @@ class _Bar:
         sys.stderr.flush()
 
     def end(self) -> None:
-        """Leave the line."""
+        """End the line of the bar."""
         if self._is_terminal:
             sys.stderr.write("\n")
 

@@ -1,6 +1,6 @@
-"""A user's own circuit breaker, as none should be: it holds, mutes and restores by chance, and sees to it that breakers are told the truth.
+"""A circuit breaker that holds, mutes and restores at random, and checks the producer's calls.
 
-Whatever it does, records keep their order and are neither lost nor doubled. Knows no fault.
+With any of its decisions, records keep their order and are neither lost nor duplicated.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ if TYPE_CHECKING:
 __all__ = ["FICKLE", "Fickle"]
 
 FICKLE: Final = "fickle"
-"""What stands for one in a plan."""
-_HOLDS: Final = 0.05  # of the batches
-_MUTES_FAILED: Final = 0.4  # of the attempts that failed
-_MUTES: Final = 0.05  # of all: the partition, or in a third of these its broker
-_RESTORES: Final = 0.1  # a partition of the same topic
+"""The option value that stands for this breaker in a plan."""
+_HOLDS: Final = 0.05  # probability that a batch is held
+_MUTES_FAILED: Final = 0.4  # probability that a failed attempt mutes the partition
+_MUTES: Final = 0.05  # probability that an attempt mutes: in a third of these the broker, else the partition
+_RESTORES: Final = 0.1  # probability that an attempt restores a partition of the same topic
 
 
 class Fickle:
-    """Of one producer (an `interfaces.PartitionCircuitBreaker`).
+    """The random breaker of one producer (an `interfaces.PartitionCircuitBreaker`).
 
     Args:
-        is_open: whether a partition's circuit is open, by what the producer has told.
-        on_wrong: told of what a breaker must never see.
+        rng: source of all random choices.
+        is_open: returns whether a partition's circuit is open, by the producer's events.
+        on_wrong: called with each forbidden state that the breaker sees.
     """
 
     def __init__(self, rng: random.Random, is_open: Callable[[TopicPartition], bool], on_wrong: Callable[[str], object]) -> None:
@@ -39,14 +40,14 @@ class Fickle:
         self._on_wrong = on_wrong
 
     def configure(self, options: Mapping[str, Any]) -> None:
-        """Nothing to configure."""
+        """Do nothing: there are no options."""
 
     def set_circuit_break_manager(self, manager: CircuitBreakManager) -> None:
-        """What it mutes with."""
+        """Store the manager that mutes and restores."""
         self._manager = manager
 
     def on_send(self, context: ProducerStatusContext) -> bool:
-        """Mostly."""
+        """Check the partition's state. Returns False at random, to hold the batch."""
         where = context.partition
         if self._is_open(where):
             self._on_wrong(f"muted: {where[0]}-{where[1]} is muted, and a batch of it is about to be sent")
@@ -55,7 +56,7 @@ class Fickle:
         return self._rng.random() >= _HOLDS
 
     def on_complete(self, context: ProducerStatusContext, partition: TopicPartition, error: Exception | None) -> bool:
-        """Mute, restore, or nothing."""
+        """Mute, restore, or do nothing, at random. Returns whether it did something."""
         drawn = self._rng.random()
         if drawn < _MUTES / 3 and context.node_id >= 0:
             self._manager.mute(context.node_id)
@@ -68,4 +69,4 @@ class Fickle:
         return True
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is no resource."""

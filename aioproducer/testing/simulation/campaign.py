@@ -1,4 +1,4 @@
-"""Many seeds over several processes, and what they came to in numbers. Knows nothing of what a seed does."""
+"""Runs many seeds over several processes, and adds up their results."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Failing", "Tally", "run_seeds"]
 
-_CHUNK: Final = 50  # seeds that a process takes at once
+_CHUNK: Final = 50  # seeds per task of a process
 
 
 class Failing(NamedTuple):
-    """A seed that something is wrong with: what, and what replays it."""
+    """Holds a failed seed: its violations and the command that replays it."""
 
     seed: int
     command: str
@@ -32,13 +32,13 @@ class Failing(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What some seeds came to.
+    """Holds the summed results of some seeds.
 
     Attributes:
-        fates: of transactions.
-        runs: of each profile.
-        runs_with: runs in which each class of fault happened, by profile and class.
-        runs_at_work: runs in which each of the producer's own systems did something, likewise.
+        fates: numbers of transactions, by fate.
+        runs: number of runs of each profile.
+        runs_with: number of runs in which each class of fault happened, by profile and class.
+        runs_at_work: number of runs in which each of the producer's own systems acted, by profile and system.
         cpu: seconds of processor time.
     """
 
@@ -55,7 +55,7 @@ class Tally:
     failing: list[Failing] = field(default_factory=list)
 
     def take(self, report: Report) -> None:
-        """One more run."""
+        """Add one run."""
         self.seeds += 1
         self.records += report.records
         self.acknowledged += report.acknowledged
@@ -69,7 +69,7 @@ class Tally:
             self.failing.append(Failing(report.seed, report.command, tuple(report.violations)))
 
     def add(self, other: Tally) -> None:
-        """Those of another process."""
+        """Add the results of another process."""
         for name in ("seeds", "records", "acknowledged", "failed", "simulated", "cpu"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.fates.update(other.fates)
@@ -79,7 +79,7 @@ class Tally:
         self.failing += other.failing
 
     def shares(self) -> Iterator[tuple[str, dict[str, float]]]:
-        """Each class of fault, and by profile the share of those runs in which it happened that may have it."""
+        """Yield each class of fault with the share of runs in which it happened, for each profile that may have it."""
         for kind in sorted({kind for _, kind in self.runs_with} | {kind for profile in self.runs for kind in kinds_of(profile)}):
             yield (
                 kind,
@@ -91,7 +91,7 @@ class Tally:
             )
 
     def shares_at_work(self) -> Iterator[tuple[str, dict[str, float]]]:
-        """Each of the producer's own systems, and by profile the share of the runs in which it did something."""
+        """Yield each of the producer's own systems with the share of runs in which it acted, by profile."""
         for system in SYSTEMS:
             yield system, {profile: self.runs_at_work[profile, system] / self.runs[profile] for profile in PROFILES if self.runs[profile]}
 
@@ -105,15 +105,15 @@ def run_seeds(
     on_progress: Callable[[Tally], object] = lambda _tally: None,
     most: int | None = None,
 ) -> Tally:
-    """Run them all, or until `most` have failed.
+    """Run all seeds, or until `most` have failed. Returns the summed results.
 
     Args:
-        seeds: which.
+        seeds: the seeds.
         profile: as of `simulate`.
-        faults: likewise.
-        jobs: processes; 1: this one alone.
-        on_progress: called now and then with the tally so far.
-        most: failing seeds after which it ends.
+        faults: as of `simulate`.
+        jobs: number of processes; 1: this one alone.
+        on_progress: called from time to time with the results so far.
+        most: number of failed seeds that ends the run.
     """
     tally = Tally()
     chunks = (seeds[at : at + _CHUNK] for at in range(0, len(seeds), _CHUNK))
@@ -131,7 +131,7 @@ def _here(chunks: Iterator[range], profile: str | None, faults: Collection[str] 
 
 
 def _elsewhere(chunks: Iterator[range], profile: str | None, faults: Collection[str] | None, jobs: int) -> Iterator[Tally]:
-    """Not forked: each process begins as a new one does, and shares nothing."""
+    """Run the seeds in spawned processes. Spawned, not forked, so that they share no state."""
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         pending = {pool.submit(_run, chunk, profile, faults) for chunk in islice(chunks, 2 * jobs)}
         try:

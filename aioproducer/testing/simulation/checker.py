@@ -1,7 +1,7 @@
-"""Judges a history against the logs, in the manner of Jepsen's Kafka test. Pure: a history and logs in, what is wrong with them out.
+"""Checks a history against the logs, as Jepsen's Kafka test does: returns the violations, without side effects.
 
-What is looked for: lost, misplaced, duplicated, reordered, written though certainly not, never ended, ended twice; of transactions:
-aborted yet visible, torn, undecided. Only what the settings promise is judged (`Promise`). Knows no producer and no loop.
+It finds records that are lost, misplaced, duplicated, reordered, written though certainly not, never ended or ended twice. It finds
+transactions that are aborted yet visible, torn or undecided. It checks only what the settings promise (`Promise`).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _PARTITION: Final = "{0[0]}-{0[1]}"
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What the settings of a run promise.
+    """Holds the guarantees of a run's settings.
 
     Attributes:
         keeps: acknowledged records are in the log.
-        is_once: no record is there twice.
-        is_ordered: all that is in a partition's log is in call order.
-        is_ordered_when_acknowledged: the acknowledged records are, by their first place in the log.
+        is_once: no record is in a log twice.
+        is_ordered: all records of a partition's log are in call order.
+        is_ordered_when_acknowledged: the acknowledged records are in call order, by their first offset in the log.
         lifetime: seconds within which each delivery ends.
-        is_placed: records are in the partitions that they were sent to; not if those may be left out (a circuit breaker's policy).
+        is_placed: records are in the partitions that they were sent to; False if a breaker's policy may choose others.
     """
 
     keeps: bool
@@ -46,7 +46,10 @@ class Promise:
 
 
 class Logged(NamedTuple):
-    """A record in a log. `is_visible`: a consumer with read_committed sees it; `is_open`: its transaction has not ended."""
+    """Holds a record of a log.
+
+    `is_visible`: a consumer with read_committed sees it; `is_open`: its transaction has not ended.
+    """
 
     offset: int
     number: int | None
@@ -55,7 +58,7 @@ class Logged(NamedTuple):
 
 
 def read_log(batches: Iterable[RecordBatch]) -> list[Logged]:
-    """The records of a partition, and which of them a consumer with read_committed sees."""
+    """Return the records of a partition, marked as visible or not for a consumer with read_committed."""
     logged: list[Logged] = []
     ongoing: dict[int, list[int]] = {}
     for batch in batches:
@@ -73,7 +76,7 @@ def read_log(batches: Iterable[RecordBatch]) -> list[Logged]:
 
 
 def check(history: History, logs: Mapping[tuple[str, int], Sequence[Logged]], promise: Promise, committed: int | None = None) -> list[str]:
-    """What is wrong, a sentence each; empty: nothing. `committed`: the offset of the transactions' group."""
+    """Return the violations, one sentence each; empty: none. `committed`: the offset of the transactions' group."""
     return [
         *history.overdue,
         *_ends(history.sent, promise),
@@ -114,7 +117,7 @@ def _lost(sent: Iterable[Sent], logs: Mapping[tuple[str, int], Sequence[Logged]]
 
 
 def _missing(each: Sent, where: tuple[str, int], places: Mapping[int, int | None], present: Container[int | None]) -> Iterator[str]:
-    """An acknowledged record that is not where it was said to be; `places` are the partition's records by offset."""
+    """Yield a violation if an acknowledged record is not at its offset; `places` are the partition's records by offset."""
     offset = each.ends[0].offset
     there = places.get(offset)
     if each.number not in present:
@@ -140,7 +143,7 @@ def _written(sent: Sequence[Sent], logs: Mapping[tuple[str, int], Sequence[Logge
 
 
 def _unwanted(each: Sent, where: tuple[str, int], offset: int, promise: Promise) -> Iterator[str]:
-    """A record that is in a log, and should not be, or not in this one."""
+    """Yield a violation if a record must not be in this log."""
     if each.topic != where[0] or (promise.is_placed and each.partition not in {None, where[1]}):
         yield f"misplaced: {each} is in {_PARTITION.format(where)}"
     if each.refused and not each.is_doubtful:
@@ -165,7 +168,7 @@ def _order(sent: Sequence[Sent], logs: Mapping[tuple[str, int], Sequence[Logged]
 
 
 def _first_places(sent: Sequence[Sent], log: Iterable[Logged]) -> Iterator[tuple[Sent, int]]:
-    """The records of this run in a log, each with the first offset that it has there."""
+    """Yield the records of this run in a log, each with its first offset."""
     seen: set[int] = set()
     for logged in log:
         number = logged.number
@@ -176,7 +179,7 @@ def _first_places(sent: Sequence[Sent], log: Iterable[Logged]) -> Iterator[tuple
 
 
 def _offsets(transactions: Sequence[Transaction], committed: int | None) -> Iterator[str]:
-    """The offset that the group has is that of the last transaction that was committed, or of one of unknown fate behind it."""
+    """Check the group's offset: it is that of the last committed transaction, or of a later one of unknown fate."""
     expected = max((each.number for each in transactions if each.fate is Fate.COMMITTED and each.has_offset), default=None)
     after = -1 if expected is None else expected
     may_be = {each.number for each in transactions if each.offset is not None and each.fate in {Fate.COMMITTED, Fate.UNKNOWN}}
@@ -198,7 +201,7 @@ def _transactions(transactions: Iterable[Transaction], logs: Mapping[tuple[str, 
 
 
 def _torn(transaction: Transaction, visible: Container[int | None]) -> Iterator[str]:
-    """What of it is visible and should not be, or the other way about."""
+    """Yield a violation if the visibility of a transaction's records contradicts its fate."""
     seen = [each for each in transaction.records if each.number in visible]
     if transaction.fate is Fate.ABORTED and seen:
         yield f"aborted yet visible: {seen[0]} of transaction {transaction.number}"

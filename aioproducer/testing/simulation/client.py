@@ -1,6 +1,6 @@
-"""A producer whose every call is written down: what the drawn workload uses, and what a workload of your own is given.
+"""A producer that records every call: used by the drawn workload, and passed to a test's own workload.
 
-Its records have values of their own (a number and padding), by which the checker knows them again in the log. Knows no fault.
+Each record's value is unique (a number and padding), so that the checker finds it in the log.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ __all__ = ["Client"]
 
 
 class Client:
-    """Sends through a producer, and remembers.
+    """Sends through a producer and records each call in a history.
 
     Args:
-        make: makes the producer that is judged, and another one when that can do no more.
-        rng: what a workload draws its choices from.
+        make: makes the producer under test, and another one after a fatal error.
+        history: the history to write to.
+        rng: random source for a workload's choices.
+        limits: see Attributes.
+        jumped: returns the seconds that the process has slept so far; they do not count towards the limits.
 
     Attributes:
         limits: seconds that a call of `send`, `flush` and `stop` may take.
-        jumped: how many seconds the process has slept so far: these do not count.
-        transaction: the one that is open.
-        cancelled: how many calls were, by kind.
+        transaction: the open transaction.
+        cancelled: numbers of cancelled calls, by kind.
         is_stopping: whether no new producer may be made.
     """
 
@@ -58,7 +60,7 @@ class Client:
     # --- records
 
     async def send(self, topic: str, *, size: int = 0, key: bytes | None = None, partition: int | None = None) -> Any:
-        """`Producer.send` of a value that long (and 6 bytes); the delivery. Raises and is cancelled as it."""
+        """Call `Producer.send` with a value of `size` + 6 bytes. Returns the delivery; errors and cancellation as `Producer.send`."""
         sent = self._called(topic, partition)
         try:
             delivery = await self._bounded("send", self.producer.send(topic, value_of(sent.number, size), key, partition=partition))
@@ -69,7 +71,7 @@ class Client:
         return delivery
 
     def send_nowait(self, topic: str, *, size: int = 0, key: bytes | None = None, partition: int | None = None) -> Any:
-        """`Producer.send_nowait`, likewise."""
+        """Call `Producer.send_nowait` with a value of `size` + 6 bytes. Returns the delivery."""
         sent = self._called(topic, partition)
         try:
             delivery = self.producer.send_nowait(topic, value_of(sent.number, size), key, partition=partition)
@@ -80,7 +82,7 @@ class Client:
         return delivery
 
     async def send_many(self, topic: str, count: int, *, size: int = 0, partition: int | None = None) -> Any:
-        """`Producer.send_many` of so many records, likewise."""
+        """Call `Producer.send_many` with `count` records. Returns the deliveries."""
         many = [self._called(topic, partition) for _ in range(count)]
         records = [Record(value_of(sent.number, size), partition=partition) for sent in many]
         deliveries: Sequence[Any] = ()
@@ -98,20 +100,20 @@ class Client:
         return deliveries
 
     async def send_and_wait(self, topic: str, *, size: int = 0, key: bytes | None = None, partition: int | None = None) -> Any:
-        """`send`, and its acknowledgement."""
+        """Call `send`, and wait for the acknowledgement."""
         return await (await self.send(topic, size=size, key=key, partition=partition))
 
-    # --- the others
+    # --- flush and stop
 
     async def flush(self, timeout: float | None = None) -> Any:
-        """`Producer.flush`."""
+        """Call `Producer.flush`."""
         self.history.tell("flush", f"within {timeout} s")
         summary = await self._bounded("flush", self.producer.flush(timeout))
         self.history.tell("flush", f"{summary}")
         return summary
 
     async def stop(self) -> None:
-        """`Producer.stop`."""
+        """Call `Producer.stop`."""
         self.history.tell("stop", "called")
         await self._bounded("stop", self.producer.stop())
         self.history.tell("stop", "returned")
@@ -119,53 +121,54 @@ class Client:
     # --- transactions
 
     async def begin(self) -> None:
-        """`Producer.begin_transaction`."""
+        """Call `Producer.begin_transaction`."""
         await self.producer.begin_transaction()
         self.opened()
 
     async def commit(self) -> None:
-        """`Producer.commit_transaction`."""
+        """Call `Producer.commit_transaction`."""
         self.told("commit")
         await self._bounded("end", self.producer.commit_transaction())
 
     async def abort(self) -> None:
-        """`Producer.abort_transaction`."""
+        """Call `Producer.abort_transaction`."""
         self.told("abort")
         await self._bounded("end", self.producer.abort_transaction())
 
     async def send_offset(self, topic: str, group: str) -> None:
-        """`Producer.send_offsets_to_transaction`, of the transaction's own number."""
+        """Call `Producer.send_offsets_to_transaction` with the transaction's number as the offset."""
         assert self.transaction is not None
         self.transaction.offset = self.transaction.number
         await self.producer.send_offsets_to_transaction({(topic, 0): self.transaction.number}, group)
         self.transaction.has_offset = True
 
     def opened(self) -> Transaction:
-        """A transaction is open: what is sent from now on is of it."""
+        """Record an opened transaction; further records belong to it."""
         self.transaction = Transaction(len(self.history.transactions))
         self.history.transactions.append(self.transaction)
         self.told("open")
         return self.transaction
 
     def closed(self, fate: Fate) -> None:
-        """It has ended, as far as its user knows."""
+        """Record the end of the transaction, as the producer reported it to its caller."""
         assert self.transaction is not None
         self.transaction.fate = fate
         self.told(f"is {fate}")
         self.transaction = None
 
     def told(self, what: str) -> None:
-        """One line for the call, or the transaction, at hand."""
+        """Add an event of the open transaction, or of a call outside one."""
         who = "call" if self.transaction is None else f"transaction {self.transaction.number}"
         self.history.tell(who, what)
 
     async def renew(self) -> bool:
-        """Stop the producer, which can do no more, and start another one; False: no more."""
+        """Stop a producer after a fatal error, and start another one. Returns False if the client is stopping."""
         if self.is_stopping:
             return False
         await self.stop()
         self.on_end(self.producer)
-        if self.is_stopping:  # by now
+        # `is_stopping` may have changed during the stop
+        if self.is_stopping:
             return False
         self.producer = self._make()
         self.history.tell("start", "another producer")
@@ -174,7 +177,7 @@ class Client:
             await self.stop()
         return not self.is_stopping
 
-    # --- what is written down
+    # --- recording
 
     def _called(self, topic: str, partition: int | None) -> Sent:
         history = self.history

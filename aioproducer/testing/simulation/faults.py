@@ -1,4 +1,4 @@
-"""The faults that come at a time: what each needs to be drawn, and how it is done to a fake cluster. A table; knows no client."""
+"""The table of timed faults: how each kind is drawn, and how it is applied to a fake cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TRANSACTIONAL: Final = frozenset({"transactional"})
 
 
 class Fault(NamedTuple):
-    """One fault of a run: when, in seconds, and what, with its arguments."""
+    """Holds one fault of a run: time in seconds, kind and arguments."""
 
     at: float
     kind: str
@@ -33,14 +33,14 @@ class Fault(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """How a kind of fault is drawn and done, and in which profiles there is one."""
+    """Describes a kind of fault: how to draw its arguments, how to apply it, and the profiles that have it."""
 
     args: Draw
     do: Do
     profiles: frozenset[str] = _EVERY
 
     def draw(self, rng: random.Random, name: str, at: float, topics: Mapping[str, int], brokers: int) -> Fault:
-        """One fault of it."""
+        """Draw one fault of this kind."""
         return Fault(at, name, self.args(rng, topics, brokers))
 
 
@@ -77,11 +77,11 @@ def _counted(api: str, seconds: Sequence[float]) -> Draw:
     return lambda rng, _topics, _brokers: (api, rng.choice(seconds), rng.randint(1, 4))
 
 
-# --- deeds
+# --- applying
 
 
 async def _leader(world: World, topic: str, partition: int, to: int, without: float) -> None:
-    """Another leader; for a while none."""
+    """Move a partition to another leader, for `without` seconds to none."""
     if without:
         world.move_leader(topic, partition, None)
         await asyncio.sleep(without)
@@ -89,21 +89,21 @@ async def _leader(world: World, topic: str, partition: int, to: int, without: fl
 
 
 async def _crash(world: World, broker: int, down: float) -> None:
-    """It is gone at once, others lead in its place, later it is back."""
+    """Stop a broker at once; others lead its partitions. Start it again after `down` seconds."""
     await world.stop_broker(broker, "crash")
     await asyncio.sleep(down)
     await world.start_broker(broker)
 
 
 async def _crash_tail(world: World, broker: int, down: float) -> None:
-    """Likewise, and what its followers did not have yet is lost."""
+    """Stop a broker as `_crash` does, and lose the records that its followers do not have."""
     await world.stop_broker(broker, "crash_tail", tail=True)
     await asyncio.sleep(down)
     await world.start_broker(broker)
 
 
 async def _restart(world: World, broker: int, down: float) -> None:
-    """Stopped in order: its connections are closed behind their last answers."""
+    """Shut a broker down in order: its connections close after their last answers."""
     world.hand_over(broker)
     world.cluster.brokers[broker].close_all()
     await asyncio.sleep(0.01)
@@ -113,7 +113,7 @@ async def _restart(world: World, broker: int, down: float) -> None:
 
 
 async def _freeze(world: World, broker: int, seconds: float) -> None:
-    """SIGSTOP: it stands still, and goes on with what came meanwhile as if it still led."""
+    """Pause a broker (SIGSTOP). Afterwards it answers the requests that came meanwhile as if it still led."""
     stopped = world.cluster.brokers[broker]
     world.count("freeze")
     stopped.pause()
@@ -125,7 +125,7 @@ async def _freeze(world: World, broker: int, seconds: float) -> None:
 
 
 async def _slow(world: World, broker: int, seconds: float) -> None:
-    """A broker whose answers take long, and that reads slowly."""
+    """Let a broker answer late and read slowly."""
     slowed = world.cluster.brokers[broker]
     world.count("slow")
     slowed.latency, slowed.bandwidth = seconds / 8, 20_000 / seconds
@@ -134,7 +134,7 @@ async def _slow(world: World, broker: int, seconds: float) -> None:
 
 
 def _clock(world: World, seconds: float, calendar: float) -> None:
-    """The process sleeps, the calendar is set."""
+    """Let the process sleep, and change the calendar."""
     world.jump(seconds, calendar)
 
 
@@ -144,7 +144,7 @@ def _error(world: World, api: str, error: str | int, times: int, topic: str | No
 
 
 def _record_errors(world: World, topic: str, partition: int, index: int) -> None:
-    """A broker that names the records that it does not take (KIP-467)."""
+    """Script an answer that names the refused records (KIP-467)."""
     wrong = {index: "this one"}
     world.script(
         "record_errors", lambda cluster: cluster.fail("Produce", "INVALID_RECORD", topic=topic, partition=partition, record_errors=wrong)
@@ -187,7 +187,7 @@ def _nonsense(world: World, api: str, how: str, times: int) -> None:
 
 
 def _disconnect(world: World, in_order: bool) -> None:  # noqa: FBT001  (drawn)
-    """Every connection ends."""
+    """End every connection."""
     world.count("disconnect")
     for broker in world.cluster.brokers.values():
         if in_order:
@@ -197,28 +197,28 @@ def _disconnect(world: World, in_order: bool) -> None:  # noqa: FBT001  (drawn)
 
 
 def _grow(world: World, topic: str) -> None:
-    """A topic has one more partition."""
+    """Add one partition to a topic."""
     world.count("grow")
     world.cluster.add_partitions(topic, len(world.cluster.end_offsets(topic)) + 1)
 
 
 def _fence(world: World) -> None:
-    """A successor takes the transactional id."""
+    """Let a successor take the transactional id."""
     world.fence()
 
 
 def _upgrade(world: World) -> None:
-    """The cluster finalizes the second version of transactions."""
+    """Finalize the second version of transactions."""
     world.upgrade()
 
 
 def _forget(world: World, topic: str, partition: int) -> None:
-    """A broker forgets its producers."""
+    """Remove a broker's producer state."""
     world.forget_producers(topic, partition)
 
 
 def _coordinator(world: World, to: int) -> None:
-    """Another broker coordinates the transactions, and the group."""
+    """Make another broker the coordinator of the transactions and the group."""
     world.move_coordinator(to)
 
 
@@ -291,4 +291,4 @@ FAULTS: Final[Mapping[str, _Kind]] = {
     "disconnect": _Kind(lambda rng, _topics, _brokers: (rng.random() < 0.5,), _disconnect),
     "grow": _Kind(lambda rng, topics, _brokers: (rng.choice(sorted(topics)),), _grow),
 }
-"""The faults that come at a time, by name; those of the network and of the client's own options are in `plan`."""
+"""The timed faults by name; faults of the network and of the client's own options are in `plan`."""

@@ -1,4 +1,4 @@
-"""What happened in one run: every record from its call to its end, every transaction, every fault. Data; knows no checker."""
+"""The history of one run: records, transactions and events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DIGITS: Final = 6
 
 
 class Fate(enum.StrEnum):
-    """What a transaction came to, as its user was told."""
+    """The outcome of a transaction, as the producer reported it to its caller."""
 
     OPEN = "open"
     COMMITTED = "committed"
@@ -24,7 +24,7 @@ class Fate(enum.StrEnum):
 
 
 class Event(NamedTuple):
-    """One line of a history. `at` is the loop's time in seconds."""
+    """Holds one line of a history. `at` is the loop's time in seconds."""
 
     at: float
     who: str
@@ -32,7 +32,7 @@ class Event(NamedTuple):
 
 
 class End(NamedTuple):
-    """How a delivery ended: `offset` of an acknowledged record (-1: not told), else `error`, and `persisted`: no, maybe, yes."""
+    """Holds a delivery's outcome: the `offset` of an acknowledged record (-1: unknown), else `error`, and `persisted`: no, maybe or yes."""
 
     at: float
     partition: int
@@ -43,16 +43,16 @@ class End(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Sent:
-    """One record. It is refused if it was not queued, `waits` while its `send` has not returned.
+    """Holds one record. `refused` is set if it was not queued; `queued_at` is None until its `send` has returned.
 
     Attributes:
-        number: which of the run; its value begins with it.
-        first, last: between which calls of the run its own came; one of `send` has both alike, one of `send_many` from its call to its return.
-        partition: that was asked for, if one was.
+        number: the record's number in the run; its value begins with it.
+        first, last: the range of call numbers in which it was sent: equal for `send`, from call to return for `send_many`.
+        partition: the requested partition, if there is one.
         queued_at: when its `send` returned.
-        refused: why it was not queued; "cancelled" among it.
-        is_doubtful: it may have been queued or not: a cancellation came between, or its handle was cancelled.
-        ends: of its delivery; a sound one has one.
+        refused: name of the error that kept it from the queue, a cancellation included.
+        is_doubtful: whether it is unknown if it was queued: its handle was cancelled.
+        ends: outcomes of its delivery; a correct delivery has one.
     """
 
     number: int
@@ -69,7 +69,7 @@ class Sent:
 
     @property
     def is_acknowledged(self) -> bool:
-        """Whether its user was told that it is in the log."""
+        """Return whether the producer reported the record as written."""
         return bool(self.ends) and not self.ends[0].error
 
     def __str__(self) -> str:
@@ -79,7 +79,10 @@ class Sent:
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """One transaction: its records, what its user was told, and the offset that it commits; `has_offset`: that was taken."""
+    """Holds one transaction: its records, its reported fate, and the offset that it commits.
+
+    `has_offset` is True once the producer accepted the offset.
+    """
 
     number: int
     records: list[Sent] = field(default_factory=list)
@@ -89,7 +92,7 @@ class Transaction:
 
 
 class History:
-    """All of it, in its order."""
+    """Holds all events, records and transactions, in order."""
 
     def __init__(self, time: Callable[[], float]) -> None:
         self.events: list[Event] = []
@@ -97,29 +100,29 @@ class History:
         self.transactions: list[Transaction] = []
         self.calls = 0
         self.overdue: list[str] = []
-        """Calls that took longer than they may."""
+        """Descriptions of the calls that exceeded their limit."""
         self.now = time
 
     def tell(self, who: str, what: str) -> None:
-        """One more line."""
+        """Add one event."""
         self.events.append(Event(self.now(), who, what))
 
     def next_call(self) -> int:
-        """The number of a call: they are in the order in which the calls first ran."""
+        """Return the next call number; numbers follow the order in which the calls first ran."""
         self.calls += 1
         return self.calls
 
     def lines(self) -> list[str]:
-        """To read."""
+        """Return the events as readable text."""
         begin = self.events[0].at if self.events else 0.0
         return [f"{event.at - begin:10.4f}  {event.who:<12} {event.what}" for event in self.events]
 
 
 def value_of(number: int, size: int) -> bytes:
-    """A value that says which record it is of, and is so much longer."""
+    """Return a value with the record's number and `size` bytes of padding."""
     return b"%06d" % number + b"." * size
 
 
 def number_of(value: Any) -> int | None:
-    """The record's number in a value, if it is one of a simulation's."""
+    """Return the record's number in a value, or None for a value that is not a simulation's."""
     return int(value[:_DIGITS]) if isinstance(value, bytes) and len(value) >= _DIGITS and value[:_DIGITS].isdigit() else None

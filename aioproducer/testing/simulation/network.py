@@ -1,11 +1,10 @@
-"""The way between client and brokers, as bad as a seed has it: connections that are refused, slow, cut at any byte, or silent.
+"""A network between client and brokers with faults drawn from a seed: refused, slow, cut or silent connections.
 
-1. Bytes arrive in order, each piece a while after it was written, in both directions.
-2. A connection's misfortunes are drawn when it is made: at which byte of which direction, and what happens there. The bytes before
-   arrive; of a cut, both ends learn, perhaps one long before the other.
-3. What was written before a client gave a connection up may still arrive: the broker carries it out, and nobody hears of it.
-
-Knows nothing of Kafka.
+1. Bytes arrive in order in both directions, each piece a latency after it was written.
+2. A connection's faults are drawn when it is made: at which byte of which direction, and what happens there. The bytes before
+   arrive. Both ends learn of a cut, possibly one long before the other.
+3. Bytes that a client wrote before it gave up a connection may still arrive. The broker then executes the request, and the client
+   gets no answer.
 """
 
 from __future__ import annotations
@@ -24,21 +23,25 @@ if TYPE_CHECKING:
 
 __all__ = ["SeededNetwork", "Weather"]
 
-_LOW: Final = 4  # the write buffer has room again at a quarter of what fills it
+# writing resumes when the write buffer is a quarter full
+_LOW: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """How bad it is. Probabilities are of one connection, and of each of its directions.
+    """Holds the network's latency and fault probabilities.
+
+    `refused` applies to a connection, the other probabilities to each of its directions.
 
     Attributes:
-        latency: shortest and longest time of a piece on its way, in seconds.
+        latency: shortest and longest time from writing a piece to its arrival, in seconds.
         refused: probability that a connection is refused.
         cut: probability that it is cut at some byte.
-        pause: probability that it stands still at some byte, for up to `pause_seconds`.
-        silence: probability that from some byte on nothing arrives any more.
-        reach: bytes within which that happens, on average.
-        room: bytes on their way that fill the client's write buffer.
+        pause: probability that it stops at some byte, for up to `pause_seconds`.
+        silence: probability that from some byte on no more bytes arrive.
+        pause_seconds: longest pause, in seconds.
+        reach: average number of bytes before a fault happens.
+        room: bytes in transit that fill the client's write buffer.
     """
 
     latency: tuple[float, float] = (0.0002, 0.002)
@@ -52,7 +55,7 @@ class Weather:
 
 
 class _Misfortune(NamedTuple):
-    """What happens when so many bytes went one way."""
+    """Holds one fault of a direction: it happens after `at` bytes."""
 
     at: int
     kind: str
@@ -60,13 +63,16 @@ class _Misfortune(NamedTuple):
 
 
 class SeededNetwork:
-    """A `Dialer` whose connections lead through a `MemoryNetwork`.
+    """Dials connections through a `MemoryNetwork` and adds faults to them (a `Dialer`).
 
     Args:
-        tell: called with what happens: a word for the kind of fault, and to which connection.
+        network: the network of the brokers.
+        weather: see Attributes.
+        rng: source of all random choices.
+        tell: called with each fault: a word for its kind, and the connection's name.
 
     Attributes:
-        weather: of the connections that are made from now on.
+        weather: latency and faults of the connections that are made from now on.
     """
 
     def __init__(self, network: MemoryNetwork, weather: Weather, rng: random.Random, tell: Callable[[str, str], None]) -> None:
@@ -78,7 +84,13 @@ class SeededNetwork:
         self._number = 0
 
     async def dial(self, host: str, port: int, receiver: Callable[[], Receiver]) -> Stream:
-        """Connect, after a while. Raises OSError if nobody listens, or the seed has it so. Cancelled: nothing stays open."""
+        """Connect after a latency.
+
+        Raises:
+            OSError: no broker listens there, or the seed refuses the connection.
+
+        Cancellation: no connection remains open.
+        """
         self._number += 1
         name = f"{self._number} to {host}"
         await asyncio.sleep(self.latency())
@@ -92,17 +104,17 @@ class SeededNetwork:
         return link
 
     def calm(self) -> None:
-        """Let all go well from now on, also on the connections that stand."""
+        """End all faults from now on, on open connections too."""
         self.weather = Weather()
         for link in self._links:
             link.spare()
 
     def latency(self) -> float:
-        """Of one piece, in seconds."""
+        """Draw the latency of one piece, in seconds."""
         return self.rng.uniform(*self.weather.latency)
 
     def misfortunes(self) -> list[_Misfortune]:
-        """What will happen to one direction of a new connection, in the order in which it does."""
+        """Draw the faults of one direction of a new connection, in the order in which they happen."""
         weather, rng = self.weather, self.rng
         drawn = []
         for kind, probability in (("cut", weather.cut), ("pause", weather.pause), ("silence", weather.silence)):
@@ -112,11 +124,13 @@ class SeededNetwork:
 
 
 class _Direction:
-    """Bytes on their way, in order: each piece, or what takes the place of one, with the time at which it arrives.
+    """Carries bytes in one direction, in order: holds each piece, or a callback in its place, with its arrival time.
 
     Args:
-        deliver: given each piece.
-        on_cut: called where the connection is cut.
+        network: source of latency and faults.
+        name: the direction's name, for the history.
+        deliver: called with each piece.
+        on_cut: called when the connection is cut.
     """
 
     def __init__(self, network: SeededNetwork, name: str, deliver: Callable[[bytes], None], on_cut: Callable[[], None]) -> None:
@@ -134,7 +148,7 @@ class _Direction:
         self._timer: asyncio.TimerHandle | None = None
 
     def push(self, data: bytes) -> None:
-        """Carry bytes; what is to happen to them happens."""
+        """Carry bytes, and apply the faults that they reach."""
         while self._fates and not self.is_dead and self._carried + len(data) >= self._fates[0].at:
             fate = self._fates.pop(0)
             before = max(fate.at - self._carried, 0)
@@ -150,16 +164,16 @@ class _Direction:
         self._put(data)
 
     def then(self, do: Callable[[], None]) -> None:
-        """Call `do` behind the last byte."""
+        """Call `do` after the last byte has arrived."""
         if not self.is_dead:
             self._enqueue(do)
 
     def spare(self) -> None:
-        """Nothing more happens to it; what is silent stays so."""
+        """Drop the faults to come; a silent direction remains silent."""
         self._fates.clear()
 
     def end(self) -> None:
-        """What is on its way is lost."""
+        """Drop all bytes in transit."""
         self.is_dead = True
         self._queue.clear()
         if self._timer is not None:
@@ -193,7 +207,7 @@ class _Direction:
 
 
 class _Link:
-    """One connection: the client's stream, and the receiver of what comes from the broker's memory stream."""
+    """One connection: the client's stream, and the receiver of bytes from the broker's memory stream."""
 
     def __init__(self, network: SeededNetwork, name: str, receiver: Callable[[], Receiver]) -> None:
         self.is_over = False
@@ -211,7 +225,7 @@ class _Link:
         self._is_reading = True
 
     def spare(self) -> None:
-        """Let all go well from now on."""
+        """Drop the faults to come."""
         self._out.spare()
         self._back.spare()
 
@@ -231,26 +245,26 @@ class _Link:
         self.write(b"".join(list_of_data))
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that have not left."""
+        """Return the number of bytes in transit beyond the write buffer's limit."""
         return max(0, self._out.travelling - self._room)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """As the memory stream's."""
+        """Return what the memory stream returns."""
         return self._near.get_extra_info(name, default)
 
     def is_closing(self) -> bool:
-        """Whether it is closed or closing."""
+        """Return whether the connection is closed or closing."""
         return self._is_closing
 
     def close(self) -> None:
-        """Close behind what was written."""
+        """Close after the bytes written so far."""
         if not self._is_closing:
             self._is_closing = True
             self._out.then(self._near.close)
             self._loop.call_soon(self._lose, None)
 
     def abort(self) -> None:
-        """Close at once: what is on its way to the broker may arrive all the same, what comes from it does not."""
+        """Close at once. Bytes in transit to the broker may still arrive; bytes from the broker are dropped."""
         self._is_closing = True
         if not self._is_lost:
             self._give_up(None)
@@ -258,27 +272,27 @@ class _Link:
     # --- the receiver of the broker's bytes
 
     def connection_made(self, transport: Stream) -> None:
-        """The connection stands."""
+        """Handle the memory stream's connection: pass it to the client's receiver."""
         self._near = transport
         self._receiver = self._make()
         self._receiver.connection_made(self)
 
     def data_received(self, data: bytes) -> None:
-        """The broker wrote."""
+        """Carry bytes that the broker wrote."""
         self._back.push(data)
 
     def eof_received(self) -> bool | None:
-        """The broker closed, behind what it wrote."""
+        """Report the broker's close to the client after the bytes that the broker wrote."""
         self._back.then(self._on_eof)
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The broker reset it: the client learns that behind what came before."""
+        """Report the broker's reset to the client after the bytes that came before."""
         self._out.end()
         self._back.then(lambda: self._lose(exc or ConnectionResetError("the broker reset the connection")))
 
     def pause_writing(self) -> None:
-        """The broker does not read: what is written piles up in its buffers."""
+        """Do nothing: while the broker does not read, bytes collect in its memory stream."""
 
     def resume_writing(self) -> None:
         """See `pause_writing`."""
@@ -301,17 +315,18 @@ class _Link:
             self.close()
 
     def _cut(self) -> None:
-        """Both ends learn that it is lost: one now, the other perhaps much later."""
+        """Report the loss to both ends: to one now, to the other possibly much later."""
         if self._network.rng.random() < 0.5:
             self._near.abort()
             self._loop.call_later(self._network.latency(), self._lose, ConnectionResetError("the connection was cut"))
         else:
             self._give_up(ConnectionResetError("the connection was cut"))
-            if self._out.is_dead:  # nothing is behind which the broker could learn it
+            # a dead direction carries no abort: reset the broker's end directly
+            if self._out.is_dead:
                 self._loop.call_later(self._network.latency(), self._near.abort)
 
     def _give_up(self, error: Exception | None) -> None:
-        """The client's end is gone; the broker learns that behind what is on its way to it."""
+        """End the client's side; the broker learns it after the bytes in transit to it."""
         self._back.end()
         self._out.then(self._near.abort)
         self._loop.call_soon(self._lose, error)

@@ -1,6 +1,6 @@
-"""What a seed stands for, drawn before anything runs: cluster, producer, workload, weather, faults. Knows nothing of how they are done.
+"""Draws a seed's plan before the run: cluster, producer options, workload, network and faults.
 
-Numbers are small where that makes things meet: batches of a few records, memory for a few batches, time-outs about as long as faults.
+Numbers are small where that makes events coincide: batches of a few records, memory for a few batches, time-outs about as long as faults.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ _CLIENT: Final = ("cancel", "stop", "short_memory", "short_timeout", "oversize")
 ALL_FAULTS: Final = (*_NETWORK, *_CLIENT, *FAULTS)
 """The names of all faults that a seed may have."""
 REST: Final = 6.0
-"""Seconds that a task rests that rests."""
-_LONGEST: Final = 20_000  # ms that a circuit is open: every partition must take a record again within a minute
-_RESTS: Final = 0.06  # of the calls of a task that does
+"""Seconds that a task pauses for, if it pauses between calls."""
+_LONGEST: Final = 20_000  # ms that a circuit is open: every partition must accept a record again within a minute
+_RESTS: Final = 0.06  # probability of such a pause after a call
 
 
 def kinds_of(profile: str) -> frozenset[str]:
-    """The classes of faults that come at a time in a profile."""
+    """Return the classes of timed faults that a profile has."""
     return frozenset(kind for kind, fault in FAULTS.items() if profile in fault.profiles)
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What the client does. What is not said is drawn.
+    """Describes the client's work. Values that a caller does not give are drawn.
 
     Attributes:
-        topics: partitions by topic.
-        tasks: that send at the same time.
-        records: of all tasks, about.
-        sizes: bytes of a record's padding, one of these.
-        pause: seconds between a task's calls, at most.
-        cancelled: probability that a call is cancelled somewhere on its way.
-        stop_at: seconds after which `stop` is called, whatever goes on; None: at the end.
-        stop_cancelled: after which that call is cancelled, and made again.
-        options: of the producer.
-        rests: probability that a task rests after a call, for longer than topics are kept that nobody produces to.
+        topics: number of partitions by topic.
+        tasks: number of tasks that send at the same time.
+        records: approximate number of records of all tasks.
+        sizes: bytes of padding in a record's value; one of these.
+        pause: longest time between a task's calls, in seconds.
+        cancelled: probability that a call is cancelled at some point.
+        stop_at: seconds after which `stop` is called during the work; None: at the end.
+        stop_cancelled: seconds after which that call is cancelled, and made again.
+        options: the producer's options.
+        rests: probability that a task pauses after a call, for longer than the producer keeps unused topics.
     """
 
     topics: Mapping[str, int]
@@ -68,17 +68,17 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One run.
+    """Describes one run.
 
     Attributes:
-        brokers: how many.
-        topic_config: of every topic.
+        brokers: number of brokers.
+        topic_config: options of every topic.
+        lag: seconds that replicas are behind: an acknowledgement with acks=all waits this long.
         transaction_version: finalized level of `transaction.version`.
         marker_delay: seconds between a transaction's end and its markers.
-        lag: seconds by which replicas are behind: an acknowledgement with acks=all waits so long.
-        weather: of the network, until `calm_at`.
-        faults: in the order in which they come.
-        calm_at: seconds after which all goes well.
+        weather: latency and faults of the network, until `calm_at`.
+        faults: the faults, in order of time.
+        calm_at: seconds after which all faults end.
     """
 
     seed: int
@@ -94,7 +94,7 @@ class Plan:
     workload: Workload
 
     def lines(self) -> list[str]:
-        """To read."""
+        """Return the plan as readable text."""
         return [
             f"seed {self.seed}, {self.profile}: {self.brokers} brokers, topics {dict(self.workload.topics)} {dict(self.topic_config)}",
             f"replicas lag {self.lag:.4f} s, markers {self.marker_delay} s, transactions of version {self.transaction_version}; {self.weather}",
@@ -104,13 +104,13 @@ class Plan:
 
 
 def draw(seed: int, profile: str | None = None, faults: Collection[str] | None = None, workload: Workload | None = None) -> Plan:
-    """The plan of a seed.
+    """Draw the plan of a seed.
 
     Args:
         seed: any number; equal arguments give equal plans.
         profile: one of `PROFILES`; None: drawn.
         faults: only these of `ALL_FAULTS`; None: all.
-        workload: in place of a drawn one.
+        workload: used in place of a drawn one.
 
     Raises:
         ValueError: no such profile or fault.
@@ -155,13 +155,13 @@ def _topic_config(rng: random.Random, chosen: Collection[str]) -> dict[str, obje
 
 
 def _kinds(rng: random.Random, profile: str, chosen: Collection[str]) -> list[str]:
-    """Each run has a few kinds and several of each, so that some runs are gentle and some are all of one thing."""
+    """Draw a few kinds of faults for the run, so that some runs have few faults and some have many of one kind."""
     kinds = [kind for kind in FAULTS if kind in chosen and kind in kinds_of(profile)]
     return rng.sample(kinds, min(len(kinds), rng.choice((0, 2, 4, 6, 9))))
 
 
 def _faults(rng: random.Random, kinds: Iterable[str], calm_at: float, topics: Mapping[str, int], brokers: int) -> tuple[Fault, ...]:
-    """Some of each kind, in the order in which they come."""
+    """Draw some faults of each kind, in order of time."""
     drawn = [
         FAULTS[kind].draw(rng, kind, calm_at * rng.random() ** rng.choice((1, 2, 6)), topics, brokers)
         for kind in kinds
@@ -198,7 +198,8 @@ def _workload(rng: random.Random, profile: str, chosen: Collection[str], calm_at
         tasks=tasks,
         records=records,
         sizes=rng.choice(((0,), (0, 20, 100), (10, 10, 200), (0, 10, 50, 400))),
-        pause=rng.choice((0.0, 0.002, 0.02, 4 * calm_at * tasks / records)),  # the last: as long as the faults last
+        # the last choice spreads the sends over the time of the faults
+        pause=rng.choice((0.0, 0.002, 0.02, 4 * calm_at * tasks / records)),
         cancelled=rng.choice((0.0, 0.1, 0.3)) if "cancel" in chosen else 0.0,
         stop_at=rng.uniform(0, calm_at) if stops else None,
         stop_cancelled=rng.uniform(0, 0.2) if "cancel" in chosen and rng.random() < 0.2 else None,
@@ -207,7 +208,10 @@ def _workload(rng: random.Random, profile: str, chosen: Collection[str], calm_at
 
 
 def _choosy(rng: random.Random, workload: Workload, chosen: Collection[str], calm_at: float) -> Workload:
-    """The same with partitions that are left out, and topics that are forgotten. Of its own chance: all else of a seed stays as it is."""
+    """Add options for partitions that are left out and for topics that expire.
+
+    The random source is its own, so that the seed's other values do not change.
+    """
     interval = rng.choice((100, 500, 2_000, 6_000))
     options: dict[str, Any] = {
         "partitioner_adaptive_partitioning_enable": rng.random() < 0.7,
@@ -221,11 +225,14 @@ def _choosy(rng: random.Random, workload: Workload, chosen: Collection[str], cal
         "circuit_breaker_keyed_policy": rng.choices(POLICIES, (3, 4, 3))[0],
     }
     pause = workload.pause
-    if options["circuit_breaker_class"] and rng.random() < 0.7:  # most circuits open when most records would be sent
+    # most circuits open while most faults happen: spread the sends over that time
+    if options["circuit_breaker_class"] and rng.random() < 0.7:
         pause = 4 * calm_at * workload.tasks / workload.records
-    if options["circuit_breaker_class"] and "short_memory" in chosen and rng.random() < 0.5:  # what a muted partition holds is missed soon
+    # with little memory, the bytes of a muted partition soon block other sends
+    if options["circuit_breaker_class"] and "short_memory" in chosen and rng.random() < 0.5:
         options |= {"buffer_memory": max(workload.options["batch_size"] + 300, 2_200), "max_block_ms": max(interval // 4, 20)}
-    often = _RESTS * 4 if "transactional_id" in workload.options else _RESTS  # between transactions, which are fewer than records
+    # a transactional task pauses between transactions, which are fewer than records
+    often = _RESTS * 4 if "transactional_id" in workload.options else _RESTS
     rests = often if options["metadata_max_idle_ms"] < REST * 1000 and rng.random() < 0.5 else 0.0
     return dataclasses.replace(workload, options={**workload.options, **options}, pause=pause, rests=rests)
 

@@ -1,4 +1,4 @@
-"""One run: the unmodified producer and a fake cluster in one loop whose time jumps, faults and workload of one seed, and the verdict."""
+"""Runs one seed: the unmodified producer and a fake cluster in one virtual-time loop, then checks the result."""
 
 from __future__ import annotations
 
@@ -36,28 +36,29 @@ if TYPE_CHECKING:
 
 __all__ = ["Report", "simulate"]
 
-_SLACK: Final = 1.0  # seconds by which a call or a delivery may be late
-_TURNS: Final = 300_000  # of the loop in one run; what takes more is going round in circles
-_AT_MOST: Final = 1_200.0  # seconds of a run's own time
+_SLACK: Final = 1.0  # seconds that a call or a delivery may take beyond its limit
+# event-loop iterations of one run; a run that takes more counts as a livelock
+_TURNS: Final = 300_000
+_AT_MOST: Final = 1_200.0  # seconds of a run's virtual time
 _FRAMES: Final = 4
 _SHORT_MEMORY: Final = 10_000  # bytes
-# what `explain` begins its lines with when nothing waits
+# beginnings of the lines of `explain` that are there while no record waits
 _AT_REST: Final = ("<Producer", "buffer_memory", "metadata", "producer id", "transactional_id", "failed")
-_PROBES: Final = 60.0  # seconds within which every partition must take a record again once all goes well
+_PROBES: Final = 60.0  # seconds within which every partition must accept a record after the faults have ended
 
 
 @dataclass(slots=True)
 class Report:
-    """What one seed came to.
+    """Holds the result of one seed.
 
     Attributes:
-        violations: what is wrong, a sentence each; empty: nothing.
+        violations: the broken promises, one sentence each; empty: none.
         fired: how often each class of fault happened.
-        worked: how often each of the producer's own systems did something (`SYSTEMS`).
-        records: that were called for; `acknowledged` and `failed` of those.
-        fates: how many transactions were committed, aborted, or ended nobody knows how.
-        seconds: of the run's own time.
-        trace: what happened, line by line.
+        worked: how often each of the producer's own systems acted (`SYSTEMS`).
+        records: number of records that the client tried to send; `acknowledged` and `failed` count those with that outcome.
+        fates: numbers of transactions that were committed, aborted, or ended with an unknown outcome.
+        seconds: duration in virtual time.
+        trace: the history, one line per event.
     """
 
     seed: int
@@ -75,21 +76,21 @@ class Report:
 
     @property
     def digest(self) -> str:
-        """Equal for two runs in which the same happened."""
+        """Return a hash of the trace: equal for two runs with equal histories."""
         return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()[:16]
 
     @property
     def command(self) -> str:
-        """What replays it."""
+        """Return the command that replays the run."""
         return f"python -m aioproducer.testing.simulation --seed {self.seed} --profile {self.profile}"
 
 
 class _Circles(RuntimeError):
-    """The loop turns, and nothing comes of it."""
+    """The loop ran too many iterations: a livelock."""
 
 
 class _Loop(JumpingLoop):
-    """Counts its turns."""
+    """Counts the iterations of the event loop."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +99,8 @@ class _Loop(JumpingLoop):
     def _run_once(self) -> None:
         self._turns += 1
         if self._turns > _TURNS:
-            self._turns = 0  # as many again, for the end
+            # allow as many again for the shutdown
+            self._turns = 0
             raise _Circles(f"the loop turned {_TURNS} times")
         super()._run_once()  # type: ignore[misc]
 
@@ -110,13 +112,13 @@ def simulate(
     faults: Collection[str] | None = None,
     workload: Workload | Callable[[Client], Awaitable[None]] | None = None,
 ) -> Report:
-    """Run one seed, and judge it.
+    """Run one seed and check it. Returns the report.
 
     Args:
-        seed: any number: equal seeds, and other arguments, give equal runs.
+        seed: any number; equal seeds and other arguments give equal runs.
         profile: "plain", "idempotent" or "transactional"; None: drawn.
         faults: only these of `ALL_FAULTS`; None: all.
-        workload: what the client does, a `Workload` or a coroutine function of a `Client`; None: drawn.
+        workload: the client's work, a `Workload` or a coroutine function of a `Client`; None: drawn.
 
     Raises:
         ValueError: no such profile or fault.
@@ -131,7 +133,7 @@ def simulate(
 
 
 def _play(run: _Run, violations: list[str]) -> None:
-    """In a loop of its own; what a run raises is its verdict."""
+    """Play a run in a loop of its own; an error that it raises becomes a violation."""
     try:
         with asyncio.Runner(loop_factory=_Loop) as runner:
             runner.get_loop().set_exception_handler(lambda _loop, context: violations.append(f"unhandled: {_context(context)}"))
@@ -157,7 +159,7 @@ def _last_frames(error: BaseException) -> str:
 
 @contextmanager
 def _errors_logged(violations: list[str]) -> Iterator[None]:
-    """What the producer logs as an error is a bug of its own."""
+    """Collect each error that the producer logs as a violation."""
     logger = logging.getLogger("aioproducer")
     handler = logging.Handler(logging.ERROR)
     handler.emit = lambda record: violations.append(f"logged: {record.getMessage()}")  # type: ignore[method-assign]
@@ -174,7 +176,7 @@ def _errors_logged(violations: list[str]) -> Iterator[None]:
 
 
 class _Run:
-    """One run as it goes."""
+    """Holds the state of one run."""
 
     def __init__(self, plan: Plan, report: Report, scenario: Callable[[Client], Awaitable[None]] | None) -> None:
         self._plan = plan
@@ -185,7 +187,7 @@ class _Run:
         self._systems: Systems | None = None
 
     async def play(self) -> None:
-        """All of it."""
+        """Run cluster, faults and client, then check the result."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, JumpingLoop)
         self._history = History(loop.time)
@@ -201,7 +203,7 @@ class _Run:
                 self._systems = self._watched(world)
                 with self._systems.watching():
                     await self._produce(world, cluster)
-                if self._plan.profile == "transactional":  # until the coordinator has ended what nobody ended
+                if self._plan.profile == "transactional":  # until the coordinator has aborted transactions left open
                     await asyncio.sleep(self._plan.workload.options["transaction_timeout_ms"] / 1000 + _SLACK)
                 self._judge(world, cluster)
         self._report.seconds = loop.time() - before
@@ -211,7 +213,7 @@ class _Run:
         return Systems(policy, self._history.now, world.has_others, lambda what: self._history.tell("producer", what))
 
     def close(self) -> None:
-        """Fill the report."""
+        """Fill in the report."""
         history, report = self._history, self._report
         report.records = len(history.sent)
         report.acknowledged = sum(sent.is_acknowledged for sent in history.sent)
@@ -227,7 +229,7 @@ class _Run:
             report.worked = {system: times for system, times in sorted(self._systems.seen.items()) if times}
 
     def _shortages(self) -> Counter[str]:
-        """What the client's own options brought about."""
+        """Count the records that waited or failed because of the client's own options."""
         shortages: Counter[str] = Counter()
         is_short = self._plan.workload.options["buffer_memory"] < _SHORT_MEMORY
         for sent in self._history.sent:
@@ -240,7 +242,9 @@ class _Run:
         options = self._plan.workload.options
         raging = asyncio.ensure_future(world.rage())
         chance = random.Random(f"producer {self._plan.seed}").random
-        # a chosen client id is a number of this process, and a connection may be cut at any byte: the run would not be the seed's alone
+        # A default client id has a process-wide number of varying length. Cuts happen at byte counts,
+        # so with it a run would not depend on its seed alone.
+
         fixed = {"client_id": "aioproducer", "dialer": world.network, "chance": chance, "wall_clock": world.wall_clock}
         everything = {**cluster.client_options, **options, **fixed}
         block = options["max_block_ms"] / 1000
@@ -259,7 +263,8 @@ class _Run:
         )
         try:
             await self._start_and_work(client, raging)
-        except BaseException:  # the verdict is clear; nothing is to be left of it
+        # the error is the result; only clean up
+        except BaseException:
             await client.producer.stop()
             raise
         await raging
@@ -267,7 +272,7 @@ class _Run:
         await self._rest(client)
 
     def _breaker(self) -> dict[str, Any]:
-        """The option, if a breaker of our own is to be made for another producer."""
+        """Return the option for a circuit breaker of the simulation's own class, if the plan has one."""
         assert self._systems is not None
         self._systems.begin()
         if self._plan.workload.options.get("circuit_breaker_class") != FICKLE:
@@ -307,7 +312,7 @@ class _Run:
             await send_some(client, self._plan.workload)
 
     async def _probe(self, client: Client) -> None:
-        """All goes well by now: every partition takes a record, and nothing is left in memory."""
+        """Check after the faults that every partition accepts a record, and that no record remains in memory."""
         loop = asyncio.get_running_loop()
         until = loop.time() + _PROBES
         if self._plan.profile == "transactional":
@@ -319,11 +324,12 @@ class _Run:
         await self._check_rest(client)
 
     async def _check_rest(self, client: Client) -> None:
-        await asyncio.sleep(self._plan.workload.options["request_timeout_ms"] / 1000 + _SLACK)  # until connections are done with bytes
+        # until connections have released the bytes they hold
+        await asyncio.sleep(self._plan.workload.options["request_timeout_ms"] / 1000 + _SLACK)
         self._check_memory(client.producer, "before stop")
 
     async def _probe_transaction(self, client: Client, until: float) -> None:
-        """All goes well by now: a transaction can be committed."""
+        """Check after the faults that a transaction can be committed."""
         loop = asyncio.get_running_loop()
         calm = dataclasses.replace(self._plan.workload, cancelled=0.0, pause=0.0)
         while not client.history.transactions or client.history.transactions[-1].fate is not Fate.COMMITTED:
@@ -357,9 +363,10 @@ class _Run:
         await client.stop()
 
     async def _rest(self, client: Client) -> None:
-        """What must not be left."""
+        """Check that a stopped producer leaves no task, memory or waiting record."""
         report = self._report
-        for _ in range(3):  # callbacks of deliveries, and of tasks that ended
+        # for callbacks of deliveries, and of tasks that ended
+        for _ in range(3):
             await asyncio.sleep(0)
         left = [task for task in asyncio.all_tasks() if "aioproducer" in task.get_name()]
         if left:
@@ -375,7 +382,7 @@ class _Run:
                 f"memory: {producer.buffer_available} of {producer.config.buffer_memory} bytes are free {when}, and nothing is on its way"
             )
 
-    # --- the verdict
+    # --- checks of the result
 
     def _judge(self, world: World, cluster: FakeCluster) -> None:
         violations = self._report.violations
@@ -397,7 +404,8 @@ class _Run:
         is_once = bool(options["enable_idempotence"])
         keeps = options.get("acks", "all") == "all"
         alone = options["max_in_flight_requests_per_connection"] == 1
-        stays = options.get("circuit_breaker_keyed_policy") != "available"  # who is sent elsewhere comes there when it can
+        # "available" sends records to another partition
+        stays = options.get("circuit_breaker_keyed_policy") != "available"
         return Promise(
             keeps=keeps or (options.get("acks") == 1 and not world.has_lost),
             is_once=is_once,

@@ -1,6 +1,6 @@
-"""Which of the producer's own systems were at work in a run, by the events that it tells of itself and by what became of records.
+"""Counts the work of the producer's own systems in a run, by its events and by the outcomes of records.
 
-A run in which a topic could be forgotten, or a partition muted, shows nothing of that unless it happened. Knows no fault and no log.
+A run that allows topics to expire or partitions to be muted tests that only if it happens.
 """
 
 from __future__ import annotations
@@ -30,18 +30,23 @@ SYSTEMS: Final = (
     *(f"refused_{policy}" for policy in POLICIES),
     "elsewhere",
 )
-"""What is counted: topics that were forgotten, and those that were produced to again; brokers that were late while others led partitions
-of the same topic; circuits by policy; records that were refused for one, and that went to another partition than the named one."""
+"""The names of the counters, for:
+
+- topics that the producer forgot, and records acknowledged to them later;
+- brokers that were late while other brokers led partitions of the same topic;
+- circuits that opened, were probed and closed, by policy;
+- records that an open circuit refused, by policy, and records that went to another partition than the requested one.
+"""
 
 
 class Systems:
-    """Of one run.
+    """Counts for one run.
 
     Args:
-        policy: of records for a muted partition.
-        time: the loop's.
-        has_others: whether a topic of which a broker leads partitions has some that others lead.
-        on_event: told of each event that matters here, in words.
+        policy: the circuit breaker's policy for keyed records.
+        time: the loop's clock.
+        has_others: returns whether other brokers lead partitions of a topic of which this broker leads some.
+        on_event: called with a description of each counted event.
     """
 
     def __init__(
@@ -52,12 +57,12 @@ class Systems:
         self._time = time
         self._has_others = has_others
         self._on_event = on_event
-        self._forgotten: dict[str, float] = {}  # topics: since when
+        self._forgotten: dict[str, float] = {}  # topics, with the time since which they are forgotten
         self._open: set[str] = set()  # partitions
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """What producers tell within the block is counted."""
+        """Count the producers' events within the block."""
         logger = logging.getLogger("aioproducer.events")
         handler = logging.Handler()
         handler.emit = self._take  # type: ignore[method-assign]
@@ -87,15 +92,15 @@ class Systems:
             self._on_event(f"{event.replace('-', ' ')}: {facts['what']}")
 
     def is_open(self, partition: TopicPartition) -> bool:
-        """Whether its circuit is open now."""
+        """Return whether a partition's circuit is open now."""
         return f"{partition[0]}-{partition[1]}" in self._open
 
     def begin(self) -> None:
-        """Another producer: all its circuits are closed."""
+        """Start with another producer: all its circuits are closed."""
         self._open.clear()
 
     def settle(self, sent: Iterable[Sent]) -> None:
-        """What became of the records."""
+        """Count the outcomes of the records."""
         for each in sent:
             since = self._forgotten.get(each.topic)
             self.seen["forgotten_and_back"] += since is not None and each.called_at >= since and each.is_acknowledged

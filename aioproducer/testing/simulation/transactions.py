@@ -1,7 +1,7 @@
-"""The drawn workload of a transactional producer: transactions that commit, abort, are broken off anywhere, and follow one another.
+"""The drawn workload of a transactional producer: transactions in sequence that commit, abort or are cancelled.
 
-A transaction's fate is what its user was told: committed and aborted are certain, anything else is all or nothing. A producer that can do
-no more is stopped, and a new one with the same transactional id goes on. Knows no fault.
+A transaction's fate is the one that its caller learned: committed and aborted are certain, any other is all or nothing. After a fatal
+error the producer is stopped, and a new one with the same transactional id continues.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 __all__ = ["run_transactions", "transact"]
 
 
-_TRIES: Final = 50  # calls until a transaction has ended; each waits `max_block_ms`
-_MOST: Final = 12  # records of one task in one transaction
+_TRIES: Final = 50  # most calls to end a transaction; each waits `max_block_ms`
+_MOST: Final = 12  # most records of one task in one transaction
 
 
 class _Refused(Exception):
-    """A body has changed its mind."""
+    """Raised by a body that decides not to commit."""
 
 
 async def run_transactions(client: Client, workload: Workload) -> None:
-    """One after another, until all records were sent."""
+    """Run transactions one after another, until all records were sent."""
     rng, left = client.rng, workload.records
     while left > 0:
         tasks = [rng.randint(0, min(_MOST, left)) for _ in range(workload.tasks)]
@@ -49,7 +49,7 @@ async def run_transactions(client: Client, workload: Workload) -> None:
 
 
 async def transact(client: Client, workload: Workload, tasks: list[int]) -> None:
-    """One transaction of so many records by each task; whatever happens to it, its fate is known or unknown when this returns."""
+    """Run one transaction, in which each task sends its number of records. Sets the transaction's fate before it returns."""
     if client.rng.random() < 0.3:
         await _scoped(client, workload, tasks)
         return
@@ -60,7 +60,7 @@ async def transact(client: Client, workload: Workload, tasks: list[int]) -> None
 
 
 async def _scoped(client: Client, workload: Workload, tasks: list[int]) -> None:
-    """By `async with producer.transaction()`."""
+    """Run a transaction by `async with producer.transaction()`."""
     changes_mind = client.rng.random() < 0.2
     transaction: Transaction | None = None
     commits = False
@@ -79,7 +79,8 @@ async def _scoped(client: Client, workload: Workload, tasks: list[int]) -> None:
         await cancelled_somewhere(client, call, workload.cancelled, "transaction")
     except _Refused:
         client.told("changes its mind")
-    if transaction is not None and client.transaction is transaction:  # it raised, or was cancelled: was it aborted?
+    # the block raised or was cancelled: find out whether it aborted
+    if transaction is not None and client.transaction is transaction:
         await _end(client, workload, wants_commit=False, fate_of_scope=Fate.UNKNOWN if commits else Fate.ABORTED)
 
 
@@ -102,7 +103,7 @@ async def _begin(client: Client, workload: Workload) -> bool:
 
 
 async def _fill(client: Client, workload: Workload, tasks: list[int], *, swallows: bool = True) -> None:
-    """Its records, and perhaps its offset."""
+    """Send the transaction's records, and in some transactions an offset."""
 
     async def one(records: int) -> None:
         for _ in range(records):
@@ -130,7 +131,7 @@ async def _fill(client: Client, workload: Workload, tasks: list[int], *, swallow
 
 
 async def _end(client: Client, workload: Workload, *, wants_commit: bool, fate_of_scope: Fate | None = None) -> None:
-    """Commit or abort, again and again until it is known what came of it, or that nobody will know."""
+    """Commit or abort, with retries, until the outcome is known or cannot be known."""
     ending = _Ending(client, workload, wants_commit=wants_commit, fate_of_scope=fate_of_scope)
     fate = None
     for _ in range(_TRIES):
@@ -141,7 +142,7 @@ async def _end(client: Client, workload: Workload, *, wants_commit: bool, fate_o
 
 
 class _Ending:
-    """The end of one transaction, call by call."""
+    """Ends one transaction, call by call."""
 
     def __init__(self, client: Client, workload: Workload, *, wants_commit: bool, fate_of_scope: Fate | None) -> None:
         self._client = client
@@ -151,7 +152,7 @@ class _Ending:
         self._asked_commit = fate_of_scope is Fate.UNKNOWN
 
     async def call(self) -> Fate | None:
-        """One call; what the transaction came to, or None: call again."""
+        """Make one call. Returns the transaction's fate; None: call again."""
         client = self._client
         self._asked_commit |= self._wants_commit
         call = client.commit if self._wants_commit else client.abort
@@ -171,12 +172,13 @@ class _Ending:
             return None
         if isinstance(error, TransactionMisuse):
             return self._misused(error)
-        if isinstance(error, TransactionFatal):  # it may have been committed, if that was asked for and the answer was lost
+        # a requested commit may have happened although its answer was lost
+        if isinstance(error, TransactionFatal):
             return Fate.UNKNOWN if self._asked_commit else Fate.ABORTED
         return Fate.UNKNOWN if self._client.is_stopping or isinstance(error, ProducerClosed) else None
 
     def _misused(self, error: TransactionMisuse) -> Fate | None:
-        """There is none to end any more, or its commit is on its way."""
+        """Handle TransactionMisuse: no transaction is open any more, or its commit is in flight."""
         self._client.told(f"{error}")
         if self._fate_of_scope is not None:
             return self._fate_of_scope

@@ -1,4 +1,4 @@
-"""The drawn workload: tasks that send, wait, flush, and are cancelled at any point. Knows no fault."""
+"""The drawn workload: tasks that send, wait and flush, with calls that are cancelled at any point."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["cancelled_somewhere", "rest", "send_once", "send_some"]
 
-_TURNS: Final = 8  # of the loop within which a call is cancelled
-_SECONDS: Final = 0.05  # or, on average, the time
+_TURNS: Final = 8  # event-loop iterations within which a call is cancelled
+_SECONDS: Final = 0.05  # average time until the cancellation, if it is drawn as a time
 
 
 async def send_some(client: Client, workload: Workload) -> None:
-    """So many tasks, until all records were sent."""
+    """Run the workload's tasks, until all records were sent."""
     share = max(1, workload.records // workload.tasks)
     tasks = [asyncio.ensure_future(_task(client, workload, share)) for _ in range(workload.tasks)]
     await asyncio.gather(*tasks)
@@ -41,13 +41,13 @@ async def _task(client: Client, workload: Workload, records: int) -> None:
 
 
 async def rest(rng: random.Random, workload: Workload) -> None:
-    """Now and then, if it rests at all."""
+    """Pause at random, if the workload has pauses."""
     if workload.rests and rng.random() < workload.rests:
         await asyncio.sleep(REST)
 
 
 async def _step(client: Client, workload: Workload, deliveries: list[Any], left: int) -> int:
-    """One call, cancelled somewhere or not; how many records it was for."""
+    """Make one call, cancelled at some point or not. Returns the number of records that it was for."""
     rng = client.rng
     drawn = rng.random()
     if drawn < 0.84:
@@ -69,7 +69,7 @@ async def _step(client: Client, workload: Workload, deliveries: list[Any], left:
 
 
 async def send_once(client: Client, workload: Workload, deliveries: list[Any] | None = None) -> None:
-    """One record, by one of the ways to send one."""
+    """Send one record, by a random one of the methods."""
     topic, size, key, partition = _record(client, workload)
     drawn = client.rng.random()
     if drawn < 0.1:
@@ -82,11 +82,12 @@ async def send_once(client: Client, workload: Workload, deliveries: list[Any] | 
     if deliveries is not None:
         deliveries.append(delivery)
     if drawn > 0.99 and workload.cancelled:
-        delivery.cancel()  # the handle, not the record
+        # this cancels the handle, not the record
+        delivery.cancel()
 
 
 def _record(client: Client, workload: Workload) -> tuple[str, int, bytes | None, int | None]:
-    """Topic, size, key and partition of one."""
+    """Draw topic, size, key and partition of one record."""
     rng = client.rng
     topic = rng.choice(list(workload.topics))
     partition = rng.randrange(workload.topics[topic]) if rng.random() < 0.5 else None
@@ -102,9 +103,9 @@ async def _wait(delivery: Any) -> None:
 async def cancelled_somewhere(
     client: Client, call: Callable[[], Awaitable[Any]], probability: float, kind: str, *, raises: bool = False
 ) -> bool:
-    """Await a call; with that probability it is cancelled after some turns of the loop, or some time. True: it was.
+    """Await a call; with `probability`, cancel it after some event-loop iterations or some time. Returns True if it was cancelled.
 
-    `raises`: let out what it raises of `KafkaError`; else that is written down.
+    A `KafkaError` of the call is written to the history; with `raises` it is raised too.
     """
     canceller = _Canceller(client.rng, probability)
     try:
@@ -125,7 +126,7 @@ async def cancelled_somewhere(
 
 
 class _Canceller:
-    """Cancels the task at hand some time later, or never."""
+    """Cancels the current task after some time, or never."""
 
     def __init__(self, rng: random.Random, probability: float) -> None:
         task = asyncio.current_task()
@@ -146,7 +147,7 @@ class _Canceller:
             self._task.cancel()
 
     async def end(self) -> None:
-        """It strikes no more; if it struck when the call had come to its end, that falls here."""
+        """Stop cancelling. A cancellation that came as the call ended is absorbed here."""
         if self._handle is not None:
             self._handle.cancel()
         if self.has_struck and self._task.cancelling():

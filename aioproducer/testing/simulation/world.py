@@ -1,7 +1,7 @@
-"""The fake cluster of one run, and everything that befalls it: counted, written down, and healed at the end. Knows no client.
+"""The fake cluster of one run and its faults: counted, written to the history, and repaired at the end.
 
-A record is safe once an acknowledgement for it, with acks=all, has left its broker: a crash may lose only what comes behind the last
-such one of its partition (`PartitionLog.replicated`), as an unclean end of a leader does with what no follower has.
+A record is safe once an acknowledgement with acks=all has left its broker. A crash may lose only records after the last safe one of its
+partition (`PartitionLog.replicated`), as an unclean leader election loses records that no follower has.
 """
 
 from __future__ import annotations
@@ -40,19 +40,18 @@ _TOLD: Final = {
     )
 }
 
-_EXPIRATION: Final = (
-    100.0  # seconds of silence after which a broker forgets a producer: longer than any delivery_timeout_ms here, and a minute
-)
+# seconds of silence after which a broker removes a producer's state: longer than any delivery_timeout_ms here plus a minute
+_EXPIRATION: Final = 100.0
 EPOCH: Final = 1_700_000_000.0
 """Seconds since 1970 at which the loop's time would be 0."""
 
 
 class World:
-    """What a run takes place in.
+    """Holds the cluster and network of one run, and applies the faults.
 
     Attributes:
         fired: how often each class of fault happened.
-        jumped: seconds that the process slept in all.
+        jumped: total seconds that the process slept.
         has_lost: whether a crash lost records.
     """
 
@@ -74,7 +73,7 @@ class World:
     # --- the run
 
     async def rage(self) -> None:
-        """Let the plan's faults happen, each at its time, and then let all go well."""
+        """Create the topics, apply the plan's faults at their times, then end all faults."""
         for topic, partitions in self._plan.workload.topics.items():
             self.cluster.create_topic(topic, partitions, self._plan.topic_config)
         self.cluster.transactions.marker_delay = self._plan.marker_delay
@@ -92,7 +91,7 @@ class World:
         await self.calm()
 
     async def calm(self) -> None:
-        """Everything is mended: brokers, leaders, network; what was scripted and did not happen does not."""
+        """Repair everything: brokers, leaders and network. Remove scripted faults that have not happened."""
         for deed in self._deeds:
             deed.cancel()
         await asyncio.gather(*self._deeds, return_exceptions=True)
@@ -113,7 +112,7 @@ class World:
         self._history.tell("fault", "calm")
 
     def settle(self) -> None:
-        """Count what was scripted and happened."""
+        """Count the scripted faults that happened."""
         for kind, rule in self._scripted:
             self.fired[kind] += rule.fired
         self._scripted.clear()
@@ -122,19 +121,19 @@ class World:
         if (left := when - self._loop.time()) > 0:
             await asyncio.sleep(left)
 
-    # --- what faults are made of
+    # --- called by faults
 
     def count(self, kind: str) -> None:
-        """A fault of a class happened."""
+        """Count one fault of a class."""
         self.fired[kind] += 1
 
     def script(self, kind: str, script: Callable[[FakeCluster], None]) -> None:
-        """Script an answer; it counts when it is given."""
+        """Script an answer; it counts when a broker sends it."""
         script(self.cluster)
         self._scripted.append((kind, self.cluster.faults.newest))
 
     def move_leader(self, topic: str, partition: int, to: int | None) -> None:
-        """Let a broker that runs lead a partition, or nobody."""
+        """Make a running broker the leader of a partition, or no broker."""
         if to is not None and not self.cluster.brokers[to].is_running:
             to = None
         if self.cluster.leader(topic, partition) == to:
@@ -144,26 +143,26 @@ class World:
         self.cluster.move_leader(topic, partition, to)
 
     def move_coordinator(self, to: int) -> None:
-        """Let another broker coordinate."""
+        """Make another broker the coordinator."""
         self.count("coordinator")
         self._history.tell("cluster", f"broker {to} coordinates")
         for key in (TRANSACTIONAL_ID, GROUP):
             self.cluster.move_coordinator(key, to)
 
     def fence(self) -> None:
-        """Somebody else takes the transactional id: a successor, while the producer believes that it is still the one."""
+        """Let a successor take the transactional id while the first producer still runs."""
         with contextlib.suppress(BrokerError):
             self.cluster.transactions.begin(TRANSACTIONAL_ID, 60_000, None)
             self.count("fence")
 
     def upgrade(self) -> None:
-        """Transactions are of the second version from now on."""
+        """Raise the transaction version to the second version."""
         if self.cluster.transaction_version < _NEWEST_TRANSACTIONS:
             self.cluster.transaction_version = _NEWEST_TRANSACTIONS
             self.count("upgrade")
 
     def forget_producers(self, topic: str, partition: int) -> None:
-        """A partition's broker knows no idempotent producer any more, as after `producer.id.expiration.ms`: long after the last record."""
+        """Remove a partition's state of idempotent producers long after the last record, as after `producer.id.expiration.ms`."""
         if not all(sent.refused or sent.is_acknowledged for sent in self._history.sent if sent.topic == topic):
             return
         self.count("forget_producers")
@@ -172,7 +171,7 @@ class World:
         self.cluster.log(topic, partition).producers.forget()
 
     def hand_over(self, broker: int) -> None:
-        """Let others lead what a broker leads, as far as others run."""
+        """Move a broker's leaderships to other running brokers."""
         others = [number for number, other in self.cluster.brokers.items() if number != broker and other.is_running]
         for topic in self.cluster.topics:
             for partition in topic.partitions:
@@ -180,14 +179,15 @@ class World:
                     self.move_leader(topic.name, partition.index, self._rng.choice(others) if others else None)
 
     async def stop_broker(self, number: int, kind: str, *, tail: bool = False) -> None:
-        """A broker ends at once; with `tail`, what its followers do not have is lost."""
+        """Stop a broker at once; with `tail`, lose the records that its followers do not have."""
         broker = self.cluster.brokers[number]
         if not broker.is_running:
             return
         self.count(kind)
         self._history.tell("cluster", f"broker {number} ends")
         led = [partition for topic in self.cluster.topics for partition in topic.partitions if partition.leader == number]
-        broker.disconnect_all()  # first, so that nothing that is lost is acknowledged
+        # first, so that no lost record is acknowledged
+        broker.disconnect_all()
         if tail:
             for partition in led:
                 self._lose_tail(partition)
@@ -204,7 +204,7 @@ class World:
                 self.has_lost = True
 
     async def start_broker(self, number: int) -> None:
-        """It is back, as a follower; what nobody leads it leads."""
+        """Start a broker as a follower; it becomes the leader of partitions without one."""
         broker = self.cluster.brokers[number]
         if broker.is_running:
             return
@@ -216,7 +216,7 @@ class World:
                     self.move_leader(topic.name, partition.index, number)
 
     def jump(self, seconds: float, calendar: float) -> None:
-        """The process sleeps; the calendar is set."""
+        """Let the process sleep, and change the calendar."""
         self.count("clock")
         self._history.tell("clock", f"{seconds} s pass unnoticed, the calendar moves by {calendar} s")
         self._calendar += calendar
@@ -227,16 +227,16 @@ class World:
         self._loop.advance(seconds)
 
     def has_others(self, broker: int) -> bool:
-        """Whether a topic of which a broker leads partitions has some that others lead."""
+        """Return whether other brokers lead partitions of a topic of which this broker leads some."""
         leaders = [{partition.leader for partition in topic.partitions} - {None} for topic in self.cluster.topics]
         return any(broker in some and len(some) > 1 for some in leaders)
 
     def wall_clock(self) -> float:
-        """Seconds since the epoch, as the calendar has it."""
+        """Return the calendar's time, in seconds since the epoch."""
         return self._calendar + self._loop.time()
 
     def _on_answer(self, answer: Any) -> None:
-        """Count what brokers answer of themselves."""
+        """Count errors that brokers answer without a script."""
         for topic in answer.topics:
             for partition in topic.partitions:
                 if partition.error_code in _TOLD:
