@@ -1,1 +1,1 @@
-"""Records in their batch, and what became of them: the writer of a batch, its result, the handles of its records."""
+"""The records of a batch and their outcome: the builder of a batch, its result, the deliveries of its records."""

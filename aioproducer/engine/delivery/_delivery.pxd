@@ -1,4 +1,4 @@
-# What the other compiled modules use of `_delivery`.
+# The declarations of `_delivery` that the other compiled modules use.
 
 cimport cython
 

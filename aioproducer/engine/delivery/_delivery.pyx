@@ -1,10 +1,11 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, nonecheck=True, auto_pickle=False
 # cython: binding=False, embedsignature=True, embedsignature.format=clinic
-"""Hold what became of one record: `Delivery`, compiled. The twin is `delivery.py`.
+"""Holds `Delivery`, the outcome of one record, compiled. The twin is `delivery.py`.
 
-1. The cyclic collector does not see a delivery. It is in a cycle only while a callback of its own batch waits, and each batch ends.
-2. A task that awaits a delivery blocks on a `DeliveryWaiter`, which costs less than a future, and is woken by the loop.
-3. The collector does not see the metadata of an acknowledged record, which holds a string, numbers and an enum's member.
+1. The cyclic collector does not see a delivery. A delivery is in a cycle only while a callback of its own batch waits, and each batch
+   ends.
+2. A task that awaits a delivery blocks on a `DeliveryWaiter`, which costs less than a future. The loop wakes the task.
+3. The collector does not see the metadata of an acknowledged record, which holds a string, numbers and a member of an enum.
 """
 
 cimport cython
@@ -43,11 +44,13 @@ cdef object _DONE = Outcome.DONE
 cdef object _CANCELLED = Outcome.CANCELLED
 cdef object _SPLIT = Outcome.SPLIT
 cdef type _RecordMetadata = RecordMetadata
-cdef int64_t _LAST_BASE = 2**60  # beyond it a sum with an index may exceed C's numbers
+# Beyond this base offset a sum with an index may exceed an int64_t.
+cdef int64_t _LAST_BASE = 2**60
 
 
 cdef inline int put_field(object metadata, Py_ssize_t at, object value) except -1:
-    Py_INCREF(value)  # PyTuple_SET_ITEM takes a reference over
+    # PyTuple_SET_ITEM takes over a reference.
+    Py_INCREF(value)
     PyTuple_SET_ITEM(metadata, at, value)
     return 0
 
@@ -57,7 +60,7 @@ cdef inline object item_of(object column, Py_ssize_t index):
 
 
 cdef object metadata_of(ProduceRequestResult result, Py_ssize_t index):
-    """Make the metadata of the record at `index`; only once the batch is DONE. As `ProduceRequestResult.metadata`."""
+    """Return the metadata of the record at `index`, as `ProduceRequestResult.metadata` does. The outcome must be DONE."""
     cdef object metadata, timestamp
     cdef object key_size = item_of(result._key_sizes, index)
     cdef object value_size = item_of(result._value_sizes, index)
@@ -117,31 +120,31 @@ cdef class Delivery:
         return metadata_of(result, index) if result.outcome is _DONE else result.get(index)
 
     def result(self):
-        """Return its metadata.
+        """Return the metadata of the record.
 
         Raises:
-            DeliveryError: the record was not acknowledged; each call raises its own.
-            asyncio.InvalidStateError: it is still on its way.
+            DeliveryError: the record was not acknowledged; each call raises its own copy.
+            asyncio.InvalidStateError: the record has not ended yet.
             asyncio.CancelledError: this handle was cancelled.
         """
         cdef ProduceRequestResult result = self._result
         return metadata_of(result, self.index) if result.outcome is _DONE else result.get(self.index)
 
     def exception(self):
-        """Return its `DeliveryError`, or None once acknowledged; raise as `result` does while neither is known."""
+        """Return the record's `DeliveryError`, or None once it is acknowledged. Raises as `result` does while neither is known."""
         return None if self._result.outcome is _DONE else self._follow().failure()
 
     def done(self):
-        """Whether it ended."""
+        """Return whether the record has ended."""
         cdef object outcome = self._result.outcome
         return outcome is not _PENDING and (outcome is not _SPLIT or self._follow().outcome is not _PENDING)
 
     def cancelled(self):
-        """Whether this handle was cancelled."""
+        """Return whether this handle was cancelled."""
         return self._result.outcome is _CANCELLED
 
     def cancel(self, msg=None):
-        """End this handle, never the record. False if it had ended."""
+        """End this handle, but never the record. Returns False if it had ended."""
         cdef ProduceRequestResult result = self._follow()
         if result.outcome is not _PENDING:
             return False
@@ -152,11 +155,11 @@ cdef class Delivery:
         return True
 
     def get_loop(self):
-        """Return the producer's loop."""
+        """Return the event loop of the producer."""
         return self._result.delivery_context.loop
 
     def add_done_callback(self, callback, *, context=None):
-        """Call `callback(delivery)` once it ended, in the order of the records; one that raises harms no other."""
+        """Call `callback(delivery)` once the record has ended, in the order of the records. An exception of one affects no other."""
         cdef ProduceRequestResult result = self._result
         cdef list callbacks
         if result.outcome is _SPLIT:
@@ -175,16 +178,16 @@ cdef class Delivery:
             callbacks.append(context)
 
     def remove_done_callback(self, callback):
-        """Forget a callback; how many there were."""
+        """Remove a callback. Returns how many were removed."""
         return len(self._result.take_callbacks(self, callback))
 
     cpdef ProduceRequestResult _follow(self):
-        """Return what it shares with its batch, since a split perhaps another one than at first."""
+        """Return the result that has the record now. After a split it may be another one than at first."""
         self._result, self.index = self._result.place_of(self.index)
         return self._result
 
     def _make_cancelled_error(self):
-        """Return what `asyncio.gather` asks of a cancelled child; without it gather hangs."""
+        """Return the error that `asyncio.gather` requests from a cancelled child. Without it gather hangs."""
         return CancelledError()
 
     def __repr__(self):
@@ -202,7 +205,7 @@ cdef enum State:
 @cython.freelist(256)
 @cython.final
 cdef class DeliveryWaiter:
-    """One task's wait for a delivery, in asyncio's future protocol. Cancelling the task cancels this alone."""
+    """Holds the wait of one task for a delivery, in asyncio's future protocol. Cancelling the task cancels this waiter alone."""
 
     cdef DeliveryContext delivery_context
     cdef object callback, context
@@ -210,7 +213,7 @@ cdef class DeliveryWaiter:
     cdef public bint _asyncio_future_blocking
 
     def set_result(self, nothing):
-        """Have the loop run the waiting task."""
+        """Schedule the waiting task in the loop."""
         self.end(WOKEN, self.delivery_context.loop.call_soon)
 
     cdef int end(self, State state, object call_soon) except -1:
@@ -224,22 +227,22 @@ cdef class DeliveryWaiter:
         return 0
 
     def result(self):
-        """Return None once woken."""
+        """Return None once the task is woken. Raises if the wait was cancelled or has not ended."""
         if self.state == CANCELLED:
             raise CancelledError
         if self.state == WAITING:
             raise InvalidStateError("Result is not set.")
 
     def done(self):
-        """Whether it waits for nothing any more."""
+        """Return whether the wait has ended."""
         return self.state != WAITING
 
     def cancelled(self):
-        """Whether it was cancelled."""
+        """Return whether the wait was cancelled."""
         return self.state == CANCELLED
 
     def cancel(self, msg=None):
-        """End the wait: the loop runs the task, with CancelledError. False if it had ended."""
+        """End the wait: the loop runs the task, with CancelledError. Returns False if the wait had ended."""
         if self.state != WAITING:
             return False
         self.end(CANCELLED, self.delivery_context.loop.call_soon)
@@ -250,7 +253,7 @@ cdef class DeliveryWaiter:
         return self.delivery_context.loop
 
     def add_done_callback(self, callback, *, context=None):
-        """Call `callback(waiter)` once the wait ended; a task adds one."""
+        """Call `callback(waiter)` once the wait has ended. A task adds one callback."""
         if self.state != WAITING:
             self.delivery_context.loop.call_soon(callback, self, context=context)
             return
@@ -258,7 +261,7 @@ cdef class DeliveryWaiter:
         self.context = PyContext_CopyCurrent() if context is None else context
 
     def remove_done_callback(self, callback):
-        """Forget the callback; 1 if it was that one."""
+        """Remove the callback. Returns 1 if it was that one, else 0."""
         if self.callback is None or self.callback != callback:
             return 0
         self.callback = self.context = None
@@ -278,7 +281,7 @@ def make_delivery(ProduceRequestResult result not None, Py_ssize_t index):
 
 
 def wake(futures):
-    """Have the loop wake the task of each future that is still waited for."""
+    """Schedule the task of each future that a task still waits for."""
     cdef DeliveryContext delivery_context = None
     cdef object call_soon = None
     for future in futures:
@@ -292,5 +295,5 @@ def wake(futures):
 
 
 def uncollected(ProduceRequestResult result not None):
-    """Take an acknowledged batch's result from the cyclic collector: it is in no cycle once what waits for it was told."""
+    """Remove an acknowledged batch's result from the cyclic collector: once its waiters are notified, it is in no cycle."""
     PyObject_GC_UnTrack(<void *>result)

@@ -1,5 +1,5 @@
-# What `produce_request_result.py` has as attributes where it is compiled, under a name of its own: typed access for the other modules.
-# Numbers stay Python objects, which every record's metadata shares.
+# The attributes of the classes of `produce_request_result.py`, which is compiled under this name: typed access for the other modules.
+# Numbers stay Python objects, because the metadata of every record shares them.
 
 cdef class DeliveryContext:
     cdef public object loop

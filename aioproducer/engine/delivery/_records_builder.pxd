@@ -1,4 +1,4 @@
-# What the other compiled modules use of `_records_builder`.
+# The declarations of `_records_builder` that the other compiled modules use.
 
 cimport cython
 from libc.stdint cimport int64_t

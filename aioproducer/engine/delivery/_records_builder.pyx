@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, nonecheck=True, auto_pickle=False
 # cython: binding=False, embedsignature=True, embedsignature.format=clinic
-"""Write records into their batch, compiled: `MemoryRecordsBuilder`. The twin is `records_builder.py`.
+"""Holds `MemoryRecordsBuilder`, which writes records into their batch, compiled. The twin is `records_builder.py`.
 
-1. A record is encoded in place, into the buffer of its batch: one copy, and no object of its own. When the batch closes, its payload is a
-   bytes object of its own, so nothing can overwrite what a transport still holds.
-2. What users hand over is looked at before a byte of it is copied, and no code of theirs runs between that and the copy.
+1. A record is encoded in place, into the buffer of its batch: one copy, and no object of its own. When the batch closes, its payload is
+   a bytes object of its own. So no code can overwrite a payload that a transport still holds.
+2. The user's objects are checked before a byte of them is copied. No user code runs between the check and the copy.
 """
 
 cimport cython
@@ -28,12 +28,13 @@ from aioproducer.records.record_batch import MOMENT, NULL as _NULL, TABLE, VARIN
 
 __all__ = ["FULL", "RECORD_OVERHEAD", "MemoryRecordsBuilder", "measured"]
 
-RECORD_OVERHEAD = 0  # records lie in the batch's buffer, whose bytes are counted
+# Records are in the batch's buffer, and the bytes of the buffer are counted.
+RECORD_OVERHEAD = 0
 
 cdef extern from "Python.h":
     const Py_ssize_t PY_SSIZE_T_MAX
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
-    # of borrowed references
+    # These accept borrowed references.
     char *bytes_at "PyBytes_AS_STRING"(PyObject *held)
     bint is_bytes "PyBytes_CheckExact"(PyObject *held)
     Py_ssize_t size_of "PyBytes_GET_SIZE"(PyObject *held)
@@ -43,7 +44,7 @@ cdef bytes _NO_HEADERS = b"\0"
 
 
 cdef inline int width(int64_t value) noexcept nogil:
-    """Return the bytes of a zigzag varint."""
+    """Return the number of bytes of a zigzag varint."""
     cdef uint64_t rest = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
     cdef int size = 1
     while rest >= 0x80:
@@ -53,7 +54,7 @@ cdef inline int width(int64_t value) noexcept nogil:
 
 
 cdef inline char *put(char *at, int64_t value) noexcept nogil:
-    """Write a zigzag varint. Returns where it ends."""
+    """Write a zigzag varint. Returns the address of its end."""
     cdef uint64_t rest = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
     while rest >= 0x80:
         at[0] = <char>((rest & 0x7F) | 0x80)
@@ -64,7 +65,7 @@ cdef inline char *put(char *at, int64_t value) noexcept nogil:
 
 
 cdef inline const char *take(const char *at, int64_t *value) noexcept nogil:
-    """Read what `put` wrote. Returns where it ends."""
+    """Read a varint that `put` wrote. Returns the address of its end."""
     cdef uint64_t rest = 0
     cdef int shift = 0
     while at[0] & 0x80:
@@ -77,13 +78,19 @@ cdef inline const char *take(const char *at, int64_t *value) noexcept nogil:
 
 
 cdef enum:
-    MOST_HEADERS = 32  # on the fast path
-    MOST_OF_HEADERS = 4096  # bytes of them, before their sizes
+    # The most headers of a record on the fast path.
+    MOST_HEADERS = 32
+    # The most bytes of its keys and values, without their sizes.
+    MOST_OF_HEADERS = 4096
 
 
 cdef bytes encoded_headers(object headers):
-    """Encode headers as `record_batch.encode_headers` does. None: some are of no plain kind, or too many for the fast path."""
-    cdef const char *texts[2 * MOST_HEADERS]  # of each header its key's and its value's; no code runs that could change them
+    """Encode headers as `record_batch.encode_headers` does.
+
+    Returns None if a header is not of a plain kind, or if there are too many for the fast path.
+    """
+    # The key and the value of each header. No code runs that could change them.
+    cdef const char *texts[2 * MOST_HEADERS]
     cdef Py_ssize_t sizes[2 * MOST_HEADERS]
     cdef Py_ssize_t count, at, whole
     cdef bint is_list = PyList_CheckExact(headers)
@@ -104,7 +111,8 @@ cdef bytes encoded_headers(object headers):
             return None
         try:
             texts[2 * at] = PyUnicode_AsUTF8AndSize(key, &sizes[2 * at])
-        except UnicodeEncodeError:  # half of a surrogate pair
+        except UnicodeEncodeError:
+            # The key has half of a surrogate pair.
             return None
         texts[2 * at + 1] = NULL if value is None else PyBytes_AS_STRING(value)
         sizes[2 * at + 1] = -1 if value is None else PyBytes_GET_SIZE(value)
@@ -126,14 +134,15 @@ cdef bytes encoded_headers(object headers):
 @cython.no_gc
 @cython.final
 cdef class MemoryRecordsBuilder:
-    """Encode a batch's records one behind the other (Java's MemoryRecordsBuilder; an `interfaces.OpenBatch`).
+    """Encodes a batch's records one after the other into one buffer.
 
-    The cyclic collector does not see it: what it holds, its result, is reached by others.
+    It is Java's MemoryRecordsBuilder, and an `interfaces.OpenBatch`. The cyclic collector does not see it: other objects refer to its
+    result, too.
 
     Attributes:
-        result: what the records' deliveries share.
-        count: records in the batch.
-        granted: bytes of encoded records that the batch may take, those that it has among them.
+        result: the result that the records' deliveries share.
+        count: the number of records in the batch.
+        granted: bytes of encoded records that the batch may take, including those that it has.
     """
 
     def __cinit__(self, ProduceRequestResult result, timestamp_ms, Py_ssize_t room):
@@ -151,12 +160,15 @@ cdef class MemoryRecordsBuilder:
         PyMem_Free(self.buffer)
 
     def append(self, timestamp_ms, key, value):
-        """Return the record's delivery, or None: no room, or not a plain record, which `append_record` takes."""
+        """Append a plain record. Returns its delivery, or None: too few bytes are left, or it is no plain record.
+
+        `append_record` accepts every record.
+        """
         cdef Py_ssize_t index = self.append_plain(timestamp_ms, key, value, _NO_HEADERS)
         return None if index < 0 else delivery_of(self.result, index)
 
     cdef Py_ssize_t append_plain(self, object timestamp_ms, object key, object value, bytes headers) except -2:
-        """Append a record of bytes. Returns its index, or -1: no room, or not a plain record."""
+        """Append a plain record with encoded headers. Returns its index, or -1: too few bytes are left, or it is no plain record."""
         cdef Py_ssize_t key_size = -1, value_size
         cdef Py_ssize_t size
         if not PyBytes_CheckExact(value):
@@ -181,7 +193,7 @@ cdef class MemoryRecordsBuilder:
         )
 
     def append_record(self, timestamp_ms, key, value, bytes headers not None):
-        """`append` for any record; `headers` are encoded. None: no room."""
+        """Append any record; `headers` are encoded. Returns its delivery, or None: too few bytes are left."""
         cdef Py_ssize_t key_size = -1, value_size = -1
         cdef Py_ssize_t size
         cdef const char *key_at = NULL
@@ -201,7 +213,7 @@ cdef class MemoryRecordsBuilder:
         return delivery_of(self.result, index)
 
     def append_many(self, timestamp_ms, keys, values, Py_ssize_t first):
-        """`append` for those from `first` on, at most as many as there is room for; gives their number, 0: no room."""
+        """Append the records from `first` on, as many as fit. Returns their number; 0: too few bytes are left."""
         cdef Py_ssize_t begin, at, key_size = -1, value_size, size
         cdef const char *key_at = NULL
         cdef PyObject **value_items
@@ -215,7 +227,8 @@ cdef class MemoryRecordsBuilder:
         begin = self.count
         if first < 0 or (keys is not None and len(keys) < len(values)):
             raise IndexError("many begin at one that is, and all have a key or none")
-        value_items = PySequence_Fast_ITEMS(values)  # from here on no code runs that could change either
+        # From here on no code runs that could change `values` or `keys`.
+        value_items = PySequence_Fast_ITEMS(values)
         if keys is not None:
             key_items = PySequence_Fast_ITEMS(keys)
         for at in range(first, len(values)):
@@ -234,11 +247,13 @@ cdef class MemoryRecordsBuilder:
 
     cdef int set_time(self, object timestamp_ms) except -1:
         cdef int64_t now
-        if not isinstance(timestamp_ms, int):  # Cython would take a float for one
+        # Cython would convert a float.
+        if not isinstance(timestamp_ms, int):
             raise TypeError("a time is whole milliseconds")
         now = timestamp_ms
         self.stamp = timestamp_ms
-        self.delta = <int64_t>(<uint64_t>now - <uint64_t>self.base)  # it wraps, where a time is before all times
+        # It wraps if a timestamp is before all valid ones.
+        self.delta = <int64_t>(<uint64_t>now - <uint64_t>self.base)
         return 0
 
     cdef int64_t time_at(self, int64_t delta) noexcept:
@@ -271,7 +286,8 @@ cdef class MemoryRecordsBuilder:
         if value_size > 0:
             memcpy(at, value, value_size)
             at += value_size
-        if headers_size == 1:  # none: no call for that
+        # An empty header list is one byte: it needs no call.
+        if headers_size == 1:
             at[0] = headers[0]
         else:
             memcpy(at, headers, headers_size)
@@ -294,11 +310,11 @@ cdef class MemoryRecordsBuilder:
 
     @property
     def used(self):
-        """Bytes of its room that records take; of no meaning once it has closed."""
+        """Return the bytes of `granted` that records take. The number has no meaning once the batch has closed."""
         return self.granted - max(self.bytes_left, 0)
 
     def grow(self, Py_ssize_t room):
-        """Give it room for so many more encoded bytes."""
+        """Grant the batch `room` more bytes of encoded records."""
         cdef char *wider
         cdef Py_ssize_t used = self.place - self.buffer
         if room < 0 or self.bytes_left < 0:
@@ -314,7 +330,10 @@ cdef class MemoryRecordsBuilder:
         self.bytes_left += room
 
     def close(self):
-        """Return its payload, base and max timestamp. What the records' metadata needs goes to the result; the buffer is freed."""
+        """Close the batch. Returns its payload, base timestamp and max timestamp.
+
+        The data of the records' metadata goes to the result, and the buffer is freed.
+        """
         cdef Py_ssize_t used = self.place - self.buffer
         if self.bytes_left < 0:
             raise ValueError(twin.CLOSED)
@@ -348,13 +367,14 @@ cdef class MemoryRecordsBuilder:
 @cython.freelist(64)
 @cython.final
 cdef class RecordSizes:
-    """Sizes of keys and of values, and timestamp deltas, of a closed batch (a `result.Kept`); what all have in common, once.
+    """Holds the sizes of keys and values and the timestamp deltas of a closed batch (a `produce_request_result.Kept`).
 
-    It is no container: the collector is due by the count of these, and deliveries may be kept by the million.
+    A value that all records share is kept once. This is no container: the number of containers determines when the cyclic collector
+    runs, and deliveries may be kept by the million.
     """
 
     cdef void read(self, const char *place, Py_ssize_t count) noexcept:
-        """What the records say of themselves, into the columns that there are."""
+        """Read the sizes and deltas of the records into those columns that exist."""
         cdef char *key_sizes = NULL if self.key_sizes is None else PyBytes_AS_STRING(self.key_sizes)
         cdef char *value_sizes = NULL if self.value_sizes is None else PyBytes_AS_STRING(self.value_sizes)
         cdef char *deltas = NULL if self.deltas is None else PyBytes_AS_STRING(self.deltas)
@@ -397,12 +417,15 @@ FULL = MemoryRecordsBuilder(None, 0, -1)
 
 
 cdef inline bint is_flat(object column) noexcept:
-    """Whether its items lie behind each other in memory, and no code of the user's gives them."""
+    """Return whether the items of `column` are consecutive in memory, and no user code returns them."""
     return PyList_CheckExact(column) or PyTuple_CheckExact(column)
 
 
 def measured(column):
-    """Return the bytes of all items and of the longest; None: it is no list or tuple, or not all of its items are bytes."""
+    """Return the bytes of all items and of the longest one.
+
+    Returns None if `column` is no list or tuple, or if an item is not bytes. Subclasses of these are refused, too.
+    """
     cdef PyObject **items
     cdef Py_ssize_t at, size, used = 0, longest = 0
     if not is_flat(column):

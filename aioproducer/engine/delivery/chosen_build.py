@@ -1,6 +1,7 @@
-"""Choose the build of what holds records and their deliveries: compiled (`_records_builder`, `_delivery`, `_produce_request_result`), or the twins in plain Python.
+"""The chosen build of the records builder, deliveries and results: compiled, or the twins in plain Python.
 
-Both have the same names and behaviour, which one contract suite holds (tests/contract). `aioproducer.compiled_modules` says which one runs.
+The compiled modules are `_records_builder`, `_delivery` and `_produce_request_result`. Both builds have the same names and behaviour,
+which one contract suite checks (tests/contract). `aioproducer.compiled_modules` says which one runs.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ __all__ = [
     "wake",
 ]
 
-REASON: Final[str] = extension(ENGINE).reason  # for plain Python; empty where the compiled build runs
+# The reason why plain Python runs; empty if the compiled build runs.
+REASON: Final[str] = extension(ENGINE).reason
 
 _builder: Any = records_builder
 _delivery: Any = delivery

@@ -1,9 +1,10 @@
-"""Tell those who wait for records how these ended: callbacks in loop callbacks of their own, tasks by the loop, a bounded part each iteration.
+"""Notifies the callbacks and tasks that wait for ended batches, a bounded number in each event-loop iteration.
 
-1. No user code runs inside `run`, which a connection may call from `data_received`, perhaps in a task of a dialer's: tasks are woken by
+1. No user code runs inside `run`, which a connection may call from `data_received`, perhaps in a task of a dialer. Tasks are woken by
    `call_soon`, and callbacks are called from `_run`, which the loop calls.
-2. A batch's callbacks are called in the order of its records, and batches follow in the order of their ends.
-3. What a callback leaves by a BaseException goes on in the next iteration. A callback may run the loop itself (`nest_asyncio`).
+2. The callbacks of a batch are called in the order of its records. Batches follow in the order of their ends.
+3. If a callback raises a BaseException, the remaining callbacks are called in the next event-loop iteration. A callback may run the
+   loop itself (`nest_asyncio`).
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ if TYPE_CHECKING:
 
 __all__ = ["CompletionQueue"]
 
-# Seconds of callbacks in one iteration of the loop.
+# Seconds for callbacks in one event-loop iteration.
 _SECONDS_PER_ITERATION: Final = 0.002
 MAX_CALLBACKS_PER_ITERATION: Final = 2048
-# A woken task takes as long as some eight callbacks.
+# A woken task takes as long as about eight callbacks.
 MAX_WAKEUPS_PER_ITERATION: Final = 256
 _CALLBACKS_PER_SLICE: Final = 16
 _CALLBACKS_PER_LOOK_AT_THE_CLOCK: Final = 128
 
 
 class _Waiters:
-    """What still waits for the records of one batch, or of several that ended one after the other.
+    """Holds the callbacks and tasks that still wait for the records of one batch, or of several that ended one after the other.
 
     Attributes:
-        calls: its callbacks, by columns; None: the last slice of them was begun.
-        rest: what is left of the slice that was begun last; None: that ended.
-        futures: of tasks.
+        calls: the callbacks, by columns; None: the last slice of them was begun.
+        rest: the callbacks left of the slice that was begun last; None: that slice has ended.
+        futures: the futures of the tasks.
     """
 
     __slots__ = ("_called", "_contexts", "_delivery_context", "_woken", "calls", "futures", "rest")
@@ -53,7 +54,10 @@ class _Waiters:
         self._woken = 0
 
     def merge(self, calls: Calls | None, futures: list[Future[None]]) -> bool:
-        """Take in what waits for the next batch, where that is told behind the callbacks here. Returns False where it is not: tasks come last."""
+        """Append the callbacks and tasks of the next batch, if its callbacks can follow the callbacks here.
+
+        Returns False if they cannot: tasks are woken last.
+        """
         if self.calls is None or calls is None or self.futures:
             return False
         contexts, callbacks, deliveries = self.calls
@@ -64,7 +68,7 @@ class _Waiters:
         return True
 
     def call_slice(self) -> bool:
-        """Call a slice of the callbacks, or what a BaseException left of the one before. Returns False where there is none."""
+        """Call a slice of the callbacks, or what a BaseException left of one. Returns False if there is none."""
         if self.rest is None:
             if self.calls is None:
                 return False
@@ -80,7 +84,7 @@ class _Waiters:
         return True
 
     def wake(self, most: int) -> int:
-        """Have the loop wake at most so many tasks. Returns how many."""
+        """Wake at most `most` tasks, through the loop. Returns how many."""
         some = self.futures[self._woken : self._woken + most] if self._woken or len(self.futures) > most else self.futures
         self._woken += len(some)
         wake(some)
@@ -88,17 +92,17 @@ class _Waiters:
 
     @property
     def has_callbacks(self) -> bool:
-        """Whether callbacks are still to be called."""
+        """Return whether callbacks are still to be called."""
         return self.calls is not None or self.rest is not None
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing waits any more."""
+        """Return whether no callback and no task waits any more."""
         return not self.has_callbacks and self._woken >= len(self.futures)
 
 
 class CompletionQueue:
-    """Ended batches whose waiters are still to be told, in the order of their ends."""
+    """Holds the callbacks and tasks that wait for ended batches, in the order of the batches' ends."""
 
     __slots__ = ("_due", "_loop", "_queue")
 
@@ -108,7 +112,7 @@ class CompletionQueue:
         self._due: Handle | None = None
 
     def add(self, result: ProduceRequestResult) -> None:
-        """Tell those who wait for a batch that ended: at the next `run`, or in the next iteration."""
+        """Queue the waiters of a batch that ended. They are notified at the next `run`, or in the next event-loop iteration."""
         if result.futures is not None or result.callbacks is not None:
             calls, futures = result.take_waiters()
             if not self._queue or not self._queue[-1].merge(calls, futures):
@@ -116,7 +120,10 @@ class CompletionQueue:
                 self._schedule()
 
     def run(self) -> None:
-        """Have the loop wake the tasks that wait, up to the first batch with callbacks. May be called from anywhere in the loop's thread."""
+        """Wake the tasks that wait, through the loop, up to the first batch with callbacks.
+
+        Any code in the loop's thread may call this.
+        """
         left = MAX_WAKEUPS_PER_ITERATION
         while self._queue and left > 0 and not self._queue[0].has_callbacks:
             left -= self._wake_first(left)
@@ -124,7 +131,7 @@ class CompletionQueue:
 
     def _run(self) -> None:
         self._due = None
-        # The next iteration goes on, also where a callback runs the loop itself, or ends it by a BaseException.
+        # The next event-loop iteration continues, also if a callback runs the loop itself, or ends it by a BaseException.
         self._schedule()
         until = self._loop.time() + _SECONDS_PER_ITERATION
         calls, wakeups = MAX_CALLBACKS_PER_ITERATION, MAX_WAKEUPS_PER_ITERATION
@@ -133,7 +140,8 @@ class CompletionQueue:
                 calls -= _CALLBACKS_PER_SLICE
                 if calls <= 0 or (not calls % _CALLBACKS_PER_LOOK_AT_THE_CLOCK and self._loop.time() > until):
                     return
-                if not self._queue:  # such a run of the loop told them all
+                # A callback that ran the loop itself may have emptied the queue.
+                if not self._queue:
                     break
             else:
                 wakeups -= self._wake_first(wakeups)
@@ -147,7 +155,7 @@ class CompletionQueue:
         return count
 
     def _schedule(self) -> None:
-        """See to an iteration that goes on where something waits, and to none where nothing does: one callback less for each answer."""
+        """Schedule `_run` if the queue has waiters, and cancel it if not: that saves one loop callback for each answer."""
         if self._queue and self._due is None:
             self._due = self._loop.call_soon(self._run)
         elif not self._queue and self._due is not None:

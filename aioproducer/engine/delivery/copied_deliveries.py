@@ -1,6 +1,7 @@
-"""Deliveries that leave their process: what is known of their records goes along, and nothing more becomes known there.
+"""Holds copies of deliveries that leave their process, with the state of their records that is known by then.
 
-A run of records goes as a few columns, so that the records of an error from `send_many` cost bytes, not objects.
+A copy learns no later state. A run of records is copied as a few columns. So the records of an error from `send_many`
+cost bytes, not objects.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _WRITTEN: Final = frozenset({Outcome.ACKNOWLEDGED, Outcome.DONE})
 
 
 class RunState(NamedTuple):
-    """What is known of a run of records. `moments` are attributes and delta of their times, or the deltas."""
+    """Holds the known state of a run of records. `moments` has the attributes and timestamp delta of all, or the delta of each."""
 
     topic: str
     partition: int
@@ -47,12 +48,12 @@ class RunState(NamedTuple):
 
 
 def state_of(result: ProduceRequestResult, metadata: Sequence[RecordMetadata], count: int) -> RunState:
-    """The state of a run.
+    """Return the state of a run.
 
     Args:
-        result: of its batch.
-        metadata: of its records, if they are acknowledged.
-        count: how many they are.
+        result: the result of its batch.
+        metadata: the metadata of its records, if they are acknowledged.
+        count: the number of its records.
     """
     outcome = Outcome.ACKNOWLEDGED if result.outcome in _WRITTEN else result.outcome
     if not metadata:
@@ -79,12 +80,13 @@ def _column(sizes: list[int]) -> Column:
 
 
 def restored(state: RunState) -> ProduceRequestResult:
-    """A result of which all records are those of the run."""
+    """Return a result that has exactly the records of the run."""
     result = ProduceRequestResult(_delivery_context(), state.topic, state.partition, state.base_timestamp)
     result.count = state.records
     if state.outcome is Outcome.FAILED:
         assert state.error is not None
-        result.look()  # whoever sent them is told of failures that nobody looked at
+        # The process that sent the records reports the failures that no code looked at.
+        result.look()
         result.fail(state.error)
     elif state.outcome is Outcome.ACKNOWLEDGED:
         result.complete(state.base_offset, state.base_timestamp if state.timestamp_type is TimestampType.LOG_APPEND_TIME else -1)
@@ -95,7 +97,7 @@ def restored(state: RunState) -> ProduceRequestResult:
 
 
 class _Elsewhere:
-    """Stands for the loop of a producer that is in another process."""
+    """Replaces the loop of a producer that is in another process."""
 
     def time(self) -> float:
         return time.monotonic()

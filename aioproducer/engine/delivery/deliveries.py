@@ -1,8 +1,9 @@
-"""The deliveries of `send_many`: kept as runs of records in one batch, each made when it is asked for.
+"""Holds `Deliveries`, the deliveries of `send_many`, as runs of records in one batch.
 
-A million deliveries would be a million objects; a run of records that stand behind each other in one batch is three numbers. Records of
-several partitions keep, beside the runs of each partition, in which partition each record is. What all records of a run have in common is
-asked of the run: whether they have ended, and how. So `wait`, `summary`, `first_failure` and `offsets` take as long as there are batches.
+A million deliveries would be a million objects, so each is made on access. A run of consecutive records in one batch is three numbers.
+Records of several partitions are kept as the runs of each partition, and the partition of each record. The records of a run have the
+same state, which is read once for the run: they have ended or not, and how. So the cost of `wait`, `summary`, `first_failure` and
+`offsets` is proportional to the number of batches.
 """
 
 from __future__ import annotations
@@ -28,15 +29,23 @@ if TYPE_CHECKING:
 __all__ = ["Deliveries", "Run"]
 
 T = TypeVar("T")
-Run: TypeAlias = "list[Any]"  # [result, index of its first record there, records]: a list, as the last one grows
-_BLOCK: Final = 1024  # records that are looked through for one
+# [result, index of the first record there, number of records]: a list, because the last run grows.
+Run: TypeAlias = "list[Any]"
+# Records that are searched for one.
+_BLOCK: Final = 1024
 _WRITTEN: Final = frozenset({Outcome.ACKNOWLEDGED, Outcome.DONE})
 _first: Final = itemgetter(0)
 _result: Final = Delivery.result
 
 
 class _Block:
-    """Some of the records, in order: the runs of each partition, and which partition each record is in (None: all in the first)."""
+    """Holds some of the records, in order.
+
+    Attributes:
+        count: the number of records.
+        runs: the runs of each partition.
+        picks: for each record, the index of its partition in `runs`; None: all records are in the first.
+    """
 
     __slots__ = ("_ranks", "count", "picks", "runs")
 
@@ -47,7 +56,7 @@ class _Block:
         self._ranks: Sequence[int] = ()
 
     def place(self, at: int) -> tuple[ProduceRequestResult, int]:
-        """The result of one record, and its index there."""
+        """Return the result of the record at `at`, and its index there."""
         group, nth = 0, at
         if self.picks is not None:
             group = self.picks[at]
@@ -61,15 +70,15 @@ class _Block:
         raise IndexError(at)
 
     def unsplit(self) -> list[list[Run]]:
-        """The runs of each partition, those of a batch that was split in its place."""
+        """Return the runs of each partition. The parts of a batch that was split take its place."""
         for group, runs in enumerate(self.runs):
             if any(run[0].outcome is Outcome.SPLIT for run in runs):
-                # another list: a walk that goes on may be in the old one
+                # A new list, because an unfinished iteration may use the old one.
                 self.runs[group] = [part for run in runs for part in _unsplit(*run)]
         return self.runs
 
     def first_failed(self) -> tuple[int, ProduceRequestResult] | None:
-        """The place of the first record that failed, and its result."""
+        """Return the index of the first record that failed, and its result. Returns None if none failed."""
         found = None
         for group, runs in enumerate(self.unsplit()):
             rank = 0
@@ -82,13 +91,16 @@ class _Block:
         return found
 
     def walk(self, each: Callable[[ProduceRequestResult, int, int], Iterable[T]]) -> Iterator[T]:
-        """What `each` makes of the runs, in the order of the records."""
+        """Return an iterator of the items that `each` returns for the runs, in the order of the records."""
         lines = [chain.from_iterable(each(*run) for run in runs) for runs in self.runs]
         return lines[0] if self.picks is None else map(next, map(lines.__getitem__, self.picks))
 
 
 def _ranks(picks: Sequence[int], groups: int) -> Sequence[int]:
-    """The how many-th of its group each is: kept from the first look on, for a window of `send_columns` has thousands."""
+    """Return the rank of each record in its group.
+
+    The block keeps the ranks after the first lookup, because a window of `send_columns` has thousands of records.
+    """
     seen = [0] * groups
     ranks = array("I")
     for pick in picks:
@@ -98,12 +110,12 @@ def _ranks(picks: Sequence[int], groups: int) -> Sequence[int]:
 
 
 def _place_of(picks: Sequence[int], group: int, rank: int) -> int:
-    """Where the record with that rank in its group is."""
+    """Return the index of the record with the rank `rank` in `group`."""
     return next(islice((at for at, pick in enumerate(picks) if pick == group), rank, None))
 
 
 def _unsplit(result: ProduceRequestResult, first: int, count: int) -> Iterator[Run]:
-    """The runs that stand for one: of a batch that was split, the parts that have its records now."""
+    """Yield the runs that replace one run. For a batch that was split, these are the parts that have its records now."""
     if result.outcome is not Outcome.SPLIT:
         yield [result, first, count]
         return
@@ -117,25 +129,26 @@ def _unsplit(result: ProduceRequestResult, first: int, count: int) -> Iterator[R
 
 
 class Deliveries(Sequence[Delivery]):
-    """The deliveries of many records, in their order: a sequence, and awaitable as a whole.
+    """Holds the deliveries of many records, in order: a sequence, which is also awaitable as a whole.
 
-    `await deliveries` waits until every record has ended, and gives the list of their `RecordMetadata`, or raises the `DeliveryError` of
-    the first one that failed. `await deliveries.wait()` gives the numbers and raises for none. Each `Delivery` is made when it is asked
-    for, so two looks at one index give two handles of the same record.
+    `await deliveries` waits until every record has ended. It returns the list of their `RecordMetadata`, or raises the `DeliveryError` of
+    the first record that failed. `await deliveries.wait()` returns the counts and raises for no record. Each `Delivery` is made on
+    access, so two accesses to one index return two handles of the same record.
 
-    Cancellation: ends only the waiting; the records are sent all the same.
+    Cancellation: only the wait ends; the records are sent all the same.
     """
 
     def __init__(self) -> None:
         self._blocks: list[_Block] = []
         self._starts: list[int] = []
         self._count = 0
-        self._singles: dict[int, int] | None = None  # groups by partition, of a last block that still grows
+        # The groups by partition of the last block, while it still grows.
+        self._singles: dict[int, int] | None = None
 
     # Made by `send_many`
 
     def add(self, count: int, runs: list[list[Run]], picks: array[int] | None = None) -> None:
-        """Records that were queued together."""
+        """Add records that were queued together."""
         self._singles = None
         last = self._blocks[-1] if self._blocks else None
         if picks is None and last is not None and last.picks is None:
@@ -147,7 +160,7 @@ class Deliveries(Sequence[Delivery]):
         self._count += count
 
     def add_one(self, result: ProduceRequestResult, index: int) -> None:
-        """A record that was queued alone."""
+        """Add a record that was queued alone."""
         if self._singles is None or self._blocks[-1].count >= _BLOCK:
             self._singles = {}
             self._starts.append(self._count)
@@ -167,36 +180,39 @@ class Deliveries(Sequence[Delivery]):
         self._count += 1
 
     def attach(self, error: BaseException, call: str = "send_many") -> None:
-        """Let an error tell what was queued before it: see `of`."""
-        told = vars(error)  # not by assignment: an error of the caller's may refuse that, as a frozen dataclass does
+        """Attach these deliveries to an error: their records were queued before it. `of` returns them."""
+        # Not by attribute assignment: an error class of the caller may refuse that, as a frozen dataclass does.
+        told = vars(error)
         told["__notes__"] = [*told.get("__notes__", ()), f"{call}: {self._count} records were queued before this."]
         told["queued"] = self
 
     @staticmethod
     def of(error: BaseException) -> Deliveries:
-        """What `send_many` or `send_columns` had queued when it raised `error`; these records are sent. Empty if it did not raise it.
+        """Return the deliveries of the records that `send_many` or `send_columns` had queued when it raised `error`.
 
-        A time-out that cancelled it (`asyncio.timeout`) is looked through to the cancellation. An error that was pickled has a copy of
-        them: what was known by then. Its acknowledged records have their metadata; awaiting one that was pending raises ProducerClosed.
+        These records are sent. The result is empty if neither call raised `error`. If a timeout cancelled the call (`asyncio.timeout`),
+        the result is that of the cancellation. An error that was pickled has a copy of the deliveries, with the state known by then.
+        In the copy, acknowledged records have their metadata. Awaiting a record that was pending raises ProducerClosed.
         """
         seen: BaseException | None = error
         while seen is not None:
             queued = vars(seen).get("queued")
-            if isinstance(queued, Sequence) and hasattr(queued, "first_failure"):  # a RecordingProducer has deliveries of its own
+            # A RecordingProducer has a deliveries class of its own.
+            if isinstance(queued, Sequence) and hasattr(queued, "first_failure"):
                 return cast("Deliveries", queued)
             seen = seen.__cause__ or seen.__context__
         return Deliveries()
 
     def __copy__(self) -> Deliveries:
-        """Itself: a copied error tells of the same records."""
+        """Return itself: a copied error refers to the same records."""
         return self
 
     def __deepcopy__(self, memo: object) -> Deliveries:
-        """As `__copy__`."""
+        """Return itself, as `__copy__` does."""
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What is known of the records now: their producer, and what becomes of the pending ones, stay in this process."""
+        """Return the state of the records known by now. Their producer and the outcome of pending records stay in this process."""
         blocks = [(block.count, [[_state(*run) for run in runs] for runs in block.unsplit()], block.picks) for block in self._blocks]
         return _restored, (blocks,)
 
@@ -236,7 +252,10 @@ class Deliveries(Sequence[Delivery]):
         return list(self._walk(_metadata))
 
     async def wait(self) -> FlushSummary:
-        """Until every record has ended; raises for none of them. Whoever waits here has looked at their failures."""
+        """Wait until every record has ended. Returns the counts, and raises for no record.
+
+        The failures then count as looked at.
+        """
         runs = self._runs()
         for result, _, _ in runs:
             result.look()
@@ -245,25 +264,28 @@ class Deliveries(Sequence[Delivery]):
         return self.summary()
 
     def summary(self) -> FlushSummary:
-        """How many are acknowledged, failed and pending, now."""
+        """Return how many records are acknowledged, failed and pending now."""
         counts = dict.fromkeys(Outcome, 0)
         for result, _, count in self._runs():
             counts[result.outcome] += count
         return FlushSummary(counts[Outcome.ACKNOWLEDGED] + counts[Outcome.DONE], counts[Outcome.FAILED], counts[Outcome.PENDING])
 
     def done(self) -> bool:
-        """Whether every record has ended."""
+        """Return whether every record has ended."""
         return not any(result.outcome is Outcome.PENDING for result, _, _ in self._runs())
 
     def failures(self) -> Iterator[tuple[int, DeliveryError]]:
-        """Index and error of each record that has failed by now, in order."""
+        """Yield the index and error of each record that has failed by now, in order."""
         if self.first_failure() is not None:
             for index, error in enumerate(self._walk(_errors)):
                 if error is not None:
                     yield index, error
 
     def first_failure(self) -> tuple[int, DeliveryError] | None:
-        """Index and error of the first record that has failed by now; None: none has. Asked of the batches, not of each record."""
+        """Return the index and error of the first record that has failed by now, or None if none has.
+
+        The state of the batches is read, not that of each record.
+        """
         for start, block in zip(self._starts, self._blocks, strict=True):
             found = block.first_failed()
             if found is not None:
@@ -274,9 +296,10 @@ class Deliveries(Sequence[Delivery]):
         return None
 
     def offsets(self) -> dict[int, tuple[int, int]]:
-        """First and last offset of the records acknowledged by now, by partition. Asked of the batches, not of each record.
+        """Return the first and last offset of the records acknowledged by now, by partition.
 
-        Records of others may be between them. Without what has no offset that is known: with acks=0.
+        The state of the batches is read, not that of each record. Records of other senders may be between the two offsets. Records
+        without a known offset (acks=0) are left out.
         """
         offsets: dict[int, tuple[int, int]] = {}
         for result, first, count in self._runs():
@@ -287,7 +310,7 @@ class Deliveries(Sequence[Delivery]):
         return offsets
 
     def _runs(self) -> list[Run]:
-        """All runs, none of a batch that was split."""
+        """Return all runs. The parts of a batch that was split take its place."""
         return [run for block in self._blocks for runs in block.unsplit() for run in runs]
 
     def __repr__(self) -> str:
@@ -311,11 +334,11 @@ def _deliveries(result: ProduceRequestResult, first: int, count: int) -> Iterato
 
 
 def _metadata(result: ProduceRequestResult, first: int, count: int) -> Iterator[RecordMetadata]:
-    """What `Delivery.result` gives for each record, or raises in its place."""
+    """Return an iterator of `Delivery.result` for each record. It raises an error in the place of its record."""
     if REASON:
-        # plain Python: column by column, a quarter faster than record by record
+        # Plain Python: column by column is a quarter faster than record by record.
         return result.get_many(first, count)
-    # compiled: a delivery makes its record's metadata in a sixth of the time that `tuple.__new__` takes
+    # Compiled: a delivery makes its record's metadata in a sixth of the time that `tuple.__new__` takes.
     return map(_result, map(make_delivery, repeat(result, count), range(first, first + count)))
 
 

@@ -1,4 +1,4 @@
-"""Hold what became of one record: `Delivery`, in plain Python.
+"""Holds `Delivery`, the outcome of one record, in plain Python.
 
 The compiled twin is `_delivery.pyx`; one contract suite runs both.
 """
@@ -29,25 +29,28 @@ _SPLIT: Final = Outcome.SPLIT
 
 
 if TYPE_CHECKING:
-    # asyncio.wait takes what is declared a Future; at run time a Delivery is one by its methods alone.
+    # To type checkers, asyncio.wait accepts only a Future. At run time a Delivery is one by its methods alone.
     FutureMetadata = Future[RecordMetadata]
 else:
     FutureMetadata = object
 
 
 class Delivery(FutureMetadata):
-    """What became of one record: awaitable, and a future for asyncio's helpers (the seeds' `FutureRecordMetadata`).
+    """Holds the outcome of one record: awaitable, and a future for asyncio's helpers (the seeds' `FutureRecordMetadata`).
 
-    `await delivery` gives its `RecordMetadata` or raises its `DeliveryError`. It satisfies asyncio's future protocol by duck typing:
-    `gather`, `wait`, `wait_for`, `shield` and `as_completed` take it without a task.
+    `await delivery` returns its `RecordMetadata` or raises its `DeliveryError`. A delivery satisfies asyncio's future protocol by duck
+    typing: `gather`, `wait`, `wait_for`, `shield` and `as_completed` accept it without a task.
 
-    Cancellation: cancelling a task that awaits it touches neither the record nor any other waiter. `cancel()`, which `gather` and
-    Python 3.11's `wait_for` call, ends this handle; the record is sent all the same.
+    Cancellation: cancelling a task that awaits the delivery affects neither the record nor any other waiter. `cancel()`, which `gather`
+    and Python 3.11's `wait_for` call, ends this handle; the record is sent all the same.
     """
 
-    __slots__ = ("_result", "index")  # few and small: each is what the collector walks
-    _asyncio_future_blocking = False  # asyncio.isfuture looks for it; a task blocks on a private future
-    _cancel_message = None  # asyncio.gather(return_exceptions=True) asks it of a cancelled child; without it gather hangs
+    # Few and small: the cyclic collector walks each slot.
+    __slots__ = ("_result", "index")
+    # asyncio.isfuture checks for this attribute. A task blocks on a private future.
+    _asyncio_future_blocking = False
+    # asyncio.gather(return_exceptions=True) reads this from a cancelled child. Without it gather hangs.
+    _cancel_message = None
     _result: ProduceRequestResult
     index: int
 
@@ -61,7 +64,8 @@ class Delivery(FutureMetadata):
         while result.outcome is _PENDING:
             if result.delivery_context.refusal is not None:
                 raise result.delivery_context.refusal()
-            future = result.delivery_context.loop.create_future()  # each task its own: cancelling it touches no other
+            # Each task has a future of its own: cancelling one affects no other.
+            future = result.delivery_context.loop.create_future()
             if result.futures is None:
                 result.futures = [future]
             else:
@@ -71,31 +75,31 @@ class Delivery(FutureMetadata):
         return result.get(index)
 
     def result(self) -> RecordMetadata:
-        """Return its metadata.
+        """Return the metadata of the record.
 
         Raises:
-            DeliveryError: the record was not acknowledged; each call raises its own.
-            asyncio.InvalidStateError: it is still on its way.
+            DeliveryError: the record was not acknowledged; each call raises its own copy.
+            asyncio.InvalidStateError: the record has not ended yet.
             asyncio.CancelledError: this handle was cancelled.
         """
         result = self._result
         return result.metadata(self.index) if result.outcome is _DONE else result.get(self.index)
 
     def exception(self) -> DeliveryError | None:
-        """Return its `DeliveryError`, or None once acknowledged; raise as `result` does while neither is known."""
+        """Return the record's `DeliveryError`, or None once it is acknowledged. Raises as `result` does while neither is known."""
         return None if self._result.outcome is _DONE else self._follow().failure()
 
     def done(self) -> bool:
-        """Whether it ended."""
+        """Return whether the record has ended."""
         outcome = self._result.outcome
         return outcome is not _PENDING and (outcome is not _SPLIT or self._follow().outcome is not _PENDING)
 
     def cancelled(self) -> bool:
-        """Whether this handle was cancelled."""
+        """Return whether this handle was cancelled."""
         return self._result.outcome is _CANCELLED
 
     def cancel(self, msg: object = None) -> bool:  # noqa: ARG002  (asyncio's signature)
-        """End this handle, never the record. False if it had ended."""
+        """End this handle, but never the record. Returns False if it had ended."""
         result = self._follow()
         if result.outcome is not _PENDING:
             return False
@@ -106,11 +110,11 @@ class Delivery(FutureMetadata):
         return True
 
     def get_loop(self) -> AbstractEventLoop:
-        """Return the producer's loop."""
+        """Return the event loop of the producer."""
         return self._result.delivery_context.loop
 
     def add_done_callback(self, callback: Callable[[Delivery], object], *, context: Context | None = None) -> None:
-        """Call `callback(delivery)` once it ended, in the order of the records; one that raises harms no other."""
+        """Call `callback(delivery)` once the record has ended, in the order of the records. An exception of one affects no other."""
         result = self._result
         if result.outcome is _SPLIT:
             result = self._follow()
@@ -125,16 +129,16 @@ class Delivery(FutureMetadata):
             result.callbacks += (self, callback, context)
 
     def remove_done_callback(self, callback: Callable[[Delivery], object]) -> int:
-        """Forget a callback; how many there were."""
+        """Remove a callback. Returns how many were removed."""
         return len(self._result.take_callbacks(self, callback))
 
     def _follow(self) -> ProduceRequestResult:
-        """Return what it shares with its batch, since a split perhaps another one than at first."""
+        """Return the result that has the record now. After a split it may be another one than at first."""
         self._result, self.index = self._result.place_of(self.index)
         return self._result
 
     def _make_cancelled_error(self) -> CancelledError:
-        """Return what `asyncio.gather` asks of a cancelled child; without it gather hangs."""
+        """Return the error that `asyncio.gather` requests from a cancelled child. Without it gather hangs."""
         return CancelledError()
 
     def __repr__(self) -> str:
@@ -152,11 +156,11 @@ def make_delivery(result: ProduceRequestResult, index: int) -> Delivery:
 
 
 def wake(futures: Iterable[Future[None]]) -> None:
-    """Have the loop wake the task of each future that is still waited for."""
+    """Schedule the task of each future that a task still waits for."""
     for future in futures:
         if not future.done():
             future.set_result(None)
 
 
 def uncollected(result: ProduceRequestResult) -> None:
-    """Leave an acknowledged batch's result to the cyclic collector, which the compiled twin takes it from."""
+    """Leave an acknowledged batch's result to the cyclic collector. The compiled twin removes it from there."""

@@ -1,7 +1,8 @@
 # cython: language_level=3, annotation_typing=False, nonecheck=True, auto_pickle=False
-"""What the deliveries of one batch share: its outcome, who waits for it, and what each record's metadata is made of.
+"""Holds `ProduceRequestResult`, which the deliveries of one batch share.
 
-Never the payload: kept deliveries keep only this. Knows nothing of batches' states, memory or the network.
+It has the outcome of the batch, the callbacks and tasks that wait for it, and the data of each record's metadata. It never has the
+payload: deliveries that the application keeps hold only this.
 """
 
 from __future__ import annotations
@@ -33,23 +34,29 @@ __all__ = ["DeliveryContext", "Outcome", "ProduceRequestResult", "compact", "lat
 _UNVARINT: Final = {encoded: value for value, encoded in enumerate(VARINT)} | {NULL: -1}
 _new_tuple: Final = tuple.__new__
 _index: Final = attrgetter("index")
-_EQUAL: Final = 1024  # records that share one tuple of equal sizes
-Column: TypeAlias = "list[bytes] | array[int] | bytes"  # of each record, encoded or as numbers; or what all have in common, encoded
+# Records that share one tuple of equal sizes.
+_EQUAL: Final = 1024
+# A value for each record, encoded or as a number; or the one value that all records share, encoded.
+Column: TypeAlias = "list[bytes] | array[int] | bytes"
 Call: TypeAlias = "tuple[Context, Callable[[Any], object], Delivery]"
-Calls: TypeAlias = "tuple[list[Context], list[Callable[[Any], object]], list[Delivery]]"  # the same, by columns
-Kept: TypeAlias = "Iterable[Column]"  # three: lengths of keys, of values; moments
+# Many calls, by columns.
+Calls: TypeAlias = "tuple[list[Context], list[Callable[[Any], object]], list[Delivery]]"
+# Three columns: lengths of keys, lengths of values, moments (the attributes and the timestamp delta of a record).
+Kept: TypeAlias = "Iterable[Column]"
 _CREATE_TIME: Final = TimestampType.CREATE_TIME
 
 
 class Outcome(enum.Enum):
-    """How a batch ended, for those who wait for its records."""
+    """Lists the outcomes of a batch, for the callbacks and tasks that wait for its records."""
 
     PENDING = "pending"
     ACKNOWLEDGED = "acknowledged"
-    DONE = "done"  # acknowledged, and its metadata can be made at once
+    # Acknowledged, and the metadata can be made at once.
+    DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
-    SPLIT = "split"  # the records are in smaller batches, each with a result of its own
+    # The records are in smaller batches, each with a result of its own.
+    SPLIT = "split"
 
 
 PENDING: Final = Outcome.PENDING
@@ -59,15 +66,16 @@ SPLIT: Final = Outcome.SPLIT
 
 
 class DeliveryContext:
-    """What the results of one producer share: its loop, its calendar, the result of cancelled deliveries, and who hears of unseen failures.
+    """Holds what the results of one producer share: its loop, its wall clock, and the result of cancelled deliveries.
 
     Args:
-        wall_clock: seconds since the epoch.
+        on_unseen: called with the error and the number of records of each failed batch that no code looked at.
+        wall_clock: returns seconds since the epoch.
 
     Attributes:
-        context: the last that a callback was given, until some are called: what the next ones share, if theirs is equal.
-        watch: times the user's functions.
-        refusal: makes what an await of a pending record raises; None: it waits.
+        context: the context of the last callback that was added, until callbacks are called. Later callbacks with an equal one share it.
+        watch: measures the duration of the user's functions.
+        refusal: returns the error that an await of a pending record raises; None: the await waits.
     """
 
     __slots__ = ("_call_back", "_is_calling_back", "_wall_clock", "cancelled", "context", "loop", "on_unseen", "refusal", "watch")
@@ -87,7 +95,7 @@ class DeliveryContext:
         self.cancelled.outcome = Outcome.CANCELLED
 
     def shared(self, context: Context) -> Context:
-        """That context, or one equal to it that was kept before: the collector walks each that is kept."""
+        """Return `context`, or an equal one that is kept already: the cyclic collector walks each context that is kept."""
         try:
             is_equal = self.context == context
         except Exception:  # noqa: BLE001  (values of the user's, say arrays, whose == is no truth value)
@@ -98,7 +106,10 @@ class DeliveryContext:
         return context
 
     def call_back(self, contexts: Sequence[Context], rest: Iterator[Call]) -> None:
-        """Call those callbacks of `contexts` that `rest` still gives, timed. What a BaseException leaves stays in `rest`."""
+        """Call the callbacks that `rest` still yields, and measure their duration. `contexts` are the contexts of all callbacks.
+
+        After a BaseException, the callbacks that were not called stay in `rest`.
+        """
         before, self._is_calling_back = self._is_calling_back, True
         if before:
             # A callback runs the loop itself (`nest_asyncio`), in a context that cannot be entered twice.
@@ -109,12 +120,15 @@ class DeliveryContext:
             self._is_calling_back = before
 
     def now_ms(self) -> int:
-        """The time for a record's timestamp."""
+        """Return the current time for a record's timestamp."""
         return int(self._wall_clock() * 1000)
 
 
 class Unseen:
-    """Released with the result of a failed batch: if nobody looked at it by then, nobody will. Only failures pay for it."""
+    """Holds the failure of a batch, and is released with the batch's result.
+
+    If no code has looked at the failure by then, no code can any more. Only failed batches have such an object.
+    """
 
     __slots__ = ("_count", "_delivery_context", "_error", "seen")
 
@@ -130,7 +144,7 @@ class Unseen:
 
 
 class ProduceRequestResult:
-    """The shared outcome of a batch's records (the seeds' `ProduceRequestResult`)."""
+    """Holds the shared outcome of a batch's records (the seeds' `ProduceRequestResult`)."""
 
     __slots__ = (
         "_deltas",
@@ -168,22 +182,27 @@ class ProduceRequestResult:
         self.count = 0
         self.error: DeliveryError | None = None
         self.looked_at = False
-        self.futures: list[Future[None]] | None = None  # of tasks that await a record: a loop's own future is the cheapest
-        self.callbacks: list[Any] | None = None  # delivery, callback, context, and so on: no object each
+        # The futures of tasks that await a record. The loop's own kind of future costs least.
+        self.futures: list[Future[None]] | None = None
+        # Delivery, callback, context, delivery, and so on, without an object for each callback.
+        self.callbacks: list[Any] | None = None
         self.kept: Kept | None = None
         self._key_sizes: Sequence[int] = ()
         self._value_sizes: Sequence[int] = ()
-        self._deltas: Sequence[int] | None = None  # of the records' times to the base; None: there are none
+        # The deltas of the records' timestamps to the base; None: all timestamps equal the base.
+        self._deltas: Sequence[int] | None = None
         self._unseen: Unseen | None = None
         self._late: list[Any] | None = None
-        self._moved: Sequence[tuple[ProduceRequestResult, int]] = ()  # where each record is since a split
-        self._places: dict[Delivery, list[int]] | None = None  # of callbacks; made when the first is taken back
+        # After a split, the result that has each record now, and the record's index there.
+        self._moved: Sequence[tuple[ProduceRequestResult, int]] = ()
+        # The positions in `callbacks` by delivery. Made when the first callback is removed.
+        self._places: dict[Delivery, list[int]] | None = None
         self._placed = self._gone = 0
 
-    # What a delivery tells
+    # Results for deliveries
 
     def get(self, index: int) -> RecordMetadata:
-        """The metadata of the record at `index`, or what `Delivery.result` raises."""
+        """Return the metadata of the record at `index`. Raises as `Delivery.result` does."""
         if self.outcome is ACKNOWLEDGED:
             self._read()
         if self.outcome is DONE:
@@ -198,7 +217,7 @@ class ProduceRequestResult:
         raise error
 
     def get_many(self, first: int, count: int) -> Iterator[RecordMetadata]:
-        """`get` for a run of records; what it raises comes in the place of its record."""
+        """Return an iterator of `get` for `count` records from `first` on. It raises an error in the place of its record."""
         if self.outcome is ACKNOWLEDGED:
             self._read()
         if self.outcome is not DONE:
@@ -218,7 +237,7 @@ class ProduceRequestResult:
         return map(_new_tuple, repeat(RecordMetadata), columns)
 
     async def wait(self) -> None:
-        """Until it ended, or was split."""
+        """Wait until the batch has ended or was split."""
         while self.outcome is PENDING:
             if self.delivery_context.refusal is not None:
                 raise self.delivery_context.refusal()
@@ -227,7 +246,12 @@ class ProduceRequestResult:
             await future
 
     def failure(self) -> DeliveryError | None:
-        """An error of the looker's own, None once acknowledged; raises while neither is known."""
+        """Return a new copy of the batch's error for this caller, or None once the batch is acknowledged.
+
+        Raises:
+            asyncio.InvalidStateError: the batch is pending.
+            asyncio.CancelledError: this is the result of cancelled deliveries.
+        """
         if self.outcome is PENDING:
             raise InvalidStateError("The record is still on its way.")
         if self.outcome is Outcome.CANCELLED:
@@ -238,9 +262,10 @@ class ProduceRequestResult:
         return None if self.error is None else self.error.again()
 
     def metadata(self, index: int) -> RecordMetadata:
-        """The metadata of the record at `index`; only once DONE."""
+        """Return the metadata of the record at `index`. The outcome must be DONE."""
         deltas = self._deltas
-        return _new_tuple(  # the class's own __new__ is a Python function, and three times slower
+        # The class's own __new__ is a Python function, and three times slower.
+        return _new_tuple(
             RecordMetadata,
             (
                 self.topic,
@@ -254,7 +279,10 @@ class ProduceRequestResult:
         )
 
     def _read(self) -> None:
-        """Make numbers of what the records left, for all of them at the first one's asking. DONE, unless offsets are not known (acks=0)."""
+        """Decode the sizes and timestamps of all records, when the first of them is needed.
+
+        The outcome becomes DONE, unless offsets are not known (acks=0).
+        """
         if self.kept is None:
             return
         keys, values, moments = self.kept
@@ -266,10 +294,10 @@ class ProduceRequestResult:
         if self.base_offset >= 0:
             self.outcome = DONE
 
-    # Its one end
+    # End of the batch
 
     def complete(self, base_offset: int, log_append_time_ms: int) -> None:
-        """Acknowledge the records. `CompletionQueue` tells what waits for them, once the caller's own state is consistent."""
+        """Acknowledge the records. `CompletionQueue` notifies their waiters, once the caller's own state is consistent."""
         self.outcome = ACKNOWLEDGED
         self.base_offset = base_offset
         if log_append_time_ms >= 0:
@@ -277,15 +305,16 @@ class ProduceRequestResult:
             self.timestamp_type = TimestampType.LOG_APPEND_TIME
 
     def fail(self, error: DeliveryError) -> None:
-        """Failed: each look raises its own copy of `error`."""
+        """Fail the records. Each look at the failure raises its own copy of `error`."""
         self.outcome = Outcome.FAILED
         self.error = error
         self._unseen = Unseen(self.delivery_context, error, self.count, seen=self.looked_at)
 
     def split(self, groups: Sequence[Sequence[int]]) -> list[ProduceRequestResult]:
-        """The batch was cut into groups of its records: a result for each.
+        """Split the batch into groups of its records. Returns a result for each group.
 
-        Callbacks move at once. Tasks that await a record are woken as if the batch had ended, and go on waiting where it is now.
+        Callbacks move at once. Tasks that await a record are woken as if the batch had ended. They then wait for the result that has
+        the record now.
         """
         assert self.kept is not None
         keys, values, moments = self.kept
@@ -313,38 +342,39 @@ class ProduceRequestResult:
         return part
 
     def place_of(self, index: int) -> tuple[ProduceRequestResult, int]:
-        """The result that a record of this batch has now, and the record's index there."""
+        """Return the result that a record of this batch has now, and the record's index there."""
         result = self
         while result.outcome is SPLIT:
             result, index = result._moved[index]
         return result, index
 
     def largest(self) -> int:
-        """Bytes of the largest record's key and value, of a batch that has closed and not ended."""
+        """Return the bytes of the largest record's key and value. The batch must have closed and not ended."""
         assert self.kept is not None
         keys, values, _ = self.kept
         sizes = zip(_numbers(keys, self.count)[: self.count], _numbers(values, self.count)[: self.count], strict=True)
         return max(max(key, 0) + max(value, 0) for key, value in sizes)
 
     def look(self) -> None:
-        """Somebody sees, or will see, how it ends."""
+        """Note that some code sees, or will see, how the batch ends."""
         self.looked_at = True
         if self._unseen is not None:
             self._unseen.seen = True
 
-    # Who waits
+    # Waiters
 
     def add_callback(self, delivery: Delivery, callback: Callable[[Any], object], context: Context) -> None:
-        """Call `callback(delivery)` soon: the batch ended before."""
+        """Schedule `callback(delivery)`: the batch has ended already."""
         if self._unseen is not None:
             self._unseen.seen = True
         if self._late is None:
             self._late = []
-            self.delivery_context.loop.call_soon(self._run_late)  # one for all of them: a Handle each would be the main cost of gather
+            # One Handle for all of them: a Handle for each would be the main cost of gather.
+            self.delivery_context.loop.call_soon(self._run_late)
         self._late += (delivery, callback, context)
 
     def take_callbacks(self, delivery: Delivery, callback: Callable[[Any], object] | None) -> list[tuple[Any, Any]]:
-        """Take back the delivery's callbacks that equal `callback`, all of them for None, each with its context."""
+        """Remove the delivery's callbacks that equal `callback`, or all of them if it is None. Returns each with its context."""
         flat = self.callbacks
         if flat is None:
             return []
@@ -366,7 +396,10 @@ class ProduceRequestResult:
         return taken
 
     def take_waiters(self) -> tuple[Calls | None, list[Future[None]]]:
-        """Take what waits for the records: their callbacks in the order of the records, None if there are none; the futures of tasks."""
+        """Remove and return the waiters of the records: callbacks in the order of the records, and futures of tasks.
+
+        The first item is None if there are no callbacks.
+        """
         futures, self.futures = self.futures, None
         flat, self.callbacks = self.callbacks, None
         gone, self._gone = self._gone, 0
@@ -384,7 +417,7 @@ class ProduceRequestResult:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a task or a callback waits for one of its records."""
+        """Return whether a task or a callback waits for a record of the batch."""
         return self.futures is not None or self.callbacks is not None
 
     def _run_late(self) -> None:
@@ -393,14 +426,14 @@ class ProduceRequestResult:
         self._call_late(contexts, zip(contexts, late[1::3], late[0::3], strict=True))
 
     def _call_late(self, contexts: Sequence[Context], rest: Iterator[Call]) -> None:
-        # Where a callback runs the loop itself, or ends it by a BaseException, the others are called in the next iteration.
+        # If a callback runs the loop itself, or ends it by a BaseException, the other callbacks are called in the next iteration.
         again = self.delivery_context.loop.call_soon(self._call_late, contexts, rest)
         self.delivery_context.call_back(contexts, rest)
         again.cancel()
 
 
 def compact(lengths: list[bytes]) -> list[bytes] | bytes:
-    """What records have in common once: their deliveries may be kept by the million."""
+    """Return the one value that all records share, or else `lengths`: deliveries may be kept by the million."""
     different = set(lengths)
     return different.pop() if len(different) == 1 else lengths
 
@@ -414,7 +447,7 @@ def _some(lengths: Column, group: Sequence[int]) -> Column:
 
 
 def latest(moments: list[bytes] | bytes) -> int:
-    """The largest delta of their times, in ms."""
+    """Return the largest timestamp delta of the records, in milliseconds."""
     return _delta(moments) if isinstance(moments, bytes) else max(map(_delta, set(moments)), default=0)
 
 
@@ -423,7 +456,7 @@ def _delta(moment: bytes) -> int:
 
 
 def _deltas(moments: Column, count: int) -> Sequence[int]:
-    """Of the records' times, one for each."""
+    """Return the timestamp delta of each record."""
     if isinstance(moments, bytes):
         return [_delta(moments)] * count
     if isinstance(moments, array):
@@ -449,7 +482,7 @@ def _equal(length: bytes, count: int) -> Sequence[int]:
 
 
 def _triples(flat: Iterable[Any]) -> Iterator[tuple[Any, Any, Any]]:
-    """Delivery, callback and context of those that were not taken back."""
+    """Return the delivery, callback and context of each callback that was not removed."""
     return (triple for triple in _zipped(flat) if triple[0] is not None)
 
 

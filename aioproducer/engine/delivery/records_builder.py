@@ -1,6 +1,6 @@
-"""Write records into their batch, in plain Python: `MemoryRecordsBuilder`, the one that every record of the producer passes.
+"""Holds `MemoryRecordsBuilder`, which writes every record of the producer into its batch, in plain Python.
 
-A record costs one call and the delivery that `append` returns; what its batch needs is computed when the batch closes. The compiled
+A record costs one call and the delivery that `append` returns. The data of its batch is computed when the batch closes. The compiled
 twin is `_records_builder.pyx`; one contract suite runs both.
 """
 
@@ -28,17 +28,19 @@ SHRINKS: Final = "a batch does not shrink"
 _SOON: Final = len(MOMENT)
 _FLAT: Final = frozenset({list, tuple})
 _BYTES: Final = frozenset({bytes})
-# Below each end an index takes so many bytes; a batch of more records is closed.
+# An index below the value takes as many bytes as the key. A batch with more records than the last value is closed.
 _INDEX_ENDS: Final = {1: 64, 2: 8192, 3: TABLE}
 
 
 class MemoryRecordsBuilder:
-    """Keep a batch's records as parts in a list, and join them when the batch closes (Java's MemoryRecordsBuilder; an `interfaces.OpenBatch`).
+    """Holds a batch's records as parts in a list, and joins them when the batch closes.
+
+    It is Java's MemoryRecordsBuilder, and an `interfaces.OpenBatch`.
 
     Attributes:
-        result: what the records' deliveries share.
-        count: records in the batch.
-        granted: bytes of encoded records that the batch may take, those that it has among them.
+        result: the result that the records' deliveries share.
+        count: the number of records in the batch.
+        granted: bytes of encoded records that the batch may take, including those that it has.
     """
 
     __slots__ = ("_base_timestamp", "_fixed", "_is_even", "_moment", "_parts", "_room", "_timestamp", "count", "granted", "result")
@@ -49,12 +51,18 @@ class MemoryRecordsBuilder:
         self._parts: list[bytes] = []
         self.granted = self._room = room
         self._base_timestamp = self._timestamp = timestamp_ms
-        self._moment = MOMENT[0]  # attributes and timestamp delta: the same for all records of a turn
-        self._is_even = True  # all records have this one
-        self._fixed = 3  # bytes of that and of an empty header list
+        # The attributes and the timestamp delta: the same for all records of an event-loop iteration.
+        self._moment = MOMENT[0]
+        # All records have this moment.
+        self._is_even = True
+        # Bytes of the moment and of an empty header list.
+        self._fixed = 3
 
     def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None) -> Delivery | None:
-        """The record's delivery, or None: no room, or not a plain record. Every other way is `append_record`'s."""
+        """Append a plain record. Returns its delivery, or None: too few bytes are left, or it is no plain record.
+
+        `append_record` accepts every record.
+        """
         if type(value) is not bytes:
             return None
         if timestamp_ms is not self._timestamp:
@@ -73,13 +81,15 @@ class MemoryRecordsBuilder:
                 size = self._fixed + len(offset_delta) + 1 + FIELD[value_size]
                 key = b""
                 key_length = NULL
-            else:  # a view would find its cell too; strided, it would spoil the whole batch when that closes
+            else:
+                # A memoryview would find its partition queue, too. A strided one would fail the whole batch when the batch closes.
                 return None
             room = self._room - FIELD[size]
             if room < 0:
                 return None
             self._parts += (VARINT[size], self._moment, offset_delta, key_length, key, VARINT[value_size], value, b"\0")
-        except IndexError:  # longer than the table of varints
+        except IndexError:
+            # A number is beyond the table of varints.
             return None
         self._room = room
         self.count = index + 1
@@ -89,7 +99,7 @@ class MemoryRecordsBuilder:
         return delivery
 
     def append_record(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: bytes) -> Delivery | None:
-        """`append` for any record; `headers` are encoded. None: no room."""
+        """Append any record; `headers` are encoded. Returns its delivery, or None: too few bytes are left."""
         if timestamp_ms is not self._timestamp:
             self._stamp(timestamp_ms)
         moment = self._moment
@@ -105,9 +115,10 @@ class MemoryRecordsBuilder:
         return make_delivery(self.result, self.count - 1)
 
     def append_many(self, timestamp_ms: int, keys: Sequence[bytes] | None, values: Sequence[bytes], first: int) -> int:
-        """`append` for those from `first` on, at most as many as there is room for; gives their number, 0: no room.
+        """Append the records from `first` on, as many as fit. Returns their number; 0: too few bytes are left.
 
-        Column by column, so that no Python is run for a record. All are shorter than the table of varints.
+        It works column by column, so that no Python code runs for a single record. All keys and values must be shorter than the table
+        of varints.
         """
         if timestamp_ms is not self._timestamp:
             if self._room <= 0:
@@ -115,7 +126,8 @@ class MemoryRecordsBuilder:
             self._stamp(timestamp_ms)
         index = self.count
         index_size = len(varint(index))
-        likely = self._room // (len(values[first]) + 6) + 1  # what is looked at in vain is looked at again
+        # An estimate of how many fit: records that do not fit are examined again by the next call.
+        likely = self._room // (len(values[first]) + 6) + 1
         most = min(likely, _INDEX_ENDS.get(index_size, 0) - index)
         if most <= 0:
             return 0
@@ -148,18 +160,21 @@ class MemoryRecordsBuilder:
 
     @property
     def used(self) -> int:
-        """Bytes of its room that records take; of no meaning once it has closed."""
+        """Return the bytes of `granted` that records take. The number has no meaning once the batch has closed."""
         return self.granted - max(self._room, 0)
 
     def grow(self, room: int) -> None:
-        """Give it room for so many more encoded bytes."""
+        """Grant the batch `room` more bytes of encoded records."""
         if room < 0 or self._room < 0:
             raise ValueError(CLOSED if self._room < 0 else SHRINKS)
         self.granted += room
         self._room += room
 
     def close(self) -> tuple[bytes, int, int]:
-        """Its payload, base and max timestamp. What the records' metadata needs goes to the result; the parts are let go."""
+        """Close the batch. Returns its payload, base timestamp and max timestamp.
+
+        The data of the records' metadata goes to the result, and the parts are released.
+        """
         if self._room < 0:
             raise ValueError(CLOSED)
         parts, result = self._parts, self.result
@@ -172,7 +187,10 @@ class MemoryRecordsBuilder:
 
 
 def _columns(fixed: int, keys: Sequence[bytes] | None, values: Sequence[bytes], room: int) -> tuple[int, int, Any, Any, Any]:
-    """Of the records that fit into `room`: number, bytes; of each its length, its key's and its value's, encoded."""
+    """Return the number and the bytes of the records that fit into `room`, and three columns of encoded lengths.
+
+    The columns have the length of each record, of its key and of its value.
+    """
     value_sizes = list(map(len, values))
     key_sizes = list(map(len, keys)) if keys is not None else None
     if value_sizes.count(value_sizes[0]) == len(value_sizes) and (key_sizes is None or key_sizes.count(key_sizes[0]) == len(key_sizes)):
@@ -182,7 +200,7 @@ def _columns(fixed: int, keys: Sequence[bytes] | None, values: Sequence[bytes], 
 
 
 def _even_columns(body: int, key_size: int, value_size: int, most: int, room: int) -> tuple[int, int, Any, Any, Any]:
-    """Of records that are all of one size."""
+    """Return the result of `_columns` for records that all have one size."""
     count = min(room // FIELD[body], most)
     return count, count * FIELD[body], [VARINT[body]] * count, [varint(key_size)] * count, [VARINT[value_size]] * count
 
@@ -199,12 +217,15 @@ def _uneven_columns(fixed: int, key_sizes: Sequence[int] | None, value_sizes: Se
     return count, ends[count - 1] if count else 0, map(VARINT.__getitem__, bodies[:count]), key_lengths, value_lengths
 
 
-# What a partition without an open batch holds: `append` refuses each record, so that the fast path need not ask for None.
+# Takes the place of an open batch in a partition without one. Its `append` refuses each record, so the fast path need not check for None.
 FULL: Final = MemoryRecordsBuilder(cast("Any", None), 0, -1)
 
 
 def measured(column: Sequence[Any]) -> tuple[int, int] | None:
-    """Bytes of all items and of the longest; None: it is no list or tuple, or not all of them are bytes, of no class of one's own."""
+    """Return the bytes of all items and of the longest one.
+
+    Returns None if `column` is no list or tuple, or if an item is not bytes. Subclasses of these are refused, too.
+    """
     if type(column) not in _FLAT or not set(map(type, column)) <= _BYTES:
         return None
     sizes = list(map(len, column))

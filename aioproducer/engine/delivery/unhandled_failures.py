@@ -1,7 +1,4 @@
-"""Failures that nobody looked at: the user's hook is told of each, and the log of each kind, now and then.
-
-Knows nothing of who could have looked, or when it is sure that nobody will.
-"""
+"""Reports failures that no code looked at: each to the user's hook, and each kind to the log at intervals."""
 
 from __future__ import annotations
 
@@ -20,15 +17,17 @@ if TYPE_CHECKING:
 __all__ = ["UnhandledFailures"]
 
 _log = logging.getLogger(__name__)
-_WARN_EVERY: Final = 10.0  # seconds: each kind is told of once in so long,
-_KINDS: Final = 20  # and no more of them than that: behind a broker that is gone thousands of topics fail at once
+# Seconds in which each kind of failure is logged once.
+_WARN_EVERY: Final = 10.0
+# The most kinds that are logged in that time: if a broker is gone, thousands of topics fail at once.
+_KINDS: Final = 20
 
 
 class UnhandledFailures:
-    """Tells of one producer's.
+    """Reports the unhandled failures of one producer.
 
     Args:
-        warns: there is no transaction, whose commit would raise them.
+        warns: failures are logged. False with transactions: their commit raises the failures.
 
     Attributes:
         hook: the user's `on_delivery_error`; called in the loop.
@@ -44,11 +43,13 @@ class UnhandledFailures:
         self._untold = 0
 
     def on_failure(self, error: DeliveryError, count: int) -> None:
-        """So many records of a batch failed and nobody looked. Any thread may say so."""
-        if isinstance(error.__cause__, TransactionError):  # dropped with its transaction
+        """Report that `count` records of a batch failed and no code looked at them. Any thread may call this."""
+        # The batch was dropped with its transaction.
+        if isinstance(error.__cause__, TransactionError):
             return
         if self.hook is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(_tell, self.hook, error, count, context=Context())  # who let go of it may be in another thread
+            # The last reference to the result may have been released in another thread.
+            self._loop.call_soon_threadsafe(_tell, self.hook, error, count, context=Context())
         if self._warns:
             self._warn(error, count)
 
@@ -68,7 +69,8 @@ class UnhandledFailures:
 
 
 def _tell(hook: Callable[[DeliveryError, int], Any], error: DeliveryError, count: int) -> None:
-    told = hook(error, count)  # what it raises is the loop's exception handler's business
+    # An exception of the hook goes to the loop's exception handler.
+    told = hook(error, count)
     if asyncio.iscoroutine(told):
         told.close()
         raise UsageError("on_delivery_error gave a coroutine: it is a plain function, called with the error and the number of records")

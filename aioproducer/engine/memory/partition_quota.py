@@ -1,8 +1,8 @@
 """Holds the quota of `buffer_memory` that a partition may hold with a circuit breaker: as much as is free.
 
 A partition gets no more while it holds as much as is free. So one partition that fails holds at most a half, two hold a third each,
-and the rest is left for the others. A partition is full from the time it is refused until it holds half of what is free. If it could
-hold just one batch more, it would be full again at once.
+and the other partitions share the remainder. A partition is full from the time it is refused until it holds half of what is free. If
+it could hold just one batch more, it would be full again at once.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class PartitionWaitQueues:
         return list(self._wait_queues.values())
 
     def rouse(self, queue: PartitionQueue) -> bool:
-        """Notify the wait queue of a partition that may take more, or with records that may go to another partition.
+        """Notify the wait queue of a partition: it may take more, or its records may be appended to other partitions.
 
         Returns False if no send waits for the partition.
         """

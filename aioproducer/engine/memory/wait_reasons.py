@@ -109,7 +109,7 @@ def unavailable(queue: PartitionQueue, end: str) -> PartitionUnavailable:
 
 
 def told(records: Iterable[PendingSend]) -> list[str]:
-    """Return a text line for each reason why records wait, with the number of sends. Marks are not counted."""
+    """Return a text for each reason why records wait, with the number of sends. Marks are not counted."""
     reasons = Counter(
         f"{record.reason} {record.behind.topic}-{record.behind.partition}"
         if record.behind is not None and record.reason == FOR_SHARE

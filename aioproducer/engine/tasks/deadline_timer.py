@@ -1,6 +1,6 @@
 """Holds one timer for many deadlines: it is set for the earliest one, and set anew when it fires.
 
-An event loop that was blocked for 40 s (blocking code, SIGSTOP, a suspended laptop) did not read the answers either: they are in the
+An event loop that was blocked for 40 s (blocking code, SIGSTOP, a suspended laptop) did not read the answers either. They are in the
 sockets. So a patient timer judges the deadlines that passed meanwhile one event-loop iteration later, after every socket was read.
 """
 

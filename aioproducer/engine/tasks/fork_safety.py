@@ -1,4 +1,4 @@
-"""Holds the producers that run when their process forks: the child must not use the parent's connections and loop.
+"""Holds the producers that run when their process forks: a child must not use its parent's connections and loop.
 
 1. A forked child shares sockets and the selector's epoll with its parent. A producer in the child therefore does no I/O at all. Its
    calls raise, and each of its sockets is replaced in the child's own table of files (`net.transport.disown`).

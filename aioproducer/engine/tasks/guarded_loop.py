@@ -1,6 +1,7 @@
-"""Holds a guard for the producer's own loop callbacks: an exception in one fails the producer, which would hang otherwise.
+"""Holds a guard for the producer's own loop callbacks: an exception in one fails the producer.
 
-The loop only logs the exception of a callback, and continues. A batch with a partly processed answer would never end.
+Otherwise the producer would hang. The loop only logs the exception of a callback, and continues. A batch with a partly processed
+answer would never end.
 """
 
 from __future__ import annotations

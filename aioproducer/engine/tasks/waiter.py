@@ -1,7 +1,7 @@
 """Holds `Waiter`, the wait of one task in asyncio's future protocol: once settled, no cancellation ends it.
 
 An `asyncio.Future` wakes its task one event-loop iteration after its result is set. In that gap the task can be cancelled, although the
-event that it waited for has happened: a record would be queued and its `send` cancelled. A `Waiter` is settled in the same step as that
+event that it waited for has happened. A record would be queued and its `send` cancelled. A `Waiter` is settled in the same step as that
 event. A later cancellation is delivered once the task runs again. Only the loop runs the task (`call_soon`), never inside another task.
 """
 
