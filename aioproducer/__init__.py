@@ -1,6 +1,6 @@
-"""The asyncio-native producer for Apache Kafka.
+"""Holds the public names of the asyncio-native producer for Apache Kafka.
 
-Nothing is imported before it is asked for (PEP 562): this package has a pytest plugin, and pytest loads it in every run of every
+A name is imported when it is first used (PEP 562). The reason is this package's pytest plugin, which pytest loads in every run of every
 project that has the package installed.
 """
 
@@ -140,7 +140,7 @@ __all__ = [
     "string_serializer",
 ]
 
-# where a name lives, if not in errors; tests compare it with the imports above, which only type checkers read
+# The module of each name that is not in errors. Tests compare it with the imports above, which only type checkers read.
 _HOMES = {
     "Acks": "model",
     "BuildInfo": "engine.build_info",
@@ -181,7 +181,8 @@ _HOMES = {
 }
 
 
-if not _typing.TYPE_CHECKING:  # a type checker that saw it would take every name for there
+# A type checker that read `__getattr__` would accept every name.
+if not _typing.TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
         if name == "__version__":

@@ -1,8 +1,9 @@
-"""The forms in which `bootstrap_servers` may be written, read into `host:port`.
+"""Reads the forms in which `bootstrap_servers` may be written into `host:port`.
 
-Java, librdkafka, aiokafka and the tools that fill environment files in (Terraform, docker-compose) each write a list of brokers in their
-own way: a listener's scheme before the host, blanks or semicolons between addresses, a JSON list, no port. A form that names brokers
-without doubt is read. What cannot be an address is refused here: a producer would look it up as a host name until `max_block_ms` is over.
+Java, librdkafka, aiokafka and the tools that write environment files (Terraform, docker-compose) each write a list of brokers in their
+own form. Examples are a listener's scheme before the host, blanks or semicolons between addresses, a JSON list, and no port. This module
+reads every form that names brokers unambiguously. It refuses text that cannot be an address, because a producer would look that up as a
+host name until `max_block_ms` is over.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from aioproducer.errors import ConfigError
 
 __all__ = ["DEFAULT_PORT", "read_addresses"]
 
-# aiokafka's and librdkafka's, for an address without one
+# The default of aiokafka and librdkafka, for an address without a port.
 DEFAULT_PORT: Final = 9092
 _MAX_PORT: Final = 65_535
 _BETWEEN: Final = re.compile(r"[\s,;]+")
@@ -30,7 +31,7 @@ def read_addresses(option: str, given: Any) -> tuple[list[str], bool]:
     """Read the value of `option` into distinct addresses, in the given order. Returns them, and whether one was named twice.
 
     Raises:
-        ConfigError: no address, or a part that is none. Its text never has what stands before an `@`.
+        ConfigError: there is no address, or a part is none. The error's text never has the text before an `@`.
     """
     if isinstance(given, str):
         given = _listed(option, given)
@@ -45,7 +46,7 @@ def read_addresses(option: str, given: Any) -> tuple[list[str], bool]:
 
 
 def _listed(option: str, text: str) -> Any:
-    """The parts of a list as JSON, Python or YAML write it on one line; any other text as it is, in a list."""
+    """Return the parts of a list as JSON, Python or YAML write it on one text line; any other text unchanged, in a list."""
     inner = text.strip()
     if not (inner.startswith("[") and inner.endswith("]")) or _is_ipv6(inner[1:-1]):
         return [inner]
@@ -66,7 +67,7 @@ def _without_user(option: str, text: str) -> str:
 
 
 def _address(option: str, part: str) -> str:
-    """One address as `host:port`."""
+    """Return one address as `host:port`."""
     scheme = _SCHEME.match(part)
     text = part[scheme.end() :] if scheme is not None else part
     if scheme is not None and scheme[1].lower() != _PLAINTEXT:
@@ -80,7 +81,7 @@ def _address(option: str, part: str) -> str:
 
 
 def _host_and_port(text: str) -> tuple[str, str]:
-    """The port is Kafka's where none is given; an IPv6 address stands in brackets."""
+    """Return the host and the port. The port is `DEFAULT_PORT` if none is given; an IPv6 address has brackets."""
     if text.startswith("["):
         host, _, rest = text[1:].partition("]")
         is_address = _is_ipv6(host) and rest[:1] in {"", ":"}
@@ -94,7 +95,7 @@ def _host_and_port(text: str) -> tuple[str, str]:
 def _is_host(host: str) -> bool:
     if host.startswith("["):
         return True
-    # no top-level domain is a number: what is all digits is a port without its host
+    # No top-level domain is a number, so a text of digits is a port without its host.
     return _HOST.fullmatch(host) is not None and not host.isdigit()
 
 

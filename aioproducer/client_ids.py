@@ -1,8 +1,8 @@
-"""The client ids of producers that were given none: `aioproducer-1`, `aioproducer-2`, ... in each process.
+"""Assigns client ids to producers without a given one: `aioproducer-1`, `aioproducer-2`, ... in each process.
 
-A producer with a `transactional_id` is `aioproducer-<transactional_id>`, as in Java (`ProducerConfig`, KAFKA-1228). Else it has the lowest
-number that no producer of the process has, from its construction until it has stopped or is gone. A forked child counts from 1: the
-parent's producers do not run in it.
+A producer with a `transactional_id` is `aioproducer-<transactional_id>`, as in Java (`ProducerConfig`, KAFKA-1228). Any other producer has
+the lowest number that no producer of the process has. It holds the number from its construction until it has stopped or was
+garbage-collected. A forked child counts from 1, because the parent's producers do not run in it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 __all__ = ["ClientIdNumber", "with_client_id"]
 
 _PREFIX: Final = "aioproducer-"
-# bytes of a client id that a request's header can hold
+# Bytes of a client id that a request's header can hold.
 _MAX_BYTES: Final = 2**15 - 1
-# setdefault and pop are atomic: producers may be made in several threads, and no lock can be held while the process forks
+# setdefault and pop are atomic, so producers may be made in several threads without a lock. A lock could be held while the process forks.
 _holders: Final[dict[int, object]] = {}
 
 
 class ClientIdNumber:
-    """The number of one producer's client id, until `release`, or until nothing refers to this object."""
+    """Holds the number of one producer's client id, until `release`, or until this object is garbage-collected."""
 
     def __init__(self) -> None:
-        # while the interpreter ends, the name in the module may be gone before the last producer is
+        # While the interpreter ends, the module's global may be gone before the last producer is.
         self._holders = _holders
         self._token = object()
         self.value = 1
@@ -36,7 +36,7 @@ class ClientIdNumber:
             self.value += 1
 
     def release(self) -> None:
-        """Let another producer have the number. May be called again."""
+        """Free the number for another producer. May be called again."""
         if self._holders.get(self.value) is self._token:
             del self._holders[self.value]
 
@@ -44,7 +44,10 @@ class ClientIdNumber:
 
 
 def with_client_id(config: ProducerConfig) -> tuple[ProducerConfig, ClientIdNumber | None]:
-    """`config` itself if its user chose a client id, else a copy with one, and the number in it if it has one."""
+    """Return a config with a client id, and the number in it, if any.
+
+    The config is `config` itself if its user chose a client id, else a copy.
+    """
     if config.client_id and not isinstance(config.client_id, AssignedClientId):
         return config, None
     if config.transactional_id is not None:

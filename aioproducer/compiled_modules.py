@@ -1,7 +1,7 @@
-"""Which build of a compiled module's work runs here: compiled, or plain Python and why. Knows nothing of what they do.
+"""Chooses the build of a compiled module: compiled, or plain Python with the reason.
 
-The environment variable `AIOPRODUCER_PURE=1` chooses plain Python; else `AIOPRODUCER_REQUIRE_EXT=1` makes the lack of a compiled module an
-error. Both are read when the module that has the choice is imported.
+The environment variable `AIOPRODUCER_PURE=1` chooses plain Python. Without it, `AIOPRODUCER_REQUIRE_EXT=1` makes the lack of a compiled
+module an error. Both are read when the module that has the choice is imported.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any, Final, NamedTuple
 
 __all__ = ["ENGINE", "Extension", "compiled_from", "crc_of_sources", "extension"]
 
-# Of the engine's compiled modules the one that needs the others: all of them are used, or none.
+# The engine's compiled module that needs all its others: either all of them are used, or none.
 ENGINE: Final = "aioproducer.engine.append._fast_path"
 
 
 class Extension(NamedTuple):
-    """A compiled module, and why it is not used.
+    """Holds a compiled module, or the reason why it is not used.
 
     Attributes:
-        module: None if it is not used.
-        reason: in words; empty if it is used.
+        module: the module; None if it is not used.
+        reason: the reason in words; empty if the module is used.
     """
 
     module: Any
@@ -32,18 +32,19 @@ class Extension(NamedTuple):
 
     @property
     def build(self) -> str:
-        """Which one runs, in words."""
+        """Return the name of the build that runs, in words."""
         return "plain Python" if self.reason else "compiled"
 
 
 def extension(name: str) -> Extension:
-    """The compiled module of this name, if it is to be used.
+    """Return the compiled module of this name, or the reason why it is not used.
 
     Raises:
-        ImportError: it was made of another source than lies beside it; or it is required and cannot be used.
+        ImportError: the module was made of another source than the one beside it; or it is required and cannot be used.
     """
     if _is_set("AIOPRODUCER_PURE"):
-        return Extension(None, "AIOPRODUCER_PURE is set")  # also where it is required: a wish is no lack
+        # Also if AIOPRODUCER_REQUIRE_EXT is set: the user chose plain Python, so no module is lacking.
+        return Extension(None, "AIOPRODUCER_PURE is set")
     found = _found(name)
     if found.reason and _is_set("AIOPRODUCER_REQUIRE_EXT"):
         raise ImportError(f"AIOPRODUCER_REQUIRE_EXT is set, and {name} cannot be used: {found.reason}")
@@ -55,8 +56,10 @@ def _found(name: str) -> Extension:
         return Extension(None, "this Python has no global interpreter lock, which the compiled build needs")
     try:
         module = importlib.import_module(name)
-    except (ImportError, AttributeError, SystemError) as error:  # the latter two: a Python whose insides are others than it was made for
-        is_missing = isinstance(error, ImportError) and error.name == name  # else it is there, and for another platform or the like
+    # AttributeError and SystemError: the internals of this Python differ from those of the Python that the module was made for.
+    except (ImportError, AttributeError, SystemError) as error:
+        # If it is not missing, the module exists but was made for another platform, for example.
+        is_missing = isinstance(error, ImportError) and error.name == name
         return Extension(None, "the compiled build is not installed" if is_missing else f"the compiled build cannot be loaded ({error})")
     source = pathlib.Path(module.__file__ or "").with_name(f"{name.rpartition('.')[2]}.pyx")
     made_of = getattr(module, "SOURCE", None)
@@ -67,13 +70,13 @@ def _found(name: str) -> Extension:
 
 
 def compiled_from(package: pathlib.Path) -> list[pathlib.Path]:
-    """Return the sources of the package's compiled modules: each `_x.pyx`; and `x.py`, which is `_x`, where only `_x.pxd` is there."""
+    """Return the sources of the package's compiled modules: each `_x.pyx`; and `x.py` as the source of `_x` if only `_x.pxd` exists."""
     typed = (types for types in package.rglob("*.pxd") if not types.with_suffix(".pyx").exists())
     return sorted([*package.rglob("*.pyx"), *(types.with_name(f"{types.stem.removeprefix('_')}.py") for types in typed)])
 
 
 def crc_of_sources(package: pathlib.Path) -> int:
-    """Return the CRC-32 of what the package's compiled modules are made of. They know each other's insides, so it is one for all."""
+    """Return the CRC-32 of all sources of the package's compiled modules. They use each other's internals, so they share one."""
     crc = 0
     for source in (*compiled_from(package), *sorted(package.rglob("*.pxd"))):
         crc = zlib.crc32(source.read_bytes(), crc)

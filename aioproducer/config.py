@@ -1,7 +1,7 @@
-"""The producer's options: one frozen value that checks itself. Knows nothing of loops or sockets.
+"""Holds the producer's options, in one frozen value that checks itself.
 
-Names are Java's with underscores; times end in `_ms`, sizes are bytes. Where a default differs from Java's, the field says so.
-The fields below are the one table of all options: `docs/reference/config.md` is made of it.
+Names are Java's with underscores. Times end in `_ms`, sizes are bytes. If a default differs from Java's, the field's text says so.
+The fields below are the only table of all options: `docs/reference/config.md` is generated from it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _SERIALIZERS: Final = {
     "org.apache.kafka.common.serialization.BytesSerializer": None,
     "org.apache.kafka.common.serialization.ByteBufferSerializer": None,
 }
-# other clients' default hashes keys as Kafka's own partitioner does, which is None here
+# The default partitioners of other clients hash keys as Kafka's own partitioner does, which is None here.
 _PARTITIONERS: Final = {
     "org.apache.kafka.clients.producer.RoundRobinPartitioner": RoundRobinPartitioner,
     "org.apache.kafka.clients.producer.internals.DefaultPartitioner": None,
@@ -63,9 +63,11 @@ _PARTITIONERS: Final = {
     "kafka.partitioner.default.DefaultPartitioner": None,
 }
 _BY_DEFAULT: Final = True
-_WINDOW: Final = 5  # batches of a partition that brokers remember of a producer
-_WITH_NUMBERS: Final = 2  # the first record format that has sequence numbers
-# a first pause or time, and the longest that it grows to: where both were written, the first is not above the other
+# Batches of one producer that a broker remembers for a partition.
+_WINDOW: Final = 5
+# The first record format that has sequence numbers.
+_WITH_NUMBERS: Final = 2
+# A first pause or time, and the longest that it grows to. If the user gives both, the first must not exceed the longest.
 _PAIRS: Final = (
     ("retry_backoff_ms", "retry_backoff_max_ms"),
     ("reconnect_backoff_ms", "reconnect_backoff_max_ms"),
@@ -88,7 +90,7 @@ def _partitions(value: object) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProducerConfig:
-    """What a producer is told, checked: a bad value raises `ConfigError` that says what to do."""
+    """Holds the options of a producer, checked: a bad value raises a `ConfigError` with a remedy."""
 
     bootstrap_servers: str | tuple[str, ...] = option(
         "localhost:9092", ADDRESSES, "some brokers, from which all others are found", librdkafka=("metadata.broker.list",)
@@ -277,14 +279,14 @@ class ProducerConfig:
     )
 
     def __post_init__(self) -> None:
-        """Coerce what environment files and other clients write; check every range and conflict."""
+        """Convert values as environment files and other clients write them; check every range and conflict."""
         for name, one in OPTIONS.items():
             object.__setattr__(self, name, one.kind.read(name, getattr(self, name)))
         self._give_way()
         self._check_conflicts()
 
     def _give_way(self) -> None:
-        """Move defaults out of the way of what the user wrote."""
+        """Change defaults that conflict with values that the user gave."""
         if not isinstance(self.reconnect_backoff_ms, Yielding):
             self._move(
                 "reconnect_backoff_max_ms", self.reconnect_backoff_ms, "reconnect_backoff_ms alone was given: the pause does not grow"
@@ -304,7 +306,7 @@ class ProducerConfig:
 
     @property
     def fixed_linger_ms(self) -> float:
-        """How long a partial batch waits whatever is in flight; 0 where that decides, for it knows no time."""
+        """Return the time that a partial batch waits regardless of batches in flight; 0 with `linger_ms="auto"`, which has no time."""
         return 0 if isinstance(self.linger_ms, str) else self.linger_ms
 
     @property
@@ -313,13 +315,13 @@ class ProducerConfig:
 
     @property
     def is_idempotent(self) -> bool:
-        """Whether batches are numbered: what `enable_idempotence` says, else whether the other options allow it."""
+        """Return whether batches have sequence numbers: `enable_idempotence` if it is given, else whether other options allow it."""
         if self.enable_idempotence is not None:
             return self.enable_idempotence
         return (_BY_DEFAULT or self.transactional_id is not None) and not self._against_idempotence()
 
     def _against_idempotence(self) -> str:
-        """The option that idempotence cannot go with; empty: none."""
+        """Return the option that conflicts with idempotence; empty: none."""
         if self.acks is not Acks.ALL:
             return f"acks={self.acks}"
         if not self.retries:
@@ -327,7 +329,7 @@ class ProducerConfig:
         return f"message_format_max={self.message_format_max}" if self.message_format_max < _WITH_NUMBERS else ""
 
     def _check_numbers(self) -> None:
-        """CFG-07, CFG-08."""
+        """Check the options that idempotence and transactions need (CFG-07, CFG-08)."""
         against = self._against_idempotence()
         if self.transactional_id is not None and not self.is_idempotent:
             conflict = against or "enable_idempotence=False"
@@ -373,14 +375,14 @@ class ProducerConfig:
             raise ConfigError("partitioner_ignore_keys is for Kafka's partitioner: leave it out, or `partitioner`, which sees the keys")
 
     def with_client_id(self, client_id: str) -> Self:
-        """A copy with another client id. Nothing is checked, and so logged, a second time."""
+        """Return a copy with another client id. No option is checked again, so no warning is logged a second time."""
         made = copy.copy(self)
         object.__setattr__(made, "client_id", client_id)
         return made
 
     @classmethod
     def of(cls, config: ProducerConfig | None, options: Mapping[str, Any]) -> ProducerConfig:
-        """A config as it is, or one made of keyword options.
+        """Return the given config, or a new one of keyword options.
 
         Raises:
             ConfigError: both were given, or an option is unknown (the nearest name is in the text) or bad.
@@ -400,11 +402,11 @@ class ProducerConfig:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> ProducerConfig:
-        """A config of Java's or librdkafka's dotted names, in their units; values may be text, as in a properties file.
+        """Return a config of Java's or librdkafka's dotted names, in their units. Values may be text, as in a properties file.
 
         Raises:
-            ConfigError: a value is bad; a name is unknown (the nearest is in the text) or has no place here (and why); or two names
-                mean the same option.
+            ConfigError: a value is bad; a name is unknown (the text has the nearest) or not supported (the text has the reason); or two
+                names mean the same option.
         """
         return cls(**options_of(mapping, OPTIONS))
 
@@ -413,7 +415,7 @@ OPTIONS: Final[Mapping[str, Option]] = {field.name: field.metadata["option"] for
 
 
 def check_hook(hook: Callable[..., object] | None) -> None:
-    """Refuse what cannot be `on_delivery_error`. Raises ConfigError."""
+    """Raise ConfigError if `hook` cannot be `on_delivery_error`."""
     if hook is None:
         return
     if inspect.iscoroutinefunction(hook):
@@ -422,5 +424,6 @@ def check_hook(hook: Callable[..., object] | None) -> None:
         inspect.signature(hook).bind(None, 0)
     except TypeError as error:
         raise ConfigError(f"on_delivery_error is called with the error and the number of records; {hook!r} does not take these") from error
-    except ValueError:  # a builtin that shows no signature
+    # A builtin without a signature.
+    except ValueError:
         pass

@@ -1,7 +1,7 @@
-"""What can go wrong, as one tree.
+"""Holds all errors that the package raises, as one tree.
 
     KafkaError
-    ├── UsageError            the caller's mistake, said before anything is queued
+    ├── UsageError            the caller's mistake, raised before a record is queued
     │   ├── ConfigError
     │   ├── SerializationError
     │   ├── RecordTooLarge
@@ -20,16 +20,17 @@
     ├── BootstrapFailed       `start` reached no broker
     ├── TransactionError      `hint` says what to do (KIP-1050's classes, below)
     │   ├── TransactionTimeout    the call took longer than `max_block_ms` and goes on: call it again
-    │   ├── TransactionAbortable  abort, then begin anew
-    │   │   └── CommitFailed      the consumer group went on without this member
-    │   ├── TransactionAborted    why the records of an aborted transaction fail
+    │   ├── TransactionAbortable  abort, then begin a new one
+    │   │   └── CommitFailed      this member is no longer part of the consumer group
+    │   ├── TransactionAborted    the error of the records of an aborted transaction
     │   └── TransactionFatal      only a new producer helps
-    │       ├── ProducerFenced    another one has its transactional_id
+    │       ├── ProducerFenced    another producer has its transactional_id
     │       └── TransactionExpired  the coordinator ended a transaction that took too long
     └── DeliveryError         a queued record that was not acknowledged: `persisted`, `attempts`
 
-Facts are attributes, text is built from them; keys and values never appear in it.
-Error codes: Kafka's `Errors` enum; which are retried and which refresh metadata follows `Sender` and `InvalidMetadataException`.
+Facts are attributes, and the text is built from them. Keys and values never appear in the text.
+Error codes are those of Kafka's `Errors` enum. Kafka's `Sender` and `InvalidMetadataException` define the codes that are retried, and the
+codes that refresh metadata.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class KafkaError(Exception):
     """The root of every error that this package raises on purpose."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """As of any exception, and with its cause where that is one of ours: `DeliveryError` says by it what happened last."""
+        """Return the state of any exception, with its cause if that is a `KafkaError`: the last error of a `DeliveryError`."""
         made, given, *state = cast("tuple[Any, ...]", super().__reduce__())
         if isinstance(self.__cause__, KafkaError):
             state = [{**(state[0] if state else {}), "__cause__": self.__cause__}]
@@ -83,51 +84,51 @@ class KafkaError(Exception):
 
 
 class UsageError(KafkaError):
-    """The caller's mistake; nothing was queued or sent."""
+    """Reports a mistake of the caller; no record was queued or sent."""
 
 
 class ConfigError(UsageError, ValueError):
-    """An option that cannot be, alone or beside another."""
+    """Reports an option that is invalid, or in conflict with another option."""
 
 
 class SerializationError(UsageError, TypeError):
-    """A key, value or header that did not become bytes."""
+    """Reports a key, value or header that could not be serialized to bytes."""
 
 
 class RecordTooLarge(UsageError):
-    """Key, value and headers exceed `max_request_size` or `buffer_memory`, in bytes."""
+    """Reports that key, value and headers exceed `max_request_size` or `buffer_memory`, in bytes."""
 
 
 class ProducerClosed(UsageError):
-    """The producer was not started, is stopping, has stopped, or belongs to another loop or process."""
+    """Reports that the producer was not started, is stopping, has stopped, or belongs to another loop or process."""
 
 
 class TransactionMisuse(UsageError):
-    """A call, or a send, that the state of the transaction does not allow; the state is as it was."""
+    """Reports a call, or a send, that the state of the transaction does not allow. The state is unchanged."""
 
 
 class WouldBlock(KafkaError, BlockingIOError):
-    """`send_nowait` would have to wait: for metadata, for memory, or for the next turn of the loop. The record is not queued."""
+    """Reports that `send_nowait` would wait for metadata, for memory, or for an event-loop iteration. The record is not queued."""
 
 
 class SendTimeout(KafkaError, TimeoutError):
-    """`send` could not queue the record within `max_block_ms`; it is not queued."""
+    """Reports that `send` could not queue the record within `max_block_ms`. The record is not queued."""
 
 
 class BufferExhausted(SendTimeout):
-    """No memory was free within `max_block_ms` (Java's `BufferExhaustedException`)."""
+    """Reports that no memory was free within `max_block_ms` (Java's `BufferExhaustedException`)."""
 
 
 class MetadataTimeout(SendTimeout):
-    """The topic, or the partition of it, was not known within `max_block_ms`."""
+    """Reports that the topic, or its partition, was not known within `max_block_ms`."""
 
 
 class BootstrapFailed(KafkaError):
-    """`start` reached no broker; each address and its reason is in the text."""
+    """Reports that `start` reached no broker; each address and its reason is in the text."""
 
 
 class Persisted(enum.StrEnum):
-    """Whether a failed record may be in the log (librdkafka's message persistence status)."""
+    """States whether a failed record may be in the log (librdkafka's message persistence status)."""
 
     NO = "no"
     MAYBE = "maybe"
@@ -135,10 +136,10 @@ class Persisted(enum.StrEnum):
 
 
 class PartitionUnavailable(KafkaError):
-    """The partition that a record belongs to is muted by the circuit breaker (KIP-693), and the record was not queued.
+    """Reports that the circuit breaker muted the record's partition (KIP-693). The record was not queued.
 
     Attributes:
-        topic, partition: which one.
+        topic, partition: the muted partition.
         persisted: always `no`.
     """
 
@@ -155,11 +156,11 @@ class PartitionUnavailable(KafkaError):
 
 
 class TransactionError(KafkaError):
-    """Something went wrong with a transaction; the kind says how badly, `hint` what to do.
+    """Reports an error of a transaction. The class gives its severity, `hint` the remedy.
 
     Attributes:
-        reason: what happened.
-        hint: what helps.
+        reason: the event that caused the error.
+        hint: the remedy.
         persisted: of a commit: `no` = it was not carried out, and will not be; `maybe` = it was sent, and its answer was lost.
     """
 
@@ -175,7 +176,7 @@ class TransactionError(KafkaError):
         return f"{self.reason}. {self.hint}"
 
     def again(self) -> TransactionError:
-        """An equal error: each call that fails by it raises its own, or one instance would collect every traceback."""
+        """Return an equal error. Each failing call raises its own, because one instance would collect every traceback."""
         twin = type(self)(self.reason, self.hint)
         twin.__cause__ = self.__cause__
         twin.persisted = self.persisted
@@ -183,20 +184,20 @@ class TransactionError(KafkaError):
 
 
 class TransactionTimeout(TransactionError, TimeoutError):
-    """A call waited for `max_block_ms`. What it does goes on."""
+    """Reports that a call waited for `max_block_ms`. Its operation goes on."""
 
     hint = "It goes on: call it again to wait for its end, or stop the producer."
     persisted = Persisted.MAYBE
 
 
 class TransactionAbortable(TransactionError):
-    """This transaction cannot be committed any more; the producer is well (Kafka's TransactionAbortableException)."""
+    """Reports a transaction that can no longer be committed. The producer still works (Kafka's TransactionAbortableException)."""
 
     hint = "Call abort_transaction(), unless `transaction()` has done so; then begin anew and send its records again."
 
 
 class CommitFailed(TransactionAbortable):
-    """The consumer group does not take these offsets: it went on without this member (Kafka's CommitFailedException)."""
+    """Reports offsets that the group refuses: this member is no longer part of it (Kafka's CommitFailedException)."""
 
     hint = (
         "Call abort_transaction(), unless `transaction()` has done so, and let the consumer join its group again: others may have its "
@@ -206,57 +207,59 @@ class CommitFailed(TransactionAbortable):
 
 
 class TransactionAborted(TransactionError):
-    """The transaction of a record was aborted before the record was sent."""
+    """Reports that the transaction of a record was aborted before the record was sent."""
 
     hint = "Send it again in the next transaction."
 
 
 class TransactionFatal(TransactionError):
-    """This producer can do no more (Kafka's ApplicationRecoverableException): it raises this until it is stopped."""
+    """Reports that this producer no longer works (Kafka's ApplicationRecoverableException). It raises this until it is stopped."""
 
     hint = "Stop this producer and start a new one; what was open is aborted by that."
 
 
 class ProducerFenced(TransactionFatal):
-    """A newer producer has this one's transactional_id; what this one had open is aborted."""
+    """Reports that a newer producer has this one's transactional_id. The open transaction of this one is aborted."""
 
     hint = "Stop this producer. If it was to be the only one, find out who else uses its transactional_id."
 
 
 class TransactionExpired(TransactionFatal):
-    """The coordinator aborted a transaction that took longer than `transaction_timeout_ms`, and fenced this producer."""
+    """Reports that the coordinator aborted a transaction longer than `transaction_timeout_ms`, and fenced this producer."""
 
     hint = "Stop this producer and start a new one; make transactions shorter, or raise transaction_timeout_ms."
 
 
 class TransportError(KafkaError):
-    """A request without an answer."""
+    """Reports a request without an answer."""
 
 
 class ConnectionLost(TransportError):
-    """The connection ended, or could not be made, before the answer came."""
+    """Reports that the connection ended, or could not be made, before the answer came."""
 
 
 class RequestTimedOut(TransportError, TimeoutError):
-    """No answer within `request_timeout_ms`; its connection was closed."""
+    """Reports that no answer came within `request_timeout_ms`. The connection was closed."""
 
 
 class ProtocolError(TransportError):
-    """Bytes that Kafka's protocol does not allow there."""
+    """Reports received bytes that Kafka's protocol does not allow."""
 
 
 class DeliveryError(KafkaError):
-    """A queued record that was not acknowledged.
+    """Reports a queued record that was not acknowledged.
 
     Attributes:
-        topic, partition: where it was to go.
-        persisted: `no` = certainly not in the log; `maybe` = it was on the wire and may be there; `yes` = it is, but its place is unknown.
+        topic, partition: the partition of the record.
+        persisted: `no` = certainly not in the log; `maybe` = it was sent and may be in the log; `yes` = it is in the log, at an unknown
+            offset.
         attempts: how often its batch was sent.
-        history: what happened to its batch, a line each; see `explain`.
+        history: the events of its batch, a text line each; see `explain`.
     """
 
     def __init__(self, reason: str, topic: str, partition: int, persisted: Persisted, attempts: int) -> None:
-        super().__init__(reason, topic, partition, persisted, attempts)  # in this order, so that it can be pickled
+        # The arguments are in this order, so that the error can be pickled.
+        super().__init__(reason, topic, partition, persisted, attempts)
         self.reason = reason
         self.topic = topic
         self.partition = partition
@@ -274,19 +277,19 @@ class DeliveryError(KafkaError):
         return f"{self.topic}-{self.partition}: {self.reason} (the record {fate}; {times})"
 
     def again(self) -> DeliveryError:
-        """An equal error: each look at a failure raises its own, or one instance would collect every traceback."""
+        """Return an equal error. Each await of a failed delivery raises its own: one instance would collect every traceback."""
         twin = DeliveryError(self.reason, topic=self.topic, partition=self.partition, persisted=self.persisted, attempts=self.attempts)
         twin.__cause__ = self.__cause__
         twin.history = self.history
         return twin
 
     def explain(self) -> str:
-        """The few things that happened to its batch, a line each: queued, each attempt with its broker and error, what it waited for."""
+        """Return the events of its batch, a text line each: queued, each attempt with its broker and error, and each cause of a wait."""
         return "\n".join(self.history or (str(self),))
 
 
 class ErrorCode(NamedTuple):
-    """One of Kafka's error codes. `refresh`: the answer shows that metadata is stale."""
+    """Holds one of Kafka's error codes. `refresh`: the answer shows that metadata is stale."""
 
     code: int
     name: str
@@ -295,7 +298,7 @@ class ErrorCode(NamedTuple):
 
 
 class BrokerError(KafkaError):
-    """A broker's answer that is an error. An unknown code is kept as its number."""
+    """Reports a broker's answer that is an error. An unknown code is kept as its number."""
 
     def __init__(self, error: ErrorCode, message: str | None = None) -> None:
         super().__init__(error, message)
@@ -304,22 +307,22 @@ class BrokerError(KafkaError):
 
     @property
     def code(self) -> int:
-        """Kafka's number of the error."""
+        """Return Kafka's number of the error."""
         return self.error.code
 
     @property
     def name(self) -> str:
-        """Kafka's name of the error."""
+        """Return Kafka's name of the error."""
         return self.error.name
 
     @property
     def retriable(self) -> bool:
-        """Whether sending the same again may succeed."""
+        """Return whether the same request may succeed if it is sent again."""
         return self.error.retriable
 
     @property
     def refresh(self) -> bool:
-        """Whether metadata must be fetched anew first."""
+        """Return whether metadata must be fetched again first."""
         return self.error.refresh
 
     def __str__(self) -> str:
@@ -330,7 +333,7 @@ _RETRY: Final = (True, False)
 _REFRESH: Final = (True, True)
 _NO: Final = (False, False)
 
-# Kafka's Errors.java, with what the Java producer does on it (reference: Sender.completeBatch, InvalidMetadataException)
+# Kafka's Errors.java, with the reaction of the Java producer (reference: Sender.completeBatch, InvalidMetadataException).
 _TABLE: Final = (
     (-1, "UNKNOWN_SERVER_ERROR", _NO),
     (1, "OFFSET_OUT_OF_RANGE", _NO),
@@ -406,7 +409,7 @@ _BY_NAME: Final = {error.name: error for error in _BY_CODE.values()}
 
 
 def broker_error(code: int | str, message: str | None = None) -> BrokerError:
-    """The error of a broker's code, or of its name; an unknown number is kept and not retried."""
+    """Return the error of a broker's code, or of its name. An unknown number is kept and not retried."""
     if isinstance(code, str):
         return BrokerError(_BY_NAME[code], message)
     return BrokerError(_BY_CODE.get(code) or ErrorCode(code, "UNKNOWN_ERROR_CODE"), message)

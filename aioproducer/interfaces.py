@@ -1,4 +1,4 @@
-"""The seams, as protocols: what the floors above and the user's own parts agree on. Knows nothing of what stands behind them."""
+"""Holds the protocols between the package's layers, and between the package and parts that the user provides."""
 
 from __future__ import annotations
 
@@ -27,203 +27,211 @@ Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
 
 class Receiver(Protocol):
-    """What a connection's bytes are given to; the shape of `asyncio.Protocol`."""
+    """Receives a connection's bytes and events; the shape of `asyncio.Protocol`."""
 
     def connection_made(self, transport: Stream, /) -> None:
-        """The connection stands; `transport` writes to it."""
+        """Note that the connection is established; `transport` writes to it."""
 
     def data_received(self, data: bytes, /) -> None:
-        """Bytes came in."""
+        """Process bytes that the connection received."""
 
     def eof_received(self) -> bool | None:
-        """The peer will send no more."""
+        """Note that the peer will send no more bytes."""
 
     def connection_lost(self, exc: Exception | None, /) -> None:
-        """The connection is gone, and nothing reads its buffers any more."""
+        """Note that the connection has ended. The transport no longer reads its buffers."""
 
     def pause_writing(self) -> None:
-        """The write buffer is full."""
+        """Note that the write buffer is full."""
 
     def resume_writing(self) -> None:
-        """The write buffer has room again."""
+        """Note that the write buffer accepts bytes again."""
 
 
 class Stream(Protocol):
-    """One connection's writing side; the shape of `asyncio.Transport`."""
+    """Writes to one connection; the shape of `asyncio.Transport`."""
 
     def write(self, data: Buffer, /) -> None:
-        """Queue bytes. They must not change until they are sent."""
+        """Queue bytes. The caller must not change them until they are sent."""
 
     def writelines(self, list_of_data: Iterable[Buffer], /) -> None:
         """Queue several buffers."""
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that are queued and not with the kernel yet."""
+        """Return the number of queued bytes that the kernel does not have yet."""
 
     def is_closing(self) -> bool:
-        """Whether it is closed or closing."""
+        """Return whether the connection is closed or closing."""
 
     def close(self) -> None:
-        """Close once what is queued was sent."""
+        """Close the connection once the queued bytes are sent."""
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close the connection at once."""
 
 
 class Dialer(Protocol):
     """Makes connections: sockets, or the memory streams of a fake cluster."""
 
     async def dial(self, host: str, port: int, receiver: Callable[[], Receiver]) -> Stream:
-        """Connect, or raise OSError. `host` is what a resolver answered. Cancelled: nothing stays open."""
+        """Connect, or raise OSError. `host` is an answer of a resolver. Cancelled: no connection stays open."""
 
 
 class Resolver(Protocol):
-    """Knows host names: DNS, or a test's own table."""
+    """Resolves host names, by DNS or by the table of a test."""
 
     async def resolve(self, host: str) -> Sequence[str]:
-        """The addresses behind a name, in the order in which to try them, or raise OSError."""
+        """Return the addresses of a name, in the order in which to try them, or raise OSError."""
 
     async def canonical_name(self, address: str) -> str:
-        """The name of an address (a reverse look-up), or the address itself if it has none; or raise OSError."""
+        """Return the name of an address (a reverse look-up), or the address itself if it has none; or raise OSError."""
 
 
 @runtime_checkable
 class Serializer(Protocol):
-    """Makes bytes of a key or a value. None never comes here: it is a null key or a tombstone."""
+    """Makes bytes of a key or a value. The producer never calls it with None, which is a null key or a tombstone."""
 
     def __call__(self, topic: str, headers: Headers, value: object, /) -> bytes:
-        """The bytes. What it raises reaches the caller of `send` as `SerializationError`."""
+        """Return the bytes. If it raises, the caller of `send` gets a `SerializationError`."""
 
 
 @runtime_checkable
 class Partitioner(Protocol):
-    """Chooses the partition of a record whose caller names none."""
+    """Chooses the partition of a record that has no explicit partition."""
 
     def partition(self, topic: str, key: bytes | None, value: bytes | None, partitions: int, available: Sequence[int], /) -> int:
-        """A number from 0 to `partitions` - 1; `available` are those that have a leader now.
+        """Return a number from 0 to `partitions` - 1; `available` are the partitions that have a leader now.
 
-        Key and value are what the serializers made. What it raises, or a number that is no partition, reaches the caller of `send` as
-        `UsageError`, and touches no other record. Asked once for each record, on the producer's loop: it must not wait.
+        Key and value are the results of the serializers. If `partition` raises, or returns a number that is no partition, the caller of
+        `send` gets a `UsageError`, and no other record is affected. The producer calls it once for each record, on its loop: it must not
+        wait.
 
-        If the object has a method `forget(topic)` too, it is called for a topic that the producer forgets (`metadata_max_idle_ms`).
+        If the object also has a method `forget(topic)`, the producer calls it for a topic that it forgets (`metadata_max_idle_ms`).
         """
 
 
 class ProducerStatusContext(Protocol):
-    """How a producer stands, for its circuit breaker (KIP-693). What is looked up costs as it is looked up; valid during the call alone."""
+    """Gives a circuit breaker the state of its producer (KIP-693). Valid only during the call.
+
+    Each property is computed when the breaker reads it, so a property that is not read costs nothing.
+    """
 
     @property
     def now(self) -> float:
-        """The loop's time, in seconds."""
+        """Return the loop's time, in seconds."""
 
     @property
     def partition(self) -> TopicPartition:
-        """Which the call is about."""
+        """Return the partition that the call is about."""
 
     @property
     def node_id(self) -> int:
-        """Its leader, -1 while it has none."""
+        """Return the leader of the partition, -1 while it has none."""
 
     @property
     def records(self) -> int:
-        """How many the batch has, and in `on_complete` of one that failed those that wait behind it."""
+        """Return the number of the batch's records. In `on_complete` of a failed batch, the records that wait behind it are included."""
 
     @property
     def in_flight_requests(self) -> Mapping[int, int]:
-        """Unanswered produce requests by broker."""
+        """Return the numbers of unanswered produce requests, by broker."""
 
     @property
     def in_flight_batches(self) -> Mapping[TopicPartition, int]:
-        """Batches on their way, by partition."""
+        """Return the numbers of batches in flight, by partition."""
 
     @property
     def queued_bytes(self) -> Mapping[TopicPartition, int]:
-        """What each partition holds of `buffer_memory`."""
+        """Return the bytes of `buffer_memory` that each partition holds."""
 
     @property
     def throttled(self) -> Mapping[int, bool]:
-        """Whether each broker wants to be left alone for now (KIP-219)."""
+        """Return whether each broker throttles the client now (KIP-219)."""
 
 
 class CircuitBreakManager(Protocol):
-    """What a circuit breaker works with (KIP-693).
+    """Mutes and unmutes partitions for a circuit breaker (KIP-693).
 
-    A muted partition is left out twice: partitioners avoid it, and nothing is drained to it. After
-    `circuit_breaker_mute_retry_interval_ms` one of its batches is tried: success restores it, a failure that counts mutes it for twice as
-    long, up to `circuit_breaker_mute_retry_max_interval_ms`. All methods are for the producer's loop. UsageError: no such partition.
+    Muting a partition has two effects: partitioners avoid it, and the Sender drains no batch of it. After
+    `circuit_breaker_mute_retry_interval_ms` one of its batches is tried. Success restores the partition. A failure that counts mutes it for
+    twice as long, up to `circuit_breaker_mute_retry_max_interval_ms`. All methods are for the producer's loop. UsageError: no such
+    partition.
     """
 
     def mute(self, place: int | TopicPartition, /) -> None:
-        """Mute a partition, or all that a broker leads now."""
+        """Mute a partition, or all partitions that a broker leads now."""
 
     def unmute(self, place: int | TopicPartition, /) -> None:
-        """Restore a partition, or all that a broker leads now, without a probe."""
+        """Restore a partition, or all partitions that a broker leads now, without a probe."""
 
     def is_muted(self, partition: TopicPartition, /) -> bool:
-        """Whether it is muted, or on probation."""
+        """Return whether a partition is muted, or on probation."""
 
     def available_partitions_for_topic(self, topic: str, /) -> list[TopicPartition]:
-        """Those that have a leader and are not muted."""
+        """Return the partitions of a topic that have a leader and are not muted."""
 
     def muted_partitions_for_topic(self, topic: str, /) -> list[TopicPartition]:
-        """Those that are muted, or on probation."""
+        """Return the partitions of a topic that are muted, or on probation."""
 
     def available_partitions_for_node(self, node_id: int, /) -> dict[str, list[TopicPartition]]:
-        """Those that a broker leads and that are not muted, by topic."""
+        """Return the partitions that a broker leads and that are not muted, by topic."""
 
     def muted_partitions_for_node(self, node_id: int, /) -> dict[str, list[TopicPartition]]:
-        """Those that a broker leads and that are muted, or on probation, by topic."""
+        """Return the partitions that a broker leads and that are muted, or on probation, by topic."""
 
 
 class PartitionCircuitBreaker(Protocol):
-    """Decides which partitions are left alone for a while (KIP-693): `circuit_breaker_class`.
+    """Decides which partitions are muted for a while (KIP-693): `circuit_breaker_class`.
 
-    Called in the producer's loop, for batches, never for records: it must not wait, nor send. What it raises is logged once, and counts
-    as True from `on_send` and False from `on_complete`.
+    The producer calls it in its loop, for batches, never for records. The breaker must not wait, nor send. If a method raises, the error is
+    logged once. It counts as True from `on_send` and as False from `on_complete`.
     """
 
     def configure(self, options: Mapping[str, Any], /) -> None:
-        """First: `circuit_breaker_options`, and the producer's own options of circuit breakers without that prefix."""
+        """Read the options, as the first call.
+
+        They are `circuit_breaker_options`, and the producer's own options of circuit breakers without that prefix.
+        """
 
     def set_circuit_break_manager(self, manager: CircuitBreakManager, /) -> None:
-        """Second: what it works with."""
+        """Keep the manager that mutes and unmutes partitions, as the second call."""
 
     def on_send(self, context: ProducerStatusContext, /) -> bool:
-        """A batch is about to be sent. False: hold it; it is asked for again a little later."""
+        """Return whether a batch may be sent now. False: the producer holds it, and asks again a little later."""
 
     def on_complete(self, context: ProducerStatusContext, partition: TopicPartition, error: Exception | None, /) -> bool:
-        """An attempt ended; None: well. True: it muted or unmuted something.
+        """Note that an attempt ended; `error` is None after a success. Returns True if the breaker muted or unmuted a partition.
 
-        It is told as well, once for each attempt, of one that has not come back for `circuit_breaker_mute_retry_interval_ms`
-        (RequestTimedOut), and of a broker that could not be reached (ConnectionLost). Where it failed, `context.records` has those that
-        wait behind it, too.
+        The producer also calls it, once for each attempt, when an answer has not come for `circuit_breaker_mute_retry_interval_ms`
+        (RequestTimedOut), and when a broker could not be reached (ConnectionLost). After a failure, `context.records` includes the
+        records that wait behind the batch.
         """
 
     def close(self) -> None:
-        """Last: the producer stops."""
+        """Release resources, as the last call: the producer stops."""
 
 
 class OpenBatch(Protocol):
-    """A batch that takes records; plain Python or compiled (`engine.delivery.records_builder`), the rules do not see which."""
+    """Accepts records of one batch, in plain Python or compiled (`engine.delivery.records_builder`). The rules do not see which."""
 
     count: int
     granted: int
 
     def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None, /) -> Any:
-        """The record's delivery, or None: it does not fit, or is no plain record. Never raises for want of room."""
+        """Append a record. Returns its delivery, or None: it does not fit, or is no plain record. Never raises if bytes are lacking."""
 
     def append_many(self, timestamp_ms: int, keys: Sequence[bytes] | None, values: Sequence[bytes], first: int, /) -> int:
-        """`append` for those from `first` on; the number of those that were, 0: no room."""
+        """Append the records from index `first` on. Returns the number of appended records, 0: none fits."""
 
     def append_record(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: bytes, /) -> Any:
-        """`append` for a record with encoded headers, an own timestamp or any size."""
+        """Append a record with encoded headers, its own timestamp or any size. Returns its delivery, or None: it does not fit."""
 
     @property
     def used(self) -> int:
-        """Bytes of `granted` that records take."""
+        """Return the bytes of `granted` that records take."""
 
     def grow(self, room: int, /) -> None:
-        """Give it room for so many more encoded bytes."""
+        """Grant `room` more encoded bytes."""
 
     def close(self) -> tuple[bytes, int, int]:
-        """Its payload, base and max timestamp; it takes no more."""
+        """Close the batch. Returns its payload, base timestamp and max timestamp. It accepts no more records."""

@@ -1,11 +1,12 @@
-"""Jars that Python packages do not bring: Kafka's broker, and Spark's connector to Kafka; and the Java to run them on.
+"""Fetches jars that Python packages do not contain: Kafka's broker, and Spark's Kafka connector; and finds Java.
 
-1. A set of jars is fetched once, into a folder of the user's cache. The folder appears by one rename, so it is whole or it is not there.
-2. Processes that want the same set at the same time wait for the first one (a lock file beside the folder).
-3. Maven fetches if it is installed, with the user's own settings; if not, or if it fails, the Ivy inside pyspark does, from
-   `DEFAULT_ARTIFACT_REPOSITORY` (pyspark's own variable) or Maven Central's mirror in the user's Maven settings, where either is given.
+1. A set of jars is fetched once, into a folder of the user's cache. The folder appears by one rename, so it is complete or absent.
+2. Processes that need the same set at the same time wait for the first one (a lock file beside the folder).
+3. Maven fetches the jars if it is installed, with the user's own settings. If it is not, or if it fails, the Ivy inside pyspark does.
+   Ivy uses `DEFAULT_ARTIFACT_REPOSITORY` (pyspark's own variable), or Maven Central's mirror in the user's Maven settings, if either is
+   given.
 
-Versions are pinned: what is fetched today is what was tested. Knows nothing of how a broker or a Spark session is started.
+Versions are pinned, so the fetched jars are the tested ones.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ __all__ = ["KAFKA_VERSION", "JarsUnavailable", "JavaMissing", "cache_folder", "j
 KAFKA_VERSION: Final = "4.3.1"
 OLDEST_JAVA: Final = 17
 
-_FETCH_SECONDS: Final = 900.0  # a slow line needs minutes for 55 MB; a dead one must not take for ever
+# A slow connection needs minutes for 55 MB; a dead one must not block for ever.
+_FETCH_SECONDS: Final = 900.0
 _POLL_SECONDS: Final = 0.1
 _LAST_LINES: Final = 15
 _INSTALL_JAVA: Final = (
@@ -47,11 +49,11 @@ _INSTALL_JAVA: Final = (
 
 
 class JavaMissing(KafkaError):
-    """No Java was found, or one that is too old; the text says what was found and what to install."""
+    """Reports that no Java was found, or only one that is too old. The text names the Java that was found, and the one to install."""
 
 
 class JarsUnavailable(KafkaError):
-    """Jars could not be fetched; the text holds the last lines of the tools that tried."""
+    """Reports that jars could not be fetched. The text has the last lines of output of the tools that tried."""
 
 
 class _Coordinate(NamedTuple):
@@ -65,7 +67,7 @@ class _Coordinate(NamedTuple):
 
 
 class _JarSet(NamedTuple):
-    """What is fetched together. `transitive`: with all that it depends on."""
+    """Holds the jars that are fetched together. `transitive`: including their dependencies."""
 
     name: str
     title: str
@@ -74,8 +76,8 @@ class _JarSet(NamedTuple):
     size: str = ""
 
 
-# Fetched one by one, without what they depend on: pyspark's own folder has the rest. Not every mirror holds the token
-# provider beyond 4.0.0, which the connector takes as well.
+# Fetched one by one, without dependencies, because pyspark's own folder has the dependencies. Not every mirror has versions of the
+# token provider after 4.0.0, and the connector works with 4.0.0 as well.
 _SPARK_CONNECTOR: Final = _JarSet(
     name="spark-connector-4.2.0",
     title="Spark's Kafka connector 4.2.0",
@@ -93,7 +95,7 @@ _SPARK_CONNECTOR: Final = _JarSet(
 def _kafka_jars(version: str) -> _JarSet:
     if not re.fullmatch(r"[34]\.\d+\.\d+", version):
         raise ConfigError(f"no Kafka version that is known here: {version!r}; tested is {KAFKA_VERSION}")
-    # Kafka's POMs name no logging back end; without one a broker says nothing when it fails
+    # Kafka's POMs name no logging back end, and a broker without one logs nothing when it fails.
     logging = (
         (_Coordinate("org.slf4j", "slf4j-reload4j", "1.7.36"),)
         if version.startswith("3.")
@@ -115,28 +117,28 @@ def _kafka_jars(version: str) -> _JarSet:
 
 
 def kafka(version: str = KAFKA_VERSION, *, stop: threading.Event | None = None) -> Path:
-    """The folder with the jars of a Kafka broker and its tools, fetched once; blocks while they are fetched.
+    """Return the folder with the jars of a Kafka broker and its tools, fetched once. Blocks during the fetch.
 
     Args:
-        version: of Kafka, three numbers.
-        stop: set by another thread, it ends the fetch early.
+        version: Kafka's version, three numbers.
+        stop: ends the fetch early if another thread sets it.
 
     Raises:
-        ConfigError: no such version.
-        JarsUnavailable: neither Maven nor Ivy could fetch them, or `stop` was set. Nothing half-fetched stays.
+        ConfigError: there is no such version.
+        JarsUnavailable: neither Maven nor Ivy could fetch the jars, or `stop` was set. No partial folder is left.
         JavaMissing: Ivy is needed, and there is no Java to run it.
     """
     return _fetched(_kafka_jars(version), stop)
 
 
 def spark_connector(*, stop: threading.Event | None = None) -> tuple[Path, ...]:
-    """The jars that pyspark needs beside its own to read and write Kafka, fetched once; blocks while they are fetched.
+    """Return the jars that pyspark needs beside its own to read and write Kafka, fetched once. Blocks during the fetch.
 
     Args:
-        stop: set by another thread, it ends the fetch early.
+        stop: ends the fetch early if another thread sets it.
 
     Raises:
-        JarsUnavailable: neither Maven nor Ivy could fetch them, or `stop` was set. Nothing half-fetched stays.
+        JarsUnavailable: neither Maven nor Ivy could fetch the jars, or `stop` was set. No partial folder is left.
         JavaMissing: Ivy is needed, and there is no Java to run it.
     """
     folder = _fetched(_SPARK_CONNECTOR, stop)
@@ -144,7 +146,7 @@ def spark_connector(*, stop: threading.Event | None = None) -> tuple[Path, ...]:
 
 
 def cache_folder() -> Path:
-    """Where fetched things are kept: `AIOPRODUCER_CACHE`, or `aioproducer` in the platform's cache folder of the user."""
+    """Return the folder of fetched files: `AIOPRODUCER_CACHE`, or `aioproducer` in the user's cache folder of the platform."""
     if chosen := os.environ.get("AIOPRODUCER_CACHE"):
         return Path(chosen).absolute()
     if xdg := os.environ.get("XDG_CACHE_HOME"):
@@ -160,10 +162,10 @@ def cache_folder() -> Path:
 
 
 def java() -> Path:
-    """The `java` to run Kafka and Spark with: that of JAVA_HOME if it is set (as pyspark chooses), else the one on PATH.
+    """Return the path of the `java` that runs Kafka and Spark: that of JAVA_HOME if it is set (as in pyspark), else that on PATH.
 
     Raises:
-        JavaMissing: there is none, or it is older than 17.
+        JavaMissing: there is no Java, or it is older than 17.
     """
     if home := os.environ.get("JAVA_HOME"):
         found = shutil.which("java", path=str(Path(home) / "bin"))
@@ -187,14 +189,15 @@ def _java_version(path: str, _changed_at: int) -> int:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JavaMissing(f"{path} cannot be run: {error}. {_INSTALL_JAVA}") from error
-    text = answer.stderr + answer.stdout  # Java says it on stderr, after what JAVA_TOOL_OPTIONS makes it print
+    # Java prints its version to stderr, after the output that JAVA_TOOL_OPTIONS causes.
+    text = answer.stderr + answer.stdout
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     if match is None:
         raise JavaMissing(f"{path} does not tell its version: {' '.join(text.split())[:200] or 'it prints nothing'}. {_INSTALL_JAVA}")
     return int(match[1])
 
 
-# fetching
+# Fetching
 
 
 def _fetched(jars: _JarSet, stop: threading.Event | None) -> Path:
@@ -214,7 +217,8 @@ def _fetched(jars: _JarSet, stop: threading.Event | None) -> Path:
 
 
 def _fetch(jars: _JarSet, folder: Path, stop: threading.Event | None) -> None:
-    for stale in folder.parent.glob(f"{jars.name}.part-*"):  # its process was killed: we hold the lock
+    # This process holds the lock, so the process that made these folders was killed.
+    for stale in folder.parent.glob(f"{jars.name}.part-*"):
         shutil.rmtree(stale, ignore_errors=True)
     started_at = time.monotonic()
     failures = []
@@ -245,7 +249,7 @@ def _say(line: str) -> None:
 
 
 class _Maven:
-    """The user's own Maven, with all its settings."""
+    """Runs the user's own Maven, with all its settings."""
 
     name = "mvn"
 
@@ -261,7 +265,7 @@ class _Maven:
 
 
 class _Ivy:
-    """The Ivy inside pyspark; it reads no Maven settings, so a mirror is handed to it."""
+    """Runs the Ivy inside pyspark. Ivy reads no Maven settings, so it gets the mirror as a setting of its own."""
 
     name = "pyspark's Ivy"
 
@@ -276,7 +280,7 @@ class _Ivy:
             settings = part / "ivysettings.xml"
             settings.write_text(_ivy_settings(mirror), encoding="utf-8")
             arguments += ["-settings", str(settings)]
-        # "bundle" is how Maven packages some plain jars; with "jar" alone they would be left out
+        # Maven packages some plain jars as "bundle"; with "jar" alone Ivy would leave them out.
         arguments += ["-types", "jar", "bundle", "-retrieve", f"{part / 'jars'}/[artifact]-[revision].[ext]"]
         return _run([str(java()), *arguments], part, stop)
 
@@ -295,7 +299,8 @@ def _tools(jars: _JarSet) -> Iterator[_Maven | _Ivy]:
 
 
 def _ivy_jar() -> Path | None:
-    spec = importlib.util.find_spec("pyspark")  # found, not imported
+    # Finds the package without an import.
+    spec = importlib.util.find_spec("pyspark")
     for place in spec.submodule_search_locations or () if spec else ():
         if found := sorted(Path(place, "jars").glob("ivy-*.jar")):
             return found[-1]
@@ -303,7 +308,7 @@ def _ivy_jar() -> Path | None:
 
 
 def _mirror() -> str | None:
-    """The repository that stands for Maven Central, if the user names one."""
+    """Return the repository that replaces Maven Central, if the user names one."""
     if repository := os.environ.get("DEFAULT_ARTIFACT_REPOSITORY"):
         return repository
     settings = Path.home() / ".m2" / "settings.xml"
@@ -366,14 +371,14 @@ def _ivy_settings(mirror: str) -> str:
 """
 
 
-# processes and locks
+# Processes and locks
 
 
 def _run(command: Sequence[str], folder: Path, stop: threading.Event | None) -> str | None:
-    """Run it to its end, or kill it with its children; None, or why it failed, with its last lines."""
+    """Run a command to its end, or kill it with its children. Returns None, or the reason of its failure with its last lines."""
     log = folder / "output.txt"
     with log.open("wb") as output:
-        # a session of its own, because mvn is a script whose Java must end with it
+        # A session of its own, because mvn is a script, and its Java process must end with it.
         process = subprocess.Popen(  # noqa: S603  mvn and java, as PATH has them
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
@@ -414,7 +419,7 @@ def _raise_if_stopped(stop: threading.Event | None) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path, jars: _JarSet, stop: threading.Event | None) -> Iterator[None]:
-    """Hold the file's lock; the system frees it when a process dies, so a killed fetch blocks nobody."""
+    """Hold the file's lock. The system frees it when a process dies, so a killed fetch blocks no other process."""
     with path.open("ab") as file:
         deadline = time.monotonic() + _FETCH_SECONDS
         said = False
@@ -426,7 +431,8 @@ def _locked(path: Path, jars: _JarSet, stop: threading.Event | None) -> Iterator
                 raise JarsUnavailable(f"another process has held {path} for {_FETCH_SECONDS:.0f} s")
             _raise_if_stopped(stop)
             time.sleep(_POLL_SECONDS)
-        yield  # closing the file frees the lock
+        # Closing the file frees the lock.
+        yield
 
 
 if sys.platform == "win32":

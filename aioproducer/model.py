@@ -1,4 +1,4 @@
-"""The words: frozen values that pass between the floors and to the user. Knows nothing above itself."""
+"""Holds the frozen values that pass between the package's layers and to the user."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
     "TopicPartition",
 ]
 
-# integers of any type, numpy's among them; a datetime needs a time zone
+# Integers of any type, including numpy's. A datetime needs a time zone.
 PartitionNumber: TypeAlias = SupportsIndex
 TimestampMs: TypeAlias = "SupportsIndex | datetime"
 Header: TypeAlias = "tuple[str, bytes | None]"
@@ -39,14 +39,14 @@ V = TypeVar("V")
 
 
 class TimestampType(enum.IntEnum):
-    """Who stamped a record: its producer or, on append, its broker."""
+    """Identifies the source of a record's timestamp: its producer or, on append, its broker."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
 class Acks(enum.IntEnum):
-    """How many replicas must have a record before its broker answers."""
+    """Holds the number of replicas that must have a record before its broker answers."""
 
     ALL = -1
     NONE = 0
@@ -54,7 +54,7 @@ class Acks(enum.IntEnum):
 
 
 class Compression(enum.IntEnum):
-    """A record batch's codec; the number stands in its attributes."""
+    """Identifies the codec of a record batch; the number is part of the batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -64,14 +64,14 @@ class Compression(enum.IntEnum):
 
 
 class TopicPartition(NamedTuple):
-    """One partition."""
+    """Identifies one partition."""
 
     topic: str
     partition: int
 
 
 class CircuitState(enum.StrEnum):
-    """How a partition's circuit stands (KIP-693)."""
+    """Holds the states of a partition's circuit (KIP-693)."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -79,11 +79,11 @@ class CircuitState(enum.StrEnum):
 
 
 class CircuitEvent(NamedTuple):
-    """A partition's circuit changed its state; what `on_circuit_event` is told.
+    """Holds a change of state of a partition's circuit, the argument of `on_circuit_event`.
 
     Attributes:
-        interval_ms: open: how long it is left alone now; probing: how long it was; closed: 0.
-        cause: of an open one, why; None: somebody muted it by hand.
+        interval_ms: open: the time for which the partition is muted now; probing: the time for which it was muted; closed: 0.
+        cause: why the circuit is open; None: the user's code muted the partition.
     """
 
     partition: TopicPartition
@@ -93,7 +93,10 @@ class CircuitEvent(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """An offset to commit: of the next record to read, with a note, and the epoch of the leader that the last one was read from."""
+    """Holds an offset to commit: that of the next record to read, with a note.
+
+    `leader_epoch` is the epoch of the leader from which the last record was read.
+    """
 
     offset: int
     metadata: str = ""
@@ -101,10 +104,10 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """Who commits offsets in a transaction (Java's `ConsumerGroupMetadata`).
+    """Identifies the consumer group, and its member, that commits offsets in a transaction (Java's `ConsumerGroupMetadata`).
 
-    With the generation and member id of a consumer its group refuses the offsets of one that it has gone on without (KIP-447); with the
-    group id alone nobody is refused.
+    With the generation and member id of a consumer, the group refuses the offsets of a member that is no longer part of it (KIP-447).
+    With the group id alone, the group refuses no member.
     """
 
     group_id: str
@@ -114,7 +117,7 @@ class ConsumerGroupMetadata(NamedTuple):
 
 
 class Record(NamedTuple, Generic[K, V]):
-    """A record for `send_many` that is more than a value (Java's `ProducerRecord`); the fields are what `send` takes."""
+    """Holds a record for `send_many` that is more than a value (Java's `ProducerRecord`). The fields are arguments of `send`."""
 
     value: V | None = None
     key: K | None = None
@@ -123,14 +126,14 @@ class Record(NamedTuple, Generic[K, V]):
     headers: Headers = ()
 
     def __repr__(self) -> str:
-        """Never its key, value or header values."""
+        """Return a text without the key, the value and the header values."""
         where = "" if self.partition is None else f" for partition {self.partition}"
         when = "" if self.timestamp_ms is None else f" of {self.timestamp_ms}"
         return f"<Record{where}{when}: {len(self.headers)} headers>"
 
 
 class ProducerRecord(NamedTuple):
-    """A record on its way in, as an interceptor sees it (Java's `ProducerRecord`); the fields are what `send` takes."""
+    """Holds a record before it is queued, as an interceptor gets it (Java's `ProducerRecord`). The fields are arguments of `send`."""
 
     topic: str
     value: Any = None
@@ -140,15 +143,15 @@ class ProducerRecord(NamedTuple):
     headers: Headers = ()
 
     def __repr__(self) -> str:
-        """Never its key, value or header values."""
+        """Return a text without the key, the value and the header values."""
         where = "" if self.partition is None else f", partition {self.partition}"
         return f"<ProducerRecord for {self.topic}{where}: {len(self.headers)} headers>"
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record is, and what the broker made of it (Java's `RecordMetadata`).
+    """Holds the position of a record in the log, and the broker's facts about it (Java's `RecordMetadata`).
 
-    `offset` is -1 with acks=0. `timestamp_ms` is the broker's on topics with LogAppendTime. Sizes in bytes, -1 for null.
+    `offset` is -1 with acks=0. `timestamp_ms` is the broker's on topics with LogAppendTime. Sizes are in bytes, -1 for null.
     """
 
     topic: str
@@ -161,18 +164,18 @@ class RecordMetadata(NamedTuple):
 
 
 class Health(NamedTuple):
-    """Whether a producer can do its work now, for readiness probes: true if it is ready.
+    """Holds the health of a producer, for readiness probes: true if the producer is ready.
 
     Attributes:
-        is_ready: it runs, reaches its cluster, and no record is overdue.
-        reasons: why it is not.
-        brokers_known: brokers of the cluster.
-        brokers_up: of them, to which a connection stands: one is made when there is something to send.
-        brokers_down: of them, of which the latest attempt to connect failed.
-        oldest_unacknowledged_seconds: age of the oldest record that has not ended, 0 if there is none.
-        open_breakers: brokers and partitions that a circuit breaker holds back; the others' records go their way.
-        buffer_available: bytes of `buffer_memory` that are free.
-        waiting: sends that wait.
+        is_ready: the producer runs, reaches its cluster, and no record is overdue.
+        reasons: why it is not ready.
+        brokers_known: the number of brokers of the cluster.
+        brokers_up: the number of them with an established connection: one is made when there is something to send.
+        brokers_down: the number of them to which the latest connection attempt failed.
+        oldest_unacknowledged_seconds: the age of the oldest record that has not ended, 0 if there is none.
+        open_breakers: brokers and partitions that a circuit breaker mutes; records for all others are sent.
+        buffer_available: the free bytes of `buffer_memory`.
+        waiting: the number of sends that wait.
     """
 
     is_ready: bool
@@ -186,12 +189,12 @@ class Health(NamedTuple):
     waiting: int = 0
 
     def __bool__(self) -> bool:
-        """Whether it is ready."""
+        """Return whether the producer is ready."""
         return self.is_ready
 
 
 class FlushSummary(NamedTuple):
-    """What became of the records that a flush covered, in records."""
+    """Holds the numbers of records that a flush covered, by their state at its end."""
 
     acknowledged: int
     failed: int

@@ -1,7 +1,7 @@
-"""What callers may give for a number, made the number itself.
+"""Converts values that callers may give for a number into the number itself.
 
-Data frames hold numbers of their own types: numpy's integers have `__index__` and are no `int`. They are taken wherever an `int` is. A bool
-is no number here, nor is numpy's: `True` in the place of a number is a mistake. No function here imports numpy.
+Data frames hold numbers of their own types: numpy's integers have `__index__` and are no `int`. They are accepted wherever an `int` is. A
+bool is no number here, nor is numpy's bool: `True` as a number is a mistake. No function here imports numpy.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ __all__ = ["exact_int", "is_number", "is_numpy_bool", "shown"]
 
 
 def exact_int(value: Any) -> int | None:
-    """The `int` of an integer of any type that has `__index__`; None if `value` is no integer, or a bool."""
+    """Return the `int` of an integer of any type that has `__index__`; None if `value` is no integer, or a bool."""
     if type(value) is int:
         return value
-    # a subclass may compute differently, or have an __index__ of its own
+    # A subclass may compute differently, or have an __index__ of its own.
     if isinstance(value, int):
         return None if isinstance(value, bool) else int.__int__(value)
     if is_numpy_bool(value):
@@ -29,18 +29,18 @@ def exact_int(value: Any) -> int | None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether `value` may stand where a float does: int, float, Decimal, Fraction, and numpy's integers and floats; no bool."""
+    """Return whether `value` is accepted as a float: int, float, Decimal, Fraction, and numpy's integers and floats; no bool."""
     return isinstance(value, Number) and not isinstance(value, (bool, complex))
 
 
 def is_numpy_bool(value: Any) -> bool:
-    """Whether `value` is numpy's True or False: `numpy.bool`, which was named `bool_` before numpy 2."""
+    """Return whether `value` is numpy's True or False: `numpy.bool`, which has the name `bool_` before numpy 2."""
     kind = type(value)
     return kind.__module__ == "numpy" and kind.__name__ in {"bool", "bool_"}
 
 
 def shown(value: Any) -> object:
-    """What an error's text may show of a value in the place of a number: a number, or a type, as it may be a key in the wrong place."""
+    """Return the part of a value that an error's text may show: a number, else the type, as the value may be a misplaced key."""
     number = exact_int(value)
     if number is not None:
         return number

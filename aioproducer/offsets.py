@@ -1,4 +1,4 @@
-"""What `send_offsets_to_transaction` is given, checked and made our words. Knows nothing of transactions."""
+"""Checks the arguments of `send_offsets_to_transaction`, and converts them to types of `aioproducer.model`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _MAX_OFFSET: Final = 2**63 - 1
 
 
 def read_offsets(offsets: Any) -> dict[tuple[str, int], OffsetAndMetadata]:
-    """Offsets by partition, of a mapping from (topic, partition) to an offset, or to (offset, metadata[, leader epoch]).
+    """Return offsets by partition, from a mapping of (topic, partition) to an offset, or to (offset, metadata[, leader epoch]).
 
-    Any client's named tuples will do: aiokafka's `TopicPartition` and `OffsetAndMetadata`, and ours.
+    Named tuples of any client are accepted: aiokafka's `TopicPartition` and `OffsetAndMetadata`, and those of `aioproducer.model`.
 
     Raises:
-        UsageError: it is no such mapping.
+        UsageError: `offsets` is no such mapping.
     """
     if not isinstance(offsets, Mapping):
         raise UsageError(f"offsets are a mapping of (topic, partition) to an offset, not {type(offsets).__name__}")
@@ -47,17 +47,17 @@ def _offset(partition: Any, given: Any) -> OffsetAndMetadata:
 
 
 def _parts(given: Any) -> tuple[Any, Any, Any]:
-    """Offset, metadata and leader epoch, with what stands for each that is not given."""
+    """Return offset, metadata and leader epoch, with a default for each that is not given."""
     parts = given if isinstance(given, tuple) and 0 < len(given) <= 3 else (given,)
     offset, metadata, leader_epoch = (*parts, None, None)[:3]
     return offset, metadata or "", -1 if leader_epoch is None else leader_epoch
 
 
 def read_group(group: Any) -> ConsumerGroupMetadata:
-    """Group metadata, also of a group id alone.
+    """Return group metadata, also from a group id alone.
 
     Raises:
-        UsageError: it is neither, or a member's generation without the member (TXN-12).
+        UsageError: `group` is neither, or has a member's generation without the member (TXN-12).
     """
     if isinstance(group, str):
         group = ConsumerGroupMetadata(group)

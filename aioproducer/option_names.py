@@ -1,7 +1,7 @@
-"""Java's and librdkafka's names of options: what they are here, in which unit, and why some are nothing here.
+"""Holds Java's and librdkafka's option names: their fields here, their units, and why some are not supported.
 
 Sources: Kafka's `ProducerConfig`, `SslConfigs` and `SaslConfigs`; librdkafka's CONFIGURATION.md.
-Knows nothing of what options do: the table of them is given.
+The table of options is an argument.
 """
 
 from __future__ import annotations
@@ -20,19 +20,21 @@ if TYPE_CHECKING:
 
 __all__ = ["NOT_HERE", "asks_for_nothing", "options_of", "say_unknown", "why_not"]
 
-# librdkafka has one level for whatever codec is chosen
+# librdkafka has one level option for all codecs.
 _LEVEL: Final = "compression.level"
 _LEVELS: Final = {"gzip": "compression_gzip_level", "lz4": "compression_lz4_level", "zstd": "compression_zstd_level"}
-# Java's first partitioner, which hashes keys as all clients do and gives the rest to a sticky partition: what is done here by itself
+# Java's first partitioner. It hashes keys as all clients do, and sends records without a key to a sticky partition. That is the default
+# here.
 _PARTITIONERS: Final = {"murmur2_random": None}
 
-# KIP-693, which is in no released Kafka: what is no field here is its breaker's own
+# The prefix of KIP-693, which is in no released Kafka. A name that is no field here is an option of the circuit breaker.
 _BREAKER: Final = "producer.circuit.breaker."
 _BREAKERS_OPTIONS: Final = "circuit_breaker_options"
-_BREAKERS: Final = {"mute.retry.interval": "circuit_breaker_mute_retry_interval_ms"}  # its only name that is not the field's
+# The only name of KIP-693 that differs from the field's.
+_BREAKERS: Final = {"mute.retry.interval": "circuit_breaker_mute_retry_interval_ms"}
 
 _LATER: Final = "is for a later version of aioproducer; leave it out"
-# the first row that has a name tells
+# The first row that matches a name gives its reason.
 NOT_HERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     (
         "it is the JVM's; leave it out",
@@ -134,7 +136,7 @@ NOT_HERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
 )
 
 
-# what stands for "no TLS, no SASL" in other clients, by the dotted names: it asks for nothing, and is left out
+# Values that mean "no TLS, no SASL" in other clients, by the dotted names. Such an option has no effect, and is left out.
 _NO_SECURITY: Final[Mapping[str, tuple[Any, ...]]] = {
     "security.protocol": ("plaintext",),
     "ssl.context": (None,),
@@ -148,7 +150,7 @@ _NO_SECURITY: Final[Mapping[str, tuple[Any, ...]]] = {
 
 
 def asks_for_nothing(name: Any, value: Any) -> bool:
-    """Whether an option of another client has the value, in any case, that it has there when no TLS and no SASL is wanted."""
+    """Return whether an option of another client has the value that means no TLS and no SASL, in upper or lower case."""
     if not isinstance(name, str):
         return False
     given = value.strip().lower() if isinstance(value, str) else value
@@ -156,7 +158,7 @@ def asks_for_nothing(name: Any, value: Any) -> bool:
 
 
 class _Place(NamedTuple):
-    """Where a name leads: to a field, and what one of its units is in the field's."""
+    """Holds the field of a name, and the factor from the name's unit to the field's."""
 
     field: str
     scale: int = 1
@@ -166,7 +168,7 @@ _OF_BREAKER: Final = _Place("a breaker's own")
 
 
 def _names(table: Mapping[str, Option]) -> dict[str, _Place]:
-    """Every name of every option: ours, Java's, librdkafka's, and those of proposals."""
+    """Return every name of every option: the field's, Java's, librdkafka's, and those of proposals."""
     names = {}
     for field, option in table.items():
         names[field] = _Place(field)
@@ -178,10 +180,10 @@ def _names(table: Mapping[str, Option]) -> dict[str, _Place]:
 
 
 def options_of(mapping: Mapping[str, Any], table: Mapping[str, Option]) -> dict[str, Any]:
-    """The fields that a mapping of dotted names gives.
+    """Return the fields that a mapping of dotted names sets.
 
     Raises:
-        ConfigError: a name that is unknown or has no place here, or two names of one option.
+        ConfigError: a name is unknown or not supported, or two names mean one option.
     """
     names = {**_names(table), _LEVEL: _Place("compression_level")}
     given: dict[str, str] = {}
@@ -205,7 +207,7 @@ def options_of(mapping: Mapping[str, Any], table: Mapping[str, Option]) -> dict[
 
 
 def _place(name: Any, names: Mapping[str, _Place]) -> _Place | None:
-    """Where a name leads; None: nobody knows it."""
+    """Return the field of a name; None: the name is unknown."""
     if not isinstance(name, str):
         return None
     if name in names or not name.startswith(_BREAKER):
@@ -251,14 +253,14 @@ def _place_partitioner(options: dict[str, Any]) -> None:
 
 
 def why_not(name: str) -> str | None:
-    """Why an option of Java's or librdkafka's is none here, by any spelling of its name; None: it is none of theirs."""
+    """Return why an option of Java or librdkafka is not supported, by any spelling of its name; None: it is no option of theirs."""
     spellings = (name, name.replace("_", "."))
     rows = (why for why, patterns in NOT_HERE if any(fnmatchcase(one, pattern) for one in spellings for pattern in patterns))
     return next(rows, None)
 
 
 def say_unknown(name: Any, table: Mapping[str, Option], *, dotted: bool) -> str:
-    """What to say of a name that is no option: why not, or what is nearest, dotted or as a field."""
+    """Return the error text for a name that is no option: the reason, or the nearest name, dotted or as a field."""
     if not isinstance(name, str):
         return f"an option's name is a string, not {type(name).__name__}"
     why = why_not(name)

@@ -1,4 +1,4 @@
-"""What an option is: its kind of value, which reads what users and environment files write, and its names. Knows no option."""
+"""Holds the parts of an option: its names, and its kind, which reads values of users and environment files."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ _FLAGS: Final = {"true": True, "false": False}
 
 
 class Kind(NamedTuple):
-    """A kind of value.
+    """Holds a kind of value.
 
     Attributes:
-        values: what may be written, in words.
-        read: the value as a config holds it, from the option's name and what was written; ConfigError: it cannot be.
+        values: the values that may be given, in words.
+        read: returns the value that a config holds, from the option's name and the given value; ConfigError: the value is bad.
         low, high: the range of a number.
     """
 
@@ -61,13 +61,13 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What a field of a config is.
+    """Holds the description of a config's field.
 
     Attributes:
         doc: one sentence.
-        java: its name there; empty: the field's with dots; None: Java has none.
-        librdkafka: its other names there, and what one of their units is in ours.
-        kips: names that proposals had for it.
+        java: Java's name; empty: the field's name with dots; None: Java has no such option.
+        librdkafka: other names in librdkafka, and the factor from their unit to the unit here.
+        kips: names of the option in proposals.
     """
 
     kind: Kind
@@ -86,23 +86,23 @@ def option(
     librdkafka: tuple[str, ...] | Mapping[str, int] = (),
     kips: tuple[str, ...] = (),
 ) -> Any:
-    """A dataclass field that is an option."""
+    """Return a dataclass field that is an option."""
     names = dict.fromkeys(librdkafka, 1) if isinstance(librdkafka, tuple) else librdkafka
     return field(default=default, metadata={"option": Option(kind, doc, java, names, kips)})
 
 
 class Yielding(float):
-    """A default that gives way: what the user wrote of another option may move it."""
+    """A default that may change: a value that the user gave for another option takes precedence."""
 
 
 class AssignedClientId(str):
-    """A client id that a producer chose: another producer that is given the same config chooses its own."""
+    """A client id that a producer chose. Another producer with the same config chooses its own."""
 
     __slots__ = ()
 
 
 def client_id(longest: int) -> Kind:
-    """A string of at most `longest` bytes in UTF-8. None is the empty one: the producer chooses a name."""
+    """Return the kind of a client id: at most `longest` bytes in UTF-8. None and empty: the producer chooses a name."""
     kind = text(longest)
 
     def read(name: str, value: Any) -> str:
@@ -112,9 +112,9 @@ def client_id(longest: int) -> Kind:
 
 
 def number(low: int, high: int | None = None, *, unit: str = "", none: tuple[int, ...] = ()) -> Kind:
-    """A number of milliseconds ("ms"), or a whole one of any other unit.
+    """Return the kind of a number of milliseconds ("ms"), or of a whole number of any other unit.
 
-    `none` are values outside the range that all mean none; a config holds the first of them.
+    `none` are values outside the range that all mean none. A config holds the first of them.
     """
     parse = _float if unit == "ms" else whole_number
 
@@ -135,7 +135,7 @@ def number(low: int, high: int | None = None, *, unit: str = "", none: tuple[int
 
 
 def _float(name: str, value: Any) -> float:
-    """A finite float of a number, or of its text."""
+    """Return a finite float of a number, or of its text."""
     try:
         if not isinstance(value, str) and not is_number(value) and exact_int(value) is None:
             raise TypeError
@@ -148,7 +148,7 @@ def _float(name: str, value: Any) -> float:
 
 
 def whole_number(name: str, value: Any) -> int:
-    """The int of an integer of any type, of a float or a Decimal without a fraction, or of an int's text.
+    """Return the int of an integer of any type, of a float or a Decimal without a fraction, or of an int's text.
 
     Raises:
         ConfigError: `value` is none of these.
@@ -168,7 +168,7 @@ def whole_number(name: str, value: Any) -> int:
 
 
 def words(*known: str) -> Kind:
-    """One of some words, in any case."""
+    """Return the kind of one of some words, in upper or lower case."""
     values = " or ".join(known)
 
     def read(name: str, value: Any) -> str:
@@ -181,7 +181,7 @@ def words(*known: str) -> Kind:
 
 
 def or_word(word: str, kind: Kind) -> Kind:
-    """A word, in any case, that stands for itself, or any value of another kind."""
+    """Return the kind of `word`, in upper or lower case, or of any value of another kind."""
 
     def read(name: str, value: Any) -> Any:
         if isinstance(value, str) and value.strip().lower() == word:
@@ -195,11 +195,11 @@ def or_word(word: str, kind: Kind) -> Kind:
 
 
 def function(classes: Mapping[str, Any] | None = None, shape: Callable[[Any], bool] = callable) -> Kind:
-    """Something to call, or None.
+    """Return the kind of a callable, or None.
 
     Args:
-        classes: what stands here for classes of other clients, by their full names; a class or an object of it may be given, too.
-        shape: whether a value will do.
+        classes: the equivalents of classes of other clients, by their full names; a user may also give the class, or an object of it.
+        shape: returns whether a value is accepted.
     """
     known = classes or {}
 
@@ -223,7 +223,10 @@ def _class_name(value: object) -> str:
 
 
 def breaker(word: str, name_of_class: str) -> Kind:
-    """None; `word`, or a name of a class that ends in `name_of_class`: the one that is here; or a user's own, or its class."""
+    """Return the kind of a circuit breaker: None, the built-in one, or a user's own breaker or its class.
+
+    `word`, or a name of a class that ends in `name_of_class`, names the built-in one.
+    """
 
     def read(name: str, value: Any) -> Any:
         if value is None:
@@ -242,7 +245,7 @@ def breaker(word: str, name_of_class: str) -> Kind:
 
 
 def mapping() -> Kind:
-    """Names and values, or None for none."""
+    """Return the kind of a mapping from names to values, or None for none."""
 
     def read(name: str, value: Any) -> Mapping[str, Any] | None:
         if value is None:
@@ -259,7 +262,7 @@ def mapping() -> Kind:
 
 
 def plugins(*methods: str) -> Kind:
-    """Objects or classes, each with one of these methods at least; a config holds a tuple of them."""
+    """Return the kind of objects or classes with at least one of these methods each. A config holds a tuple of them."""
 
     def read(name: str, value: Any) -> tuple[Any, ...]:
         given = () if value in (None, "") else tuple(value) if isinstance(value, (list, tuple)) else (value,)
@@ -278,7 +281,7 @@ def plugins(*methods: str) -> Kind:
 
 
 def text(longest: int, *, shortest: int = 0, none: bool = False) -> Kind:
-    """A string of so many bytes in UTF-8; or None, if that may be."""
+    """Return the kind of a string of `shortest` to `longest` bytes in UTF-8. With `none`, None is accepted too."""
 
     def read(name: str, value: Any) -> str | None:
         if value is None and none:
@@ -306,7 +309,7 @@ def _flag(name: str, value: Any) -> bool:
 
 
 def _acks(name: str, value: Any) -> Acks:
-    # the default of aiokafka's `acks` is a bare object() that stands for "not given"
+    # The default of aiokafka's `acks` is a bare object(), which means "not given".
     if type(value) is object:
         return Acks.ALL
     number = exact_int(value)

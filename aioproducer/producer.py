@@ -1,4 +1,4 @@
-"""The face: `Producer`. What it promises is here; how it is kept is below."""
+"""Holds `Producer`, the public interface: its contract is here, its implementation in `aioproducer.engine`."""
 
 from __future__ import annotations
 
@@ -49,9 +49,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Producer"]
 
-# Beside `send` and `send_and_wait`, which calls `send` where a subclass has its own.
+# The send methods other than `send` and `send_and_wait`, which calls the `send` of a subclass that overrides it.
 _OTHER_WAYS_IN: Final = ("send_nowait", "send_many", "send_columns", "from_thread")
-if TYPE_CHECKING:  # who names no types wants none checked (PEP 696): before Python 3.13 only type checkers know defaults
+# A `Producer` without type arguments has no checks of types: both default to Any (PEP 696). Before Python 3.13 only type checkers
+# know defaults.
+if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultingTypeVar
 
     K = DefaultingTypeVar("K", default=Any)
@@ -72,15 +74,15 @@ class Producer(Generic[K, V]):
     ```
 
     Args:
-        config: a `ProducerConfig`, or give its fields as options.
-        dialer: makes connections; a fake cluster's `client_options` bring one.
-        resolver: looks host names up. Without one, names are looked up in DNS, and a dialer of your own is given them as they are.
-        chance: a random number in [0, 1): for jitter, and for the choice of sticky partitions.
-        wall_clock: seconds since the epoch, for timestamps. Deadlines go by the loop's clock.
+        config: a `ProducerConfig`; without one, the caller gives its fields as `options`.
+        dialer: makes connections; the `client_options` of a fake cluster contain one.
+        resolver: looks host names up. Without one, the producer looks names up in DNS, but passes them unresolved to a given `dialer`.
+        chance: returns a random number in [0, 1), for jitter and for the choice of sticky partitions.
+        wall_clock: returns seconds since the epoch, for timestamps. Deadlines use the loop's clock.
         options: fields of `ProducerConfig`.
 
     Raises:
-        ConfigError: an option is unknown, bad, or in conflict with another. Nothing was opened: the constructor does no I/O.
+        ConfigError: an option is unknown, bad, or in conflict with another. No connection was opened: the constructor does no I/O.
     """
 
     def __init__(
@@ -101,28 +103,31 @@ class Producer(Generic[K, V]):
         self._chance = chance or random.Random().random
         self._wall_clock = wall_clock
         self._fast_path = closed_path()
-        self._is_send_ours = type(self).send is Producer.send  # else `send_and_wait` goes by the subclass's
+        # If False, `send_and_wait` calls the `send` of the subclass.
+        self._is_send_ours = type(self).send is Producer.send
         if not self._is_send_ours:
             _warn_of_other_ways_in(type(self))
         self._engine: Runtime | None = None
         self._starting: Runtime | None = None
-        self._unstarted: Runtime | None = None  # whose start failed
+        # The engine of the last start that failed.
+        self._unstarted: Runtime | None = None
 
     async def start(self, *, wait: bool = True) -> None:
         """Start the tasks, and wait for the first metadata of any bootstrap broker, at most `max_block_ms`.
 
         Args:
-            wait: False returns at once, so that a service boots while Kafka is down: the brokers are tried until one answers, and
-                meanwhile each send waits, at most `max_block_ms`.
+            wait: False returns at once, so that a service starts while Kafka is down. The producer tries the brokers until one answers.
+                Until then each send waits, at most `max_block_ms`.
 
         Raises:
             BootstrapFailed: no broker answered; each address and its reason is in the text.
-            TransactionError: with a `transactional_id`: its coordinator gives no producer id, or not in time.
-            ProducerClosed: it runs or was stopped: make a new one; or `stop` was called while it started.
-        Cancellation, or an error: nothing is left running, and it may be called again.
+            TransactionError: with a `transactional_id`: its coordinator assigns no producer id, or not in time.
+            ProducerClosed: the producer runs or was stopped: make a new one; or `stop` was called while it started.
+        Cancellation, or an error: no task is left running, and `start` may be called again.
         """
         self._check_startable()
-        self._fast_path = closed_path()  # what a start that failed has left in the old one is of no meaning
+        # The old fast path may hold the state of a start that failed.
+        self._fast_path = closed_path()
         self._starting = engine = Runtime(
             self.config, self._fast_path, self._dialer, self._resolver, VERSION, chance=self._chance, wall_clock=self._wall_clock
         )
@@ -151,17 +156,17 @@ class Producer(Generic[K, V]):
         timestamp_ms: TimestampMs | None = None,
         headers: Headers = (),
     ) -> Delivery:
-        """Queue one record; the delivery it gives back resolves to its `RecordMetadata`.
+        """Queue one record. Returns its delivery, which resolves to its `RecordMetadata`.
 
-        Returns once the record is queued, at once in the common case. Waits, in call order, while the topic is unknown, while
-        `buffer_memory` is used up, or for one loop turn after many sends in one; at most `max_block_ms`. Two sends to one
-        partition are logged in the order in which their calls first ran.
+        `send` returns once the record is queued, at once in the common case. Otherwise sends wait in call order, at most `max_block_ms`.
+        A send waits while the topic is unknown, while `buffer_memory` is used up, or for one event-loop iteration after many sends in
+        one. The log has the records of two sends to one partition in the order in which the calls first ran.
 
         Args:
-            topic: where to.
-            value: bytes, or what `value_serializer` takes; None is a tombstone.
-            key: bytes, or what `key_serializer` takes; records of one key go to one partition (murmur2, as every Kafka client).
-            partition: an explicit partition, whatever the key.
+            topic: the topic of the record.
+            value: bytes, or a value for `value_serializer`; None is a tombstone.
+            key: bytes, or a key for `key_serializer`; records of one key go to one partition (murmur2, as in every Kafka client).
+            partition: an explicit partition; it takes precedence over the key.
             timestamp_ms: the record's time, in ms since the epoch; None: now.
             headers: pairs of a string and bytes or None; keys may repeat, order is kept.
 
@@ -169,13 +174,14 @@ class Producer(Generic[K, V]):
             UsageError: not bytes and no serializer, a bad partition, timestamp or header, or a closed producer.
             RecordTooLarge: key, value and headers exceed `max_request_size` bytes.
             MetadataTimeout: the topic or its partition is not known after `max_block_ms`.
-            BufferExhausted: no memory after `max_block_ms`.
-            PartitionUnavailable: its partition is muted, with a circuit breaker: after `max_block_ms`, or at once, as its policy has it.
-            BrokerError: the cluster refuses the topic (its name, or who may write to it).
-            None of these records was queued.
+            BufferExhausted: no memory was free within `max_block_ms`.
+            PartitionUnavailable: the circuit breaker muted the partition. `send` raises after `max_block_ms`, or at once, depending on
+                `circuit_breaker_keyed_policy`.
+            BrokerError: the cluster refuses the topic: its name is invalid, or the client is not authorized to write to it.
+            After each of these errors, the record was not queued.
 
-        Cancellation: while it waits, the record is not queued. Once it has returned, the record is sent whatever happens to the
-        delivery. Like `KafkaProducer.send`, except that only the awaiting task waits (KIP-286).
+        Cancellation: while `send` waits, the record is not queued. Once `send` has returned, the record is sent regardless of the state
+        of the delivery. `send` works like `KafkaProducer.send`, except that only the awaiting task waits (KIP-286).
         """
         delivery = self._fast_path.append(topic, value, key, partition, timestamp_ms, headers)
         if delivery is None:
@@ -191,12 +197,12 @@ class Producer(Generic[K, V]):
         timestamp_ms: TimestampMs | None = None,
         headers: Headers = (),
     ) -> RecordMetadata:
-        """`send`, then wait for the acknowledgement.
+        """Send one record and wait for its acknowledgement. Returns its metadata.
 
         Raises:
             DeliveryError: the record was queued and not acknowledged; `persisted` says whether it may be in the log.
-            What `send` raises: it was not queued.
-        Cancellation: while `send` waits, the record is not queued; after that it is sent all the same.
+            The errors of `send`: the record was not queued.
+        Cancellation: while `send` waits, the record is not queued. After that the record is sent all the same.
         """
         delivery = self._fast_path.append(topic, value, key, partition, timestamp_ms, headers) if self._is_send_ours else None
         if delivery is None:
@@ -212,12 +218,12 @@ class Producer(Generic[K, V]):
         timestamp_ms: TimestampMs | None = None,
         headers: Headers = (),
     ) -> Delivery:
-        """`send` without waiting: for plain functions that run in the producer's loop.
+        """Queue one record without waiting, from a plain function that runs in the producer's loop. Returns its delivery.
 
         Raises:
-            WouldBlock: the record would have to wait; why is in the text. A topic that is not known is asked for: try later, or
-                `await producer.partitions_for(topic)` once before.
-            What `send` raises else. The record was not queued.
+            WouldBlock: the record would have to wait; the reason is in the text. The producer requests the metadata of an unknown topic:
+                try again later, or `await producer.partitions_for(topic)` once before.
+            The other errors of `send`. After each of them, and after WouldBlock, the record was not queued.
         """
         delivery = self._fast_path.append(topic, value, key, partition, timestamp_ms, headers)
         return delivery if delivery is not None else self._fast_path.now(topic, value, key, partition, timestamp_ms, headers)
@@ -225,20 +231,21 @@ class Producer(Generic[K, V]):
     async def send_many(
         self, topic: str, records: Iterable[V | Record[K, V] | None] | AsyncIterable[V | Record[K, V] | None]
     ) -> Deliveries:
-        """Queue many records, in order; faster than as many sends.
+        """Queue many records, in order, faster than as many sends. Returns their deliveries.
 
         ```python
         deliveries = await producer.send_many("orders", [b"a", Record(b"b", key=b"k")])
         metadata = await deliveries  # all of them, or the first one's DeliveryError
         ```
 
-        Each record is a value, or a `Record` with a key, partition, timestamp or headers. Waits as `send` does, each record at most
-        `max_block_ms`: an iterable is taken from as fast as the brokers take the records. The loop goes on between chunks, so other
-        sends' records may come between these.
+        Each record is a value, or a `Record` with a key, partition, timestamp or headers. The call waits as `send` does, at most
+        `max_block_ms` for each record. So it reads an iterable as fast as the brokers accept the records. The loop runs other tasks
+        between chunks, so records of other sends may come between these.
 
         Raises:
-            What `send` raises for a record, or what the iterable raises. `Deliveries.of(error)` gives what was queued before, always the
-            first so many records: these are sent. An iterator may have been taken a chunk further.
+            The errors of `send` for a record, or the error that the iterable raises. `Deliveries.of(error)` returns the deliveries of the
+            records that were queued before, without gaps from the first one on: these are sent. The call may have read one chunk more
+            from an iterator.
         Cancellation: the same, with CancelledError.
         """
         return await self._running().send_many(topic, records, partial(Producer.send, self))
@@ -246,7 +253,7 @@ class Producer(Generic[K, V]):
     async def send_columns(
         self, topic: str, *, values: Any, keys: Any = None, partition: PartitionNumber | None = None, timestamps_ms: Any = None
     ) -> Deliveries:
-        """Queue the rows of pyarrow columns, in order, from the buffers where they lie: no Python object for any row.
+        """Queue the rows of pyarrow columns, in order, from their buffers: no row becomes a Python object. Returns their deliveries.
 
         ```python
         table = pyarrow.parquet.read_table("orders.parquet")
@@ -254,50 +261,54 @@ class Producer(Generic[K, V]):
         metadata = await deliveries  # all of them, or the first one's DeliveryError
         ```
 
-        Waits as `send` does, each window of rows (a MiB at most) at most `max_block_ms`; the loop goes on between windows. The columns
-        must not be changed before it returns. They may be sliced, chunked, each in its own way, and dictionary-encoded; there is no column
-        of headers: `send_many` sends those.
+        The call waits as `send` does, at most `max_block_ms` for each window of rows (a MiB at most). The loop runs other tasks between
+        windows. The caller must not change the columns before the call returns. Each column may be sliced, chunked independently, and
+        dictionary-encoded. There is no column of headers: `send_many` sends records with headers.
 
         Args:
-            topic: where to.
-            values: a `pyarrow.Array` or `ChunkedArray` of binary or string, or what gives one (`__arrow_c_array__`, `__arrow_c_stream__`,
-                as polars' and pandas' columns do). A null is a tombstone.
-            keys: likewise, as many; a null is no key. Records of one key go to one partition, those without one to the sticky partitions.
-            partition: one for all rows, whatever their keys.
+            topic: the topic of the rows.
+            values: a `pyarrow.Array` or `ChunkedArray` of binary or string, or an object that exports one (`__arrow_c_array__`,
+                `__arrow_c_stream__`, as columns of polars and pandas do). A null is a tombstone.
+            keys: a column of the same kinds and length; a null is no key. Records of one key go to one partition, records without a key
+                to the sticky partitions.
+            partition: the partition of all rows; it takes precedence over their keys.
             timestamps_ms: an array of int64, in ms since the epoch, or of timestamps; or one number for all. None, and a null: now.
 
         Raises:
-            UsageError: not such arrays, or not of one length; a damaged or impossible row, which is named; a producer with a serializer,
-                for columns hold bytes already; or pyarrow is not installed.
-            RecordTooLarge: a row exceeds `max_request_size` bytes; it is named.
-            What `send` raises else. `Deliveries.of(error)` gives what was queued before, always the first so many rows: these are sent.
+            UsageError: the columns are no such arrays, or differ in length; a row is damaged or impossible (the text names it); or
+                pyarrow is not installed. Also for a producer with a serializer, because columns already hold bytes.
+            RecordTooLarge: a row exceeds `max_request_size` bytes; the text names it.
+            The other errors of `send`. `Deliveries.of(error)` returns the deliveries of the rows that were queued before, without gaps
+            from the first one on: these are sent.
         Cancellation: the same, with CancelledError.
 
-        Rows of one partition are logged in their order, behind what was sent there before. With interceptors, a partitioner of your own,
-        keys and more than 256 partitions, or a circuit breaker that sends keys elsewhere just now, each row is sent as a record of its
-        own, as slowly as by `send`.
+        The log has the rows of one partition in their order, after the records that were sent to it before. In four cases each row is
+        sent as a record of its own, as slowly as by `send`. These are: with interceptors, with a partitioner of your own, with keys and
+        more than 256 partitions, and while a circuit breaker sends keys to other partitions.
         """
         return await self._running().send_columns(topic, values, keys, partition, timestamps_ms, partial(Producer.send, self))
 
     def create_batch(self, topic: str, partition: PartitionNumber) -> ReadyBatch:
-        """An empty batch of one partition: `append` to it until it is full, then `await send_batch(batch)`.
+        """Return an empty batch of one partition: `append` to it until it is full, then `await send_batch(batch)`.
 
-        Its records travel in one batch, whatever else is sent meanwhile; nothing of it is counted in `buffer_memory` before it is sent.
+        Its records are sent in one batch, without records of other sends. It takes no `buffer_memory` before `send_batch`.
         """
         return self._running().create_batch(topic, partition)
 
     async def send_batch(self, batch: ReadyBatch) -> Deliveries:
-        """Queue a batch that `create_batch` gave, behind what its partition has. Waits as `send` does.
+        """Queue a batch of `create_batch` after its partition's queued records. Waits as `send` does. Returns the deliveries.
 
         Raises:
-            UsageError: it is empty, was sent before, or belongs to another producer.
-            What `send` raises else. It was not queued, and may be sent again.
-        Cancellation: while it waits, it is not queued.
+            UsageError: the batch is empty, was sent before, or belongs to another producer.
+            The other errors of `send`. The batch was not queued, and may be sent again.
+        Cancellation: while the call waits, the batch is not queued.
         """
         return await self._running().send_batch(batch)
 
     async def partitions_for(self, topic: str) -> set[int]:
-        """The partitions of a topic (aiokafka's `partitions_for`). Waits for its metadata, at most `max_block_ms`; then sends need not.
+        """Return the partitions of a topic (aiokafka's `partitions_for`).
+
+        The call waits for the topic's metadata, at most `max_block_ms`. Sends to the topic need not wait for it after that.
 
         Raises:
             MetadataTimeout, BrokerError: as `send`.
@@ -306,7 +317,7 @@ class Producer(Generic[K, V]):
 
     @property
     def from_thread(self) -> FromThread[K, V]:
-        """The one door for other threads: `producer.from_thread.send(...)` gives a `concurrent.futures.Future`."""
+        """Return the only interface for other threads: `producer.from_thread.send(...)` returns a `concurrent.futures.Future`."""
         return FromThread(self._running().from_thread, self)
 
     def _running(self) -> Runtime:
@@ -317,18 +328,21 @@ class Producer(Generic[K, V]):
         return self._engine
 
     async def flush(self, timeout: float | None = None) -> FlushSummary:
-        """Send everything now, and wait until all that was queued, or waited to be, when it was called has ended.
+        """Send the queued records now, and wait until each of them is acknowledged or failed. Returns their numbers.
+
+        A flush covers the records that were queued when `flush` was called, and those of sends that waited then.
 
         Args:
-            timeout: seconds; None: as long as `delivery_timeout_ms` lets records live.
+            timeout: seconds; None: no limit but `delivery_timeout_ms`, which ends each record.
 
         Returns:
-            Records acknowledged, failed, and pending when the time was over. It raises for none of them: their deliveries tell.
+            The numbers of records acknowledged, failed, and pending when the time was over. `flush` raises for none of them: awaiting a
+            delivery raises the error of its record.
 
         Raises:
             ProducerClosed: the producer does not run.
             UsageError: `timeout` is no time.
-        Cancellation: the records go on.
+        Cancellation: the producer goes on sending the records.
         """
         engine = self._running()
         engine.check()
@@ -336,51 +350,56 @@ class Producer(Generic[K, V]):
             raise UsageError(f"timeout={timeout!r}: it is seconds, from 0 on, or None")
         return await engine.flush(None if timeout is None else float(timeout))
 
-    # Transactions: each call waits `max_block_ms` at most, then TransactionTimeout says for what; what it does goes on
+    # Transactions: each call waits at most `max_block_ms`. Then it raises TransactionTimeout, which names the cause of the wait, and
+    # the operation goes on.
 
     def transaction(self) -> TransactionScope:
-        """`async with producer.transaction():` all records that its body sends become visible together, or none.
+        """Return a context manager: all records that the body of `async with producer.transaction():` sends become visible, or none.
 
-        The end of the body commits. Whatever leaves it, an exception or a cancellation, aborts, and goes on as it was: the abort is
-        waited for, at most `max_block_ms`, and no longer than until a second cancellation. A commit that fails is aborted too.
+        The end of the body commits the transaction. An exception or a cancellation that leaves the body aborts it, and then propagates
+        unchanged. The exit waits for the abort, at most `max_block_ms`, and no longer than until a second cancellation. A commit that
+        fails is aborted too.
 
         Raises:
-            UsageError: the producer has no `transactional_id`. Else as `begin_transaction` and `commit_transaction`.
+            UsageError: the producer has no `transactional_id`. All other errors are those of `begin_transaction` and
+                `commit_transaction`.
         """
         return TransactionScope(lambda: self._running().transaction_manager, self.config.max_block_ms / 1000)
 
     async def begin_transaction(self) -> None:
-        """Open a transaction: what is sent from now on belongs to it. Waits while the producer has no id yet.
+        """Begin a transaction: every later send belongs to it. Waits while the producer has no producer id.
 
         Raises:
-            TransactionMisuse: one is open.
-            TransactionTimeout: there was no producer id in time.
-            TransactionError: the cluster gives none, or the producer was fenced; `hint` says what to do.
-        Cancellation: none is open.
+            TransactionMisuse: a transaction is open.
+            TransactionTimeout: the producer had no producer id in time.
+            TransactionError: the cluster assigns no producer id, or the producer was fenced; `hint` says what to do.
+        Cancellation: no transaction is open.
         """
         await self._running().transaction_manager.begin()
 
     async def commit_transaction(self) -> None:
-        """Send what is queued, wait for it, then commit. Its records, and the offsets, are visible once it returns.
+        """Send the queued records, wait for them, then commit. The transaction's records and offsets are visible once it returns.
 
         Raises:
-            TransactionMisuse: none is open.
-            TransactionAbortable: a record or an offset of it failed; nothing is committed. `abort_transaction` is what helps.
-            TransactionFatal: the producer was fenced, or the like; nothing is committed.
-            TransactionTimeout: it is not known yet whether it was committed. Call it again; it cannot be aborted any more once the
-                coordinator may have been told.
-        Cancellation: it goes on; `abort_transaction` ends it differently as long as the coordinator was not told.
+            TransactionMisuse: no transaction is open.
+            TransactionAbortable: a record or an offset of the transaction failed; nothing is committed. Call `abort_transaction`.
+            TransactionFatal: the producer was fenced, or had a similar error; nothing is committed.
+            TransactionTimeout: it is not known yet whether the transaction was committed. Call `commit_transaction` again. The
+                transaction can no longer be aborted once the coordinator may have received the commit request.
+        Cancellation: the commit goes on. `abort_transaction` aborts instead as long as the commit request was not sent.
         """
         await self._running().transaction_manager.commit()
 
     async def abort_transaction(self) -> None:
-        """Drop what was not sent, wait for what is on its way, then abort: nobody who reads committed records sees any of it.
+        """Drop the records that were not sent, wait for the batches in flight, then abort the transaction.
+
+        Consumers that read committed records see no record of it.
 
         Raises:
-            TransactionMisuse: none is open, or its commit is on its way to the coordinator.
-            TransactionFatal: the producer was fenced, or the like: then it is aborted too.
-            TransactionTimeout: the coordinator did not answer in time. Call it again.
-        Cancellation: it goes on.
+            TransactionMisuse: no transaction is open, or its commit request is in flight to the coordinator.
+            TransactionFatal: the producer was fenced, or had a similar error: the transaction is aborted then too.
+            TransactionTimeout: the coordinator did not answer in time. Call `abort_transaction` again.
+        Cancellation: the abort goes on.
         """
         await self._running().transaction_manager.abort()
 
@@ -389,31 +408,31 @@ class Producer(Generic[K, V]):
         offsets: Mapping[P, int | OffsetAndMetadata | tuple[int, str]],
         group: str | ConsumerGroupMetadata,
     ) -> None:
-        """Make a consumer's offsets part of the transaction: they are committed with it, or not at all (KIP-447).
+        """Add a consumer's offsets to the transaction: they are committed with it, or not at all (KIP-447).
 
         Args:
-            offsets: of the next record to read, by (topic, partition); aiokafka's named tuples will do.
-            group: the consumer group. With the member's generation and id, those of a member that its group has gone on without are
-                refused; an id alone names nobody.
+            offsets: offsets of the next record to read, by (topic, partition); aiokafka's named tuples are accepted.
+            group: the consumer group. With the member's generation and id, the group refuses offsets of a member that is no longer part
+                of it. A group id alone identifies no member.
 
         Raises:
-            UsageError: these are no offsets, or no group.
+            UsageError: `offsets` are no offsets, or `group` is no group.
             TransactionMisuse: no transaction is open.
-            CommitFailed: the group has gone on without this member.
+            CommitFailed: the member is no longer part of the group.
             TransactionError, TransactionTimeout: as `commit_transaction`.
-        Cancellation: it goes on.
+        Cancellation: the request goes on.
         """
         transaction_manager = self._running().transaction_manager
         await transaction_manager.send_offsets(read_group(group), read_offsets(offsets))
 
     async def stop(self) -> None:
-        """Abort an open transaction and flush, at most `close_timeout_ms`, then fail what is left and close every connection.
+        """Abort an open transaction and flush, at most `close_timeout_ms`, then fail all pending records and close every connection.
 
-        Safe twice, after a failure, and before the first `start`. A `start` that runs is ended: it raises ProducerClosed. In a forked child
-        it does nothing. Cancellation: what is left fails at once, and everything is closed.
+        `stop` is safe to call twice, after a failure, and before the first `start`. A `start` that runs ends and raises ProducerClosed.
+        In a forked child `stop` does nothing. Cancellation: pending records fail at once, and every connection is closed.
 
         Raises:
-            ProducerClosed: called in another thread or event loop than the producer's, before it has ended.
+            ProducerClosed: called in another thread or event loop than the producer's, before the producer has ended.
         """
         engine = self._engine or self._starting
         if engine is None:
@@ -450,23 +469,24 @@ class Producer(Generic[K, V]):
     _is_stopped = False
 
     async def __aenter__(self) -> Self:
-        """`start`."""
+        """Call `start`. Returns the producer."""
         await self.start()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """`stop`: also after an exception or a cancellation it flushes, bounded, and keeps the original exception."""
+        """Call `stop`. After an exception or a cancellation it flushes too, within its limit, and keeps the original exception."""
         await self.stop()
 
     @property
     def buffer_available(self) -> int:
-        """Bytes of `buffer_memory` that are free."""
+        """Return the free bytes of `buffer_memory`."""
         return self._engine.pool.available if self._engine is not None else int(self.config.buffer_memory)
 
     def metrics(self) -> Snapshot:
-        """All metrics as they stand, by name (Java's `metrics()`); from any thread. Empty before `start`, the last ones after `stop`.
+        """Return a snapshot of all metrics, by name (Java's `metrics()`). Any thread may call it.
 
-        A snapshot takes some tens of microseconds for each topic: of thousands take it in a thread, `await asyncio.to_thread(producer.metrics)`.
+        The snapshot is empty before `start`. After `stop` it has the last values. It takes some tens of microseconds for each topic: with
+        thousands of topics, take it in a thread, `await asyncio.to_thread(producer.metrics)`.
 
         ```python
         producer.metrics().number("record-send-rate")
@@ -474,19 +494,20 @@ class Producer(Generic[K, V]):
         ```
 
         Raises:
-            TimeoutError: called in another thread, and the producer's loop did not come to answer within 5 s.
+            TimeoutError: called in another thread, and the producer's loop did not answer within 5 s.
         """
         engine = self._engine
         return Snapshot() if engine is None else engine.snapshot()
 
     def health(self, *, patience: float | None = None) -> Health:
-        """Whether it can do its work now, and why not; from any thread. For readiness probes: `200 if producer.health() else 503`.
+        """Return whether the producer is ready, and the reasons if it is not. Any thread may call it.
 
-        It can while it runs, some broker can be reached, questions for metadata are answered, and no record is overdue. A partition that
-        fails alone, or an open circuit breaker, does not make it unready: the others' records go their way.
+        It serves readiness probes: `200 if producer.health() else 503`. A producer is ready while it runs, at least one broker can be
+        reached, brokers answer metadata requests, and no record is overdue. A single failing partition, or an open circuit breaker, does
+        not make it unready, because it still sends the records of other partitions.
 
         Args:
-            patience: seconds that a record may be unacknowledged; None: `request_timeout_ms`.
+            patience: seconds for which a record may be unacknowledged; None: `request_timeout_ms`.
 
         Raises:
             TimeoutError: as `metrics`.
@@ -498,7 +519,7 @@ class Producer(Generic[K, V]):
         return engine.health(patience)
 
     def explain(self) -> str:
-        """What waits now, and for what, for a person to read: memory, sends that wait, the oldest batches. Never keys or values."""
+        """Return a text for people about what waits now and why: memory, waiting sends, the oldest batches. It has no keys or values."""
         return "\n".join([repr(self), *(self._engine.explain() if self._engine is not None else ())])
 
     def __repr__(self) -> str:
@@ -520,12 +541,13 @@ class Producer(Generic[K, V]):
             warnings.warn(
                 f"{self!r} was never stopped: use `async with`, or `await producer.stop()`", ResourceWarning, source=self, stacklevel=1
             )
-        finally:  # a filter may make an error of it
+        finally:
+            # A warnings filter may raise the warning as an error.
             engine.drop(self.config.close_timeout_ms / 1000)
 
 
 def _warn_of_other_ways_in(kind: type[Producer[Any, Any]]) -> None:
-    """Warn of a subclass with a `send` of its own, past which records go by the ways in that it leaves as they are."""
+    """Warn about a subclass that overrides `send`, and not all of `_OTHER_WAYS_IN`: the records of those bypass its `send`."""
     left = [name for name in _OTHER_WAYS_IN if getattr(kind, name) is getattr(Producer, name)]
     if left:
         warnings.warn(

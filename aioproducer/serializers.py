@@ -1,4 +1,4 @@
-"""Serializers: what makes bytes of keys and values. Knows nothing of topics, loops or sockets."""
+"""Holds serializers, which make bytes of keys and values."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ __all__ = ["adapt", "json_serializer", "serialize", "string_serializer"]
 
 
 def string_serializer(value: str) -> bytes:
-    """UTF-8 of a string (Kafka's `StringSerializer`)."""
+    """Return the UTF-8 of a string (Kafka's `StringSerializer`)."""
     return value.encode()
 
 
 def json_serializer(value: object) -> bytes:
-    """Compact UTF-8 JSON. NaN and infinities are refused: no JSON reader takes them."""
+    """Return compact UTF-8 JSON of a value. It refuses NaN and infinities, because no JSON reader accepts them."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def adapt(function: Callable[..., bytes] | None) -> Serializer | None:
-    """A serializer of three arguments (topic, headers, value) from one of those or a plain `f(value)`."""
+    """Return a serializer of three arguments (topic, headers, value), from one with three arguments or from a plain `f(value)`."""
     if function is None:
         return None
     if inspect.iscoroutinefunction(function):
@@ -37,23 +37,25 @@ def adapt(function: Callable[..., bytes] | None) -> Serializer | None:
         inspect.signature(function).bind(b"value")
     except TypeError:
         return function
-    except ValueError:  # a builtin that shows no signature
+    # A builtin without a signature.
+    except ValueError:
         pass
     return lambda _topic, _headers, value: function(value)
 
 
 def serialize(what: str, serializer: Serializer | None, topic: str, headers: Headers, value: Any) -> bytes | None:
-    """The bytes of a key or value; None stays None: it is a null key or a tombstone.
+    """Return the bytes of a key or value. None stays None: it is a null key or a tombstone.
 
     Raises:
-        SerializationError: no serializer and not bytes, or a serializer that raised or gave no bytes. The value is not in its text.
+        SerializationError: no serializer and not bytes, or a serializer that raised or returned no bytes. The text never has the value.
     """
     if value is None or type(value) is bytes:
         if serializer is None or value is None:
             return value
     elif serializer is None:
         if isinstance(value, (bytes, bytearray, memoryview)):
-            return bytes(memoryview(value))  # a subclass might give bytes of its own kind, with a length of their own
+            # A subclass might return bytes of its own kind, with a length of their own.
+            return bytes(memoryview(value))
         raise SerializationError(
             f"{what} for {topic!r} is {type(value).__name__}, not bytes: encode it, or give the producer a {what}_serializer"
         )

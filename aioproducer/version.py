@@ -1,4 +1,7 @@
-"""The version of the package. pyproject.toml reads it here, so that the package knows it without an installed distribution."""
+"""Holds the version of the package.
+
+pyproject.toml reads it here, so that the package has it without an installed distribution.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is counted of a producer: sensors, the table of metrics, and snapshots of them. Knows no loop, clock or thread."""
+"""Holds the metrics of a producer: sensors, the table of metrics, and snapshots of them."""

@@ -1,8 +1,8 @@
-"""What is noted of batches and requests in a few steps, and recorded later, all together.
+"""Holds notes: numbers about batches and requests, which are recorded later in sensors and histograms.
 
-A dozen sensors and histograms are about every request. To go through them each time would cost a producer that sends one record at a time
-a twentieth of its time. So a request leaves numbers in lists; after a second, or when they are many, or before somebody reads, these
-go into sensors and histograms at once. Knows nothing of batches, or of clocks: `due` is compared by who has one.
+A dozen sensors and histograms cover every request. To update them each time would cost a producer that sends one record at a time
+a twentieth of its time. So a request appends numbers to lists. All numbers are recorded together in sensors and histograms: after a
+second, or when there are many, or before a snapshot. A caller that has a clock compares `due` with the time.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ if TYPE_CHECKING:
 
 __all__ = ["MANY", "NodeNotes", "Notes"]
 
-MANY: Final = 256  # batches, or turns, that are recorded at once: some 0.1 ms
-_LONGEST: Final = 1.0  # seconds between a note and its record; a tenth of a sample, if that is less
+# Batches, or waits of drains, that are recorded at once: some 0.1 ms.
+MANY: Final = 256
+# Seconds between a note and its recording; a tenth of a sample, if that is less.
+_LONGEST: Final = 1.0
 
-# topic, records, bytes with its header as it is sent, and of its records before compression, batches of its partition
+# Topic, number of records, bytes of the batch with its header as it is sent, bytes of its records before compression, and number of
+# batches of its partition.
 _Batch: TypeAlias = "tuple[str, int, int, int, int]"
 
 
 class NodeNotes:
-    """What is noted of one broker: bytes of requests and of answers, and latencies of Produce requests in ms."""
+    """Holds the notes about one broker: bytes of requests and of answers, and latencies of Produce requests in ms."""
 
     __slots__ = ("answers", "latencies", "requests", "sensors")
 
@@ -39,7 +42,7 @@ class NodeNotes:
 
 
 class _Nodes(dict[int, NodeNotes]):
-    """Each is there when it is first asked for."""
+    """Holds the notes about brokers, by id. A look-up makes the notes that are missing."""
 
     __slots__ = ("_metrics",)
 
@@ -53,20 +56,20 @@ class _Nodes(dict[int, NodeNotes]):
 
 
 class Notes:
-    """Of one producer.
+    """Holds the notes of one producer.
 
     Args:
         limit: bytes that a batch may take, before compression.
         compresses: batches are compressed.
 
     Attributes:
-        due: when what is noted by then is to be recorded: who notes looks at it first.
-        batches: that were sent, a row each.
-        ages: ms since each was made that is sent for the first time.
-        requests: records in each.
-        acknowledged: seconds that a batch took, and its records.
-        turns: seconds of each.
-        nodes: what is noted of each broker, by its id.
+        due: the time at which the notes must be recorded: a caller compares it before it adds a note.
+        batches: one row for each batch that was sent.
+        ages: ms since its creation, for each batch that is sent for the first time.
+        requests: the number of records in each request.
+        acknowledged: for each acknowledged batch, the seconds that it took, and its number of records.
+        turns: the seconds that each drain waited for the event loop.
+        nodes: the notes about each broker, by its id.
     """
 
     def __init__(self, metrics: Metrics, *, limit: int, compresses: bool) -> None:
@@ -83,20 +86,20 @@ class Notes:
         self._interval = min(_LONGEST, metrics.windows.seconds / 10)
 
     def forget_node(self, node_id: int) -> None:
-        """It is a broker of the cluster no more."""
+        """Record and remove the notes about a broker that is no longer part of the cluster."""
         notes = self.nodes.pop(node_id, None)
         if notes is not None:
             self._settle_node(self.due, notes)
         self._metrics.forget_node(node_id)
 
     def forget_topic(self, topic: str) -> None:
-        """Nothing is produced to it any more."""
+        """Record the notes about batches, and forget a topic that the producer no longer produces to."""
         if self.batches:
             self._settle_batches(self.due)
         self._metrics.forget_topic(topic)
 
     def settle(self, now: float) -> None:
-        """Record what is noted: as of now, or of when it was due, as that is later than any of it."""
+        """Record all notes, with the time `now`, or with the time `due` if that is earlier. Neither is earlier than any note."""
         at, self.due = min(now, self.due), now + self._interval
         for notes in self.nodes.values():
             self._settle_node(at, notes)
@@ -138,7 +141,7 @@ class Notes:
             notes.clear()
 
     def _settle_row(self, at: float, topic: str, records: int, size: int, before: int, _depth: int) -> None:
-        """`_settle_topic` for the only batch of one: where topics are many, most have no second."""
+        """Record the only batch of a topic, as `_settle_topic` does. With many topics, most have no second batch."""
         sensors = self._metrics.topic(topic)
         sensors["record-send"].record(at, records)
         sensors["byte"].record(at, size)

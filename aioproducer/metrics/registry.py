@@ -1,7 +1,7 @@
-"""What is recorded of one producer, and snapshots of it.
+"""Holds the metrics that one producer records, and their snapshots.
 
-Every call is for a batch, a request or a change of state, never for a record. Topics and brokers that are forgotten take what was
-recorded of them along. Knows nothing of who records, or of what a snapshot is for.
+Every call is for a batch, a request or a change of state, never for a record. When a topic or a broker is forgotten, its recorded values
+are removed too.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ __all__ = ["MetricName", "Metrics", "Snapshot"]
 
 
 class MetricName(NamedTuple):
-    """Which metric, of what: Java's `MetricName`.
+    """Identifies a metric and its subject: Java's `MetricName`.
 
     Attributes:
-        name: as Java has it.
+        name: the name, as in Java.
         group: "producer-metrics", "producer-node-metrics", "producer-topic-metrics" and so on.
         tags: names and values, `client-id` first.
     """
@@ -32,14 +32,14 @@ class MetricName(NamedTuple):
 
 
 class Snapshot(dict[MetricName, "float | Distribution"]):
-    """All metrics of a producer at one moment, by `MetricName`; histograms are `Distribution`s, all others are numbers."""
+    """Holds all metrics of a producer at one moment, by `MetricName`; histograms are `Distribution`s, all others are numbers."""
 
     def number(self, name: str, **tags: str) -> float:
-        """One number: `snapshot.number("record-send-total", topic="orders")`; 0 where nothing was counted under these tags.
+        """Return one number: `snapshot.number("record-send-total", topic="orders")`; 0 if nothing was counted under these tags.
 
         Args:
-            name: of the metric.
-            tags: all that it has beside `client-id`, with `_` for `-`.
+            name: the name of the metric.
+            tags: all tags of the metric except `client-id`, with `_` for `-`.
 
         Raises:
             KeyError: there is no such metric, or it is no number.
@@ -50,7 +50,7 @@ class Snapshot(dict[MetricName, "float | Distribution"]):
         return found
 
     def distribution(self, name: str) -> Distribution:
-        """One histogram: `snapshot.distribution("delivery-latency-seconds").quantile(0.99)`.
+        """Return one histogram: `snapshot.distribution("delivery-latency-seconds").quantile(0.99)`.
 
         Raises:
             KeyError: there is no histogram of that name.
@@ -72,17 +72,17 @@ class Snapshot(dict[MetricName, "float | Distribution"]):
 
 
 class Metrics:
-    """What one producer records.
+    """Records the metrics of one producer.
 
     Args:
         client_id: the tag of every metric.
-        windows: how far back rates, averages and maxima look.
-        now: when the producer was made, in the time of what is recorded.
+        windows: the time span of rates, averages and maxima.
+        now: the time when the producer was made, by the same clock as the recorded events.
         began_ms: the same, in ms since 1970.
 
     Attributes:
         producer: sensors of the producer as a whole.
-        histograms: by name.
+        histograms: all histograms, by name.
         windows: as given.
     """
 
@@ -97,21 +97,21 @@ class Metrics:
         self._counts: dict[tuple[str, str], float] = {}
 
     def node(self, node_id: int) -> Sensors:
-        """Sensors of one broker; those of bootstrap addresses have negative ids."""
+        """Return the sensors of one broker; bootstrap addresses have negative ids."""
         sensors = self._nodes.get(node_id)
         if sensors is None:
             sensors = self._nodes[node_id] = Sensors(self.windows)
         return sensors
 
     def topic(self, topic: str) -> Sensors:
-        """Sensors of one topic."""
+        """Return the sensors of one topic."""
         sensors = self._topics.get(topic)
         if sensors is None:
             sensors = self._topics[topic] = Sensors(self.windows)
         return sensors
 
     def has_topic(self, topic: str) -> bool:
-        """Whether there are any of it yet."""
+        """Return whether the topic has sensors yet."""
         return topic in self._topics
 
     def count(self, name: str, tag: str, times: float = 1) -> None:
@@ -120,27 +120,32 @@ class Metrics:
         self._counts[name, tag] = self._counts.get((name, tag), 0) + times
 
     def forget_topic(self, topic: str) -> None:
-        """Nothing is produced to it any more (KIP-526)."""
+        """Remove the sensors of a topic that the producer no longer produces to (KIP-526)."""
         self._topics.pop(topic, None)
 
     def shrink(self) -> None:
-        """Many topics were forgotten: a dict keeps the room of what was deleted. Another one, as other threads may read this one."""
+        """Free memory after many topics were forgotten, because a dict keeps the memory of deleted entries.
+
+        It makes a new dict, because other threads may read the old one.
+        """
         self._topics = dict(self._topics)
 
     def forget_node(self, node_id: int) -> None:
-        """It is a broker of the cluster no more."""
+        """Remove the sensors of a broker that is no longer part of the cluster."""
         self._nodes.pop(node_id, None)
 
     def snapshot(self, now: float, gauges: Mapping[str, float], depths: Mapping[tuple[str, int], int] | None = None) -> Snapshot:
-        """Everything as it stands. From any thread: what is recorded meanwhile is there or not, and nothing breaks.
+        """Return all metrics at this moment. Any thread may call it.
+
+        The snapshot may or may not include a value that is recorded meanwhile. Recording and reading do not disturb each other.
 
         Args:
-            now: in the time of what is recorded.
-            gauges: what is said when it is asked, by name (`table.GAUGES`); what is left out is 0.
-            depths: of some partitions' queues.
+            now: the time, by the same clock as the recorded events.
+            gauges: the current values of gauges, by name (`table.GAUGES`); a gauge that is left out is 0.
+            depths: the numbers of incomplete batches of some partitions.
         """
         taken = Snapshot(self._read(Group.PRODUCER, (), self.producer, now))
-        # copied in one step: a tuple of items lets the collector in, and with it other threads
+        # `copy` is one step. Building a tuple of items may run the garbage collector, and with it other threads.
         for node_id, sensors in self._nodes.copy().items():
             taken.update(self._read(Group.NODE, (("node-id", f"node-{node_id}"),), sensors, now))
         for topic, sensors in self._topics.copy().items():

@@ -1,9 +1,10 @@
-"""Sensors: what is added up of one kind of event, over a life and over the last moments; and histograms.
+"""Holds sensors, which sum values of one kind of event, over a lifetime and over recent windows; and histograms.
 
-Windows are Kafka's (MTR-01): a few samples of some seconds each, the oldest of which is dropped when a new one begins. An idle sensor
-has no average and no maximum (NaN), and a rate of 0. Recording costs a few additions, and no more however long the windows are.
+Windows are Kafka's (MTR-01): a few samples of some seconds each. A sensor drops the oldest sample when a new one begins. An idle sensor
+has no average and no maximum (NaN), and a rate of 0. Recording costs a few additions, regardless of how long the windows are. `now` is
+an argument.
 
-Sources: Kafka's `SampledStat`, `Rate`. Knows nothing of what is counted; `now` is an argument.
+Sources: Kafka's `SampledStat`, `Rate`.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ _NAN: Final = float("nan")
 
 
 class Windows(NamedTuple):
-    """How far back rates, averages and maxima look: so many samples of so many seconds each."""
+    """Holds the time span of rates, averages and maxima: the number of samples, and the seconds of each."""
 
     samples: int = 2
     seconds: float = 30.0
 
 
 class _Sample(NamedTuple):
-    """What a sample came to, and when it began."""
+    """Holds the totals of a sample, and the time when it began."""
 
     began: float
     sum: float
@@ -39,14 +40,16 @@ class _Sample(NamedTuple):
 
 
 class Sensor:
-    """Adds up the values of one kind of event."""
+    """Sums the values of one kind of event."""
 
     __slots__ = ("_before", "_began", "_count", "_counted", "_ends", "_max", "_past", "_sum", "_windows")
 
     def __init__(self, windows: Windows, now: float) -> None:
         self._windows = windows
-        self._past: tuple[_Sample, ...] = ()  # no deque: there may be sensors of thousands of topics, and an empty one takes 600 bytes
-        self._before = 0.0  # of the samples before this one, ever
+        # A tuple, because there may be sensors of thousands of topics, and an empty deque takes 600 bytes.
+        self._past: tuple[_Sample, ...] = ()
+        # The sum and the count of all samples before the current one, including the dropped ones.
+        self._before = 0.0
         self._counted = 0
         self._open(now)
 
@@ -58,7 +61,7 @@ class Sensor:
         self._max = -1.0
 
     def record(self, now: float, value: float = 1.0) -> None:
-        """One event of that value, from 0 on."""
+        """Record one event with `value`, which is at least 0."""
         if now >= self._ends:
             self._turn(now)
         self._sum += value
@@ -67,7 +70,7 @@ class Sensor:
             self._max = value
 
     def record_all(self, now: float, values: Sequence[float]) -> None:
-        """An event of each value; there is one at least."""
+        """Record an event for each value; there is at least one."""
         if now >= self._ends:
             self._turn(now)
         self._sum += sum(values)
@@ -76,16 +79,16 @@ class Sensor:
 
     @property
     def total(self) -> float:
-        """Of all values, ever."""
+        """Return the sum of all values, ever."""
         return self._before + self._sum
 
     @property
     def count(self) -> int:
-        """Of all events, ever."""
+        """Return the number of all events, ever."""
         return self._counted + self._count
 
     def _turn(self, now: float) -> None:
-        """Another sample begins."""
+        """Begin another sample."""
         self._before += self._sum
         self._counted += self._count
         past = (*self._past, _Sample(self._began, self._sum, self._count, self._max))
@@ -93,13 +96,17 @@ class Sensor:
         self._open(now)
 
     def _samples(self, now: float) -> list[_Sample]:
-        """Those that are not too old, the oldest first."""
+        """Return the samples that are not too old, the oldest first."""
         oldest = now - self._windows.samples * self._windows.seconds
         all_ = (*self._past, _Sample(self._began, self._sum, self._count, self._max))
         return [sample for sample in all_ if sample.began > oldest]
 
     def _rate(self, now: float, samples: Sequence[_Sample], amount: float) -> float:
-        """Per second; of time that was not lived yet all but the last sample counts as whole, or the first events would be a flood."""
+        """Return `amount` per second.
+
+        A young sensor has fewer samples than its window. All missing samples but the last count with their whole time, because the first
+        events would otherwise give a very high rate.
+        """
         if not samples:
             return 0.0
         lived = now - samples[0].began
@@ -107,32 +114,32 @@ class Sensor:
         return amount / max(lived + max(missing, 0) * self._windows.seconds, self._windows.seconds)
 
     def rate(self, now: float) -> float:
-        """Of the values, per second."""
+        """Return the sum of the recent values, per second."""
         samples = self._samples(now)
         return self._rate(now, samples, sum(sample.sum for sample in samples))
 
     def count_rate(self, now: float) -> float:
-        """Of the events, per second."""
+        """Return the number of recent events, per second."""
         samples = self._samples(now)
         return self._rate(now, samples, sum(sample.events for sample in samples))
 
     def average(self, now: float) -> float:
-        """Of the values; NaN: there was none lately."""
+        """Return the average of the recent values; NaN: there is none."""
         samples = self._samples(now)
         count = sum(sample.events for sample in samples)
         return sum(sample.sum for sample in samples) / count if count else _NAN
 
     def maximum(self, now: float) -> float:
-        """The largest value; NaN: there was none lately."""
+        """Return the largest recent value; NaN: there is none."""
         largest = max((sample.max for sample in self._samples(now)), default=-1.0)
         return largest if largest >= 0 else _NAN
 
 
 class Sensors(dict[str, Sensor]):
-    """Sensors by name, each made when it is first asked for: `sensors["record-send"].record(now, 3)`.
+    """Holds sensors by name. A look-up makes the sensor that is missing: `sensors["record-send"].record(now, 3)`.
 
     Args:
-        began: since when there was nothing to record; without it each begins with its first event.
+        began: the time since when there was nothing to record; without it each sensor begins with its first event.
     """
 
     __slots__ = ("_began", "_windows")
@@ -143,18 +150,19 @@ class Sensors(dict[str, Sensor]):
         self._began = began
 
     def __missing__(self, name: str) -> Sensor:
-        sensor = self[name] = Sensor(self._windows, self._began)  # if that is long ago, its first event opens another sample
+        # If `began` is long ago, the first event opens another sample.
+        sensor = self[name] = Sensor(self._windows, self._began)
         return sensor
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Distribution:
-    """A histogram as it stood: how many values were at most each bound, and more than the last.
+    """Holds the state of a histogram at one moment: the number of values in each bucket.
 
     Attributes:
-        bounds: upper ones, inclusive, ascending.
-        counts: of the values up to each bound and above the one before; one more for those above the last.
-        sum: of all values.
+        bounds: the upper bounds of the buckets, inclusive, ascending.
+        counts: the number of values up to each bound and above the one before, then the number of values above the last bound.
+        sum: the sum of all values.
     """
 
     bounds: tuple[float, ...]
@@ -163,11 +171,11 @@ class Distribution:
 
     @property
     def count(self) -> int:
-        """Of all values."""
+        """Return the number of all values."""
         return sum(self.counts)
 
     def quantile(self, part: float) -> float:
-        """The value below which that part of all lie, reckoned within its bucket; NaN: there are none.
+        """Return the value below which `part` of all values lie, interpolated within its bucket; NaN: there are none.
 
         Args:
             part: from 0 to 1; 0.99 for the 99th percentile.
@@ -187,7 +195,7 @@ class Distribution:
 
 
 class Histogram:
-    """Counts values by size, over a whole life: who reads it twice knows what came in between."""
+    """Counts values by size, over its whole lifetime. The difference of two reads covers the time between them."""
 
     __slots__ = ("_bounds", "_counts", "_sum")
 
@@ -197,28 +205,28 @@ class Histogram:
         self._sum = 0.0
 
     def observe(self, value: float, times: int = 1) -> None:
-        """A value, so many times."""
+        """Count a value `times` times."""
         self._counts[bisect_left(self._bounds, value)] += times
         self._sum += value * times
 
     def observe_all(self, values: Iterable[float]) -> None:
-        """Each value once; a search for each bound, not for each value."""
+        """Count each value once. It searches once for each bound, not for each value."""
         ordered = sorted(values)
         self._count_up_to([bisect_right(ordered, bound) for bound in self._bounds], len(ordered))
         self._sum += sum(ordered)
 
     def observe_weighed(self, values: Iterable[tuple[float, int]]) -> None:
-        """Each value so many times; likewise."""
+        """Count each value as many times as its pair says. It searches once for each bound, not for each value."""
         ordered, times = zip(*sorted(values), strict=True)
         below = [0, *accumulate(times)]
         self._count_up_to([below[bisect_right(ordered, bound)] for bound in self._bounds], below[-1])
         self._sum += sum(map(mul, ordered, times))
 
     def _count_up_to(self, ends: Sequence[int], all_: int) -> None:
-        """So many up to each bound, and so many in all."""
+        """Add values to the buckets: `ends` has the number of values up to each bound, `all_` is the number of all."""
         for at, (end, before) in enumerate(zip((*ends, all_), (0, *ends), strict=True)):
             self._counts[at] += end - before
 
     def read(self) -> Distribution:
-        """As it stands."""
+        """Return the current state."""
         return Distribution(self._bounds, tuple(self._counts), self._sum)

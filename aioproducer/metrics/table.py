@@ -1,7 +1,7 @@
-"""Every metric: its name, what it is, and what it is read from. Exporters, the documentation and the dashboard follow this table.
+"""Holds the table of all metrics. Exporters, the documentation and the dashboard are made from it.
 
-Java's names for Java's things (java-producer.md 2.16); below them what Java lacks. What of Java's is not here, and why, is in
-docs/topics/metrics.md. Knows nothing of who records.
+Each row has a metric's name, its meaning and its sensors. Metrics that Java has too have Java's names (java-producer.md 2.16). Metrics
+that Java lacks are below them. docs/topics/metrics.md lists the metrics of Java that are missing here, with reasons.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAN: Final = float("nan")
 
 
 class Group(enum.StrEnum):
-    """Where a metric belongs, in Java's words; the last four are not Java's."""
+    """Holds the groups of metrics, with Java's names; Java does not have the last four."""
 
     PRODUCER = "producer-metrics"
     NODE = "producer-node-metrics"
@@ -34,7 +34,8 @@ class Group(enum.StrEnum):
     INTERCEPTOR = "producer-interceptor-metrics"
 
 
-TAGS: Final[dict[Group, tuple[str, ...]]] = {  # beside client-id
+# All tags except client-id.
+TAGS: Final[dict[Group, tuple[str, ...]]] = {
     Group.PRODUCER: (),
     Group.NODE: ("node-id",),
     Group.TOPIC: ("topic",),
@@ -47,21 +48,22 @@ TAGS: Final[dict[Group, tuple[str, ...]]] = {  # beside client-id
 
 
 class Kind(enum.Enum):
-    """How a metric moves."""
+    """Holds the kinds of metrics."""
 
-    COUNTER = "counter"  # up, from 0
+    # Only grows, from 0.
+    COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
 
 
 class Row(NamedTuple):
-    """One metric.
+    """Holds one metric.
 
     Attributes:
-        unit: of its values, in words; a histogram's are seconds, parts of one, or batches.
-        sensors: what it is read from, added up; none: the engine says it when it is asked.
-        read: what of them.
-        idle: what it is where nothing was recorded.
+        unit: the unit of its values, in words; a histogram's are seconds, parts of one, or batches.
+        sensors: the sensors that it is read from, summed; none: the engine supplies the value when a snapshot is taken.
+        read: reads the value of one sensor.
+        idle: the value if nothing was recorded.
     """
 
     group: Group
@@ -80,13 +82,14 @@ _NANOSECONDS: Final = (Kind.COUNTER, lambda sensor, _now: sensor.total * 1e9, 0.
 _RATE: Final = (Kind.GAUGE, Sensor.rate, 0.0)
 _COUNT_RATE: Final = (Kind.GAUGE, Sensor.count_rate, 0.0)
 _AVERAGE: Final = (Kind.GAUGE, Sensor.average, _NAN)
-_RATIO: Final = (Kind.GAUGE, Sensor.average, 1.0)  # nothing is compressed, or nothing was sent
+# 1.0: nothing is compressed, or nothing was sent.
+_RATIO: Final = (Kind.GAUGE, Sensor.average, 1.0)
 _MAXIMUM: Final = (Kind.GAUGE, Sensor.maximum, _NAN)
 _ALL: Final = (Group.PRODUCER, Group.NODE)
 _OF_RECORDS: Final = (Group.PRODUCER, Group.TOPIC)
 _HERE: Final = (Group.PRODUCER,)
 
-# name, unit, what it says, from which sensors, what of them, in which groups
+# Name, unit, meaning, names of the sensors, kind with reader and idle value, groups.
 _SENSED: Final = (
     ("batch-size-avg", "bytes", "of a batch as it is sent, on average", "batch-size", _AVERAGE, _HERE),
     ("batch-size-max", "bytes", "of the largest batch", "batch-size", _MAXIMUM, _HERE),
@@ -140,7 +143,7 @@ _SENSED: Final = (
     ("response-total", "answers", "of any kind", "response", _COUNT, _ALL),
 )
 
-# what the engine says when it is asked: name, unit, what it says
+# Gauges that the engine supplies when a snapshot is taken: name, unit, meaning.
 _ASKED: Final = (
     ("requests-in-flight", "requests", "without an answer yet"),
     ("metadata-age", "s", "since a broker last told its metadata"),
@@ -166,7 +169,7 @@ _TURNS: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 
 _PARTS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _DEPTHS: Final = (1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 
-# name, unit, what it says, bounds
+# Name, unit, meaning, bounds.
 _HISTOGRAMS: Final = (
     ("delivery-latency-seconds", "s", "from a batch's first record to its acknowledgement, for each record", _LATENCIES),
     ("batch-fill-ratio", "ratio", "of batch_size that a batch had when it was sent, before compression", _PARTS),
@@ -174,7 +177,7 @@ _HISTOGRAMS: Final = (
     ("loop-turn-seconds", "s", "that the event loop took to come to us again: its stalls", _TURNS),
 )
 
-# counted by a tag: group, name, unit, what it says
+# Metrics that are counted by a tag: group, name, unit, meaning.
 _TAGGED: Final = (
     (Group.ERROR, "request-errors-total", "batches", "attempts that ended in an error, by Kafka's name of it"),
     (Group.ERROR, "failed-records-total", "records", "that failed for good, by what they failed of"),

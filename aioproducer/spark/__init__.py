@@ -1,9 +1,11 @@
-"""Kafka to Parquet with Spark: a session that fits, and an ingest that loses, repeats and hides nothing.
+"""Writes Kafka records to Parquet with Spark: a session, and an ingest that loses, repeats and hides no record.
 
     spark = session("orders")
-    report = ingest(spark, bootstrap_servers="localhost:9092", topic="orders", schema=schema, output="lake/orders", checkpoint="lake/.orders")
+    report = ingest(
+        spark, bootstrap_servers="localhost:9092", topic="orders", schema=schema, output="lake/orders", checkpoint="lake/.orders"
+    )
 
-Needs the extra `spark` and Java 17 or newer. Does not know where the records come from, nor any test broker.
+The package needs the extra `spark` and Java 17 or newer.
 """
 
 from __future__ import annotations

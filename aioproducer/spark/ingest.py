@@ -1,12 +1,13 @@
-"""Kafka -> parse -> bad-record route -> dedupe -> Parquet by month.
+"""Runs the ingest: Kafka -> parse -> bad-record route -> dedupe -> Parquet by month.
 
-1. Good and bad records are two queries, each with a file sink and a checkpoint of its own: a batch that a crash left half done is done
-   again, one whose files stand is not. One query with two writes in `foreachBatch` would repeat the rows of the first.
-2. A run takes what is committed in the topic when it starts, and ends. The next run on the same checkpoint takes what came since.
-3. A run is counted three ways that do not know of each other: rows observed behind the parser, the deduplication's own metrics, and the rows
-   of the Parquet folders before and after, read through Spark (its `_spark_metadata` says which files count).
+1. Good and bad records are two queries, each with its own file sink and checkpoint. After a crash, Spark repeats a batch that was half
+   done, and does not repeat a batch with complete files. One query with two writes in `foreachBatch` would repeat the rows of the first.
+2. A run reads the records that are committed in the topic when it starts, and ends. The next run on the same checkpoint reads the later
+   records.
+3. A run has three independent counts: the rows observed after the parser, the deduplication's own metrics, and the rows of the Parquet
+   folders before and after. The folders are read through Spark (its `_spark_metadata` names the files that count).
 
-The shell around `transforms`; knows nothing of what the fields mean.
+It applies `transforms` and does the I/O.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _GOOD: Final = "aioproducer_good"
 
 
 class IngestProgress(NamedTuple):
-    """How far a run is, in records of the batches that are done."""
+    """Holds the progress of a run, in records of the batches that are done."""
 
     read: int
     written: int
@@ -47,19 +48,19 @@ class IngestProgress(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestReport:
-    """What one run did, in records.
+    """Holds the result of one run, in records.
 
     Attributes:
-        in_topic: end offsets less start offsets of the topic, summed; with transactions, their markers too.
-        read: taken from the topic by this run.
-        parsed: good ones among them.
+        in_topic: end offsets less start offsets of the topic, summed; with transactions, including their markers.
+        read: records that this run read from the topic.
+        parsed: good records among them.
         bad: rows added to the bad folder.
-        duplicates: dropped, as their event id was known.
-        late: dropped by the watermark.
+        duplicates: rows dropped because their event id was known.
+        late: rows dropped by the watermark.
         written: rows added to the Parquet of the events.
-        total: rows that it now holds.
+        total: rows that the Parquet of the events holds now.
         batches: micro-batches of events.
-        seconds: how long the run took.
+        seconds: the duration of the run.
         events_path, bad_path: the two folders. Read them through Spark: a crash leaves files there that do not count.
     """
 
@@ -78,7 +79,7 @@ class IngestReport:
 
     @property
     def balanced(self) -> bool:
-        """Whether every record that was read is accounted for."""
+        """Return whether every record that was read is accounted for."""
         return self.read == self.parsed + self.bad and self.parsed == self.written + self.duplicates + self.late
 
 
@@ -99,31 +100,31 @@ def ingest(
     kafka_options: Mapping[str, str] | None = None,
     on_progress: Callable[[IngestProgress], None] | None = None,
 ) -> IngestReport:
-    """Bring a topic's new records into `output`, once each, and come back.
+    """Write a topic's new records to `output`, once each. Returns a report at the end.
 
-    Blocks; run it in a thread beside an event loop. Records are read committed, from the topic's start on the first run. Good ones go to
-    `output/events`, partitioned by the month of `event_time`, bad ones to `output/bad`.
+    The call blocks; run it in a thread beside an event loop. It reads committed records, on the first run from the topic's start. It writes
+    good records to `output/events`, partitioned by the month of `event_time`, and bad ones to `output/bad`.
 
     Args:
         spark: a session with the Kafka connector, as `session` makes it.
         bootstrap_servers: Kafka's address.
-        topic: what is read.
+        topic: the topic to read.
         schema: the fields of the JSON values.
-        output: folder of the two results.
-        checkpoint: folder that remembers what was done; it belongs to this topic and this output.
-        event_id: field by which duplicates are known.
-        sent_at: timestamp field that the producer stamped at sending; a replay has a new one.
-        event_time: field, or `kafka_timestamp`, that has the month.
-        dedupe_delay: how much later, by `sent_at`, a duplicate may come and still be known. Memory grows with it.
-        partition_by: name of the month's column.
-        max_offsets_per_trigger: most records of one micro-batch; by default all that there is.
+        output: the folder of the two results.
+        checkpoint: the folder that stores the progress; it belongs to this topic and this output.
+        event_id: the field that identifies duplicates.
+        sent_at: the timestamp field that the producer stamped at sending; a replay has a new one.
+        event_time: the field, or `kafka_timestamp`, that has the month.
+        dedupe_delay: how much later, by `sent_at`, a duplicate may come and still be recognized. Memory grows with it.
+        partition_by: the name of the month's column.
+        max_offsets_per_trigger: the most records of one micro-batch; by default all records.
         kafka_options: more options of Spark's Kafka source, such as `kafka.security.protocol`.
-        on_progress: called from time to time. What it raises stops both queries, and is raised here.
+        on_progress: called from time to time. If it raises, both queries stop, and its error is raised here.
 
     Raises:
-        ConfigError: `schema` lacks a field that is named here, or uses the name of a column that is added.
-        pyspark.errors.StreamingQueryException: one of the queries failed; the other was stopped. What was committed stays, and the next run
-            goes on from there.
+        ConfigError: `schema` lacks a field that an argument names, or uses the name of a column that is added.
+        pyspark.errors.StreamingQueryException: one of the queries failed; the other was stopped. Committed batches stay, and the next run
+            continues after them.
     """
     _check(schema, event_id, sent_at, event_time, partition_by)
     started_at = time.monotonic()
@@ -174,7 +175,8 @@ def _source_options(
     options = {
         "kafka.bootstrap.servers": bootstrap_servers,
         "subscribe": topic,
-        "startingOffsets": "earliest",  # a stream's own default is latest: what was sent before the first run would be passed over
+        # The default of a stream is latest, which would skip the records that were sent before the first run.
+        "startingOffsets": "earliest",
         "kafka.isolation.level": "read_committed",
         "failOnDataLoss": "true",
         **(kafka_options or {}),
@@ -185,7 +187,7 @@ def _source_options(
 
 
 class _Sink(NamedTuple):
-    """One of the two ways: its rows, its folder, its checkpoint."""
+    """Holds one of the two outputs: its rows, its folder, its checkpoint."""
 
     name: str
     rows: DataFrame
@@ -200,17 +202,21 @@ class _Sink(NamedTuple):
         return writer.option("checkpointLocation", self.checkpoint).trigger(availableNow=True).start(self.path)
 
     def count(self, spark: SparkSession) -> int:
-        """Rows that stand in the folder, as the sink's own log counts them."""
+        """Return the number of rows in the folder, as the sink's own log counts them."""
         try:
             return spark.read.schema(self.rows.schema).parquet(self.path).count()
         except AnalysisException as error:
             if error.getCondition() != "PATH_NOT_FOUND":
                 raise
-            return 0  # before the first run
+            # The first run has not written the folder yet.
+            return 0
 
 
 class _Tally:
-    """A query's progress, summed. Spark keeps the last 100 batches only, so it is asked often and each batch is remembered by its id."""
+    """Sums a query's progress.
+
+    Spark keeps only the last 100 batches, so `look` is called often, and each batch is stored by its id.
+    """
 
     def __init__(self, query: StreamingQuery) -> None:
         self._query = query
@@ -218,7 +224,8 @@ class _Tally:
 
     def look(self) -> None:
         for progress in self._query.recentProgress:
-            if progress.numInputRows:  # an idle trigger repeats the metrics of the batch before
+            # An idle trigger has no input rows, and repeats the metrics of the batch before.
+            if progress.numInputRows:
                 self._batches[progress.batchId] = progress
 
     def _sum(self, count: Callable[[StreamingQueryProgress], int | None]) -> int:
@@ -253,7 +260,7 @@ class _Tally:
 
 
 def _run(sinks: Iterable[_Sink], on_progress: Callable[[IngestProgress], None] | None) -> tuple[_Tally, ...]:
-    """Run all queries to their end; when one fails, or the caller gives up, stop the others."""
+    """Run all queries to their end. If one fails, or `on_progress` raises, stop the others. Returns the tallies."""
     queries: list[StreamingQuery] = []
     try:
         queries.extend(sink.start() for sink in sinks)

@@ -1,7 +1,4 @@
-"""The Spark session that the rest of this package is tested with: each setting, and why.
-
-Does not know what runs in the session.
-"""
+"""Makes the Spark session with which this package is tested; each setting has its reason beside it."""
 
 from __future__ import annotations
 
@@ -21,18 +18,18 @@ if TYPE_CHECKING:
 __all__ = ["session"]
 
 _SETTINGS: Final[Mapping[str, str]] = {
-    # one machine talks to itself: nothing listens where others could reach it, and a wrong host name cannot break the start
+    # Spark uses loopback only: no port is open to other machines, and a wrong host name cannot break the start.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # months and timestamps mean the same wherever the job runs
+    # Months and timestamps mean the same on every machine.
     "spark.sql.session.timeZone": "UTC",
-    # a Python worker answers a batch of 1,000 rows in 7 ms instead of 45 ms over loopback TCP
+    # A Python worker answers a batch of 1,000 rows in 7 ms instead of 45 ms over loopback TCP.
     "spark.python.unix.domain.socket.enabled": "true",
-    # the batch that only evicts state would double the wait of a small ingest; the next one with rows evicts as well
+    # The batch that only evicts state would double the wait of a small ingest. The next batch with rows evicts state as well.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    # `stop` in mid-batch comes back, or says that it did not
+    # `stop` during a batch returns, or raises after this time.
     "spark.sql.streaming.stopTimeout": "30s",
     "spark.log.level": "ERROR",
 }
@@ -46,20 +43,21 @@ def session(
     warehouse: str | Path | None = None,
     extra_conf: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A Spark session that reads Kafka; the connector's jars are fetched on first use.
+    """Return a Spark session that reads Kafka. The connector's jars are fetched on first use.
 
-    Blocks for the seconds that a JVM needs to start. Where a session is already active, Spark hands out that one: its jars stay as they are.
+    The call blocks for the seconds that a JVM needs to start. If a session is already active, Spark returns that one with its jars
+    unchanged.
 
     Args:
-        app_name: what Spark calls the application.
-        master: where it runs.
-        shuffle_partitions: Spark's own default of 200 makes a small stateful query five times slower. A checkpoint keeps the number that it
-            was first run with.
-        warehouse: folder of managed tables; by default Spark's, below the working directory.
-        extra_conf: settings that win over the ones chosen here.
+        app_name: Spark's name of the application.
+        master: Spark's master, which runs the application.
+        shuffle_partitions: the number of shuffle partitions. Spark's own default of 200 makes a small stateful query five times slower. A
+            checkpoint keeps the number of its first run.
+        warehouse: the folder of managed tables; by default Spark's, below the working directory.
+        extra_conf: settings that take precedence over the ones chosen here.
 
     Raises:
-        aioproducer.errors.KafkaError: no Java that Spark can use, or the jars could not be fetched; the text says what to do.
+        aioproducer.errors.KafkaError: there is no Java that Spark can use, or the jars could not be fetched. The text has a remedy.
     """
     _prepare_environment()
     settings = {
@@ -73,13 +71,15 @@ def session(
     for name, value in settings.items():
         builder = builder.config(name, value)
     with warnings.catch_warnings():
-        # pandas is not used here; PySpark warns of a new one whenever it is installed
+        # This package does not use pandas. PySpark warns of a new pandas whenever it is installed.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         return builder.getOrCreate()
 
 
 def _prepare_environment() -> None:
-    """What Spark reads from the environment only, unless the user has set it."""
-    jars.java()  # Spark's launcher looks in the same places; what it says when it finds none, or an old one, helps nobody
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers else run the `python3` of PATH
+    """Set the variables that Spark reads from the environment only, unless the user has set them."""
+    # Spark's launcher looks in the same places, but its errors about a missing or old Java do not help.
+    jars.java()
+    # Without it, workers run the `python3` of PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -1,12 +1,12 @@
-"""From Kafka rows to typed rows, as pure DataFrame functions: batch or stream, each testable alone.
+"""Converts Kafka rows to typed rows, with pure DataFrame functions for batch or stream, each testable alone.
 
-    parse       one row in, one row out: what it holds, or why it is bad
-    route_good  the good ones, their fields as columns
-    route_bad   the others, as they were sent
-    dedupe      one row per event id, within a delay
-    with_month  the column that the files are laid out by
+    parse       makes one row of each row: its content, or the reason why it is bad
+    route_good  selects the good rows, with their fields as columns
+    route_bad   selects the bad rows, as they were sent
+    dedupe      keeps one row per event id, within a delay
+    with_month  adds the column by which the files are partitioned
 
-Do not know where rows come from or go to.
+Each function takes a DataFrame and returns another one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 __all__ = ["KAFKA_COLUMNS", "dedupe", "parse", "route_bad", "route_good", "with_month"]
 
-# where a good row came from; the schema of the values may not use these names
+# Columns with the origin of a good row in Kafka. The schema of the values must not use these names.
 KAFKA_COLUMNS: Final = ("kafka_partition", "kafka_offset", "kafka_timestamp")
 
 _WRAPPED: Final = "_wrapped"
@@ -29,23 +29,24 @@ _MISFIT: Final = "_misfit"
 def parse(records: DataFrame, schema: StructType, *, event_id: str = "event_id", sent_at: str = "sent_at") -> DataFrame:
     """Add `event`, the JSON value with the fields of `schema`, and `reason`, null for a good record.
 
-    A record is bad when its value is not UTF-8, not one JSON object, has a field that does not fit its type, or lacks `event_id` or `sent_at`.
-    A field that is absent or null is null, one that the schema does not name is left out.
+    A record is bad when its value is not UTF-8, or is not one JSON object. It is also bad when a field does not fit its type, or when
+    `event_id` or `sent_at` is missing. A field that is absent or null is null. A field that the schema does not name is left out.
 
     Args:
-        records: rows as Spark's Kafka source gives them.
+        records: rows of Spark's Kafka source.
         schema: the fields of the value.
-        event_id: the field that makes an event the same event, whenever it is sent.
+        event_id: the field that identifies an event, regardless of when it is sent.
         sent_at: the timestamp that the producer put on this sending.
     """
-    # Wrapped in an object, since Spark overlooks what follows a complete value: two objects in one record would be taken for the first.
-    # Spark fills _MISFIT when anything does not fit. That options are given keeps the optimizer from pruning fields that nobody reads, whose
-    # misfits it would then overlook
+    # Wrapped in an object, because Spark ignores text after a complete value: it would read two objects in one record as the first.
+    # Spark fills _MISFIT when a value does not fit. With options given, the optimizer does not prune fields that no query reads. Spark
+    # would not notice the misfits of pruned fields.
     text = F.col("value").cast("string")
     wrapper = StructType([StructField("event", schema), StructField(_MISFIT, StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _MISFIT, "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
     wrapped = F.from_json(F.concat(F.lit('{"event":'), text, F.lit("}")), wrapper, options)
-    # exploding one element is a fence: filters on the outcome would be pushed below the parser, and parse each value three times
+    # Exploding one element is an optimization fence. Without it, Spark would push filters below the parser, and parse each value three
+    # times.
     parsed = records.withColumn(_WRAPPED, F.explode(F.array(wrapped))).withColumn("event", F.col(_WRAPPED)["event"])
     event, misfit = F.col("event"), F.col(_WRAPPED)[_MISFIT]
     reason = (
@@ -60,7 +61,7 @@ def parse(records: DataFrame, schema: StructType, *, event_id: str = "event_id",
 
 
 def route_good(parsed: DataFrame) -> DataFrame:
-    """The good records: their fields, and where each came from in Kafka."""
+    """Return the good records: their fields, and the origin of each in Kafka."""
     event = cast("StructType", parsed.schema["event"].dataType)
     fields = [F.col("event")[name].alias(name) for name in event.names]
     origin = [F.col(name.removeprefix("kafka_")).alias(name) for name in KAFKA_COLUMNS]
@@ -68,15 +69,16 @@ def route_good(parsed: DataFrame) -> DataFrame:
 
 
 def route_bad(parsed: DataFrame) -> DataFrame:
-    """The bad records as they were sent, with the reason."""
+    """Return the bad records as they were sent, with the reason."""
     return parsed.filter(F.col("reason").isNotNull()).select("reason", "key", "value", "topic", "partition", "offset", "timestamp")
 
 
 def dedupe(events: DataFrame, *, event_id: str = "event_id", sent_at: str = "sent_at", delay: str = "7 days") -> DataFrame:
-    """The first row of each event id; streams only.
+    """Return the first row of each event id; streams only.
 
-    An id is remembered until the newest `sent_at` seen is `delay` past that of its row. A row that comes when an id of its `sent_at` would
-    have been forgotten is dropped: it could be a duplicate. So a clock far ahead makes what comes after it late; `ingest` counts the late.
+    Spark remembers an id until the newest `sent_at` seen is `delay` past that of the id's row. It drops a row if an id with the row's
+    `sent_at` would be forgotten already, because the row could be a duplicate. So after a row of a clock far ahead, other rows are late.
+    `ingest` counts the late rows.
     """
     return events.withWatermark(sent_at, delay).dropDuplicatesWithinWatermark([event_id])
 

@@ -1,1 +1,4 @@
-"""What producers tell others' tools: metrics for Prometheus and OpenTelemetry, traces. Each module needs its extra; none is imported here."""
+"""Holds exporters of metrics for Prometheus and OpenTelemetry, and of traces.
+
+Each module needs its extra, so none is imported here.
+"""

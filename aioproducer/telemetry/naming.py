@@ -1,4 +1,4 @@
-"""Names of metrics elsewhere: of the table's rows, in the words of Prometheus and OpenTelemetry. Knows neither of their libraries."""
+"""Holds the names of the table's metrics in Prometheus and OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ ROWS: Final = tuple(TABLE.values())
 
 
 class Metered(Protocol):
-    """What has metrics: a `Producer`."""
+    """Has metrics, as a `Producer`."""
 
     def metrics(self) -> Snapshot:
-        """All of them, as they stand; from any thread."""
+        """Return all metrics at this moment. Any thread may call it."""
 
 
 def client_id_of(producer: Metered) -> str | None:
-    """The client id of a `Producer`; None of what has metrics alone."""
+    """Return the client id of a `Producer`; None: the object has only metrics."""
     client_id: str | None = getattr(getattr(producer, "config", None), "client_id", None)
     return client_id
 
 
 def check_client_ids(producers: Iterable[Metered]) -> None:
-    """Raise UsageError if two producers have one client id: an exporter could not tell the metrics of one from those of the other."""
+    """Raise UsageError if two producers have the same client id, because an exporter could not distinguish their metrics."""
     known: dict[str, Metered] = {}
     for producer in producers:
         client_id = client_id_of(producer)
@@ -46,18 +46,21 @@ def check_client_ids(producers: Iterable[Metered]) -> None:
 
 
 def prometheus_name(row: Row) -> str:
-    """`record-send-total` of a topic is `kafka_producer_topic_record_send`, to which Prometheus adds `_total`."""
+    """Return the name of a metric in Prometheus.
+
+    `record-send-total` of a topic is `kafka_producer_topic_record_send`, to which Prometheus adds `_total`.
+    """
     name = "kafka-producer-" + _PREFIXES.get(row.group, "") + row.name
     return (name.removesuffix("-total") if row.kind is Kind.COUNTER else name).replace("-", "_")
 
 
 def labels_of(row: Row) -> tuple[str, ...]:
-    """Names of its tags."""
+    """Return the names of a metric's tags as labels."""
     return tuple(tag.replace("-", "_") for tag in ("client-id", *TAGS[row.group]))
 
 
 def read_all(snapshots: Iterable[Snapshot]) -> Iterator[tuple[Row, list[tuple[tuple[str, ...], float | Distribution]]]]:
-    """Each row with the values of all its tags; averages and maxima of nothing (NaN) are left out."""
+    """Return each row with the values of all its tags. Averages and maxima without values (NaN) are left out."""
     found: dict[tuple[Group, str], list[tuple[tuple[str, ...], float | Distribution]]] = {}
     for snapshot in snapshots:
         for metric, value in snapshot.items():

@@ -1,4 +1,4 @@
-"""Metrics for OpenTelemetry (extra `otel`), with whole histograms.
+"""Exports metrics to OpenTelemetry (extra `otel`), with whole histograms.
 
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from aioproducer.telemetry.otlp import push
@@ -8,8 +8,8 @@
         ...
         pushing.cancel()
 
-OpenTelemetry's own instruments would be asked for, or fed, one value at a time. So what is exported is made here of a snapshot, in the
-SDK's words, for any of its metric exporters.
+OpenTelemetry's own instruments are read, or fed, one value at a time. So this module makes the SDK's data types of a snapshot, for any of
+the SDK's metric exporters.
 """
 
 from __future__ import annotations
@@ -53,18 +53,21 @@ __all__ = ["export", "metrics_data", "push"]
 
 _log = logging.getLogger(__name__)
 _SCHEMA: Final = ""
-_UNITS: Final = {"s": "s", "ms": "ms", "ns": "ns", "bytes": "By", "bytes/s": "By/s", "ratio": "1"}  # UCUM; others are {annotations}
+# UCUM; all other units become {annotations}.
+_UNITS: Final = {"s": "s", "ms": "ms", "ns": "ns", "bytes": "By", "bytes/s": "By/s", "ratio": "1"}
 _CUMULATIVE: Final = AggregationTemporality.CUMULATIVE
-_NANOSECONDS: Final = 1_000_000  # of a millisecond
-_UNKNOWN: Final[Any] = None  # which OTLP has room for, and the SDK's types do not
+# Nanoseconds of a millisecond.
+_NANOSECONDS: Final = 1_000_000
+# A missing value, which OTLP allows and the SDK's types do not.
+_UNKNOWN: Final[Any] = None
 
 
 def metrics_data(snapshots: Iterable[Snapshot], resource: Resource | None = None) -> MetricsData:
-    """Snapshots of some producers as the SDK has them; names are those of Prometheus, in dots.
+    """Return snapshots of some producers as the SDK's data. Names are those of Prometheus, with dots.
 
     Args:
-        snapshots: of one moment, a producer each.
-        resource: what they belong to; None: what the environment says (`OTEL_RESOURCE_ATTRIBUTES`, `OTEL_SERVICE_NAME`).
+        snapshots: one snapshot of each producer, of one moment.
+        resource: the resource of the metrics; None: that of the environment (`OTEL_RESOURCE_ATTRIBUTES`, `OTEL_SERVICE_NAME`).
     """
     taken = list(snapshots)
     began = {client: int(value) * _NANOSECONDS for client, value in _starts(taken)}
@@ -123,7 +126,9 @@ def _data(kind: Kind, points: list[Any]) -> Any:
 
 
 def export(exporter: MetricExporter, *producers: Metered, resource: Resource | None = None) -> bool:
-    """Export once, here and now: exporters wait for their network, so call it in a thread. Whether the exporter says that it did.
+    """Export once, in the calling thread. Returns whether the exporter reports success.
+
+    Exporters wait for their network, so call it in a worker thread.
 
     Raises:
         UsageError: two of the producers have one `client_id`.
@@ -134,17 +139,17 @@ def export(exporter: MetricExporter, *producers: Metered, resource: Resource | N
 
 
 async def push(exporter: MetricExporter, *producers: Metered, every: float = 60.0, resource: Resource | None = None) -> None:
-    """Export again and again, in a worker thread, until it is cancelled. What fails is logged once until it works again.
+    """Export again and again, in a worker thread, until the task is cancelled. A failure is logged once until an export succeeds.
 
     Args:
-        exporter: any of the SDK's, say `OTLPMetricExporter()`. Who made it shuts it down.
-        producers: whose metrics.
-        every: seconds from one to the next.
+        exporter: any exporter of the SDK, such as `OTLPMetricExporter()`. The caller shuts it down.
+        producers: the producers that have the metrics.
+        every: seconds from one export to the next.
         resource: as for `metrics_data`.
 
     Raises:
         UsageError: two of the producers have one `client_id`.
-    Cancellation: an export under way is ended by its exporter's own time-out.
+    Cancellation: the exporter's own timeout ends an export that runs.
     """
     check_client_ids(producers)
     is_well = True

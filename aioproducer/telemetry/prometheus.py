@@ -1,12 +1,12 @@
-"""Metrics for Prometheus (extra `prometheus`).
+"""Holds the collector that shows metrics to Prometheus (extra `prometheus`).
 
     from prometheus_client import REGISTRY
     from aioproducer.telemetry.prometheus import ProducerCollector
 
     REGISTRY.register(ProducerCollector(producer))
 
-A scrape takes one snapshot of each producer, in the thread that scrapes; the event loop is asked for a few numbers only. While something
-holds the loop a scrape shows what the one before did, and `kafka_producer_up` is 0.
+A scrape takes one snapshot of each producer, in the thread that scrapes. The event loop supplies only a few numbers. While other code
+blocks the loop, a scrape shows the values of the scrape before, and `kafka_producer_up` is 0.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _FAMILIES: Final[dict[Kind, Any]] = {
 
 
 class ProducerCollector(Collector):
-    """Shows the metrics of some producers; register it once, and `add` producers that are made later.
+    """Shows the metrics of some producers. Register it once, and `add` producers that are made later.
 
-    The metrics of producers are told apart by their `client_id`, which each must have for itself. A producer without one chooses its own.
+    The `client_id` distinguishes the metrics of the producers, so each producer needs its own. A producer without one chooses its own.
     """
 
     def __init__(self, *producers: Metered) -> None:
@@ -52,7 +52,7 @@ class ProducerCollector(Collector):
             self.add(producer)
 
     def add(self, producer: Metered) -> None:
-        """Show the metrics of `producer`, too, and no more those of a producer of its client id that has stopped.
+        """Show the metrics of `producer` too, and remove those of a stopped producer with the same client id.
 
         Raises:
             UsageError: a producer of the same `client_id` that has not stopped is shown.
@@ -64,23 +64,24 @@ class ProducerCollector(Collector):
         self._last.setdefault(producer, Snapshot())
 
     def remove(self, producer: Metered) -> None:
-        """Show them no more."""
+        """Stop showing the metrics of `producer`."""
         self._last.pop(producer, None)
 
     def describe(self) -> Iterator[Metric]:
-        """All that there may be, so that a registry refuses two collectors; nobody is asked."""
+        """Return all metrics that there may be, so that a registry refuses a second collector. No producer is read."""
         yield GaugeMetricFamily("kafka_producer_up", "producers that told their metrics")
         for row in ROWS:
             yield _family(row)
 
     def collect(self) -> Iterator[Metric]:
-        """What a scrape shows."""
+        """Return the metrics that a scrape shows."""
         up = 0
         for producer in tuple(self._last):
             try:
                 self._last[producer] = producer.metrics()
                 up += 1
-            except TimeoutError:  # something holds its loop
+            # Other code blocks the producer's loop.
+            except TimeoutError:
                 pass
         yield GaugeMetricFamily("kafka_producer_up", "producers that told their metrics", value=up)
         for row, values in read_all(tuple(self._last.values())):
@@ -97,7 +98,8 @@ def _has_stopped(producer: Any) -> bool:
     health = getattr(producer, "health", None)
     try:
         return health is not None and _STOPPED in health().reasons
-    except TimeoutError:  # a producer whose loop is held runs
+    # A producer with a blocked loop has not stopped.
+    except TimeoutError:
         return False
 
 
@@ -106,6 +108,6 @@ def _family(row: Row) -> Any:
 
 
 def _buckets(value: Distribution) -> list[tuple[str, float]]:
-    """Cumulative, as Prometheus has them."""
+    """Return the buckets as cumulative counts, which Prometheus expects."""
     bounds = (*(repr(bound) for bound in value.bounds), "+Inf")
     return list(zip(bounds, map(float, accumulate(value.counts)), strict=True))

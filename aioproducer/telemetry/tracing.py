@@ -1,10 +1,10 @@
-"""A span for each record, from `send` to its acknowledgement, and its context in the record's headers (extra `otel`).
+"""Traces each record with a span, from `send` to its acknowledgement, and context in its headers (extra `otel`).
 
     Producer(..., interceptors=[TracingInterceptor()])
 
-A consumer goes on where the headers say (W3C Trace Context, or whatever propagator OpenTelemetry is set to). Names and attributes are
-OpenTelemetry's semantic conventions for messaging and Kafka; keys, values and header values are never among them.
-Without a tracer provider that records, a record costs a few microseconds more and nothing is kept.
+A consumer continues the trace of the headers (W3C Trace Context, or the propagator that OpenTelemetry is set to). Names and attributes
+follow OpenTelemetry's semantic conventions for messaging and Kafka. Keys, values and header values are never among them.
+Without a tracer provider that records, a record costs a few microseconds more, and no span is kept.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class TracingInterceptor(Interceptor):
     """Traces the records of one producer. The span's parent is the span in which `send` is called.
 
     Args:
-        tracer_provider: OpenTelemetry's own by default.
-        propagator: writes headers; OpenTelemetry's global one by default.
+        tracer_provider: the provider of the tracer; OpenTelemetry's global one by default.
+        propagator: writes the headers; OpenTelemetry's global one by default.
         client_id: an attribute of the spans, if given.
     """
 
@@ -52,12 +52,13 @@ class TracingInterceptor(Interceptor):
             "messaging.operation.type": "send",
             **({} if client_id is None else {"messaging.client.id": client_id}),
         }
-        self._spans: dict[Headers, Span] = {}  # of records on their way, by what was written into their headers
+        # The spans of records that have not ended, by the headers that the propagator wrote.
+        self._spans: dict[Headers, Span] = {}
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
-        """Begin a span, and write its context into the headers, in the place of one that was there."""
+        """Begin a span, and write its context into the headers, in place of an earlier context."""
         kept = self._kept(record.headers)
-        # what `send` refuses
+        # `send` refuses this record.
         if not isinstance(record.topic, str) or kept is None:
             return None
         attributes = {**self._common, "messaging.destination.name": record.topic}
@@ -72,20 +73,20 @@ class TracingInterceptor(Interceptor):
         return changed
 
     def _kept(self, headers: Any) -> Headers | None:
-        """The headers of a record that no propagator wrote, in any form that `send` takes; None: it takes none of this form."""
+        """Return the headers that no propagator wrote, in any form that `send` accepts; None: `send` does not accept this form."""
         fields = self._propagator.fields
         given = () if headers is None else headers
         if isinstance(given, Mapping):
             return None
         try:
-            # `send` takes no iterator, which could be gone through once only
+            # `send` accepts no iterator, because an iterator can be read only once.
             len(given)
             return tuple((name, value) for name, value in given if name not in fields)
         except (TypeError, ValueError):
             return None
 
     def _written(self, headers: Any) -> Headers:
-        """What was written into them: no other record has the same."""
+        """Return the headers that the propagator wrote. They differ for each record."""
         fields = self._propagator.fields
         try:
             return tuple((name, bytes(value)) for name, value in headers or () if name in fields)
@@ -93,7 +94,7 @@ class TracingInterceptor(Interceptor):
             return ()
 
     def on_acknowledgement(self, metadata: RecordMetadata, headers: Headers) -> None:
-        """End its span."""
+        """End the span of an acknowledged record."""
         span = self._spans.pop(self._written(headers), None)
         if span is None:
             return
@@ -105,7 +106,7 @@ class TracingInterceptor(Interceptor):
         span.end()
 
     def on_error(self, error: BaseException, topic: str, partition: int, headers: Headers) -> None:  # noqa: ARG002
-        """End its span with the error."""
+        """End the span of a failed record with its error."""
         span = self._spans.pop(self._written(headers), None)
         if span is None:
             return
@@ -119,5 +120,5 @@ class TracingInterceptor(Interceptor):
 
     @property
     def pending(self) -> int:
-        """Spans of records that have not ended."""
+        """Return the number of spans of records that have not ended."""
         return len(self._spans)
