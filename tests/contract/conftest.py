@@ -1,6 +1,7 @@
-"""The three that must keep the producer's promises: on a real Kafka, on the fake cluster, and the one that only records.
+"""The three sides of the contract tests: a real Kafka, the fake cluster, and the producer that only records.
 
-A test asks for `side`. What cannot hold for one of them is in `CANNOT`, with its reason: there the test must fail, or the reason is gone.
+A test takes the fixture `side`. `CANNOT` lists the tests that cannot hold for a side, with the reason. Such a test must fail there.
+If it passes, its entry is out of date.
 """
 
 from __future__ import annotations
@@ -35,28 +36,30 @@ _numbers = itertools.count()
 
 
 class Side:
-    """One of the three, with its topics."""
+    """Holds one of the three, with its topics."""
 
     partitions = 3
 
     async def topic(self) -> str:
-        """A new topic with three partitions."""
+        """Create a topic with three partitions and return its name."""
         raise NotImplementedError
 
     def producer(self, **options: Any) -> Any:
-        """A producer that reaches it, not started."""
+        """Return a producer for this side, not started."""
         raise NotImplementedError
 
     async def log(self, topic: str) -> dict[int, list[tuple[bytes | None, bytes | None, int, tuple[Any, ...]]]]:
-        """Key, value, timestamp and headers of each record, by partition."""
+        """Return key, value, timestamp and headers of each record, by partition."""
         raise NotImplementedError
 
     async def visible(self, topic: str, *, is_open: bool = False) -> dict[int, list[bytes | None]]:
-        """The values that a reader of committed records sees, by partition, once no transaction is open there; `is_open`: now."""
+        """Return the values visible to a reader of committed records, by partition. Without `is_open`, wait until
+        no transaction is open.
+        """
         raise NotImplementedError
 
     async def committed(self, producer: Any, group: str, topic: str) -> dict[int, int]:
-        """A group's offsets of a topic's partitions, as far as it has any; `producer`: who committed them."""
+        """Return a group's committed offsets of a topic's partitions. `producer` is the one that committed them."""
         raise NotImplementedError
 
 
@@ -98,8 +101,8 @@ class RealSide(Side):
             await consumer.stop()
 
     async def committed(self, producer: Any, group: str, topic: str) -> dict[int, int]:
-        """By librdkafka, which waits for what a transaction has pending."""
-        import confluent_kafka  # not there on every Python that the tests run on
+        """Read the offsets by librdkafka, which waits for the pending offsets of a transaction."""
+        import confluent_kafka  # some Python versions of the tests do not have it
 
         options = {"bootstrap.servers": self.server.bootstrap_servers, "group.id": group, "isolation.level": "read_committed"}
         consumer = confluent_kafka.Consumer(options)
@@ -181,7 +184,7 @@ class RecordingSide(Side):
 
 @pytest_asyncio.fixture(params=[pytest.param("real", marks=pytest.mark.integration), "fake", "recording"])
 async def side(request: pytest.FixtureRequest) -> AsyncIterator[Side]:
-    """Each of the three in turn."""
+    """Return each of the three, one after another."""
     why = CANNOT.get((request.param, request.node.originalname))
     if why is not None:
         request.applymarker(pytest.mark.xfail(reason=why, strict=True))

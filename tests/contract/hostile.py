@@ -1,8 +1,8 @@
-"""What hostile callers do to a build of the way of a record: a program, so that a crash ends it and not the tests.
+"""Hostile callers of a build of the record path: a program, so that a crash ends it and not the tests.
 
     python hostile.py BUILD CASE
 
-Errors of any kind are fine. It says "survived" at its end, and has looked at what could have been spoiled.
+Errors of any kind are allowed. The program prints "survived" at its end, after it has checked the batches.
 """
 
 # ruff: noqa: B023, PLC0206  (each function is called in the turn of the loop that made it)
@@ -46,7 +46,7 @@ def survived() -> Iterator[None]:
         yield
 
 
-LOOP = asyncio.new_event_loop()  # never run: what is called back with rubbish would end the program
+LOOP = asyncio.new_event_loop()  # never run: calling back an invalid object would end the program
 
 
 def batch_of(room: int = 200) -> Any:
@@ -54,7 +54,7 @@ def batch_of(room: int = 200) -> Any:
 
 
 def check(batch: Any) -> None:
-    """What it holds is so many whole records, whatever was done to it."""
+    """Check that the batch holds complete records only."""
     count = batch.count
     try:
         payload, base, highest = batch.close()
@@ -82,7 +82,7 @@ MEDDLING: dict[str, Callable[[Any], Any]] = {
 
 
 class Meddler:
-    """Does something to a batch whenever it is asked for anything."""
+    """Does something to a batch each time that its methods are called."""
 
     batch: Any = None
 
@@ -105,7 +105,7 @@ class Meddler:
 
 
 class Number(int):
-    """A time that is a number, and more."""
+    """A time that is a number and also does something to a batch."""
 
     how = "nothing"
     batch: Any = None
@@ -118,7 +118,7 @@ class Number(int):
 
 
 class Liar(bytes):
-    """Bytes that are more, or less, than they say."""
+    """Bytes that report a wrong length or other contents."""
 
     def __len__(self) -> int:
         return 1_000_000
@@ -131,7 +131,7 @@ class Liar(bytes):
 
 
 class Shrinking(list[Any]):
-    """A sequence that gets shorter, or does something else, while it is read."""
+    """A sequence that gets shorter, or does something else, while the batch reads it."""
 
     how = "nothing"
     batch: Any = None
@@ -148,7 +148,7 @@ class Shrinking(list[Any]):
 
 @case
 def what_meddles_with_its_batch() -> None:
-    """Keys, values, headers, times, sequences, each doing each thing at each turn."""
+    """Keys, values, headers, times and sequences each do each thing to their batch at each step."""
     for how in MEDDLING:
         for gives in (b"meddler", Liar(b"more"), 3, -1, 2**70, "text", None):
             meddler = Meddler(how, gives)
@@ -192,7 +192,7 @@ def what_meddles_with_its_batch() -> None:
 
 @case
 def what_does_not_fit() -> None:
-    """Sizes and numbers that nothing has; after each of them the batch is what it was."""
+    """Sizes and numbers outside of every range: after each of them the batch is unchanged."""
     numbers = (-1, -(2**31), -(2**63), 2**31, 2**40, 2**62, 2**63 - 1, 2**63, 2**100, None, "1", 1.5)
     for room in (*numbers, 0, 1, 50):
         with survived():
@@ -207,7 +207,7 @@ def what_does_not_fit() -> None:
         batch = batch_of()
         batch.append(NOW, b"key", b"first")
         batch.append(NOW + 1, b"longer key", b"second")
-        if build.is_compiled or number != 2**62:  # to plain Python room is a number
+        if build.is_compiled or number != 2**62:  # plain Python takes any number of bytes left
             with survived():
                 batch.grow(number)
         for attempt in (
@@ -226,7 +226,7 @@ def what_does_not_fit() -> None:
 
 @case
 def what_has_ended() -> None:
-    """A closed batch, in any order of calls."""
+    """Call the methods of a closed batch in any order."""
     for seed in range(100):
         chosen = random.Random(seed)
         batch = batch_of(chosen.choice([0, 1, 30, 200, 5_000]))
@@ -242,7 +242,7 @@ def what_has_ended() -> None:
 
 @case
 def results_that_meddle() -> None:
-    """A result and its home that close the batch which asks them."""
+    """A result and its delivery context close the batch that reads them."""
     for how in MEDDLING:
         for name in ("delivery_context", "count", "kept", "outcome", "place_of", "_key_sizes", "base_offset"):
 
@@ -262,7 +262,7 @@ def results_that_meddle() -> None:
             batch: Any = None
             with survived():
                 batch = build.MemoryRecordsBuilder(Result(), NOW, 300)
-            if batch is None:  # its making was meddled with
+            if batch is None:  # the meddling stopped the construction
                 continue
             for call in (
                 lambda: batch.append(NOW, b"k", b"v"),
@@ -280,7 +280,7 @@ def results_that_meddle() -> None:
 
 @functools.cache
 def kinds() -> list[type]:
-    """Every class that a user can lay hands on."""
+    """Return every class that a user can reach."""
     delivery = batch_of().append(NOW, None, b"v")
     found = {
         build.MemoryRecordsBuilder,
@@ -320,7 +320,7 @@ def meddle_with(subject: Any, chosen: random.Random, pool: list[Any]) -> None:
 
 @case
 def what_was_never_made() -> None:
-    """Objects that no constructor has seen: everything that they have, with any arguments."""
+    """Call every attribute of objects that no constructor initialized, with any arguments."""
     for kind in kinds():
         with survived():
             kind.__new__(kind)
@@ -335,7 +335,7 @@ def what_was_never_made() -> None:
 
 @case
 def a_monkey() -> None:
-    """Anything of anything with anything, 15,000 times."""
+    """Call any method of any object with any arguments, 15,000 times."""
     for seed in range(15):
         chosen = random.Random(seed)
         subjects: list[Any] = []
@@ -374,7 +374,7 @@ class Route:
 
 @case
 def a_path_that_meddles() -> None:
-    """Its clock, its making of room and its routes change what the append stands on."""
+    """The fast path's clock, its allocation and its topic routings change the state that the append relies on."""
     odd = [None, 3, "queue", [], object(), Cell(None), Cell(3), Cell(build.FULL)]
     for routing in (*odd, *(Route(queue) for queue in odd)):  # type: ignore[arg-type]
         for meddle in MEDDLING.values():
@@ -405,7 +405,7 @@ def a_path_that_meddles() -> None:
 
 @case
 async def a_producer_given_anything() -> None:
-    """Hostile keys, values, headers, times, topics: what is refused harms no other record."""
+    """The producer gets hostile keys, values, headers, times and topics. A refused record harms no other record."""
     async with FakeCluster(memory=True, verify_records=True) as cluster:
         cluster.create_topic("orders")
         async with builds.producer_on(build)(**cluster.client_options, max_block_ms=500) as producer:
@@ -461,7 +461,7 @@ async def a_producer_given_anything() -> None:
 
 @case
 async def contexts_that_change_while_they_are_compared() -> None:
-    """A variable's `==` sets another one: what is compared is not the context that changes."""
+    """A variable's `==` sets another variable. The context being compared is not the context that changes."""
     known = [contextvars.ContextVar[Any](f"known {number}") for number in range(4)]
     other = contextvars.ContextVar[Any]("other")
     junk: list[bytes] = []
@@ -492,7 +492,7 @@ def main() -> None:
     faulthandler.enable()
     warnings.simplefilter("ignore")
     sys.unraisablehook = lambda _unraisable: None
-    if "ASAN_OPTIONS" not in os.environ:  # what AddressSanitizer keeps beside the heap is terabytes of addresses
+    if "ASAN_OPTIONS" not in os.environ:  # AddressSanitizer's memory beside the heap takes terabytes of addresses
         with contextlib.suppress(ImportError):  # not on every system
             import resource
 

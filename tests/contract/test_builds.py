@@ -1,4 +1,4 @@
-"""Both builds of the way of a record, given the same: they hold the same bytes, and say the same, errors included."""
+"""Both builds of the record path get the same input. They must hold the same bytes and raise the same errors."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ PLAIN, COMPILED = (one.values[0] for one in BUILDS)
 
 
 class Bytes(bytes):
-    """What is like bytes, and not plain."""
+    """A subclass of bytes, so not plain bytes."""
 
 
 class Listed(list[Any]):
-    """What is like a list, and has items of its own making."""
+    """A subclass of list that makes its own items."""
 
     def __iter__(self) -> Iterator[Any]:
         return iter([b"made up"])
@@ -65,7 +65,7 @@ OPERATIONS = st.one_of(
 
 
 class Subject:
-    """A batch of one of the builds, and what is seen of it."""
+    """Holds a batch of one build, and what the tests observe of it."""
 
     def __init__(self, build: Any, loop: asyncio.AbstractEventLoop, room: int) -> None:
         self.delivery_context = build.DeliveryContext(loop, lambda _error, _count: None)
@@ -74,7 +74,7 @@ class Subject:
         self.build = build
 
     def do(self, name: str, *arguments: Any) -> Any:
-        """What an operation gives, or raises; and how the batch stands then."""
+        """Return the result or the error of an operation, and the state of the batch after it."""
         try:
             given_back = getattr(self, f"_{name}")(*arguments)
         except (TypeError, ValueError) as error:
@@ -88,7 +88,7 @@ class Subject:
         return self._seen(self.open.append_record(timestamp_ms, key, value, headers))
 
     def _append_many(self, timestamp_ms: Any, key_size: int | None, sizes: Sequence[int]) -> int:
-        """As often as it takes some; a build may take them in portions of its own."""
+        """Append until a call takes no record. A build may take the records in portions."""
         values = [b"%d" % (at % 10) * size for at, size in enumerate(sizes)]
         keys = None if key_size is None else [b"k" * ((key_size + at) % 70) for at in range(len(sizes))]
         at = 0
@@ -109,7 +109,7 @@ class Subject:
         return self.open.close()
 
     def told(self, end: str) -> Iterator[Any]:
-        """What deliveries say of each record, once the batch ended in that way."""
+        """Yield what each record's delivery reports after the batch ended as `end` says."""
         count = self.open.count
         results = [self.result]
         if end == "split":
@@ -141,7 +141,9 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 @on_compiled
 @pytest.mark.parametrize("base_offset", [0, 2**30, 2**60 - 1, 2**60, 2**63 - 1])
 def test_any_offset_is_told(build: Any, loop: asyncio.AbstractEventLoop, base_offset: int) -> None:
-    """Also one that C's numbers would not hold with the record's index; at the first look and at the next."""
+    """The deliveries report any offset, also one that overflows a C integer with the record's index added. The first and
+    the second look agree.
+    """
     result = build.ProduceRequestResult(build.DeliveryContext(loop, lambda _error, _count: None), "orders", 3, BASE)
     opened = build.MemoryRecordsBuilder(result, BASE, 1_000)
     deliveries = [opened.append(BASE, None, b"v") for _ in range(3)]
@@ -162,7 +164,9 @@ def test_any_offset_is_told(build: Any, loop: asyncio.AbstractEventLoop, base_of
 def test_a_batch_takes_the_same_and_says_the_same(
     build: Any, loop: asyncio.AbstractEventLoop, room: int, operations: list[Any], end: str
 ) -> None:
-    """After each operation and at the end: what it gave, how many records, what room; bytes, times, metadata."""
+    """Both builds agree after each operation on its result, the record count and the bytes left. At the end they agree on
+    bytes, times and metadata.
+    """
     plain, other = Subject(PLAIN, loop, room), Subject(build, loop, room)
     for operation in operations:
         assert other.do(*operation) == plain.do(*operation), operation
@@ -178,7 +182,9 @@ def test_a_batch_takes_the_same_and_says_the_same(
 @on_compiled
 @pytest.mark.parametrize("end", [0, 63, 64, 8_191, 8_192, TABLE - 1, TABLE])
 def test_indices_round_the_ends_of_the_table(build: Any, loop: asyncio.AbstractEventLoop, end: int) -> None:
-    """Where a varint gets longer, and where no index is ready any more: only `append_record` goes on there."""
+    """At an index where a varint gets longer, or past the table of indices, both builds agree. Past the table only
+    `append_record` takes records.
+    """
     plain, other = (Subject(one, loop, 10_000_000) for one in (PLAIN, build))
     for subject in (plain, other):
         assert subject.do("append_many", BASE, None, [1] * end)[0] == end
@@ -212,7 +218,7 @@ def test_indices_round_the_ends_of_the_table(build: Any, loop: asyncio.AbstractE
     ],
 )
 def test_a_column_is_measured(build: Any, column: Any, sizes: tuple[int, int] | None) -> None:
-    """Its bytes and its longest item's, if it is a list or tuple and each item plain; nobody's own code is asked."""
+    """`measured` returns the total and the longest size of a list or tuple of plain items. It runs no code of the caller's objects."""
     assert build.measured(column) == sizes
 
 
@@ -226,7 +232,7 @@ def test_both_measure_the_same(build: Any, column: list[Any], is_tuple: bool) ->
 @on_both
 @pytest.mark.parametrize("has_keys", [True, False])
 def test_many_may_be_any_sequence(build: Any, loop: asyncio.AbstractEventLoop, has_keys: bool) -> None:
-    """Lists, tuples, and what has items of its own: the same bytes, from the first one asked for on."""
+    """`append_many` writes the same bytes for a list, a tuple and a sequence that makes its own items. It begins at the given index."""
     seen = []
     for kind in (list, tuple, UserList):
         batch = Subject(build, loop, 1_000).open
@@ -238,7 +244,7 @@ def test_many_may_be_any_sequence(build: Any, loop: asyncio.AbstractEventLoop, h
 
 @on_compiled
 def test_what_a_closed_batch_keeps_does_not_wake_the_collector(build: Any, loop: asyncio.AbstractEventLoop) -> None:
-    """That walks a list of kept deliveries, all of them, once so many containers are made."""
+    """Closing batches makes few containers. After enough new containers, the collector would walk all kept deliveries."""
     batches = [Subject(build, loop, 1_000) for _ in range(200)]
     for one in batches:
         for at in range(3):
@@ -272,7 +278,7 @@ def test_what_a_closed_batch_keeps_does_not_wake_the_collector(build: Any, loop:
 def test_many_that_are_not_plain_are_refused(
     build: Any, loop: asyncio.AbstractEventLoop, keys: Any, values: Any, first: int, error: type[Exception], taken: int
 ) -> None:
-    """What came before stays; nothing is read where nothing is."""
+    """`append_many` raises and keeps the records before the refused item. It reads nothing outside of the sequences."""
     batch = Subject(build, loop, 1_000).open
     with pytest.raises(error):
         batch.append_many(BASE, keys, values, first)
@@ -280,7 +286,7 @@ def test_many_that_are_not_plain_are_refused(
 
 
 class Parting(int):
-    """A time that, when it is let go, takes the records with it."""
+    """A time that clears a column of records when it is released."""
 
     column: list[bytes]
 
@@ -291,7 +297,9 @@ class Parting(int):
 @on_compiled
 @pytest.mark.parametrize("which", ["keys", "values"])
 def test_many_that_vanish_are_not_read(build: Any, loop: asyncio.AbstractEventLoop, which: str) -> None:
-    """A batch that takes the time lets the one before go, and whatever that does has happened before a record is looked at."""
+    """The batch releases its old time when it takes a new one. The destructor clears the column before the batch
+    reads any record from it.
+    """
     columns = {"keys": [b"k" * 50] * 9, "values": [b"v" * 50] * 9}
     parting = Parting(BASE + 1)
     parting.column = columns[which]
@@ -307,7 +315,7 @@ def test_many_that_vanish_are_not_read(build: Any, loop: asyncio.AbstractEventLo
 @on_compiled
 @given(key=st.binary(max_size=300))
 def test_a_key_has_the_same_hash(build: Any, key: bytes) -> None:
-    """Of any length, every byte of it."""
+    """Both builds hash a key of any length to the same number, and every byte counts."""
     assert build.murmur2(key) == partitioner.murmur2(key)
     assert build.murmur2(key[:-1]) == partitioner.murmur2(key[:-1])
 
@@ -367,7 +375,7 @@ SENDS = st.lists(
 
 
 async def sent(build: Any, records: list[dict[str, Any]]) -> Any:
-    """What each send gave or raised, what became of it, and what stands in the log."""
+    """Return the result or the error of each send, the result of each delivery, and the log."""
     loop = asyncio.get_running_loop()
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", 3)
@@ -387,7 +395,7 @@ async def sent(build: Any, records: list[dict[str, Any]]) -> Any:
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:
-    """On a loop of its own whose time jumps, so that who waits in vain waits no longer than needed."""
+    """Run it on a new loop with virtual time, so that a wait in vain lasts no longer than needed."""
     with asyncio.Runner(loop_factory=JumpingLoop) as runner:
         return runner.run(main)
 
@@ -396,7 +404,7 @@ def run(main: Coroutine[Any, Any, Any]) -> Any:
 @settings(max_examples=100, deadline=None)
 @given(records=SENDS)
 def test_a_producer_sends_the_same_and_says_the_same(build: Any, records: list[dict[str, Any]]) -> None:
-    """Arguments right and wrong: deliveries, errors and their texts, metadata, the log."""
+    """Both builds get right and wrong arguments. They agree on deliveries, errors and their texts, metadata and the log."""
     plain, other = (run(sent(one, records)) for one in (PLAIN, build))
     for theirs, ours, record in zip(other[0], plain[0], records, strict=True):
         assert theirs == ours, record
@@ -415,7 +423,7 @@ def test_a_producer_sends_the_same_and_says_the_same(build: Any, records: list[d
     ],
 )
 async def test_a_partition_a_time_and_headers_go_the_fast_way(build: Any, dress: dict[str, Any]) -> None:
-    """Where an open batch has room for the record."""
+    """A record with a partition, a time or headers takes the fast path when an open batch has enough bytes left."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", 1)
         async with producer_on(build)(**cluster.client_options, linger_ms=1_000) as producer:
@@ -432,7 +440,7 @@ async def test_a_partition_a_time_and_headers_go_the_fast_way(build: Any, dress:
 
 @pytest.mark.asyncio
 async def test_headers_are_refused_where_the_format_has_none() -> None:
-    """Also behind a record whose batch is open."""
+    """The send raises when the message format has no headers, also when a batch is already open."""
     async with FakeCluster(memory=True, version="1.0") as cluster:
         cluster.create_topic("orders", 1)
         async with Producer(**cluster.client_options, linger_ms=1_000, message_format_max=1, enable_idempotence=False) as producer:

@@ -1,4 +1,4 @@
-"""What a delivery promises: awaited, cancelled, gathered, called back; and what asyncio's helpers do with it."""
+"""The promises of a delivery that is awaited, cancelled, gathered or called back, and with asyncio's helpers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.asyncio
 
 
 async def test_awaited_once_and_again(side: Side) -> None:
-    """By one task and by many, before and after its end: the same metadata."""
+    """One task or many await the delivery, before and after its end. Each gets the same metadata."""
     topic = await side.topic()
     async with side.producer() as producer:
         delivery = await producer.send(topic, b"v", partition=0)
@@ -48,7 +48,7 @@ async def test_before_its_end_it_says_so(side: Side) -> None:
 
 
 async def test_cancelling_one_who_waits_touches_nobody_else(side: Side) -> None:
-    """Neither the record nor the delivery nor the other tasks."""
+    """Cancelling one task that awaits the delivery changes neither the record nor the delivery nor the other tasks."""
     topic = await side.topic()
     async with side.producer() as producer:
         delivery = await producer.send(topic, b"v", partition=0)
@@ -67,7 +67,7 @@ async def test_cancelling_one_who_waits_touches_nobody_else(side: Side) -> None:
 
 
 async def test_cancelling_the_handle_ends_the_handle_alone(side: Side) -> None:
-    """The record is sent, and who awaited it gets its metadata; callbacks of the handle run; a second cancel says no."""
+    """The record is sent, and a task that awaited it gets its metadata. The handle's callbacks run, and a second cancel returns False."""
     topic = await side.topic()
     called: list[Any] = []
     async with side.producer() as producer:
@@ -91,7 +91,9 @@ async def test_cancelling_the_handle_ends_the_handle_alone(side: Side) -> None:
 
 
 async def test_callbacks_run_in_the_order_of_sends(side: Side, caplog: pytest.LogCaptureFixture) -> None:
-    """One that raises harms no other; one that was taken back does not run; after the end they run in a later turn."""
+    """A callback that raises stops no other, and a removed one does not run. A callback added after the end runs in a
+    later event-loop iteration.
+    """
     topic = await side.topic()
     order: list[int] = []
     complaints: list[dict[str, Any]] = []
@@ -116,7 +118,7 @@ async def test_callbacks_run_in_the_order_of_sends(side: Side, caplog: pytest.Lo
 
 
 async def test_asyncios_helpers_take_it(side: Side) -> None:
-    """gather, wait, wait_for, shield, as_completed, with no task of one's own."""
+    """gather, wait, wait_for, shield and as_completed take a delivery without a task around it."""
     topic = await side.topic()
     async with side.producer() as producer:
         deliveries = [await producer.send(topic, b"%d" % number, partition=0) for number in range(10)]

@@ -1,4 +1,4 @@
-"""Hostile callers end in an error, never in a crash, and spoil nothing of others: each case in a process of its own, on both builds."""
+"""Hostile callers get an error, not a crash, and damage no other record: on both builds, each case in a process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS = 300
 @pytest.mark.parametrize("build", [pytest.param(one.id, id=one.id, marks=one.marks) for one in BUILDS])
 @pytest.mark.parametrize("case", hostile.CASES)
 def test_it_survives(build: str, case: str) -> None:
-    """What it is given is in hostile.py."""
+    """Run one case of hostile.py."""
     paths = (HERE.parents[2], HERE.parents[1], os.environ.get("PYTHONPATH", ""))
     ended = subprocess.run(
         [sys.executable, str(HERE.with_name("hostile.py")), build, case],

@@ -32,7 +32,7 @@ USES: dict[str, Callable[[Any, str], Any]] = {
 
 @pytest.mark.parametrize("use", USES)
 async def test_before_the_start_and_after_the_end(side: Side, use: str) -> None:
-    """Nothing is taken: ProducerClosed, which says what to do; nothing is in the log."""
+    """The producer raises ProducerClosed, which names the remedy, and the log stays empty."""
     topic = await side.topic()
     producer = side.producer()
     for words in ("not started", "stopped"):
@@ -47,7 +47,7 @@ async def test_before_the_start_and_after_the_end(side: Side, use: str) -> None:
 
 
 async def test_one_start(side: Side) -> None:
-    """Neither twice nor after the end; stopping is safe twice, and before the start."""
+    """A producer starts once, and not after its end. `stop` is safe twice, and before the start."""
     producer = side.producer()
     await producer.stop()
     await producer.start()
@@ -60,7 +60,7 @@ async def test_one_start(side: Side) -> None:
 
 
 async def test_flush_covers_what_was_sent(side: Side) -> None:
-    """After it every delivery has ended; it counts those it waited for, and has nothing to count when there is nothing."""
+    """After the flush every delivery has ended. The summary counts the records that it waited for, and is zero when there was none."""
     topic = await side.topic()
     async with side.producer(linger_ms=60_000, request_timeout_ms=10_000, delivery_timeout_ms=120_000) as producer:
         await producer.partitions_for(topic)
@@ -72,7 +72,7 @@ async def test_flush_covers_what_was_sent(side: Side) -> None:
 
 
 async def test_stop_sends_what_is_there(side: Side) -> None:
-    """The block's end waits for the records, also when an exception ends it, which is kept."""
+    """The end of the block waits for the records, also after an exception, which is raised again."""
     topic = await side.topic()
     deliveries = []
     with pytest.raises(ZeroDivisionError):
@@ -84,7 +84,7 @@ async def test_stop_sends_what_is_there(side: Side) -> None:
 
 
 async def test_options(side: Side) -> None:
-    """A config or its fields, not both; an unknown one is named with the nearest that is known."""
+    """The constructor takes a config or its fields, not both. For an unknown option the error names the nearest known one."""
     assert side.producer(linger_ms=5).config.linger_ms == 5
     with pytest.raises(ConfigError, match="linger_ms"):
         side.producer(lingr_ms=5)
@@ -95,7 +95,7 @@ async def test_options(side: Side) -> None:
 
 
 async def test_what_it_shows(side: Side) -> None:
-    """Its state in its repr, no key or value; the whole memory is free where nothing is pending."""
+    """The producer's repr has its state and no key or value. All memory is free when no record is pending."""
     topic = await side.topic()
     producer = side.producer()
     assert "not started" in repr(producer)
@@ -108,7 +108,7 @@ async def test_what_it_shows(side: Side) -> None:
 
 
 async def test_what_cannot_hold_is_still_a_test(request: pytest.FixtureRequest) -> None:
-    """An exception whose test was renamed would say nothing. (That each of them fails where it is listed is what `strict` is for.)"""
+    """An exception in `CANNOT` must name an existing test, or it would say nothing. `strict` proves that each listed test fails."""
     folder = request.path.parent
     written = {name for path in folder.glob("test_*.py") for name in re.findall(r"^async def (test_\w+)", path.read_text(), re.MULTILINE)}
     listed = set(re.findall(r'^    \("\w+", "(test_\w+)"\): ', (folder / "conftest.py").read_text(), re.MULTILINE))

@@ -1,4 +1,4 @@
-"""`RecordMetadata` as a tuple like any other, on both builds: the compiled one makes and lets go of it in ways of its own."""
+"""`RecordMetadata` as a normal tuple on both builds: the compiled build allocates and frees it by its own code."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ STACK = 2**20
 
 
 class Kept:
-    """What can be seen to go."""
+    """An object that a weak reference can observe."""
 
 
 class Mine(RecordMetadata):
-    """A user's own kind."""
+    """A user's own subclass."""
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def expected(at: int) -> RecordMetadata:
 @on_both
 @pytest.mark.parametrize("kept", [1, 2, 3, 300])
 def test_what_is_kept_is_not_written_to(deliveries: list[Any], kept: int) -> None:
-    """Some are kept, others let go and made again between them."""
+    """The test keeps some metadata and releases others. The released memory is used again, and the kept metadata does not change."""
     found = {}
     for at, delivery in enumerate(deliveries):
         metadata = delivery.result()
@@ -71,7 +71,7 @@ def test_what_is_kept_is_not_written_to(deliveries: list[Any], kept: int) -> Non
 
 @on_both
 def test_it_is_a_named_tuple(deliveries: list[Any]) -> None:
-    """Equal, hashed, unpacked, copied and pickled as one."""
+    """The metadata compares, hashes, unpacks, copies and pickles as a named tuple."""
     metadata = deliveries[5].result()
     assert type(metadata) is RecordMetadata
     assert hash(metadata) == hash(expected(5)) == hash(tuple(expected(5)))
@@ -84,7 +84,9 @@ def test_it_is_a_named_tuple(deliveries: list[Any]) -> None:
 @on_both
 @pytest.mark.parametrize("kind", [RecordMetadata, Mine])
 def test_what_users_make_goes_with_what_it_holds(deliveries: list[Any], kind: type) -> None:
-    """Of any size, of their own kind, and in circles; the kind is not counted more often than some are kept."""
+    """Tuples of any size, of a user's class, and in cycles release the objects that they hold. The class's reference count grows
+    only by the kept spares.
+    """
     gc.collect()
     before = sys.getrefcount(kind)
     gone = []
@@ -117,7 +119,7 @@ def nest() -> None:
 
 @on_both
 def test_one_within_another_many_times_over(deliveries: list[Any]) -> None:
-    """Deeper than a stack holds what lets go of one within another: it would end the process."""
+    """Tuples are nested deeper than a stack holds. A recursive release would end the process."""
     before = threading.stack_size(STACK)
     try:
         thread = threading.Thread(target=nest)

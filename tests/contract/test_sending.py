@@ -1,4 +1,4 @@
-"""What `send` and what goes with it promise, whoever keeps it: arguments, order, what stands in the log, what metadata says."""
+"""The promises of `send` and its relatives, on all sides: arguments, order, the log, the metadata."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CANARY = b"canary-bytes"
 
 
 async def test_arguments_may_be_given_by_position(side: Side) -> None:
-    """In aiokafka's order, on every way of sending one record."""
+    """Each way of sending one record takes its arguments in aiokafka's order."""
     topic = await side.topic()
     record = (topic, b"v", b"k", 1, 1_357_034_400_000, [("trace", b"1")])
     async with side.producer() as producer:
@@ -50,7 +50,7 @@ async def test_arguments_may_be_given_by_position(side: Side) -> None:
 
 
 async def test_what_is_sent_stands_in_the_log(side: Side) -> None:
-    """Keys, values, tombstones, empty and null, headers in order with their repeats, the given time: as they were given."""
+    """The log has keys, values, tombstones, empty and null, headers in order with repeats, and the given time: all as given."""
     records: list[tuple[Any, Any, Any, Any]] = [
         (b"k", b"v", 1_357_034_400_000, ()),
         (b"k", None, 0, ()),
@@ -77,7 +77,7 @@ async def test_what_is_sent_stands_in_the_log(side: Side) -> None:
 
 
 async def test_metadata(side: Side) -> None:
-    """Where it is, from 0 on in each partition; its own time; sizes in bytes, -1 for null."""
+    """The metadata has the position, from 0 on in each partition, the record's time, and sizes in bytes, -1 for null."""
     topic = await side.topic()
     async with side.producer() as producer:
         first = await producer.send_and_wait(topic, b"abc", b"k", partition=2, timestamp_ms=77)
@@ -104,7 +104,7 @@ async def test_without_acks_no_offset_is_known(side: Side) -> None:
 
 
 async def test_order_of_calls_is_order_of_the_log(side: Side) -> None:
-    """One key is one partition, and its records stand in the order in which the calls first ran, whoever made them."""
+    """Each key is in one partition. Its records are in the order in which the calls first ran, in any task."""
     topic = await side.topic()
     async with side.producer(linger_ms=1) as producer:
         await asyncio.gather(*(producer.send(topic, b"%d" % number, b"key-%d" % (number % 5)) for number in range(200)))
@@ -119,7 +119,7 @@ async def test_order_of_calls_is_order_of_the_log(side: Side) -> None:
 
 
 async def test_kafkas_partitioner_places_keys(side: Side) -> None:
-    """By murmur2, as every Kafka client; the numbers are Java's (`Utils.toPositive(murmur2(key)) % 3`)."""
+    """The producer places keys by murmur2, as every Kafka client. The numbers are Java's (`Utils.toPositive(murmur2(key)) % 3`)."""
     topic = await side.topic()
     async with side.producer() as producer:
         placed = [
@@ -132,7 +132,7 @@ async def test_kafkas_partitioner_places_keys(side: Side) -> None:
 
 @pytest.mark.parametrize("is_short", [True, False])
 async def test_a_partitioner_of_ones_own(side: Side, *, is_short: bool) -> None:
-    """It sees the key and how many partitions there are, and its word counts; an explicit partition goes before it."""
+    """The partitioner gets the key and the number of partitions, and its result counts. A given partition has precedence."""
     topic = await side.topic()
 
     def by_key(key: bytes | None, partitions: int) -> int:
@@ -182,7 +182,7 @@ async def test_a_partitioner_that_is_wrong(side: Side, chosen: object) -> None:
 )
 @pytest.mark.parametrize("method", ["send", "send_nowait", "send_and_wait", "send_many", "from_thread"])
 async def test_what_the_caller_gets_wrong(side: Side, method: str, arguments: dict[str, Any], error: type[KafkaError], said: str) -> None:
-    """The same error in the same words, before anything is queued; no key or value in it. The producer goes on."""
+    """Each side raises the same error text before it queues the record. The text has no key or value, and the producer continues."""
     topic = await side.topic()
     record: dict[str, Any] = {"value": CANARY, "key": CANARY, **arguments}
     asked = record.pop("topic", topic)
@@ -203,7 +203,7 @@ async def test_what_the_caller_gets_wrong(side: Side, method: str, arguments: di
 
 
 async def test_numbers_and_times_of_data_frames(side: Side) -> None:
-    """Integers of other types, and aware datetimes, are what they stand for, by every way in."""
+    """Every way to send takes integers of other types, and aware datetimes."""
     topic = await side.topic()
     given: dict[str, Any] = {"partition": np.int64(1), "timestamp_ms": datetime(2023, 11, 14, 22, 13, 20, 999, tzinfo=UTC)}
     async with side.producer(partitioner=lambda _key, _count: np.int32(0)) as producer:
@@ -237,7 +237,7 @@ async def test_a_topic_that_kafka_refuses(side: Side) -> None:
 
 
 async def test_serializers(side: Side) -> None:
-    """They make bytes of keys and values, see the topic where they ask for it, and never a None."""
+    """The serializers convert keys and values, get the topic if they have that parameter, and never get None."""
     topic = await side.topic()
 
     def with_topic(name: str, headers: Any, value: Any) -> bytes:
@@ -260,7 +260,9 @@ async def test_a_serializer_that_raises(side: Side) -> None:
 
 
 async def test_send_many(side: Side) -> None:
-    """Values and records, from an iterable and from an asynchronous one, in order; awaited as a whole and looked at one by one."""
+    """`send_many` takes values and records, from an iterable or an async one, in order. The caller awaits all deliveries
+    or looks at single ones.
+    """
     topic = await side.topic()
 
     async def more() -> Any:
@@ -301,7 +303,7 @@ async def test_send_many_that_stops_half_way_tells_what_is_queued(side: Side) ->
 
 
 async def test_what_is_pending_in_an_error_does_not_end_in_its_copy(side: Side) -> None:
-    """Waiting for it raises at once, in place of waiting for ever."""
+    """Awaiting a pending delivery of a copied error raises at once, and does not wait for ever."""
     topic = await side.topic()
     async with side.producer() as producer:
         with pytest.raises(SerializationError) as raised:
@@ -315,7 +317,7 @@ async def test_what_is_pending_in_an_error_does_not_end_in_its_copy(side: Side) 
 
 
 async def test_send_columns(side: Side) -> None:
-    """Rows of arrays, in order, with their keys and times; awaited as a whole and looked at one by one."""
+    """`send_columns` sends the rows of arrays in order, with keys and times. The caller awaits all deliveries or looks at single ones."""
     topic = await side.topic()
     values = pa.array([b"0", None, b"2", b"3"])
     async with side.producer() as producer:
@@ -340,7 +342,7 @@ async def test_send_columns(side: Side) -> None:
 
 
 async def test_a_batch_that_was_closed_is_sent(side: Side) -> None:
-    """It takes no more, as aiokafka's; closed twice, empty or not."""
+    """A closed batch takes no more records, as in aiokafka. It may be closed twice, empty or not."""
     topic = await side.topic()
     async with side.producer() as producer:
         batch = producer.create_batch(topic, 0)
@@ -358,7 +360,7 @@ async def test_a_batch_that_was_closed_is_sent(side: Side) -> None:
 
 
 async def test_a_batch_of_ones_own(side: Side) -> None:
-    """It takes records until it is full, is sent once, and its deliveries are its records'."""
+    """The caller's batch takes records until it is full and is sent once. Its deliveries are those of its records."""
     topic = await side.topic()
     async with side.producer(batch_size=1000) as producer:
         batch = producer.create_batch(topic, 1)
@@ -380,7 +382,7 @@ async def test_a_batch_of_ones_own(side: Side) -> None:
 
 
 async def test_partitions_for(side: Side) -> None:
-    """Numbers from 0 on; a topic that is known before a first send."""
+    """The call returns numbers from 0 on, and the topic is known before its first send."""
     topic = await side.topic()
     async with side.producer() as producer:
         known = await producer.partitions_for(topic)
@@ -391,7 +393,7 @@ async def test_partitions_for(side: Side) -> None:
 
 
 async def test_from_threads(side: Side) -> None:
-    """Each thread's records keep their order; the futures have the metadata; the loop's own thread is refused."""
+    """Each thread's records keep their order, and the futures have the metadata. A call from the loop's own thread raises."""
     topic = await side.topic()
     async with side.producer() as producer:
         with pytest.raises(UsageError, match="other threads"):

@@ -1,4 +1,4 @@
-"""`send` and `send_and_wait` are coroutine functions on both builds: whatever runs their coroutines, the record is sent."""
+"""`send` and `send_and_wait` are coroutine functions on both builds: any runner sends the record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VERBS = ("send", "send_and_wait")
 
 
 class Boom(Exception):
-    """What a test throws."""
+    """An exception that a test throws."""
 
 
 @pytest.fixture(params=BUILDS)
@@ -42,7 +42,7 @@ def verb(request: pytest.FixtureRequest) -> str:
 
 @contextlib.asynccontextmanager
 async def running(build: Any, **options: Any) -> AsyncIterator[tuple[Any, FakeCluster]]:
-    """A producer to which the topic is known, so that the next send goes the fast way."""
+    """Start a producer that knows the topic, so that the next send takes the fast path."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         async with producer_on(build)(**cluster.client_options, **options) as producer:
@@ -154,7 +154,7 @@ if sys.version_info >= (3, 12):
 @pytest.mark.parametrize("run", RUNNERS, ids=[run.__name__ for run in RUNNERS])
 @pytest.mark.asyncio
 async def test_whoever_runs_it_the_record_is_sent(build: Any, verb: str, run: Callable[[Any, Any], Awaitable[None]]) -> None:
-    """Fast and slow: to a topic that is known, and to one that has to be asked for first."""
+    """The coroutine sends its record on the fast path and on the slow path: to a known topic, and to an unknown one."""
     async with running(build) as (producer, cluster):
         cluster.create_topic("others")
         producer.verb = verb
@@ -169,7 +169,7 @@ async def test_whoever_runs_it_the_record_is_sent(build: Any, verb: str, run: Ca
 
 @pytest.mark.asyncio
 async def test_records_stand_in_the_order_of_their_first_steps(build: Any) -> None:
-    """Not of their calls; whichever way each is run."""
+    """The log has the records in the order of the coroutines' first steps, not of the calls, however each is run."""
     async with running(build) as (producer, cluster):
         late, early = producer.send("orders", b"late"), producer.send("orders", b"early")
         await early
@@ -233,7 +233,7 @@ async def test_cancelled_while_it_waits_for_memory_it_is_not_queued(build: Any, 
 
 @pytest.mark.asyncio
 async def test_cancelled_while_it_waits_for_the_next_turn_it_is_not_queued(build: Any) -> None:
-    """The first of a tight loop that does not end with its first step."""
+    """The test sends in a tight loop until one coroutine waits for the next event-loop iteration, and cancels that one."""
     async with running(build) as (producer, cluster):
         for sent in range(100_000):  # noqa: B007
             call = producer.send("orders", bytes(100))
@@ -251,7 +251,7 @@ async def test_cancelled_while_it_waits_for_the_next_turn_it_is_not_queued(build
 
 @pytest.mark.asyncio
 async def test_cancelling_a_send_that_waits_for_its_record_leaves_the_record(build: Any) -> None:
-    """It was queued; it is sent all the same."""
+    """The record was queued before the cancellation, so it is sent."""
     async with running(build, linger_ms=20) as (producer, cluster):
         task = asyncio.create_task(producer.send_and_wait("orders", b"v"))
         await asyncio.sleep(0)
@@ -264,7 +264,7 @@ async def test_cancelling_a_send_that_waits_for_its_record_leaves_the_record(bui
 
 @pytest.mark.asyncio
 async def test_a_subclass_may_send_in_its_own_way(build: Any) -> None:
-    """It overrides `send` and calls the one above; `send_and_wait` goes by that."""
+    """The subclass overrides `send` and calls the parent's. `send_and_wait` uses the override."""
     seen: list[Any] = []
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
@@ -286,7 +286,7 @@ async def test_a_subclass_may_send_in_its_own_way(build: Any) -> None:
 
 @pytest.mark.asyncio
 async def test_its_method_may_be_held(build: Any) -> None:
-    """Bound, and of the class."""
+    """The caller may keep the bound method, or the function of the class."""
     async with running(build) as (producer, cluster):
         send = producer.send
         await send("orders", b"1")
@@ -298,7 +298,7 @@ async def test_its_method_may_be_held(build: Any) -> None:
 
 
 def test_its_function_says_what_it_is(build: Any, verb: str) -> None:
-    """A coroutine function of Python's own kind, at home in `Producer`, with signature, text and types."""
+    """The method is a coroutine function of Python's own kind in `Producer`, with signature, docstring and annotations."""
     face = producer_on(build)
     producer = face(bootstrap_servers="nowhere:1")
     bound, function = getattr(producer, verb), getattr(face, verb)
@@ -316,7 +316,7 @@ def test_its_function_says_what_it_is(build: Any, verb: str) -> None:
 
 @pytest.mark.asyncio
 async def test_mocks_take_it_for_a_coroutine_function(build: Any, verb: str) -> None:
-    """`AsyncMock(spec=Producer)`, `create_autospec(Producer)`: what they give is awaited; with autospec, mistakes in calls are seen."""
+    """`AsyncMock(spec=Producer)` and `create_autospec(Producer)` return awaitables. With autospec, wrong arguments raise."""
     face = producer_on(build)
     for mock in (AsyncMock(spec=face), AsyncMock(spec_set=face), create_autospec(face, instance=True), create_autospec(face)()):
         method = getattr(mock, verb)

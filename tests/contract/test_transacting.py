@@ -1,4 +1,4 @@
-"""Transactions: what a program sees of them on a real Kafka, on the fake cluster, and with the one that only records."""
+"""Transactions as a program sees them: on a real Kafka, on the fake cluster, and with the recording producer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def transactional(side: Side, **options: Any) -> Any:
 
 
 async def test_committed_records_are_visible(side: Side) -> None:
-    """All of them, of every door, and only then."""
+    """All records of all ways to send are visible after the commit, and none before it."""
     topic = await side.topic()
     async with transactional(side) as producer:
         await producer.begin_transaction()
@@ -41,7 +41,7 @@ async def test_committed_records_are_visible(side: Side) -> None:
 
 
 async def test_aborted_records_are_not(side: Side) -> None:
-    """Nor those of a body that raised; what comes after them is."""
+    """Aborted records are not visible, nor those of a body that raised. Later records are."""
     topic = await side.topic()
     async with transactional(side) as producer:
         await producer.begin_transaction()
@@ -57,7 +57,7 @@ async def test_aborted_records_are_not(side: Side) -> None:
 
 
 async def test_offsets_go_with_their_records(side: Side) -> None:
-    """Committed together, aborted together; the later of two offsets counts."""
+    """The offsets are committed or aborted with their records. The later of two offsets counts."""
     topic, group = await side.topic(), f"group-{uuid.uuid4().hex[:8]}"
     async with transactional(side) as producer:
         async with producer.transaction():
@@ -71,7 +71,7 @@ async def test_offsets_go_with_their_records(side: Side) -> None:
 
 
 async def test_a_record_that_was_refused_spoils_it(side: Side) -> None:
-    """TXN-08: the commit is refused, with the record's error as its cause, and the abort is not."""
+    """TXN-08: after a refused record the commit raises with the record's error as its cause. The abort succeeds."""
     topic = await side.topic()
     async with transactional(side, max_request_size=1_000) as producer:
         await producer.begin_transaction()
@@ -107,7 +107,7 @@ MISUSES: dict[str, Callable[[Any, str], Any]] = {
 
 @pytest.mark.parametrize("misuse", MISUSES)
 async def test_without_an_open_transaction(side: Side, misuse: str) -> None:
-    """Each says which call is missing, and sends nothing."""
+    """Each call raises an error that names the missing call, and sends nothing."""
     topic = await side.topic()
     async with transactional(side) as producer:
         with pytest.raises(TransactionMisuse, match=r"has no transaction open: call begin_transaction\(\)"):
@@ -116,7 +116,7 @@ async def test_without_an_open_transaction(side: Side, misuse: str) -> None:
 
 
 async def test_two_at_once(side: Side) -> None:
-    """One is open at a time; an empty one is nothing."""
+    """Only one transaction is open at a time, and an empty one is allowed."""
     async with transactional(side) as producer:
         async with producer.transaction():
             with pytest.raises(TransactionMisuse, match="has a transaction open"):
@@ -126,7 +126,7 @@ async def test_two_at_once(side: Side) -> None:
 
 
 async def test_a_producer_without_a_name(side: Side) -> None:
-    """It says what it needs."""
+    """The call raises an error that names the missing option."""
     async with side.producer() as producer:
         with pytest.raises(UsageError, match="give it transactional_id"):
             await producer.begin_transaction()
@@ -136,14 +136,14 @@ async def test_a_producer_without_a_name(side: Side) -> None:
 
 @pytest.mark.parametrize("offsets", [5, {"orders": 1}, {("orders", -1): 1}, {("orders", 0): -1}])
 async def test_offsets_that_are_none(side: Side, offsets: Any) -> None:
-    """Said at once, and spoils nothing."""
+    """The call refuses the offsets at once, and the transaction can still commit."""
     async with transactional(side) as producer, producer.transaction():
         with pytest.raises(UsageError):
             await producer.send_offsets_to_transaction(offsets, "group")
 
 
 async def test_stop_aborts_what_is_open(side: Side) -> None:
-    """Nothing of it becomes visible."""
+    """`stop` aborts the open transaction, and none of its records becomes visible."""
     topic = await side.topic()
     async with transactional(side) as producer:
         await producer.begin_transaction()
@@ -152,7 +152,7 @@ async def test_stop_aborts_what_is_open(side: Side) -> None:
 
 
 async def test_a_cancelled_body(side: Side) -> None:
-    """It is aborted, and the cancellation goes on."""
+    """The producer aborts the transaction, and the cancellation continues."""
     topic = await side.topic()
     async with transactional(side) as producer:
         entered = asyncio.Event()
@@ -174,7 +174,7 @@ async def test_a_cancelled_body(side: Side) -> None:
 
 
 async def test_a_delivery_of_an_aborted_transaction(side: Side) -> None:
-    """What was not sent yet fails, and says so; it was not looked at before."""
+    """The unsent record's delivery fails with TransactionAborted, also when it is awaited only after the abort."""
     topic = await side.topic()
     async with transactional(side, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
         await producer.begin_transaction()

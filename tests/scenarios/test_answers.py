@@ -1,4 +1,7 @@
-"""What a Produce answer may say, besides yes: leaders, throttling, errors for good, partitions too few or too many (rows 22-24, 31-36, 44-46, 51)."""
+"""Produce answers beside success.
+
+Named leaders, throttling, final errors, and too few or too many partitions (rows 22-24, 31-36, 44-46, 51).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ def now() -> float:
 
 
 async def failure_of(producer: Producer[Any, Any]) -> DeliveryError:
-    """The failure of one record to partition 0."""
+    """Return the failure of one record to partition 0."""
     with pytest.raises(DeliveryError) as raised:
         await producer.send_and_wait("orders", b"v", partition=0)
     return raised.value
@@ -29,7 +32,7 @@ async def failure_of(producer: Producer[Any, Any]) -> DeliveryError:
 
 @jumping
 async def test_a_leader_that_the_answer_names_gets_the_records_at_once() -> None:
-    """Row 23 (KIP-951): no Metadata request, no backoff."""
+    """Row 23 (KIP-951): the Sender sends the records to the named leader, without a Metadata request and without a backoff."""
     async with FakeCluster(brokers=2, memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
         async with running(cluster, retry_backoff_ms=1000) as (_, producer):
@@ -46,7 +49,7 @@ async def test_a_leader_that_the_answer_names_gets_the_records_at_once() -> None
 
 @jumping
 async def test_without_a_named_leader_metadata_is_asked_for() -> None:
-    """Brokers before Produce 10 (LDR-03): one refresh, one backoff."""
+    """Brokers before Produce 10 name no leader (LDR-03): the producer refreshes metadata once and waits one backoff."""
     async with FakeCluster(brokers=2, memory=True, versions={"Produce": (3, 9)}) as cluster:
         cluster.create_topic("orders")
         async with running(cluster) as (_, producer):
@@ -60,7 +63,7 @@ async def test_without_a_named_leader_metadata_is_asked_for() -> None:
 
 @jumping
 async def test_a_named_leader_that_is_no_news_is_no_help() -> None:
-    """Row 24: an election that is known already; the normal pause, and a refresh."""
+    """Row 24: the answer names a leader that the producer knows already. The producer waits the normal backoff, and refreshes metadata."""
     async with FakeCluster(brokers=2, memory=True) as cluster:
         cluster.create_topic("orders")
 
@@ -76,13 +79,13 @@ async def test_a_named_leader_that_is_no_news_is_no_help() -> None:
             cluster.rewrite("Produce", stale, times=1)
             await producer.send_and_wait("orders", b"1")
             assert 0.8 <= now() - began <= 1.3
-            await cluster.seen("Metadata", asked + 1)  # its own pause has its own jitter
+            await cluster.seen("Metadata", asked + 1)  # the refresh has its own pause, with its own jitter
             assert now() - began <= 1.3
 
 
 @jumping
 async def test_a_throttling_broker_is_left_alone_for_so_long() -> None:
-    """Row 35 (KIP-219): no request to it for 2 s, none to time out; others go on."""
+    """Row 35 (KIP-219): the Sender sends no request to the broker for 2 s, so that no request times out. Other brokers get theirs."""
     async with FakeCluster(brokers=2, memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
         leaders = {partition: cluster.leader("orders", partition) for partition in (0, 1)}
@@ -103,7 +106,7 @@ async def test_a_throttling_broker_is_left_alone_for_so_long() -> None:
 @pytest.mark.parametrize("version", [5, 6])
 @jumping
 async def test_a_broker_before_2_0_has_waited_itself(version: int) -> None:
-    """Below Produce 6 the time is told, and has passed already."""
+    """Below Produce 6 the broker reports a throttle time that it has waited already, so the Sender does not wait."""
     async with FakeCluster(memory=True, versions={"Produce": (3, version)}) as cluster:
         cluster.create_topic("orders")
         async with running(cluster) as (_, producer):
@@ -127,7 +130,10 @@ async def test_a_broker_before_2_0_has_waited_itself(version: int) -> None:
 )
 @jumping
 async def test_what_is_retried_in_vain_ends_with_its_name(error: str, persisted: Persisted) -> None:
-    """Rows 32-34, 36, 44: at delivery_timeout_ms, after some attempts, and with the truth about the log."""
+    """Rows 32-34, 36, 44: the record fails at delivery_timeout_ms, after some attempts.
+
+    The failure says truly whether the record may be in the log.
+    """
     async with running(delivery_timeout_ms=3000, request_timeout_ms=3000) as (cluster, producer):
         cluster.fail("Produce", error, times=1000)
         began = now()
@@ -155,7 +161,7 @@ async def test_what_is_retried_in_vain_ends_with_its_name(error: str, persisted:
 )
 @jumping
 async def test_what_is_refused_for_good_fails_at_once(error: str | int) -> None:
-    """Rows 40, 45, 46: definitely, with the broker's number; nothing else is touched."""
+    """Rows 40, 45, 46: the record fails for good, with the broker's error number. The record of the other partition is delivered."""
     async with running() as (cluster, producer):
         cluster.fail("Produce", error, partition=0)
         began = now()
@@ -172,7 +178,7 @@ async def test_what_is_refused_for_good_fails_at_once(error: str | int) -> None:
 @pytest.mark.parametrize("retries", [0, 1, 2])
 @jumping
 async def test_no_more_retries_than_there_may_be(retries: int) -> None:
-    """DLV-09: with none, a passing trouble is told at once."""
+    """DLV-09: the producer retries at most `retries` times. With no retries, a temporary error fails the record at once."""
     async with running(retries=retries) as (cluster, producer):
         cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", times=3)
         failure = await failure_of(producer)
@@ -182,7 +188,7 @@ async def test_no_more_retries_than_there_may_be(retries: int) -> None:
 
 @jumping
 async def test_an_answer_that_lacks_a_partition_costs_that_one_an_attempt() -> None:
-    """Row 51: the other one is done at once, and the connection stays."""
+    """Row 51: the partition in the answer is acknowledged at once, and the connection stays."""
     async with running() as (cluster, producer):
         await producer.send_and_wait("orders", b"first", partition=0)
 
@@ -200,7 +206,10 @@ async def test_an_answer_that_lacks_a_partition_costs_that_one_an_attempt() -> N
 
 @jumping
 async def test_an_answer_for_what_nobody_sent_is_passed_over_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Row 51: a partition and a topic that were not in the request, and one that is told twice: the first counts."""
+    """Row 51: the answer has a partition and a topic that were not in the request, and one partition twice.
+
+    The producer takes the first entry.
+    """
     async with running() as (cluster, producer):
 
         def add(answer: Any) -> None:
@@ -222,7 +231,10 @@ async def test_an_answer_for_what_nobody_sent_is_passed_over_and_logged(caplog: 
 @pytest.mark.parametrize("error", [None, "MESSAGE_TOO_LARGE", "NOT_ENOUGH_REPLICAS", "POLICY_VIOLATION"])
 @jumping
 async def test_the_late_answer_of_an_expired_batch_is_dropped(error: str | None) -> None:
-    """DLV-03, DLV-04: yes, too large, come again or no: it was told what it was told. Its bytes come back, and the next one goes."""
+    """DLV-03, DLV-04: a late success, MESSAGE_TOO_LARGE, retriable or final error does not change the failure of the batch.
+
+    The memory of the batch comes back, and the next record is delivered.
+    """
     async with running(delivery_timeout_ms=1000, request_timeout_ms=1000) as (cluster, producer):
         await producer.send_and_wait("orders", b"first", partition=0)
         cluster.fail("Produce", "NOT_ENOUGH_REPLICAS")
@@ -248,7 +260,7 @@ async def test_the_late_answer_of_an_expired_batch_is_dropped(error: str | None)
 
 @jumping
 async def test_records_expire_wherever_they_are_and_their_callbacks_may_send_again() -> None:
-    """DLV-06, DLV-07: without a leader, with a broker that is gone, lingering; all at their time."""
+    """DLV-06, DLV-07: records without a leader, for a stopped broker, or in a lingering batch all expire at their deadline."""
     async with FakeCluster(brokers=2, memory=True) as cluster:
         cluster.create_topic("orders", partitions=3)
         cluster.move_leader("orders", 0, 1)

@@ -1,4 +1,4 @@
-"""When memory is short: who waits, in which order they go, and what a cancelled or overdue wait leaves."""
+"""Sends while memory is short: their wait, their order, and the state after a cancelled or overdue wait."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SMALL = {"buffer_memory": 4000, "batch_size": 1000}
 
 
 async def fill(producer: Producer[Any, Any]) -> list[asyncio.Task[Any]]:
-    """Send until a send has to wait for memory; gives that one's task."""
+    """Send until one send has to wait for memory. Returns the task of that send."""
     sent = 0
     while True:
         task = asyncio.create_task(producer.send("orders", b"fill-%d" % sent + b"." * 700, partition=0))
@@ -41,7 +41,7 @@ async def fill(producer: Producer[Any, Any]) -> list[asyncio.Task[Any]]:
 
 @jumping
 async def test_fifty_tasks_against_a_stalled_broker_all_arrive_once_and_in_order() -> None:
-    """A broker that stalls for 5 s and 20 KB of memory: each task's records arrive once, in order."""
+    """A broker stalls for 5 s and the producer has 20 KB of memory: the records of each task arrive once, in order."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=6)
         async with running(cluster, buffer_memory=20_000, batch_size=1000) as (_, producer):
@@ -68,7 +68,10 @@ async def test_fifty_tasks_against_a_stalled_broker_all_arrive_once_and_in_order
 @on_both
 @jumping
 async def test_a_backlog_that_has_used_up_the_memory_is_not_cut_into_small_batches(build: Any, linger_ms: Any) -> None:
-    """Of a broker that is slower than its sender: what comes back is little at a time, and goes where a batch has room, not into new ones."""
+    """The broker is slower than the task that sends, so memory comes back in small amounts.
+
+    The producer must append to batches with bytes left and must not open new ones.
+    """
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=12)
         cluster.brokers[1].latency, cluster.brokers[1].bandwidth = 0.001, 1_000_000
@@ -86,9 +89,10 @@ async def test_a_backlog_that_has_used_up_the_memory_is_not_cut_into_small_batch
 @on_both
 @jumping
 async def test_a_burst_to_many_partitions_fills_their_batches(build: Any, partitions: int, memory: int, most: int) -> None:
-    """Where they linger. Sent each few turns, each would go with a record or two; and when the burst is over, what is partial goes soon.
+    """The batches of a burst linger and fill; sent every few iterations of the loop, each would carry a record or two.
 
-    So too where memory is short: whole rooms for a few of them would leave none for the others.
+    When the burst is over, the Sender sends the partial batches soon. Where memory is short, no batch takes all its bytes at once, as a
+    few such batches would leave no memory for the others.
     """
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=partitions)
@@ -105,7 +109,10 @@ async def test_a_burst_to_many_partitions_fills_their_batches(build: Any, partit
 @on_both
 @jumping
 async def test_batches_open_with_what_the_last_ones_took_while_memory_is_short(build: Any) -> None:
-    """Of a thousand partitions that fill the memory: to grow from the least room to three records each time costs as much as the records."""
+    """A thousand partitions fill the memory: a new batch allocates the bytes that the previous batches took.
+
+    To grow from the smallest size to three records each time would cost as much as the records.
+    """
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=1000)
         async with producer_on(build)(**cluster.client_options, buffer_memory=4 << 20, linger_ms=5) as producer:
@@ -128,7 +135,10 @@ async def test_batches_open_with_what_the_last_ones_took_while_memory_is_short(b
 
 @jumping
 async def test_a_backlog_of_thousands_of_partitions_goes_in_several_requests() -> None:
-    """A broker takes them one after the other: in one request, all would wait for the last of them, perhaps past its time-out."""
+    """The Sender spreads the batches over several requests, as a broker appends one batch after the other.
+
+    In a single request, all batches would wait for the last one, perhaps past the request's time-out.
+    """
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=3000)
         cluster.brokers[1].latency = 0.05
@@ -143,7 +153,7 @@ async def test_a_backlog_of_thousands_of_partitions_goes_in_several_requests() -
 
 @jumping
 async def test_who_waits_for_memory_does_not_keep_the_loop_busy() -> None:
-    """While a broker stalls, a parked send is tried when memory comes back, not once in every turn of the loop."""
+    """While a broker stalls, the producer tries a pending send when memory comes back, not once in every iteration of the loop."""
     async with running(**SMALL) as (cluster, producer):
         hang = cluster.hang("Produce")
         waiting = await fill(producer)
@@ -167,7 +177,7 @@ async def test_who_waits_for_memory_does_not_keep_the_loop_busy() -> None:
 
 @jumping
 async def test_waiting_sends_are_served_in_call_order_whatever_their_size() -> None:
-    """A small record never overtakes a large one that asked before it (BUF-02), not even to another partition."""
+    """A send of a small record never overtakes an earlier send of a large one (BUF-02), not even to another partition."""
     async with running(**SMALL) as (cluster, producer):
         hang = cluster.hang("Produce")
         first = await fill(producer)
@@ -189,7 +199,7 @@ async def test_waiting_sends_are_served_in_call_order_whatever_their_size() -> N
 @pytest.mark.parametrize("who", [0, 1, 2], ids=["head", "middle", "tail"])
 @jumping
 async def test_a_send_cancelled_while_it_waits_for_memory_leaves_no_trace(who: int) -> None:
-    """Wherever it stands in the line, its record is not logged and those behind it move up."""
+    """A send is cancelled at any position of the wait queue: its record is not logged, and the sends behind it move up."""
     async with running(**SMALL) as (cluster, producer):
         hang = cluster.hang("Produce")
         first = await fill(producer)
@@ -208,7 +218,7 @@ async def test_a_send_cancelled_while_it_waits_for_memory_leaves_no_trace(who: i
 
 @jumping
 async def test_cancelling_the_only_waiter_opens_the_way_again() -> None:
-    """Nobody waits any more: a small record that fits is queued at once."""
+    """The only pending send is cancelled, so the wait queue is empty: the producer queues a small record that fits at once."""
     async with running(**SMALL) as (cluster, producer):
         hang = cluster.hang("Produce")
         await producer.send("orders", b"." * 2400, partition=0)
@@ -223,7 +233,7 @@ async def test_cancelling_the_only_waiter_opens_the_way_again() -> None:
 
 @jumping
 async def test_a_send_cancelled_in_the_turn_in_which_memory_comes_back_is_queued_or_is_not() -> None:
-    """Wherever the cancellation falls: CancelledError means not logged, a delivery means logged once."""
+    """At any moment of the cancellation, CancelledError means that the record is not logged; a delivery means that it is logged once."""
     outcomes = set()
     for delay in range(14):
         for is_before_the_turn in (True, False):
@@ -236,7 +246,7 @@ async def test_a_send_cancelled_in_the_turn_in_which_memory_comes_back_is_queued
                 await turns(delay)
                 if is_before_the_turn:
                     waiting.cancel()
-                else:  # behind what this turn is still to do
+                else:  # behind the other callbacks of this iteration
                     asyncio.get_running_loop().call_soon(waiting.cancel)
                 try:
                     await (await waiting)
@@ -252,7 +262,10 @@ async def test_a_send_cancelled_in_the_turn_in_which_memory_comes_back_is_queued
 @pytest.mark.parametrize("headers", [(), [("h", b"v")]])
 @jumping
 async def test_a_tight_loop_over_many_partitions_lets_the_loop_go_on(headers: list[tuple[str, bytes]]) -> None:
-    """Each batch has room left, so that no bytes are asked for: the loop turns all the same, and the records' times go on with it."""
+    """Each batch has bytes left, so that no send allocates memory.
+
+    The event loop must iterate all the same, and the records' times go on with it.
+    """
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=1000)
         async with running(cluster, linger_ms=60_000) as (_, producer):
@@ -284,7 +297,10 @@ async def test_a_tight_loop_over_many_partitions_lets_the_loop_go_on(headers: li
 )
 @jumping
 async def test_a_crowd_that_sends_once_each_does_not_wait_for_a_turn(build: Any, crowd: int, value: bytes, partitions: int) -> None:
-    """However much of them one turn takes in: parked, each would cost ten times as much, and everyone who comes behind it would be parked too."""
+    """No send of the crowd waits, however many records one iteration of the loop takes in.
+
+    A pending send would cost ten times as much, and every send behind it would have to wait, too.
+    """
     turn, waited = 0, []
 
     async def one(producer: Producer[Any, Any], number: int) -> None:
@@ -314,7 +330,7 @@ async def test_a_crowd_that_sends_once_each_does_not_wait_for_a_turn(build: Any,
 @pytest.mark.parametrize("way", ["send_batch", "send_many", "send_columns"])
 @jumping
 async def test_a_tight_loop_of_many_at_once_lets_the_loop_go_on(build: Any, way: str) -> None:
-    """What many take counts as what one takes: the loop turns after `TURN` bytes of them."""
+    """Bulk sends count their bytes as single sends do: the loop iterates after `TURN` bytes of them."""
     values = [b"v" * 80] * 100
     column = pa.array(values)
     turned = 0
@@ -346,7 +362,10 @@ async def test_a_tight_loop_of_many_at_once_lets_the_loop_go_on(build: Any, way:
 
 @jumping
 async def test_a_send_that_pauses_for_fairness_is_cancelled_without_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tight loop of sends parks for a turn; cancelled there, its record is nowhere and the next ones are."""
+    """A tight loop of sends waits for the next iteration of the event loop.
+
+    A send cancelled there leaves no record, and the next sends are logged.
+    """
     monkeypatch.setattr(loop_budget, "TURN", 100)
     async with running() as (cluster, producer):
 
@@ -368,7 +387,7 @@ async def test_a_send_that_pauses_for_fairness_is_cancelled_without_a_trace(monk
 
 @jumping
 async def test_no_memory_within_max_block_ms_fails_the_send_and_nothing_is_queued() -> None:
-    """BufferExhausted after max_block_ms, with the facts in its text."""
+    """The send fails with BufferExhausted after max_block_ms, with the facts in its text."""
     async with running(max_block_ms=500, **SMALL) as (cluster, producer):
         hang = cluster.hang("Produce")
         (waiting,) = await fill(producer)
@@ -385,7 +404,7 @@ async def test_no_memory_within_max_block_ms_fails_the_send_and_nothing_is_queue
 
 @jumping
 async def test_a_record_that_buffer_memory_cannot_hold_is_refused_at_once() -> None:
-    """Not parked for ever."""
+    """The producer refuses the record at once and does not let the send wait for ever."""
     async with running(**SMALL) as (_, producer):
         with pytest.raises(RecordTooLarge, match="buffer_memory=4000"):
             await producer.send("orders", bytes(3500))
@@ -395,7 +414,7 @@ async def test_a_record_that_buffer_memory_cannot_hold_is_refused_at_once() -> N
 
 @jumping
 async def test_memory_smaller_than_a_batchs_first_step_still_sends() -> None:
-    """buffer_memory just above batch_size: a record that fits is sent, never parked for a step that memory cannot hold."""
+    """buffer_memory is just above batch_size: a record that fits is sent. Its send never waits for a first step that memory cannot hold."""
     async with running(buffer_memory=2500, batch_size=2000, max_block_ms=100) as (cluster, producer):
         for key in (None, b"a", b"b", b"c"):
             await producer.send("orders", b"." * 41, key=key)
@@ -407,7 +426,10 @@ async def test_memory_smaller_than_a_batchs_first_step_still_sends() -> None:
 @on_both
 @jumping
 async def test_a_batch_takes_by_need_where_that_costs_nothing_or_memory_is_not_plenty(build: Any) -> None:
-    """Compiled it grows by a copy: while half of the memory is free it takes all at once, beyond that 4 KiB and what it holds."""
+    """In the compiled build a batch grows by a copy.
+
+    While half of the memory is free, a batch allocates its full size at once; beyond that it allocates 4 KiB and what it holds.
+    """
     step, whole = 4096 + BATCH_OVERHEAD, 16_384 - OVERHEAD + BATCH_OVERHEAD
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=8)
@@ -424,7 +446,7 @@ async def test_a_batch_takes_by_need_where_that_costs_nothing_or_memory_is_not_p
 
 @jumping
 async def test_memory_comes_back_while_records_wait_for_a_reply_after_their_failure() -> None:
-    """A batch that expired in flight keeps its bytes counted until its connection lets go of them."""
+    """A batch that expired in flight keeps its bytes counted until its connection releases them."""
     async with running(delivery_timeout_ms=300, request_timeout_ms=300, **SMALL) as (cluster, producer):
         cluster.hang("Produce", times=1)
         delivery = await producer.send("orders", b"." * 2000, partition=0)

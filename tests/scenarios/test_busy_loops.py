@@ -1,4 +1,7 @@
-"""A task that computes between its sends, and waits for nothing else: how long its records wait, and what the rest of the program gets."""
+"""A task that computes between its sends: how long its records wait, and how often other tasks run.
+
+The task has no wait beside its sends.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +19,24 @@ if TYPE_CHECKING:
     from aioproducer import Producer
 
 VALUE = b"v" * 100
-GO = 0.002  # seconds that a loop of sends takes before the producer lets the event loop come round
-FIRST = 17  # records before the clock is asked, where the go before took less than that
+GO = 0.002  # seconds that a loop of sends takes before the producer lets the event loop iterate
+FIRST = 17  # records before the producer reads the clock, where the burst before took less than that
 
 
 def compute(seconds: float) -> None:
-    """Hold the loop for so long."""
+    """Hold the loop for `seconds`."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, JumpingLoop)
     loop.advance(seconds)
 
 
 async def warm_up(producer: Producer[Any, Any]) -> None:
-    """Its connection stands, and each partition's first batch, which goes alone, is acknowledged."""
+    """Connect, and acknowledge each partition's first batch, which goes alone."""
     await asyncio.gather(*[await producer.send("orders", VALUE, b"%d" % number) for number in range(100)])
 
 
 async def send(producer: Producer[Any, Any], records: int, seconds: float) -> list[float]:
-    """Compute and send, in a loop; from before each `send` to its acknowledgement."""
+    """Compute and send, in a loop. Returns the seconds from before each `send` to its acknowledgement."""
     loop, waited = asyncio.get_running_loop(), []
     for number in range(records):
         compute(seconds)
@@ -50,7 +53,10 @@ async def send(producer: Producer[Any, Any], records: int, seconds: float) -> li
 @on_both
 @jumping
 async def test_a_record_waits_for_one_go_at_most(build: Any, seconds: float) -> None:
-    """For what its loop does in 2 ms, then for the answer: not until so many records are queued, nor until it ends."""
+    """A record waits for 2 ms of its loop of sends, then for the answer.
+
+    It does not wait for a number of queued records, nor for the end of that loop.
+    """
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=6)
         async with producer_on(build)(**cluster.client_options) as producer:
@@ -64,7 +70,7 @@ async def test_a_record_waits_for_one_go_at_most(build: Any, seconds: float) -> 
 @on_both
 @jumping
 async def test_a_load_that_changes_is_followed(build: Any, seconds: float) -> None:
-    """After a thousand records that took no time: the clock is asked after 17 at the latest."""
+    """After a thousand records that took no time, the producer reads the clock after 17 records at the latest."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=6)
         async with producer_on(build)(**cluster.client_options) as producer:
@@ -76,7 +82,7 @@ async def test_a_load_that_changes_is_followed(build: Any, seconds: float) -> No
 @on_both
 @jumping
 async def test_other_tasks_have_their_turn(build: Any) -> None:
-    """The loop comes round every 2 ms or so, whatever a record costs its sender."""
+    """The event loop iterates every 2 ms or so, however long the task computes for each record."""
     late: list[float] = []
 
     async def beat() -> None:
@@ -100,7 +106,10 @@ async def test_other_tasks_have_their_turn(build: Any) -> None:
 @on_both
 @jumping
 async def test_a_record_leaves_at_the_end_of_its_turn_beside_a_loop_of_sends(build: Any) -> None:
-    """A slot is free, and nothing holds it back: not that some other task sends without a pause, to hundreds of partitions."""
+    """A request slot is free, so the Sender sends the record at the end of its event-loop iteration.
+
+    Another task that sends without a pause, to hundreds of partitions, must not delay it.
+    """
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=300)
         cluster.create_topic("alone")
@@ -119,7 +128,7 @@ async def test_a_record_leaves_at_the_end_of_its_turn_beside_a_loop_of_sends(bui
 
 @jumping
 async def test_a_turn_of_the_loop_is_one_request_while_slots_are_free() -> None:
-    """What was queued in it leaves together, and waits for nothing else."""
+    """The records queued in one iteration leave together, and wait for nothing else."""
     async with running(max_in_flight_requests_per_connection=5) as (cluster, producer):
         await producer.send_and_wait("orders", b"first", partition=0)
         cluster.brokers[1].latency = 1.0
@@ -135,7 +144,10 @@ async def test_a_turn_of_the_loop_is_one_request_while_slots_are_free() -> None:
 @pytest.mark.parametrize("partitions", [50, 300])
 @jumping
 async def test_batches_take_a_part_of_the_time_beside_a_loop_of_sends(partitions: int) -> None:
-    """Else a loop of sends to many partitions would make requests of a record or two a batch, and do nothing else."""
+    """The Sender limits its part of the time.
+
+    Otherwise a loop of sends to many partitions would make requests of a record or two a batch, and do nothing else.
+    """
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=partitions)
         async with running(cluster) as (_, producer):
@@ -146,7 +158,7 @@ async def test_batches_take_a_part_of_the_time_beside_a_loop_of_sends(partitions
             waited = await send(producer, 60_000, 0.000_005)
             took = loop.time() - began
         batches = sum(len(cluster.log("orders", number).batches()) for number in range(partitions)) - partitions
-    # one each 150 us; it takes the producer some 30
+    # one batch each 150 us; a batch takes the producer some 30
     assert batches * 0.000_03 < took / 4
     assert max(waited) < 0.3
 
@@ -154,7 +166,10 @@ async def test_batches_take_a_part_of_the_time_beside_a_loop_of_sends(partitions
 @on_both
 @jumping
 async def test_a_function_that_cannot_rest_is_not_refused_for_its_time(build: Any) -> None:
-    """`send_nowait` takes as many records from it in one turn, however long it computes between them."""
+    """A function without an `await` sends with `send_nowait`.
+
+    The producer takes as many records from it in one iteration, however long it computes between them.
+    """
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         async with producer_on(build)(**cluster.client_options) as producer:

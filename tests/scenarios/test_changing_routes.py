@@ -1,4 +1,7 @@
-"""Records reach the open batch of their partition, whatever changes between two sends: topics by the thousand, partitions, leaders, sticky ones."""
+"""Records reach the open batch of their partition in spite of changes between two sends.
+
+Topics change (by the thousand), partitions, leaders and sticky partitions.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ def many(count: int) -> list[str]:
 @pytest.mark.parametrize("fresh", [False, True])
 @jumping
 async def test_each_topic_has_its_own_records_in_order(build: Any, *, keyed: bool, fresh: bool) -> None:
-    """1,000 topics by turns, more than the table had places for at first; names that are always the same object, or never."""
+    """The test sends to 1,000 topics in rotation, more than the lookup table can hold at first.
+
+    Their names are always the same object, or never.
+    """
     topics = many(1000)
     async with FakeCluster(memory=True) as cluster:
         for number, name in enumerate(topics):
@@ -52,7 +58,7 @@ async def test_each_topic_has_its_own_records_in_order(build: Any, *, keyed: boo
 @on_both
 @jumping
 async def test_a_partition_that_is_left_gets_no_more_while_its_batch_is_open(build: Any) -> None:
-    """It has room, and the next record goes elsewhere all the same."""
+    """The open batch has bytes left, and the next record goes to another partition all the same."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
         async with producer_on(build)(**cluster.client_options, **WHILE_OPEN) as producer:
@@ -72,15 +78,18 @@ async def test_a_partition_that_is_left_gets_no_more_while_its_batch_is_open(bui
 @pytest.mark.parametrize("partitions", [1, 3])
 @jumping
 async def test_keys_go_by_the_new_number_of_partitions(build: Any, partitions: int) -> None:
-    """A topic's only partition takes every key, until it gets more of them; and of several with open batches each takes those it has now."""
+    """The only partition of a topic takes every key until the topic gets more partitions.
+
+    With several open batches, each then takes the keys of the new number.
+    """
     keys = [b"key-%d" % number for number in range(20)]
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions)
         async with producer_on(build)(**cluster.client_options, **WHILE_OPEN) as producer:
             first = [await producer.send("orders", b"one", key) for key in keys]
             cluster.add_partitions("orders", 4)
-            await asyncio.sleep(5)  # metadata is asked for again meanwhile
-            assert all(queue.current is not None for queue in route_of(producer).queues[:partitions])  # there are batches that have room
+            await asyncio.sleep(5)  # the producer asks for metadata again meanwhile
+            assert all(queue.current is not None for queue in route_of(producer).queues[:partitions])  # there are batches with bytes left
             second = [await producer.send("orders", b"four", key) for key in keys]
             await producer.flush()
             for deliveries, among in ((first, partitions), (second, 4)):
@@ -91,7 +100,7 @@ async def test_keys_go_by_the_new_number_of_partitions(build: Any, partitions: i
 @pytest.mark.parametrize("partitions", [1, 2])
 @jumping
 async def test_a_topic_that_was_forgotten_is_known_anew(build: Any, partitions: int) -> None:
-    """Nothing goes the way that led to it before; also if it has other partitions by then."""
+    """The producer uses no topic routing from before the forgetting, also if the topic has other partitions by then."""
     keys = [b"key-%d" % number for number in range(20)]
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", 3)
@@ -111,7 +120,7 @@ async def test_a_topic_that_was_forgotten_is_known_anew(build: Any, partitions: 
 @pytest.mark.parametrize("partitions", [1, 2])
 @jumping
 async def test_none_is_taken_while_somebody_waits(build: Any, partitions: int, key: bytes | None) -> None:
-    """Memory is short: who comes next stands behind those who wait, whatever room their topic's batch has."""
+    """Memory is short: a later send waits behind the pending sends, even if the batch of its topic has bytes left."""
     async with FakeCluster(memory=True) as cluster:
         for name in ("small", "large"):
             cluster.create_topic(name, partitions)
@@ -138,7 +147,7 @@ async def test_none_is_taken_while_somebody_waits(build: Any, partitions: int, k
 @needs_compiled
 @jumping
 async def test_what_ended_is_not_kept() -> None:
-    """No batch, nor what its deliveries shared."""
+    """The producer keeps neither a batch that ended nor the result that its deliveries shared."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("these")
         async with running(cluster, linger_ms=1000) as (_, producer):
@@ -154,5 +163,5 @@ async def test_what_ended_is_not_kept() -> None:
 
 
 def held(results: list[Any]) -> list[int]:
-    """By how many others each is held: the collector does not know them."""
+    """Return how many other objects hold each result: the collector does not know these references."""
     return [sys.getrefcount(results[at]) - 2 for at in range(len(results))]

@@ -1,4 +1,7 @@
-"""The partition circuit breaker (KIP-693): one partition fails, the others go on, and what it has is kept in order."""
+"""The partition circuit breaker (KIP-693): one partition fails, and the others go on.
+
+The records of the failing partition stay in order.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ def now() -> float:
 
 @asynccontextmanager
 async def four(**options: Any) -> AsyncIterator[tuple[FakeCluster, Producer[Any, Any], list[tuple[str, int]]]]:
-    """A topic of four partitions, the last of which has a broker of its own; what is told of circuits, and of which."""
+    """Give a topic of four partitions, the last of which has a broker of its own.
+
+    The third value lists the circuit events: each state and its partition.
+    """
     async with FakeCluster(brokers=2, memory=True) as cluster:
         cluster.create_topic("orders", partitions=4)
         for partition in range(4):
@@ -56,7 +62,7 @@ async def four(**options: Any) -> AsyncIterator[tuple[FakeCluster, Producer[Any,
 
 
 async def opened(cluster: FakeCluster, producer: Producer[Any, Any], count: int = 4) -> list[Any]:
-    """Let the bad partition fail until its circuit is open; the deliveries of what was sent to it."""
+    """Let the bad partition fail until its circuit is open. Returns the deliveries of the records sent to it."""
     cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", topic="orders", partition=BAD, times=None)
     deliveries = [await producer.send("orders", b"%d" % number, partition=BAD) for number in range(count)]
     while not producer._engine._circuit_break_manager.told():
@@ -69,7 +75,10 @@ async def opened(cluster: FakeCluster, producer: Producer[Any, Any], count: int 
 
 @jumping
 async def test_a_partition_that_fails_is_left_alone_and_tried_ever_more_rarely() -> None:
-    """After 1 s, then 2, then 4; nothing goes to it in between, and all of it arrives in order when it is well."""
+    """The Sender probes after 1 s, then 2, then 4, and sends nothing to the partition in between.
+
+    All its records arrive in order when the partition works again.
+    """
     async with four() as (cluster, producer, told):
         deliveries = await opened(cluster, producer)
         began = now()
@@ -90,7 +99,7 @@ async def test_a_partition_that_fails_is_left_alone_and_tried_ever_more_rarely()
 
 @jumping
 async def test_the_longest_pause_bounds_recovery() -> None:
-    """Healed at whatever moment, it is well again after the longest interval."""
+    """The faults end at an arbitrary moment: the partition works again after the longest interval at the latest."""
     async with four(circuit_breaker_mute_retry_max_interval_ms=2000) as (cluster, producer, _):
         deliveries = await opened(cluster, producer)
         await asyncio.sleep(33.3)
@@ -103,7 +112,7 @@ async def test_the_longest_pause_bounds_recovery() -> None:
 @pytest.mark.parametrize("seconds", [11.3 + 0.37 * number for number in range(12)], ids="{:.2f}".format)
 @jumping
 async def test_a_slow_broker_that_heals_is_well_again_within_the_interval(seconds: float) -> None:
-    """Whatever was on its way then, and whether the circuit was open, probing or closed."""
+    """The partition must work again in time with any batches in flight, and from an open, probing or closed circuit."""
     async with four() as (cluster, producer, told):
         await known(producer)
         broker, circuits = cluster.brokers[2], producer._engine._circuit_break_manager._open
@@ -131,7 +140,7 @@ async def test_a_slow_broker_that_heals_is_well_again_within_the_interval(second
 
 @jumping
 async def test_errors_that_are_about_records_open_nothing() -> None:
-    """The partition is well; the records are not."""
+    """The records are invalid and the partition works, so its circuit stays closed."""
     async with four() as (cluster, producer, told):
         cluster.fail("Produce", "INVALID_TIMESTAMP", topic="orders", partition=BAD, times=10)
         for _ in range(10):
@@ -142,7 +151,10 @@ async def test_errors_that_are_about_records_open_nothing() -> None:
 
 @jumping
 async def test_a_broker_that_does_not_answer_opens_the_circuit_long_before_the_request_times_out() -> None:
-    """What has not come back for the interval counts; the answer, when it comes at last, restores at once what is on probation."""
+    """A batch without an answer for the whole interval counts as a failure.
+
+    When the answer comes at last, it closes a probing circuit at once.
+    """
     async with four() as (cluster, producer, told):
         hang = cluster.hang("Produce", broker=2)
         deliveries = [await producer.send("orders", b"%d" % number, partition=BAD) for number in range(4)]
@@ -158,7 +170,7 @@ async def test_a_broker_that_does_not_answer_opens_the_circuit_long_before_the_r
 
 @jumping
 async def test_what_was_on_its_way_when_a_circuit_opened_does_not_close_it() -> None:
-    """Its answer comes within the interval: it is acknowledged, what is behind it waits for the probe."""
+    """The answer comes within the interval: it acknowledges its batch, and the batches behind that wait for the probe."""
     async with four() as (cluster, producer, told):
         hang = cluster.hang("Produce", broker=2)
         first = await producer.send("orders", b"first", partition=BAD)
@@ -177,7 +189,7 @@ async def test_what_was_on_its_way_when_a_circuit_opened_does_not_close_it() -> 
 
 @jumping
 async def test_a_broker_that_cannot_be_reached_opens_the_circuit() -> None:
-    """Nothing was sent and nothing answered: attempts to connect count for what is ready."""
+    """The Sender sends nothing and gets no answer, so attempts to connect count as failures of the batches that are ready."""
     async with four(reconnect_backoff_ms=50) as (cluster, producer, told):
         await producer.send_and_wait("orders", b"first", partition=BAD)
         await cluster.brokers[2].stop(silently=True)
@@ -193,7 +205,7 @@ async def test_a_broker_that_cannot_be_reached_opens_the_circuit() -> None:
 
 @jumping
 async def test_another_leader_is_tried_at_once() -> None:
-    """What is known is of the old one."""
+    """The failures belong to the old leader, so the Sender sends to the new one at once."""
     async with four(circuit_breaker_mute_retry_interval_ms=60_000) as (cluster, producer, _):
         cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", broker=2, times=None)
         deliveries = [await producer.send("orders", b"%d" % number, partition=BAD) for number in range(4)]
@@ -208,7 +220,10 @@ async def test_another_leader_is_tried_at_once() -> None:
 
 @jumping
 async def test_records_without_a_key_go_elsewhere_and_one_of_them_is_the_probe() -> None:
-    """Avoided while it is open, with nothing in its queue; then some come to it, and it is restored."""
+    """The partitioner avoids the partition while its circuit is open and its queue is empty.
+
+    Then some records go to it, and their success closes the circuit.
+    """
     async with four(delivery_timeout_ms=1500, request_timeout_ms=1000, circuit_breaker_mute_retry_interval_ms=3000) as (
         cluster,
         producer,
@@ -228,7 +243,10 @@ async def test_records_without_a_key_go_elsewhere_and_one_of_them_is_the_probe()
 
 @jumping
 async def test_a_probe_that_ends_without_an_attempt_is_followed_by_another() -> None:
-    """What was to be the probe expires, as the partition has no leader; when it has one, new records are let in, and it is restored."""
+    """The probe expires, as the partition has no leader.
+
+    When it has one, the producer lets in new records, and their success closes the circuit.
+    """
     options = {"delivery_timeout_ms": 1500, "request_timeout_ms": 500, "circuit_breaker_keyed_policy": "fail_fast"}
     async with four(**options) as (cluster, producer, told):
         deliveries = await opened(cluster, producer)
@@ -239,7 +257,7 @@ async def test_a_probe_that_ends_without_an_attempt_is_followed_by_another() -> 
         assert told[-1] == ("probing", BAD)
         cluster.move_leader("orders", BAD, 2)
         await producer.send_and_wait("orders", b"v", partition=BAD)
-        await turns(1)  # events are told of in a callback of their own
+        await turns(1)  # a callback of its own reports the events
         assert told[-1] == ("closed", BAD)
 
 
@@ -247,7 +265,7 @@ async def test_a_probe_that_ends_without_an_attempt_is_followed_by_another() -> 
 
 
 async def stalled(producer: Producer[Any, Any], count: int = 100) -> list[asyncio.Task[Any]]:
-    """Sends of 700 bytes to the bad partition, more than memory holds."""
+    """Start sends of 700 bytes to the bad partition, more than memory holds."""
     tasks = [asyncio.create_task(producer.send("orders", b"%03d" % number + b"." * 700, partition=BAD)) for number in range(count)]
     await turns(100)
     return tasks
@@ -259,7 +277,10 @@ def firsts(cluster: FakeCluster, partition: int) -> list[int]:
 
 @jumping
 async def test_one_partition_never_holds_more_than_half_of_memory() -> None:
-    """The others go on as fast as ever, plain, keyed and in bulk, while its records wait; those are logged in their order."""
+    """Sends to the other partitions go on as fast as ever, plain, keyed and in bulk, while those of the bad partition wait.
+
+    Its records are logged in their order.
+    """
     async with four(**TINY) as (cluster, producer, _):
         hang = cluster.hang("Produce", broker=2)
         tasks = await stalled(producer)
@@ -280,7 +301,7 @@ async def test_one_partition_never_holds_more_than_half_of_memory() -> None:
 
 @jumping
 async def test_records_without_a_key_are_not_held_up_by_a_full_partition() -> None:
-    """It is avoided before its circuit opens: none of them waits, whatever their size or number."""
+    """The partitioner avoids the full partition before its circuit opens. No record without a key waits, at any size or number."""
     async with four(**TINY, circuit_breaker_mute_retry_interval_ms=100_000) as (cluster, producer, told):
         hang = cluster.hang("Produce", broker=2)
         for number in range(400):
@@ -297,7 +318,10 @@ async def test_records_without_a_key_are_not_held_up_by_a_full_partition() -> No
 
 @jumping
 async def test_who_waits_for_one_partition_keeps_its_order_whatever_comes_and_goes() -> None:
-    """Sends before and after, some cancelled; a small record does not go ahead of a large one, also when it comes just as there is room."""
+    """Sends come before and after, and some are cancelled.
+
+    A small record must not go ahead of a large one, also when it comes just as memory comes back.
+    """
     async with four(**TINY) as (cluster, producer, _):
         hang = cluster.hang("Produce", broker=2)
         tasks = await stalled(producer, 80)
@@ -318,7 +342,10 @@ async def test_who_waits_for_one_partition_keeps_its_order_whatever_comes_and_go
 @pytest.mark.parametrize("seed", range(12))
 @jumping
 async def test_call_order_is_log_order_whoever_waits_for_what(seed: int) -> None:
-    """Sends of all kinds and sizes with memory for a few, brokers that hang in turn: each partition's log is in the order of the calls."""
+    """Sends of all kinds and sizes share memory for a few records, and brokers hang one after the other.
+
+    Each partition's log is in the order of the calls.
+    """
     chance = random.Random(seed)
     async with four(**{**TINY, "buffer_memory": 2500, "batch_size": 300, "circuit_breaker_mute_retry_interval_ms": 50}) as (
         cluster,
@@ -343,7 +370,10 @@ async def test_call_order_is_log_order_whoever_waits_for_what(seed: int) -> None
 
 @jumping
 async def test_who_waits_for_memory_behind_a_record_of_a_full_partition_does_not_wait_for_that() -> None:
-    """In the one line a record of the bad partition comes to the head: it steps aside, and the next is served."""
+    """A record of the bad partition comes to the head of the wait queue for memory.
+
+    It leaves that queue, and the producer serves the next send.
+    """
     async with four(**TINY) as (cluster, producer, _):
         hang = cluster.hang("Produce", broker=2)
         both = cluster.hang("Produce", broker=1)
@@ -364,7 +394,10 @@ async def test_who_waits_for_memory_behind_a_record_of_a_full_partition_does_not
 
 @jumping
 async def test_a_send_that_waits_for_a_muted_partition_is_refused_in_time() -> None:
-    """PartitionUnavailable after max_block_ms: not in the log, and why is in its text. The others' deadlines are their own."""
+    """The send fails with PartitionUnavailable after max_block_ms: its record is not in the log, and the error's text says why.
+
+    The deadlines of other sends do not change.
+    """
     async with four(**TINY, max_block_ms=5000) as (cluster, producer, _):
         hang = cluster.hang("Produce", broker=2)
         tasks = await stalled(producer)
@@ -385,7 +418,7 @@ async def test_a_send_that_waits_for_a_muted_partition_is_refused_in_time() -> N
 
 @jumping
 async def test_a_partition_that_is_only_slow_is_not_said_to_be_muted() -> None:
-    """It holds as much as is free, and its circuit is closed: no memory, with the figures."""
+    """The partition holds as much memory as is free, and its circuit is closed. The send fails with BufferExhausted and the figures."""
     async with four(**TINY, max_block_ms=500) as (cluster, producer, told):
         hang = cluster.hang("Produce", broker=2)
         tasks = await stalled(producer)
@@ -400,7 +433,7 @@ async def test_a_partition_that_is_only_slow_is_not_said_to_be_muted() -> None:
 
 @jumping
 async def test_flush_and_stop_cover_what_waits_for_a_partition() -> None:
-    """A flush waits until the parked records have ended, too; `explain` says what they wait for."""
+    """A flush waits until the pending sends of a partition have ended, too; `explain` says what they wait for."""
     async with four(**TINY) as (cluster, producer, _):
         hang = cluster.hang("Produce", broker=2)
         tasks = await stalled(producer)
@@ -416,7 +449,7 @@ async def test_flush_and_stop_cover_what_waits_for_a_partition() -> None:
 
 @jumping
 async def test_stopping_tries_once_more_what_is_muted(caplog: pytest.LogCaptureFixture) -> None:
-    """However long its interval; nothing is lost that the cluster would take."""
+    """`stop` sends the records of a muted partition once more, however long its interval. No record is lost that the cluster would take."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=4)
         async with running(cluster, **QUICK, circuit_breaker_mute_retry_interval_ms=1_000_000) as (_, producer):
@@ -430,7 +463,7 @@ async def test_stopping_tries_once_more_what_is_muted(caplog: pytest.LogCaptureF
 
 @jumping
 async def test_who_waits_for_a_partition_stays_with_it_when_its_key_belongs_elsewhere() -> None:
-    """The topic gets partitions while records wait for one of them: as those that are queued there do."""
+    """The topic gets partitions while sends wait for one of them. They keep their partition, as the records that are queued there do."""
     async with four(**TINY) as (cluster, producer, _):
         hang = cluster.hang("Produce", broker=2)
         key = next(key for key in (b"%d" % number for number in range(1000)) if murmur2(key) % 4 == BAD != murmur2(key) % 64)
@@ -457,14 +490,14 @@ async def known(producer: Producer[Any, Any]) -> Any:
 
 
 async def bad_key(producer: Producer[Any, Any]) -> bytes:
-    """A key of the bad partition."""
+    """Return a key of the bad partition."""
     routing = await known(producer)
     return next(key for key in (b"%d" % number for number in range(100)) if routing.by_key[key].partition == BAD)
 
 
 @jumping
 async def test_strict_keeps_a_key_where_it_belongs() -> None:
-    """The default: queued behind what the partition has."""
+    """The default policy queues the record behind those of its partition."""
     async with four() as (cluster, producer, _):
         key = await bad_key(producer)
         await opened(cluster, producer)
@@ -479,7 +512,7 @@ async def test_strict_keeps_a_key_where_it_belongs() -> None:
 @pytest.mark.parametrize("is_named", [False, True], ids=["key", "name"])
 @jumping
 async def test_available_sends_elsewhere_while_it_is_muted(is_named: bool) -> None:
-    """A key always to the same one while the same are usable; back home when it is restored."""
+    """A key always goes to the same partition while the same partitions are usable. It returns to its own when the circuit closes."""
     async with four(circuit_breaker_keyed_policy="available") as (cluster, producer, told):
         key = await bad_key(producer)
         where: dict[str, Any] = {"partition": BAD} if is_named else {"key": key}
@@ -497,7 +530,7 @@ async def test_available_sends_elsewhere_while_it_is_muted(is_named: bool) -> No
 
 @jumping
 async def test_available_takes_along_those_who_wait() -> None:
-    """Parked for room when the circuit opens, they go elsewhere then, in order."""
+    """Sends that wait for memory when the circuit opens go to other partitions then, in order."""
     async with four(**TINY, circuit_breaker_keyed_policy="available") as (cluster, producer, told):
         hang = cluster.hang("Produce", broker=2)
         tasks = await stalled(producer)
@@ -512,7 +545,7 @@ async def test_available_takes_along_those_who_wait() -> None:
 
 @jumping
 async def test_available_with_nothing_available_keeps_to_the_partition() -> None:
-    """All are muted: no other one is better."""
+    """All partitions are muted, so that no other one is better: the record goes to its own."""
     async with four(circuit_breaker_keyed_policy="available") as (_, producer, _):
         await known(producer)
         circuit_break_manager = producer._engine._circuit_break_manager
@@ -524,7 +557,10 @@ async def test_available_with_nothing_available_keeps_to_the_partition() -> None
 
 @jumping
 async def test_fail_fast_says_so_at_once() -> None:
-    """By key, by name, in bulk, and whole batches; without a key it goes elsewhere. Those who wait are told when it opens."""
+    """Sends by key, by partition, in bulk, and of whole batches fail at once; a record without a key goes to another partition.
+
+    Pending sends fail when the circuit opens.
+    """
     async with four(**TINY, circuit_breaker_keyed_policy="fail_fast") as (cluster, producer, told):
         key = await bad_key(producer)
         hang = cluster.hang("Produce", broker=2)
@@ -557,7 +593,7 @@ async def test_fail_fast_says_so_at_once() -> None:
 @pytest.mark.parametrize("options", [{}, {"enable_idempotence": False}, {"max_in_flight_requests_per_connection": 1}], ids=str)
 @jumping
 async def test_nothing_is_lost_doubled_or_out_of_order_over_openings(options: dict[str, Any]) -> None:
-    """Errors that come and go on two of four partitions, for 30 s, with the fake's strict numbers."""
+    """Errors come and go on two of four partitions for 30 s, and the fake cluster checks the sequence numbers strictly."""
     async with four(**{**TINY, **options}) as (cluster, producer, told):
         sent: dict[int, list[int]] = {partition: [] for partition in range(4)}
 
@@ -586,7 +622,7 @@ async def test_nothing_is_lost_doubled_or_out_of_order_over_openings(options: di
 
 @jumping
 async def test_a_transaction_waits_for_a_muted_partition() -> None:
-    """Its records are not left behind: the commit comes when the probe has succeeded."""
+    """The commit waits until the probe has succeeded, so that it includes the records of the muted partition."""
     async with four(transactional_id="t") as (cluster, producer, _):
         async with producer.transaction():
             await producer.send("orders", b"good", partition=0)
@@ -600,7 +636,7 @@ async def test_a_transaction_waits_for_a_muted_partition() -> None:
 
 
 class Own:
-    """Holds, mutes and tells as a test wants."""
+    """A breaker that holds batches, raises and mutes as a test wants."""
 
     def __init__(self) -> None:
         self.manager: Any = None
@@ -646,7 +682,7 @@ class Own:
 
 @jumping
 async def test_a_breaker_of_the_users_own_is_asked_and_told_for_each_batch() -> None:
-    """Configured with its own options and the producer's, closed once."""
+    """The producer configures the breaker with its own options and the producer's, and closes it once."""
     own = Own()
     async with four(circuit_breaker_class=own, circuit_breaker_options={"mine": 5}) as (cluster, producer, _):
         assert own.options["mine"] == 5
@@ -664,7 +700,7 @@ async def test_a_breaker_of_the_users_own_is_asked_and_told_for_each_batch() -> 
 
 @jumping
 async def test_a_batch_that_is_held_goes_a_little_later() -> None:
-    """Asked again each time, until the answer is another."""
+    """The producer asks the breaker again each time, until the breaker lets the batch go."""
     own = Own()
     async with four(circuit_breaker_class=own) as (_, producer, _):
         own.holds = 5
@@ -675,7 +711,7 @@ async def test_a_batch_that_is_held_goes_a_little_later() -> None:
 
 @jumping
 async def test_a_breaker_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    """All goes on as if it had said yes; the log has it once."""
+    """The producer goes on as if the breaker had let each batch go. It logs each function that raises once."""
     own = Own()
     own.raises = True
     async with four(circuit_breaker_class=own) as (cluster, producer, _):
@@ -688,7 +724,7 @@ async def test_a_breaker_that_raises_harms_nobody(caplog: pytest.LogCaptureFixtu
 
 @jumping
 async def test_a_hook_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    """Likewise."""
+    """The producer goes on when the hook raises, and logs that once."""
 
     def hook(_event: CircuitEvent) -> None:
         raise RuntimeError("a bug of the user's")
@@ -702,7 +738,7 @@ async def test_a_hook_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture)
 
 @jumping
 async def test_the_manager_mutes_brokers_and_tells_which_partitions_are_muted() -> None:
-    """All that a broker leads; and what it knows not is a mistake."""
+    """The manager mutes all partitions that a broker leads. It raises UsageError for a partition that it does not know."""
     own = Own()
     async with four(circuit_breaker_class=own, circuit_breaker_mute_retry_interval_ms=60_000) as (_, producer, told):
         await known(producer)
@@ -734,7 +770,7 @@ async def test_the_manager_mutes_brokers_and_tells_which_partitions_are_muted() 
 
 @jumping
 async def test_a_class_is_made_an_object_of() -> None:
-    """One that cannot be made without arguments says so, when the producer starts."""
+    """The producer makes an object of a breaker's class when it starts. A class that cannot be made without arguments raises UsageError."""
 
     class Needy(Own):
         def __init__(self, what: str) -> None:
@@ -751,7 +787,7 @@ async def test_a_class_is_made_an_object_of() -> None:
 
 @jumping
 async def test_with_one_request_in_flight_a_broker_that_does_not_answer_is_muted_whole() -> None:
-    """`circuit_breaker_enable_mute_inflight_full`: one record is enough."""
+    """With `circuit_breaker_enable_mute_inflight_full`, one record without an answer is enough."""
     options = {"circuit_breaker_enable_mute_inflight_full": True, "max_in_flight_requests_per_connection": 1}
     async with four(**options) as (cluster, producer, told):
         hang = cluster.hang("Produce", broker=1)
@@ -764,7 +800,7 @@ async def test_with_one_request_in_flight_a_broker_that_does_not_answer_is_muted
 
 @jumping
 async def test_a_change_is_an_event_with_facts(caplog: pytest.LogCaptureFixture) -> None:
-    """One line in the log for each, with the cause for the hook; health and metrics tell of it."""
+    """The producer logs one message for each change and passes the cause to the hook. Health and metrics show the change."""
     heard: list[CircuitEvent] = []
     with caplog.at_level(logging.INFO, "aioproducer.events"):
         async with four(on_circuit_event=heard.append) as (cluster, producer, _):
@@ -785,7 +821,7 @@ async def test_a_change_is_an_event_with_facts(caplog: pytest.LogCaptureFixture)
 
 @jumping
 async def test_without_a_breaker_nothing_is_muted_or_bounded() -> None:
-    """The default: as Java's, one partition may take all the memory."""
+    """By default, as in Java, one partition may take all the memory."""
     async with four(**{**TINY, "circuit_breaker_class": None}) as (cluster, producer, told):
         hang = cluster.hang("Produce", broker=2)
         await stalled(producer)

@@ -1,4 +1,7 @@
-"""What brokers tell of the cluster, wrong, old or strange: rows 15-19, 24, 36-40, 47, 49 and 51 of the fault catalogue, with the whole producer."""
+"""Wrong, old or strange metadata from brokers, with the whole producer.
+
+Rows 15-19, 24, 36-40, 47, 49 and 51 of the fault catalogue.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ def broker(node_id: int, host: str, port: int) -> Any:
 )
 @jumping
 async def test_a_strange_list_of_brokers_is_passed_over(change: Any) -> None:
-    """Row 49: the old view stays, and records flow."""
+    """Row 49: the producer keeps the old view, and records flow."""
     async with running(metadata_max_age_ms=1000) as (cluster, producer):
         await producer.send_and_wait("orders", b"0", partition=0)
         node = producer._engine._cluster.node(1)
@@ -54,7 +57,7 @@ async def test_a_strange_list_of_brokers_is_passed_over(change: Any) -> None:
 
 @jumping
 async def test_start_waits_for_a_broker_that_knows_the_others() -> None:
-    """Row 49: one that is starting names none."""
+    """Row 49: a broker that is starting names no brokers, so `start` asks again."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         cluster.rewrite("Metadata", lambda answer: answer.brokers.clear(), times=3)
@@ -65,7 +68,7 @@ async def test_start_waits_for_a_broker_that_knows_the_others() -> None:
 
 @jumping
 async def test_a_stale_broker_names_the_old_leader() -> None:
-    """Row 24: its older epoch is seen; records do not go back and forth."""
+    """Row 24: the producer sees the older epoch, and its records do not go back and forth."""
     async with FakeCluster(brokers=2, memory=True) as cluster:
         cluster.create_topic("orders")
         async with running(cluster, metadata_max_age_ms=500) as (_, producer):
@@ -90,7 +93,7 @@ async def test_a_stale_broker_names_the_old_leader() -> None:
 
 @jumping
 async def test_epochs_of_old_brokers_are_not_trusted() -> None:
-    """KAFKA-9212: before Metadata v9 a leader may come back with an epoch that looks older."""
+    """KAFKA-9212: before Metadata v9 a new leader may have an epoch that looks older. The producer follows it all the same."""
     async with FakeCluster(brokers=2, memory=True, versions={"Metadata": (0, 8)}) as cluster:
         cluster.create_topic("orders")
         cluster.topics.existing("orders").partitions[0].leader_epoch = 5
@@ -104,7 +107,7 @@ async def test_epochs_of_old_brokers_are_not_trusted() -> None:
 
 @jumping
 async def test_a_partition_that_one_answer_leaves_out_keeps_its_records() -> None:
-    """Row 39: they go while that answer is the newest, and those that were queued."""
+    """Row 39: records sent while that answer is the newest are delivered, and so are the records queued before it."""
     async with running(metadata_max_age_ms=500, linger_ms=300) as (cluster, producer):
         await producer.send_and_wait("orders", b"0", partition=1)
 
@@ -123,7 +126,7 @@ async def test_a_partition_that_one_answer_leaves_out_keeps_its_records() -> Non
 
 @jumping
 async def test_a_topic_that_no_longer_exists_fails_its_records_with_that_reason() -> None:
-    """Row 36, for ever: retried until delivery_timeout_ms, a few requests a second, and the error names it."""
+    """Row 36, for ever: the producer retries until delivery_timeout_ms, with a few requests a second, and the error names the reason."""
     async with running(delivery_timeout_ms=31_000) as (cluster, producer):
         await producer.send_and_wait("orders", b"v", partition=0)
         cluster.delete_topic("orders")
@@ -137,7 +140,7 @@ async def test_a_topic_that_no_longer_exists_fails_its_records_with_that_reason(
 @pytest.mark.parametrize("name", ["n" * 250, "..", ".", "a b", "größe", "a/b"])
 @jumping
 async def test_a_name_that_no_topic_can_have_fails_at_once(name: str) -> None:
-    """Row 38: definitely, not after max_block_ms."""
+    """Row 38: the send fails for good and at once, not after max_block_ms."""
     async with running() as (_, producer):
         began = now()
         with pytest.raises(BrokerError) as raised:
@@ -150,7 +153,10 @@ async def test_a_name_that_no_topic_can_have_fails_at_once(name: str) -> None:
 @pytest.mark.parametrize("highest", [13, 1])
 @jumping
 async def test_a_name_that_no_request_can_carry_harms_nobody(name: str, highest: int) -> None:
-    """The caller's mistake, told at once; were it asked for, the question of all others would fail with it."""
+    """The send raises UsageError at once.
+
+    If the producer asked for that name, its Metadata request would fail for all other topics, too.
+    """
     async with FakeCluster(memory=True, versions={"Metadata": (0, highest)}) as cluster:
         cluster.create_topic("orders")
         async with running(cluster) as (_, producer):
@@ -163,7 +169,7 @@ async def test_a_name_that_no_request_can_carry_harms_nobody(name: str, highest:
 
 @jumping
 async def test_a_topic_that_may_not_be_used_fails_alone_and_recovers() -> None:
-    """Row 40, in Metadata: fast; others flow; granted, it goes on."""
+    """Row 40, in Metadata: the send fails fast, and other topics go on. Once the cluster grants access, sends to the topic go on."""
     async with running() as (cluster, producer):
         cluster.create_topic("secret")
         cluster.fail("Metadata", "TOPIC_AUTHORIZATION_FAILED", topic="secret", times=3)
@@ -180,7 +186,7 @@ async def test_a_topic_that_may_not_be_used_fails_alone_and_recovers() -> None:
 @pytest.mark.parametrize("flag", [True, False])
 @jumping
 async def test_topics_are_made_on_demand_only_if_allowed(*, flag: bool) -> None:
-    """`allow_auto_create_topics`, against a broker that would."""
+    """`allow_auto_create_topics` decides, against a broker that would make the topic."""
     async with (
         FakeCluster(memory=True, auto_create=True) as cluster,
         running(cluster, allow_auto_create_topics=flag, max_block_ms=3000) as (_, producer),
@@ -197,7 +203,7 @@ async def test_topics_are_made_on_demand_only_if_allowed(*, flag: bool) -> None:
 @pytest.mark.parametrize("spoil", ["garbage", "truncate", "wrong_correlation_id"])
 @jumping
 async def test_answers_that_are_nonsense_cost_their_connection_only(api: str, spoil: str) -> None:
-    """Rows 15-18: whatever was asked; records go on, and the metadata of a new topic comes."""
+    """Rows 15-18: an invalid answer to any request closes its connection. Records go on, and the metadata of a new topic comes."""
     async with running() as (cluster, producer):
         await producer.send_and_wait("orders", b"0", partition=0)
         if api == "ApiVersions":
@@ -212,7 +218,7 @@ async def test_answers_that_are_nonsense_cost_their_connection_only(api: str, sp
 
 
 class Dripping:
-    """A dialer whose connections bring one byte at a time."""
+    """A dialer for connections that deliver one byte at a time."""
 
     def __init__(self, network: Any) -> None:
         self._network = network
@@ -222,7 +228,7 @@ class Dripping:
 
 
 class Drip:
-    """A connection that is told of each byte alone."""
+    """A connection that receives each byte alone."""
 
     def __init__(self, real: Any) -> None:
         self._real = real
@@ -237,7 +243,7 @@ class Drip:
 
 @jumping
 async def test_answers_that_come_byte_by_byte_are_the_same_answers() -> None:
-    """Row 19."""
+    """Row 19: the producer reads the same answers when each byte comes alone."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
         options = {**cluster.client_options, "dialer": Dripping(cluster.network)}
@@ -248,7 +254,7 @@ async def test_answers_that_come_byte_by_byte_are_the_same_answers() -> None:
 
 @jumping
 async def test_a_throttling_broker_is_asked_for_no_metadata_either() -> None:
-    """Row 35: the time that its Metadata answer told holds for records too, and costs none of them."""
+    """Row 35: the throttle time of a Metadata answer holds for records, too, and no record is lost for it."""
     async with running(request_timeout_ms=1000, delivery_timeout_ms=10_000) as (cluster, producer):
         await producer.send_and_wait("orders", b"0")
         cluster.throttle("Metadata", 3)

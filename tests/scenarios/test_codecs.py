@@ -1,4 +1,7 @@
-"""Every codec through the whole producer, on the loop and in the worker's thread. In a loop with real time: threads do not jump."""
+"""Every codec through the whole producer, on the loop and in the worker's thread.
+
+The loop has real time, as threads cannot jump in time.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.asyncio
 async def test_every_codec_arrives_as_it_was_sent(codec: str) -> None:
-    """Null and empty keys and values, headers, own timestamps; the batch says its codec; sizes are those before compression."""
+    """Null and empty keys and values, headers and own timestamps arrive unchanged.
+
+    The batch names its codec; sizes are those before compression.
+    """
     async with running(compression_type=codec) as (cluster, producer):
         sent = [(b"v" * 100, b"k", ()), (None, b"k", ()), (b"", b"", (("h", None), ("h", b"2"), ("", b""))), (b"x", None, ())]
         deliveries = [
@@ -39,7 +45,10 @@ async def test_every_codec_arrives_as_it_was_sent(codec: str) -> None:
 @pytest.mark.parametrize("codec", CODECS[1:])
 @pytest.mark.asyncio
 async def test_order_holds_when_batches_are_compressed_in_the_thread(codec: str) -> None:
-    """Small requests behind large ones do not overtake them; memory shrinks to what was compressed and all comes back."""
+    """Small requests do not overtake large ones before them.
+
+    A batch shrinks its memory to its compressed size, and all memory comes back.
+    """
     async with running(compression_type=codec, batch_size=4_000, buffer_memory=60_000) as (cluster, producer):
         encode_at_once(producer, 2_000)
         noise = random.Random(1).randbytes(3_000)
@@ -58,7 +67,7 @@ async def test_order_holds_when_batches_are_compressed_in_the_thread(codec: str)
 @pytest.mark.parametrize("at_once", [0, 1_000_000], ids=["thread", "loop"])
 @pytest.mark.asyncio
 async def test_a_broker_too_old_for_zstd_fails_its_records_and_nobody_hangs(at_once: int) -> None:
-    """Kafka 2.0 takes no zstd: each record fails for certain, and who waits for memory gets it and fails too."""
+    """Kafka 2.0 takes no zstd: each record fails for certain. A send that waits for memory gets it, and its record fails, too."""
     async with FakeCluster(memory=True, versions={"Produce": (3, 6)}) as cluster:
         cluster.create_topic("orders", partitions=3)
         async with running(cluster, compression_type="zstd", buffer_memory=6_000, batch_size=2_000) as (_, producer):
@@ -80,7 +89,7 @@ async def test_a_broker_too_old_for_zstd_fails_its_records_and_nobody_hangs(at_o
 
 @pytest.mark.asyncio
 async def test_records_that_expire_while_they_are_compressed_give_their_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread is at them when their time is over: they fail, certainly not written, and the next ones go."""
+    """The records' deadline passes while the thread compresses them. They fail as certainly not written, and the next records go."""
     began, go_on = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -112,7 +121,7 @@ async def test_records_that_expire_while_they_are_compressed_give_their_memory_b
 
 @pytest.mark.asyncio
 async def test_stop_while_the_thread_compresses_ends_cleanly() -> None:
-    """Bounded, and all memory free."""
+    """The stop ends in bounded time, and all memory is free."""
     async with running(compression_type="gzip", close_timeout_ms=0) as (_, producer):
         encode_at_once(producer, 0)
         noise = random.Random(2).randbytes(10_000)
@@ -126,11 +135,11 @@ async def test_stop_while_the_thread_compresses_ends_cleanly() -> None:
 @pytest.mark.parametrize(("codec", "most"), [("none", 2_000), ("zstd", 200_000)])
 @pytest.mark.asyncio
 async def test_batch_size_is_reckoned_in_compressed_bytes(codec: str, most: int) -> None:
-    """As in Java: where records compress well, a batch takes more and more of them, until a broker finds one too large."""
+    """As in Java, a batch takes more and more records where they compress well, until a broker refuses one as too large."""
     async with running(compression_type=codec, batch_size=2_000, linger_ms=1) as (cluster, producer):
 
         async def largest(records: int) -> int:
-            """Raw bytes of the largest batch of so many records, nearly."""
+            """Return roughly the raw bytes of the largest batch of `records` records."""
             before = len(cluster.log("orders", 0).batches())
             await asyncio.gather(*[await producer.send("orders", b"v" * 100, partition=0) for _ in range(records)])
             return max(batch.count for batch in cluster.log("orders", 0).batches()[before:]) * 100

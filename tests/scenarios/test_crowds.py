@@ -1,4 +1,7 @@
-"""Many tasks, each of which sends one record at a time and waits for it: what made them wait once does not for ever."""
+"""Many tasks, each of which sends one record at a time and waits for it.
+
+A wait that has ended must not slow the tasks for ever.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ EACH = 12  # records of a task
 
 
 async def crowd(producer: Producer[Any, Any], tasks: int, waited: list[int]) -> None:
-    """Each task's records, one after the other; how many stand in line is noted at each of them."""
+    """Let each task send its records, one after the other, and note at each record how many sends wait."""
 
     async def work(number: int) -> None:
         for count in range(EACH):
@@ -34,7 +37,7 @@ async def crowd(producer: Producer[Any, Any], tasks: int, waited: list[int]) -> 
 
 
 def assert_in_order(cluster: FakeCluster, tasks: int) -> None:
-    """Every record of every task is there once, in that task's order."""
+    """Assert that every record of every task is there once, in that task's order."""
     found: dict[bytes, list[int]] = {}
     for value in cluster.values("orders"):
         task, _, count = (value or b"").partition(b":")
@@ -46,7 +49,10 @@ def assert_in_order(cluster: FakeCluster, tasks: int) -> None:
 @pytest.mark.parametrize("tasks", [300, 3000])
 @jumping
 async def test_a_crowd_that_waited_for_its_topic_does_not_stand_in_line_ever_after(build: Any, tasks: int) -> None:
-    """Those who came back from a round trip stood behind those who had not left yet, again and again, at ten times the cost."""
+    """After the wait for the topic, no send waits any more.
+
+    Else tasks back from a round trip would wait behind those that had not sent yet, again and again, at ten times the cost.
+    """
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=6)
         async with producer_on(build)(**cluster.client_options) as producer:
@@ -59,7 +65,7 @@ async def test_a_crowd_that_waited_for_its_topic_does_not_stand_in_line_ever_aft
 @on_both
 @jumping
 async def test_a_crowd_that_waited_for_memory_does_not_stand_in_line_ever_after(build: Any) -> None:
-    """A broker that stalls for a while makes memory short for all of them; then there is enough for all again."""
+    """A broker that stalls for a while makes memory short for all tasks. When there is enough memory again, no send waits."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=6)
         async with producer_on(build)(**cluster.client_options, buffer_memory=1_000_000) as producer:
@@ -79,7 +85,7 @@ async def test_a_crowd_that_waited_for_memory_does_not_stand_in_line_ever_after(
 
 @jumping
 async def test_a_partitioner_that_sends_is_not_asked_twice_for_one_record() -> None:
-    """Who joins the line serves some of it, but not from within that."""
+    """A send that joins the wait queue serves some of the queue. A send from within the partitioner must not do that."""
     side: list[Delivery] = []
 
     def choose(key: bytes | None, _partitions: int) -> int:

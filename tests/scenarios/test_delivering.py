@@ -1,4 +1,4 @@
-"""Records on their ordinary way: acks, linger, large records, timestamps, requests in flight, long lives of connections."""
+"""Ordinary deliveries: acks, linger, large records, timestamps, requests in flight, long-lived connections."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def now() -> float:
 
 @jumping
 async def test_acks_0_is_done_when_it_is_written() -> None:
-    """No answer is waited for, no offset is known; order and memory are kept."""
+    """The Sender waits for no answer, and no offset is known; order and memory hold."""
     async with running(acks=0, batch_size=200) as (cluster, producer):
         told = await asyncio.gather(*[await producer.send("orders", b"%d" % number + b"." * 50, partition=0) for number in range(30)])
         assert {metadata.offset for metadata in told} == {-1}
@@ -29,7 +29,7 @@ async def test_acks_0_is_done_when_it_is_written() -> None:
 
 @jumping
 async def test_acks_0_to_a_broker_that_does_not_read_waits_until_it_does() -> None:
-    """Done means handed over: a full write buffer holds deliveries and memory back."""
+    """A record is done when the Sender has handed it over: a full write buffer holds deliveries and memory back."""
     async with running(acks=0, max_request_size=400_000, batch_size=1) as (cluster, producer):
         await producer.send_and_wait("orders", b"first", partition=0)
         cluster.brokers[1].pause()
@@ -44,7 +44,7 @@ async def test_acks_0_to_a_broker_that_does_not_read_waits_until_it_does() -> No
 
 @jumping
 async def test_acks_0_written_to_a_connection_that_is_lost_may_have_been_written() -> None:
-    """What waited to be written is retried or fails; nothing hangs and memory comes back."""
+    """The producer retries or fails the records that waited in the write buffer. Nothing hangs, and memory comes back."""
     async with running(acks=0, max_request_size=400_000, batch_size=1) as (cluster, producer):
         await producer.send_and_wait("orders", b"first", partition=0)
         cluster.brokers[1].pause()
@@ -64,7 +64,7 @@ async def test_acks_0_written_to_a_connection_that_is_lost_may_have_been_written
 @pytest.mark.parametrize("linger_ms", [0, 50])
 @jumping
 async def test_linger_lets_a_batch_fill(linger_ms: int) -> None:
-    """Records of several turns travel together; the first waits no longer than linger_ms."""
+    """Records of several iterations leave together; the first waits no longer than linger_ms."""
     async with running(linger_ms=linger_ms) as (cluster, producer):
         await producer.send_and_wait("orders", b"first", partition=0)
         began, requests = now(), len(cluster.requests("Produce"))
@@ -79,7 +79,7 @@ async def test_linger_lets_a_batch_fill(linger_ms: int) -> None:
 
 @jumping
 async def test_a_full_batch_does_not_linger() -> None:
-    """It goes in the next turn; the one behind it lingers."""
+    """The full batch leaves in the next iteration; the one behind it lingers."""
     async with running(linger_ms=60_000, batch_size=1000) as (_, producer):
         deliveries = [await producer.send("orders", b"." * 100, partition=0) for _ in range(12)]
         await asyncio.sleep(1)
@@ -90,7 +90,7 @@ async def test_a_full_batch_does_not_linger() -> None:
 
 @jumping
 async def test_records_larger_than_a_batch_go_alone() -> None:
-    """In order with the small ones around them; metadata tells their sizes."""
+    """The large records stay in order with the small ones around them; metadata gives their sizes."""
     async with running(batch_size=1000, compression_type="none") as (cluster, producer):
         sizes = [1, 50_000, 3, 999_000, 1, 1, 40_000]
         told = await asyncio.gather(*[await producer.send("orders", bytes(size), partition=0, key=b"k") for size in sizes])
@@ -101,7 +101,7 @@ async def test_records_larger_than_a_batch_go_alone() -> None:
 
 @jumping
 async def test_thousands_of_tiny_records_in_one_batch_keep_their_places() -> None:
-    """Indices and lengths of more than one varint byte, and more than the table of varints holds."""
+    """Indices and lengths take more than one varint byte, and exceed the table of varints."""
     async with running(batch_size=1_000_000, max_request_size=4_000_000) as (cluster, producer):
         hang = cluster.hang("Produce")
         deliveries = [await producer.send("orders", b"%d" % number, partition=0) for number in range(20_000)]
@@ -116,7 +116,7 @@ async def test_thousands_of_tiny_records_in_one_batch_keep_their_places() -> Non
 
 @jumping
 async def test_timestamps_are_the_callers_the_turns_or_the_brokers() -> None:
-    """CreateTime as given, for each record of a batch; LogAppendTime as the broker tells."""
+    """With CreateTime each record of a batch keeps its given timestamp. With LogAppendTime the metadata has the broker's time."""
     async with FakeCluster(memory=True, wall_clock=lambda: 5000.0) as cluster:
         cluster.create_topic("orders")
         cluster.create_topic("stamped", config={"message.timestamp.type": "LogAppendTime"})
@@ -134,7 +134,7 @@ async def test_timestamps_are_the_callers_the_turns_or_the_brokers() -> None:
 @pytest.mark.parametrize("limit", [1, 3])
 @jumping
 async def test_no_more_requests_than_allowed_are_in_flight(limit: int) -> None:
-    """And that many are: the next batch does not wait for the answer to the first."""
+    """The Sender also uses all of the allowed requests: the next batch does not wait for the answer to the first."""
     async with running(max_in_flight_requests_per_connection=limit, batch_size=100) as (cluster, producer):
         await producer.send_and_wait("orders", b"first", partition=0)
         before = len(cluster.requests("Produce"))
@@ -149,7 +149,7 @@ async def test_no_more_requests_than_allowed_are_in_flight(limit: int) -> None:
 
 @jumping
 async def test_what_is_queued_while_the_slots_are_taken_travels_together() -> None:
-    """One request of many partitions, not one each."""
+    """The Sender sends one request of many partitions, not one each."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=50)
         async with running(cluster, max_in_flight_requests_per_connection=1) as (_, producer):
@@ -162,7 +162,10 @@ async def test_what_is_queued_while_the_slots_are_taken_travels_together() -> No
 
 @jumping
 async def test_many_lost_connections_lose_no_record() -> None:
-    """Every few requests the broker hangs up, before or after the append: everything is acknowledged, in the log at least once."""
+    """Every few requests the broker closes the connection, before or after the append.
+
+    Every record is acknowledged, and is in the log at least once.
+    """
     async with running(batch_size=200, retry_backoff_ms=1) as (cluster, producer):
         values = [b"%d" % number + b"." * 40 for number in range(200)]
         deliveries = []
@@ -183,7 +186,7 @@ async def test_many_lost_connections_lose_no_record() -> None:
 
 @jumping
 async def test_records_that_wait_too_long_expire_in_their_order_and_the_rest_goes_on() -> None:
-    """Queued behind a hanging request: the first may have been written, those behind it certainly were not."""
+    """Four records wait behind a hanging request. The first may have been written; those behind it certainly were not."""
     async with running(max_in_flight_requests_per_connection=1, batch_size=100, delivery_timeout_ms=1000, request_timeout_ms=1000) as (
         cluster,
         producer,
@@ -204,7 +207,7 @@ async def test_records_that_wait_too_long_expire_in_their_order_and_the_rest_goe
 
 @jumping
 async def test_old_brokers_are_spoken_to_in_their_versions() -> None:
-    """Kafka 0.11 to 4: Produce 3 to 13."""
+    """The producer speaks Produce 3 to 13, for Kafka 0.11 to 4."""
     for highest in (3, 5, 7, 8, 9, 11, 12, 13):
         async with FakeCluster(memory=True, versions={"Produce": (3, highest)}) as cluster:
             cluster.create_topic("orders")

@@ -1,4 +1,7 @@
-"""A producer that nobody references and that was never stopped: what is queued is sent, everything is closed, and one line says so."""
+"""A producer that the program drops without a call of `stop`.
+
+The producer sends the queued records, closes everything, and logs one message.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, 
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """All warnings of the library, each without the producer's name and what it advises."""
+    """Return all warnings of the library, each without the producer's name and its advice."""
     records = [record for record in caplog.records if record.name.startswith("aioproducer") and record.levelno >= logging.WARNING]
     assert {record.name for record in records} <= {"aioproducer"}
     return [record.getMessage().partition("without stop(): ")[2].partition(". Use")[0] for record in records]
@@ -33,7 +36,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @contextmanager
 def one_resource_warning() -> Iterator[None]:
-    """Of the producer's, in default settings an ignored one; those of the test's own cluster do not count."""
+    """Expect one ResourceWarning of the producer, which default settings ignore. Those of the test's own cluster do not count."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ResourceWarning)
         yield
@@ -43,7 +46,7 @@ def one_resource_warning() -> Iterator[None]:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """What the cluster's thread has still to see."""
+    """Wait for a condition that the cluster's thread has to meet."""
     until = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < until
@@ -59,7 +62,7 @@ def open_streams(cluster: FakeCluster) -> int:
 
 
 async def send(cluster: FakeCluster, count: int, **options: Any) -> None:
-    """As a handler does that makes a producer for each request."""
+    """Make a producer and drop it, as a handler does that makes a producer for each request."""
     producer = Producer(**cluster.client_options, **options)
     await producer.start()
     for number in range(count):
@@ -70,7 +73,7 @@ async def send(cluster: FakeCluster, count: int, **options: Any) -> None:
 @pytest.mark.parametrize("options", [{"linger_ms": 60_000}, {}, {"acks": 0, "enable_idempotence": False}])
 @jumping
 async def test_what_is_queued_is_sent_first(options: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
-    """Then its tasks end and its connections are closed."""
+    """The producer sends its queued records; then its tasks end and its connections are closed."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         before = asyncio.all_tasks()
@@ -85,7 +88,7 @@ async def test_what_is_queued_is_sent_first(options: dict[str, Any], caplog: pyt
 
 @jumping
 async def test_it_is_a_resource_warning_too() -> None:
-    """One, which names the producer."""
+    """The dropped producer gives one ResourceWarning, which names it."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         with one_resource_warning():
@@ -96,7 +99,7 @@ async def test_it_is_a_resource_warning_too() -> None:
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @jumping
 async def test_what_could_not_be_sent_within_close_timeout_ms_is_counted(caplog: pytest.LogCaptureFixture) -> None:
-    """Those that wait, and those that failed meanwhile; then everything is closed."""
+    """The message counts the records that still wait and those that failed meanwhile; then the producer closes everything."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
         before = asyncio.all_tasks()
@@ -115,7 +118,7 @@ async def test_what_could_not_be_sent_within_close_timeout_ms_is_counted(caplog:
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @jumping
 async def test_an_open_transaction_is_aborted(caplog: pytest.LogCaptureFixture) -> None:
-    """As `stop` does; the next producer of that name need not wait for its time-out."""
+    """The dropped producer aborts its transaction, as `stop` does. The next producer of that name need not wait for its time-out."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
 
@@ -133,7 +136,7 @@ async def test_an_open_transaction_is_aborted(caplog: pytest.LogCaptureFixture) 
 
 @jumping
 async def test_what_is_held_of_a_producer_holds_it() -> None:
-    """Its door for threads, and a transaction to come: nothing is dropped under who uses them."""
+    """`from_thread` and a transaction that has not begun keep the producer alive while the program uses them."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         producer = Producer(**cluster.client_options, transactional_id="t")
@@ -155,7 +158,7 @@ async def test_what_is_held_of_a_producer_holds_it() -> None:
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @jumping
 async def test_the_collector_may_find_it_in_another_thread(caplog: pytest.LogCaptureFixture) -> None:
-    """In a cycle, as web frameworks have them."""
+    """The producer is in a cycle, as web frameworks have them, and the collector runs in another thread."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         before = asyncio.all_tasks()
@@ -180,7 +183,7 @@ async def test_the_collector_may_find_it_in_another_thread(caplog: pytest.LogCap
 async def test_warnings_that_are_errors_do_not_keep_it_from_ending(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What `__del__` raises Python only prints."""
+    """Python only prints what `__del__` raises, so the producer ends all the same."""
     monkeypatch.setattr("sys.unraisablehook", lambda _: None)
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
@@ -194,7 +197,7 @@ async def test_warnings_that_are_errors_do_not_keep_it_from_ending(
 
 @contextmanager
 def served() -> Iterator[FakeCluster]:
-    """A cluster with real sockets in a thread of its own, which outlives the loops of the test."""
+    """Give a cluster with real sockets in a thread of its own, which outlives the loops of the test."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -217,7 +220,7 @@ def served() -> Iterator[FakeCluster]:
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("make_loop", LOOPS)
 def test_a_program_that_ends(make_loop: Callable[[], Any], caplog: pytest.LogCaptureFixture) -> None:
-    """`asyncio.run` cancels every task: what was not sent by then is lost, and that is said once."""
+    """`asyncio.run` cancels every task: the records that were not sent by then are lost, and the producer logs that once."""
 
     async def main() -> None:
         cluster.hang("Produce", times=None)
@@ -233,7 +236,7 @@ def test_a_program_that_ends(make_loop: Callable[[], Any], caplog: pytest.LogCap
 
 @pytest.mark.parametrize("make_loop", LOOPS)
 def test_stop_in_another_loop_once_the_own_one_is_closed(make_loop: Callable[[], Any], caplog: pytest.LogCaptureFixture) -> None:
-    """It closes what is open and says what was lost; nothing is left to be warned of."""
+    """`stop` closes what is open and logs what was lost; the collector has nothing to warn of afterwards."""
 
     async def main() -> Producer[Any, Any]:
         producer = Producer(**cluster.client_options, linger_ms=60_000)
@@ -244,7 +247,7 @@ def test_stop_in_another_loop_once_the_own_one_is_closed(make_loop: Callable[[],
     with served() as cluster:
         loop = make_loop()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)  # the loop's own, for its transports
+            warnings.simplefilter("ignore", ResourceWarning)  # of the loop itself, for its transports
             producer = loop.run_until_complete(main())
             loop.close()
             asyncio.run(producer.stop())

@@ -1,4 +1,7 @@
-"""What the face offers beside `send`: not waiting, whole batches, a start without Kafka, hooks; and what wrong use is told."""
+"""The producer's calls beside `send`, and the errors of wrong use.
+
+Calls that do not wait, whole batches, a start without Kafka, and hooks.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,10 @@ def now() -> float:
 
 @jumping
 async def test_send_nowait_queues_at_once_or_says_what_it_would_wait_for() -> None:
-    """Metadata, which it asks for; memory; the next turn; a partition; those before it. Then it goes."""
+    """`send_nowait` raises WouldBlock if it would wait for metadata, memory, the next iteration, a partition or earlier sends.
+
+    It asks for the metadata. Once nothing is missing, it queues the record.
+    """
     async with running(buffer_memory=30_000, batch_size=4000) as (cluster, producer):
         with pytest.raises(WouldBlock, match="metadata of the topic"):
             producer.send_nowait("orders", b"0")
@@ -55,7 +61,7 @@ async def test_send_nowait_queues_at_once_or_says_what_it_would_wait_for() -> No
         hang = cluster.hang("Produce")
         with pytest.raises(WouldBlock, match="buffer_memory, which is used up"):
             deliveries.extend(producer.send_nowait("orders", b"%d" % number + b"." * 900, partition=0) for number in range(1, 100))
-        waiting = asyncio.create_task(producer.send("orders", b"waits" + b"." * 3800))  # what closes gives less than that back
+        waiting = asyncio.create_task(producer.send("orders", b"waits" + b"." * 3800))  # a batch that closes gives less than that back
         await turns(20)
         with pytest.raises(WouldBlock, match="records before it"):
             producer.send_nowait("orders", b"v")
@@ -70,7 +76,10 @@ async def test_send_nowait_queues_at_once_or_says_what_it_would_wait_for() -> No
 @on_both
 @jumping
 async def test_a_tight_loop_of_send_nowait_is_asked_to_let_the_loop_go_on(build: Any) -> None:
-    """It has a whole turn at once, as it cannot rest, and goes on in the next one. Few of its records take the slow way."""
+    """The loop has no `await`, so it may send for a whole iteration at once and goes on in the next one.
+
+    Few of its records take the slow path.
+    """
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
         async with producer_on(build)(**cluster.client_options) as producer:
@@ -101,7 +110,10 @@ async def test_a_tight_loop_of_send_nowait_is_asked_to_let_the_loop_go_on(build:
 
 @jumping
 async def test_partitions_for_waits_for_metadata_once() -> None:
-    """Then it is at once; a topic that cannot be, and one that does not come, raise as send does."""
+    """The first call waits for metadata, and the next one returns at once.
+
+    A topic that cannot be, and one that does not come, raise as `send` does.
+    """
     async with running(max_block_ms=500, allow_auto_create_topics=False) as (cluster, producer):
         assert await producer.partitions_for("orders") == {0, 1}
         asked = len(cluster.requests("Metadata"))
@@ -125,7 +137,7 @@ async def test_partitions_for_waits_for_metadata_once() -> None:
 
 @jumping
 async def test_a_batch_whose_records_were_closed_by_hand_is_sent() -> None:
-    """Before it is sent, while it waits for memory, and after; the producer goes on."""
+    """The test closes the records before the send, while it waits for memory, and after it. The producer goes on."""
     async with running(buffer_memory=40_000, batch_size=16_384) as (cluster, producer):
         await producer.partitions_for("orders")
         batch = producer.create_batch("orders", 1)
@@ -152,7 +164,7 @@ async def test_a_batch_whose_records_were_closed_by_hand_is_sent() -> None:
 
 @jumping
 async def test_a_batch_that_was_not_queued_is_sent_again() -> None:
-    """Closed or not: cancelled while it waited, it may be filled and sent."""
+    """A batch, closed or not, may be filled and sent again after its send was cancelled in the wait for memory."""
     async with running(buffer_memory=40_000, batch_size=16_384) as (cluster, producer):
         await producer.partitions_for("orders")
         hang = cluster.hang("Produce")
@@ -170,7 +182,7 @@ async def test_a_batch_that_was_not_queued_is_sent_again() -> None:
 
 @jumping
 async def test_a_serializer_that_sends_the_batch_is_not_appended_to_it() -> None:
-    """What it returns belongs to a batch that is on its way."""
+    """A serializer sends the batch that it serializes for. The batch must not take the serialized value, as the batch was sent."""
     batches: list[Any] = []
 
     def send_first(value: Any) -> bytes:
@@ -189,7 +201,7 @@ async def test_a_serializer_that_sends_the_batch_is_not_appended_to_it() -> None
 
 @jumping
 async def test_a_batch_of_the_users_travels_as_one() -> None:
-    """Behind what its partition has, with every field of its records; until it is full."""
+    """The batch goes behind the records of its partition, with every field of its records. It takes records until it is full."""
     async with running(batch_size=500, linger_ms=1000) as (cluster, producer):
         first = await producer.send("orders", b"first", partition=1)
         batch = producer.create_batch("orders", 1)
@@ -211,7 +223,10 @@ async def test_a_batch_of_the_users_travels_as_one() -> None:
 
 @jumping
 async def test_what_is_wrong_with_a_batch_is_said() -> None:
-    """Empty, sent, somebody else's, no partition; a bad record leaves it as it was; a large first one fits."""
+    """The producer refuses a batch that is empty, sent, of another producer, or without a partition.
+
+    A bad record leaves the batch as it was; a large first one fits.
+    """
     async with running(batch_size=500) as (cluster, producer):
         places: list[tuple[str, Any]] = [("orders", None), ("orders", -1), ("", 0), ("orders", True)]
         for topic, partition in places:
@@ -240,7 +255,7 @@ async def test_what_is_wrong_with_a_batch_is_said() -> None:
 
 @jumping
 async def test_a_batch_waits_for_memory_and_may_be_sent_again() -> None:
-    """In line; cancelled, or out of time, it is not queued."""
+    """The send waits for memory in the wait queue. After a cancellation or a time-out the batch is not queued, and may be sent again."""
     async with running(buffer_memory=10_000, batch_size=4000, max_block_ms=500) as (cluster, producer):
         await producer.partitions_for("orders")
         hang = cluster.hang("Produce")
@@ -268,7 +283,7 @@ async def test_a_batch_waits_for_memory_and_may_be_sent_again() -> None:
 
 @jumping
 async def test_a_service_boots_while_kafka_is_down() -> None:
-    """Sends wait until a broker is there, at most max_block_ms; flush and stop are bounded."""
+    """Sends wait for a broker for at most max_block_ms; the times of `flush` and `stop` are bounded."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
         await cluster.brokers[1].stop()
@@ -292,7 +307,7 @@ async def test_a_service_boots_while_kafka_is_down() -> None:
 
 @jumping
 async def test_it_stops_before_kafka_came() -> None:
-    """Bounded, and nothing is left; who waited is told."""
+    """`stop` ends in bounded time and leaves nothing behind; the pending send fails with ProducerClosed."""
     async with FakeCluster(memory=True) as cluster:
         await cluster.brokers[1].stop()
         before = asyncio.all_tasks()
@@ -308,13 +323,13 @@ async def test_it_stops_before_kafka_came() -> None:
         assert_nothing_left(producer, before)
 
 
-# Failures that nobody looks at, and a crash
+# Failures without a look at their delivery, and a crash
 
 
 @pytest.mark.parametrize("looks", [False, True])
 @jumping
 async def test_the_hook_hears_of_failures_that_nobody_looked_at(looks: bool) -> None:
-    """Each batch with its number of records, in the loop; a hook that raises harms nothing."""
+    """The producer calls the hook in the loop, for each batch with its number of records. A hook that raises harms nothing."""
     told: list[tuple[DeliveryError, int]] = []
     reported: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context["exception"]))
@@ -342,7 +357,10 @@ async def test_the_hook_hears_of_failures_that_nobody_looked_at(looks: bool) -> 
 @pytest.mark.parametrize("where", ["turn", "answer", "node", "deadline"])
 @jumping
 async def test_a_bug_in_a_callback_of_ours_fails_the_producer(where: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Deliveries, waiting sends and later sends say why, and nothing is left: the loop alone would only log it."""
+    """Deliveries, pending sends and later sends raise with the bug as the reason, and nothing is left.
+
+    Without that, the event loop would only log the bug.
+    """
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
         before = asyncio.all_tasks()
@@ -387,7 +405,7 @@ async def test_a_bug_in_a_callback_of_ours_fails_the_producer(where: str, caplog
 
 
 def test_asyncio_run_that_ends_without_stop_gives_one_resource_warning() -> None:
-    """And no other noise: no destroyed task, no traceback."""
+    """The program prints no other message: no destroyed task, no traceback."""
     script = """
 import asyncio
 from aioproducer import Producer
@@ -402,7 +420,7 @@ async def main():
 
 asyncio.run(main())
 """
-    quiet = os.environ | {"PYTHONASYNCIODEBUG": ""}  # its remarks on what took long are no noise of ours
+    quiet = os.environ | {"PYTHONASYNCIODEBUG": ""}  # its remarks on slow callbacks do not count
     ended = subprocess.run(
         [sys.executable, "-W", "always", "-c", script], capture_output=True, text=True, timeout=60, check=True, env=quiet
     )
@@ -453,7 +471,7 @@ async def call(name: str, producer: Producer[Any, Any]) -> Any:
 @pytest.mark.parametrize(("state", "text"), [(_unstarted, "was not started: use `async with"), (_stopped, "has stopped")])
 @jumping
 async def test_a_producer_that_does_not_run_says_so(state: Callable[..., Any], text: str, name: str) -> None:
-    """ProducerClosed from every call, before start and after stop."""
+    """Every call raises ProducerClosed before `start` and after `stop`."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         with pytest.raises(ProducerClosed, match=text):
@@ -462,7 +480,7 @@ async def test_a_producer_that_does_not_run_says_so(state: Callable[..., Any], t
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_producer_of_another_loop_says_so(name: str) -> None:
-    """In another loop of this thread, in another thread's, and in a forked child."""
+    """A call raises in another loop of this thread, in another thread's loop, and in a forked child."""
     first = JumpingLoop()
 
     async def start() -> tuple[FakeCluster, Producer[Any, Any]]:
@@ -503,7 +521,10 @@ def test_a_producer_of_another_loop_says_so(name: str) -> None:
 @pytest.mark.parametrize("name", [*CALLS, "start", "stop"])
 @jumping
 async def test_a_call_in_another_thread_names_the_door_for_threads(name: str) -> None:
-    """With a loop of its own there and without one, while the producer's runs; nothing is queued, and the producer goes on."""
+    """The other thread calls with an event loop of its own and without one, while the producer's loop runs.
+
+    Nothing is queued, and the producer goes on.
+    """
     calls = {**CALLS, "start": lambda producer: producer.start(), "stop": lambda producer: producer.stop()}
     raised: list[BaseException] = []
 
@@ -537,7 +558,7 @@ async def test_a_call_in_another_thread_names_the_door_for_threads(name: str) ->
 
 @pytest.mark.asyncio
 async def test_what_only_looks_may_be_called_in_any_thread() -> None:
-    """While its loop runs."""
+    """Calls that only read may run in any thread while the producer's loop runs."""
 
     def look() -> list[object]:
         return [producer.config, producer.buffer_available, producer.explain(), repr(producer)]
@@ -571,7 +592,7 @@ async def _coroutine(*_: object) -> Any:
 )
 @jumping
 async def test_user_code_that_fails_fails_its_record_alone(options: dict[str, Any], error: type[KafkaError]) -> None:
-    """Whoever sends it is told, never with the value; also while others wait in line with it."""
+    """The send of that record raises an error without the value, also while other sends wait with it."""
     async with running(**options, buffer_memory=20_000, batch_size=1000) as (cluster, producer):
         await producer.send_and_wait("orders", b"first", b"k")
         hang = cluster.hang("Produce")
@@ -591,7 +612,10 @@ async def test_user_code_that_fails_fails_its_record_alone(options: dict[str, An
 
 @jumping
 async def test_a_callback_that_raises_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    """They run in the order of the records, the result set before; what one raises is reported."""
+    """The callbacks run in the order of the records, with the result set before.
+
+    The loop's exception handler gets what one of them raises.
+    """
     reported: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context["exception"]))
     seen: list[int] = []
@@ -614,13 +638,13 @@ async def test_a_callback_that_raises_harms_no_other(caplog: pytest.LogCaptureFi
 
 @pytest.mark.parametrize("hook", [7, _coroutine, lambda: None])
 def test_a_hook_that_cannot_be_called_is_refused(hook: Any) -> None:
-    """When the producer is made."""
+    """The producer's constructor refuses the hook."""
     with pytest.raises(ConfigError, match="on_delivery_error"):
         Producer(on_delivery_error=hook)
 
 
 def test_a_record_does_not_show_its_bytes() -> None:
-    """In no text; it compares and unpacks as what it is."""
+    """`repr` shows no bytes of a record; the record compares and unpacks by its fields."""
     record = Record(b"canary", b"canary", 3, 7, [("name", b"canary")])
     assert repr(record) == "<Record for partition 3 of 7: 1 headers>"
     assert record == Record(value=b"canary", key=b"canary", partition=3, timestamp_ms=7, headers=[("name", b"canary")])
@@ -631,7 +655,10 @@ def test_a_record_does_not_show_its_bytes() -> None:
 
 @jumping
 async def test_a_failure_explains_what_happened_to_its_batch() -> None:
-    """Each attempt with its broker and error, in order, with times; a long story is shortened; nothing of the record is in it."""
+    """The error explains each attempt with its broker and error, in order, with times, and shortens a long list.
+
+    Nothing of the record is in its text.
+    """
     async with running(delivery_timeout_ms=3000, request_timeout_ms=1000, retry_backoff_ms=100) as (cluster, producer):
         await producer.partitions_for("orders")
         cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", partition=0, times=100)
@@ -651,7 +678,7 @@ async def test_a_failure_explains_what_happened_to_its_batch() -> None:
 
 @jumping
 async def test_a_batch_that_was_never_sent_explains_what_it_waited_for() -> None:
-    """A broker that cannot be reached."""
+    """The batch waited for a broker that cannot be reached."""
     async with running(delivery_timeout_ms=3000, request_timeout_ms=1000) as (cluster, producer):
         await producer.partitions_for("orders")
         await cluster.brokers[1].stop()
@@ -664,7 +691,7 @@ async def test_a_batch_that_was_never_sent_explains_what_it_waited_for() -> None
 
 @jumping
 async def test_the_producer_explains_what_waits() -> None:
-    """Memory, sends that wait and why, the oldest batches and what they wait for."""
+    """`explain` shows the memory, the sends that wait and why, and the oldest batches with their reason to wait."""
     async with running(buffer_memory=10_000, batch_size=4000) as (cluster, producer):
         assert "not started" in Producer().explain()
         await producer.partitions_for("orders")

@@ -1,7 +1,8 @@
-"""A process that forks with a producer: in the child every call raises or returns at once, and the parent notices nothing.
+"""A process that forks with a producer.
 
-Each test runs a program of its own, as the child inherits whatever the test process has. `child(work)` forks, runs `work` in the child and
-gives what it printed; a child that takes 20 s is ended.
+In the child every call raises or returns at once, and the parent is not disturbed. Each test runs a program of its own, as the child
+inherits everything that the test process has. `child(work)` forks, runs `work` in the child and returns the text that the child printed;
+a child that takes 20 s is ended.
 """
 
 from __future__ import annotations
@@ -110,8 +111,8 @@ LOOKS = """
 
 
 def run(body: str, loop: str) -> list[str]:
-    """The lines that a program printed."""
-    program = f"{SETUP}{body}\nsys.stdout.flush()\nos._exit(0)\n"  # what the parent leaves open is of no interest
+    """Run a program. Returns the lines that it printed."""
+    program = f"{SETUP}{body}\nsys.stdout.flush()\nos._exit(0)\n"  # files that the parent leaves open do not count
     ended = subprocess.run([sys.executable, "-c", program, loop], capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stderr == ""
@@ -153,7 +154,10 @@ EXPECTED = [
 @LOOPS
 @pytest.mark.parametrize("held", ["nothing", "the door's lock"])
 def test_every_call_says_so_at_once(loop: str, held: str) -> None:
-    """With the producer's loop in a thread, which is not there in the child, whatever lock a thread of the parent held."""
+    """The producer's loop runs in a thread that the child does not have.
+
+    Each call returns at once, also if a thread of the parent held a lock.
+    """
     body = f"""
 cluster, loop = served(), make_loop()
 threading.Thread(target=loop.run_forever, daemon=True).start()
@@ -179,7 +183,7 @@ print("log", cluster.values("orders"))
 
 @LOOPS
 def test_a_fork_in_the_loop_itself(loop: str) -> None:
-    """From a coroutine, as `multiprocessing` there forks; a thread of the child uses the producer and stops it."""
+    """The fork happens in a coroutine, as with `multiprocessing` there. A thread of the child uses the producer and stops it."""
     body = f"""
 def use_in_thread(producer, door):
     def use():
@@ -213,7 +217,10 @@ print("log", cluster.values("orders"), connections())
 @pytest.mark.parametrize("is_running", [True, False])
 @pytest.mark.parametrize("leave", ["os._exit", "sys.exit"])
 def test_what_the_child_collects_is_the_parents(loop: str, leave: str, is_running: bool) -> None:
-    """Producer, deliveries, transports, loop: at any time, and at the interpreter's end. Nothing is written, logged, or taken from the epoll."""
+    """The child collects producer, deliveries, transports and loop, at any time and at the interpreter's end.
+
+    It must write nothing, log nothing, and take nothing from the shared epoll.
+    """
     body = f"""
 async def more(producer):
     return [await producer.send("orders", b"lingering", partition=0) for _ in range(3)]
@@ -246,7 +253,10 @@ print("log", cluster.values("orders"))
 
 @LOOPS
 def test_a_child_that_leaves_through_the_parents_loop(loop: str) -> None:
-    """SystemExit in a coroutine: the child's `asyncio.run` cancels all tasks and runs the loop once more. The producer's part goes well."""
+    """A coroutine of the child raises SystemExit, so the child's `asyncio.run` cancels all tasks and runs the loop once more.
+
+    The producer's tasks end cleanly there.
+    """
     body = """
 async def main():
     warnings.simplefilter("ignore")  # uvloop's own of each transport that its loop was closed with
@@ -275,7 +285,7 @@ print("log", cluster.values("orders"))
 
 @LOOPS
 def test_a_fork_while_it_starts_and_before(loop: str) -> None:
-    """One that was never started is the child's to start: web servers make it before they fork."""
+    """A child may start a producer that was never started, as web servers make it before they fork."""
     body = """
 cluster, loop = served(), make_loop()
 threading.Thread(target=loop.run_forever, daemon=True).start()
@@ -304,7 +314,7 @@ print(child(use), end="")
 
 
 def test_what_a_thread_waits_for_is_not_waited_for_in_the_child() -> None:
-    """A future of `from_thread` that had not ended when the process forked."""
+    """A future of `from_thread` had not ended when the process forked: in the child it raises at once."""
     body = """
 cluster, loop = served(), make_loop()
 threading.Thread(target=loop.run_forever, daemon=True).start()

@@ -1,4 +1,7 @@
-"""The door for other threads: order, back-pressure, cancellation, and what a thread is told when the producer is gone."""
+"""`from_thread`, for sends of other threads: order, back-pressure, cancellation, and errors.
+
+The errors include those after the producer is gone.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 
 
 async def in_thread(work: Callable[[], Any]) -> Any:
-    """Run in a thread of its own, and wait for it here."""
+    """Run `work` in a thread of its own, and wait for it here."""
     done: Future[Any] = Future()
 
     def run() -> None:
@@ -48,7 +51,7 @@ async def in_thread(work: Callable[[], Any]) -> Any:
 @pytest.mark.parametrize("memory", [10_000, 33_554_432])
 @pytest.mark.asyncio
 async def test_each_of_eight_threads_keeps_its_order(cluster: FakeCluster, memory: int) -> None:
-    """Per key, with and without memory for all of it at once; each future tells its record's place."""
+    """Each thread keeps the order of its key, with and without memory for all records at once. Each future gives its record's offset."""
     async with Producer(**cluster.client_options, buffer_memory=memory, batch_size=2000) as producer:
         door = producer.from_thread
 
@@ -66,7 +69,7 @@ async def test_each_of_eight_threads_keeps_its_order(cluster: FakeCluster, memor
 
 @pytest.mark.asyncio
 async def test_what_is_wrong_with_a_record_its_future_tells(cluster: FakeCluster) -> None:
-    """UsageError and its kind, a topic that does not come, a refusal; the next record goes its way."""
+    """The future raises UsageError and its kind, MetadataTimeout for a missing topic, or the broker's refusal. The next record is sent."""
     async with Producer(**cluster.client_options, max_block_ms=200, allow_auto_create_topics=False) as producer:
         await producer.partitions_for("orders")
         door: FromThread[Any, Any] = producer.from_thread
@@ -84,7 +87,10 @@ async def test_what_is_wrong_with_a_record_its_future_tells(cluster: FakeCluster
 
 @pytest.mark.asyncio
 async def test_a_thread_waits_while_the_loop_does_not_take_its_records(cluster: FakeCluster) -> None:
-    """About a MiB is handed over; then BufferExhausted after max_block_ms. What was handed over is sent."""
+    """The thread hands over about a MiB; then its send fails with BufferExhausted after max_block_ms.
+
+    The producer sends the records handed over.
+    """
     async with Producer(**cluster.client_options, max_block_ms=50) as producer:
         await producer.partitions_for("orders")
         door = producer.from_thread
@@ -116,7 +122,7 @@ async def test_a_thread_waits_while_the_loop_does_not_take_its_records(cluster: 
 
 @pytest.mark.asyncio
 async def test_cancelled_before_the_loop_took_it_a_record_is_not_sent(cluster: FakeCluster) -> None:
-    """After that it is, and cancel says so."""
+    """Once the loop has taken a record, the producer sends it, and `cancel` returns False."""
     async with Producer(**cluster.client_options) as producer:
         await producer.partitions_for("orders")
         door = producer.from_thread
@@ -140,7 +146,7 @@ async def test_cancelled_before_the_loop_took_it_a_record_is_not_sent(cluster: F
 
 @pytest.mark.asyncio
 async def test_the_loops_own_thread_is_sent_to_the_other_door(cluster: FakeCluster) -> None:
-    """It could wait there for itself."""
+    """`from_thread` refuses the loop's own thread, as the loop could wait there for itself."""
     async with Producer(**cluster.client_options) as producer:
         with pytest.raises(UsageError, match=r"await producer\.send"):
             producer.from_thread.send("orders", b"v")
@@ -148,7 +154,10 @@ async def test_the_loops_own_thread_is_sent_to_the_other_door(cluster: FakeClust
 
 @pytest.mark.asyncio
 async def test_a_stopped_producer_tells_threads(cluster: FakeCluster) -> None:
-    """What was handed over before `stop` is sent; later sends, and threads that wait for room, are told at once."""
+    """The producer sends the records handed over before `stop`.
+
+    Later sends, and threads that wait for memory, fail at once with ProducerClosed.
+    """
     with pytest.raises(ProducerClosed, match="not started"):
         _ = Producer(**cluster.client_options).from_thread
     async with Producer(**cluster.client_options) as producer:
@@ -184,7 +193,10 @@ async def test_a_stopped_producer_tells_threads(cluster: FakeCluster) -> None:
 async def test_a_failure_that_no_thread_looks_at_is_not_silent(
     cluster: FakeCluster, look: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One warning of it; none if somebody looked, before it ended or after. What the collector finds of other tests does not count."""
+    """The producer logs one warning of the failure, and none if a thread looked at it before or after its end.
+
+    Deliveries of other tests that the collector finds do not count.
+    """
     async with Producer(**cluster.client_options) as producer:
         await producer.partitions_for("orders")
         door = producer.from_thread
@@ -209,7 +221,7 @@ async def test_a_failure_that_no_thread_looks_at_is_not_silent(
 
 
 def test_a_loop_that_was_closed_is_told_of() -> None:
-    """ProducerClosed, not a record that nobody sends."""
+    """The send fails with ProducerClosed, as no loop would send its record."""
     doors: dict[str, Any] = defaultdict(lambda: None)
 
     async def start() -> None:

@@ -1,4 +1,4 @@
-"""A full batch goes when its turn comes, and takes more until then (KIP-782): `batch_max_size`."""
+"""A full batch takes more records until the Sender sends it (KIP-782): `batch_max_size`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VALUE = b"." * 89  # a record of 98 bytes or so
 
 @asynccontextmanager
 async def far(partitions: int = 1, *, config: dict[str, object] | None = None, **options: Any) -> AsyncIterator[tuple[FakeCluster, Any]]:
-    """A producer with one request in flight, a round trip away from its broker; it has sent a record to each partition."""
+    """Give a producer with one request in flight, a round trip away from its broker, after it has sent a record to each partition."""
     async with FakeCluster(memory=True, verify_records=True) as cluster:
         cluster.create_topic("orders", partitions=partitions, config=config)
         async with running(cluster, **{"max_in_flight_requests_per_connection": 1, **options}) as (_, producer):
@@ -34,7 +34,7 @@ async def far(partitions: int = 1, *, config: dict[str, object] | None = None, *
 
 
 def sizes(cluster: FakeCluster, partition: int = 0) -> list[int]:
-    """Bytes of the batches in a partition's log, after the first."""
+    """Return the sizes in bytes of the batches in a partition's log, after the first."""
     return [batch.size_in_bytes for batch in cluster.log("orders", partition).batches()][1:]
 
 
@@ -43,7 +43,7 @@ async def send(producer: Producer[Any, Any], count: int, *, first: int = 0, **wh
 
 
 async def in_flight(producer: Producer[Any, Any], **where: Any) -> Delivery:
-    """One that is on its way for the next round trip."""
+    """Send a record that is in flight for the next round trip."""
     delivery = await producer.send("orders", VALUE, **where)
     await asyncio.sleep(ROUND_TRIP / 10)
     return delivery
@@ -53,7 +53,7 @@ async def in_flight(producer: Producer[Any, Any], **where: Any) -> Delivery:
 @pytest.mark.parametrize("where", [{"partition": 0}, {"key": b"k"}, {}])
 @jumping
 async def test_what_cannot_be_sent_yet_gathers_in_one_batch(linger_ms: Any, where: dict[str, Any]) -> None:
-    """Not in so many of 16 KiB; in order, and however many turns of the loop they come in."""
+    """The records share one batch instead of many of 16 KiB. They stay in order, over several iterations of the loop."""
     async with far(linger_ms=linger_ms) as (cluster, producer):
         first = await in_flight(producer, **where)
         for part in range(4):
@@ -68,7 +68,7 @@ async def test_what_cannot_be_sent_yet_gathers_in_one_batch(linger_ms: Any, wher
 
 @jumping
 async def test_no_more_than_batch_max_size() -> None:
-    """Then it is closed, and the next one takes the rest."""
+    """The batch closes at `batch_max_size`, and the next one takes the remaining records."""
     async with far(batch_size=4_000, batch_max_size=40_000) as (cluster, producer):
         await in_flight(producer, partition=0)
         await send(producer, 1000, partition=0)
@@ -82,7 +82,7 @@ async def test_no_more_than_batch_max_size() -> None:
 @pytest.mark.parametrize("options", [{"batch_max_size": 1}, {"batch_max_size": 4_000}])
 @jumping
 async def test_no_more_than_batch_size_if_that_is_said(options: dict[str, Any]) -> None:
-    """As Java has it."""
+    """A `batch_max_size` of at most `batch_size` bounds batches at `batch_size`, as in Java."""
     async with far(batch_size=4_000, **options) as (cluster, producer):
         await in_flight(producer, partition=0)
         await send(producer, 200, partition=0)
@@ -93,7 +93,7 @@ async def test_no_more_than_batch_size_if_that_is_said(options: dict[str, Any]) 
 
 @jumping
 async def test_each_record_its_own_batch() -> None:
-    """`batch_size=0` stays what it is."""
+    """With `batch_size=0` each record stays alone in its batch."""
     async with far(batch_size=0, batch_max_size=262_144) as (cluster, producer):
         await send(producer, 20, partition=0)
         await producer.flush()
@@ -102,7 +102,7 @@ async def test_each_record_its_own_batch() -> None:
 
 @jumping
 async def test_half_of_the_memory_is_for_others() -> None:
-    """One partition's full batches take more only while as much is free as is not."""
+    """Full batches of one partition take more only while as much memory is free as is in use."""
     async with far(buffer_memory=200_000) as (cluster, producer):
         await in_flight(producer, partition=0)
         await send(producer, 1500, partition=0)
@@ -115,7 +115,7 @@ async def test_half_of_the_memory_is_for_others() -> None:
 
 @jumping
 async def test_after_one_that_is_too_large_they_are_as_before() -> None:
-    """A topic may take less than 256 KiB: one batch is cut, and all that come after it have `batch_size`."""
+    """A topic may take less than 256 KiB. The producer splits one batch, and all later batches have `batch_size`."""
     async with far(config={"max.message.bytes": 20_000}) as (cluster, producer):
         await in_flight(producer, partition=0)
         await send(producer, 1000, partition=0)
@@ -131,7 +131,7 @@ async def test_after_one_that_is_too_large_they_are_as_before() -> None:
 
 @jumping
 async def test_without_a_key_each_partition_gets_its_share() -> None:
-    """KIP-794: what goes to a partition does not depend on whether it can be sent; their batches take more all the same."""
+    """KIP-794: the share of a partition does not depend on whether its batch can be sent. The batches take more all the same."""
     async with far(partitions=4, partitioner_adaptive_partitioning_enable=False) as (cluster, producer):
         for number in range(4):
             await in_flight(producer, partition=number)
@@ -146,11 +146,11 @@ async def test_without_a_key_each_partition_gets_its_share() -> None:
 
 @jumping
 async def test_a_share_goes_on_behind_a_batch_that_was_sent_meanwhile() -> None:
-    """It is counted from when the partition's turn came, not from when its batch was begun."""
+    """The partitioner counts the share from its switch to the partition, not from the start of its batch."""
     async with far(partitions=2, partitioner_adaptive_partitioning_enable=False) as (_, producer):
         for number in range(2):
             await in_flight(producer, partition=number)
-        first = await send(producer, 400)  # a share, another's, and some of the third
+        first = await send(producer, 400)  # a share, the next partition's share, and some of the third
         await asyncio.sleep(ROUND_TRIP)
         deliveries = [*first, *await send(producer, 400)]
         await producer.flush()
@@ -160,7 +160,7 @@ async def test_a_share_goes_on_behind_a_batch_that_was_sent_meanwhile() -> None:
 
 @jumping
 async def test_a_burst_fills_batches() -> None:
-    """Where they linger, a tight loop's go when they are as large as may be, or every few turns of the loop."""
+    """Batches linger. A tight loop's batches leave at their largest size, or every few iterations of the loop."""
     async with far(partitions=4, linger_ms=5, max_in_flight_requests_per_connection=5) as (cluster, producer):
         cluster.brokers[1].latency = 0.0
         for number in range(20_000):
@@ -173,7 +173,10 @@ async def test_a_burst_fills_batches() -> None:
 
 @jumping
 async def test_what_is_old_takes_no_more() -> None:
-    """Its records share the deadline that began with the first: who comes after a sixteenth of that has another one."""
+    """The records of a batch share the deadline that began with the first.
+
+    A record after a sixteenth of that time goes to another batch.
+    """
     async with far(delivery_timeout_ms=32_000) as (cluster, producer):
         cluster.brokers[1].latency = 5.0
         await in_flight(producer, partition=0)
@@ -188,7 +191,7 @@ async def test_what_is_old_takes_no_more() -> None:
 @pytest.mark.parametrize("linger_ms", [0, 5, "auto"])
 @jumping
 async def test_a_record_has_its_time_whatever_it_joins(linger_ms: Any) -> None:
-    """In a batch that waits for its turn it may share a deadline that is near: no batch takes records for long."""
+    """A waiting batch may have a deadline that is near, and its records share it. So no batch takes records for long."""
     async with far(linger_ms=linger_ms, delivery_timeout_ms=10_000, request_timeout_ms=9_000) as (cluster, producer):
         cluster.hang("Produce", times=1)
         loop = asyncio.get_running_loop()
@@ -209,7 +212,10 @@ async def test_a_record_has_its_time_whatever_it_joins(linger_ms: Any) -> None:
 
 @jumping
 async def test_a_steady_stream_from_afar_does_not_fall_behind() -> None:
-    """A linger that is shorter than the round trip made a batch for each linger, more than may be in flight: the queue grew for ever."""
+    """The linger is shorter than the round trip.
+
+    A batch for each linger would be more than may be in flight, and the queue would grow for ever.
+    """
     async with far(linger_ms=5, max_in_flight_requests_per_connection=5) as (_, producer):
         loop = asyncio.get_running_loop()
         waited: list[float] = []
@@ -225,10 +231,10 @@ async def test_a_steady_stream_from_afar_does_not_fall_behind() -> None:
 
 @jumping
 async def test_a_full_batch_gives_back_what_it_does_not_need_when_memory_is_short() -> None:
-    """It closes then: who waits for memory gets what it was to take later."""
+    """The batch closes then, and a send that waits for memory gets the bytes that the batch had allocated for later records."""
     async with far(partitions=2, buffer_memory=200_000) as (cluster, producer):
         await in_flight(producer, partition=0)
-        await send(producer, 180, partition=0)  # past 16 KiB: it has room for four times as many
+        await send(producer, 180, partition=0)  # past 16 KiB: it has bytes left for four times as many
         assert producer.config.buffer_memory - producer.buffer_available > 60_000
         queued: list[Delivery] = []
 
@@ -250,7 +256,7 @@ async def test_a_full_batch_gives_back_what_it_does_not_need_when_memory_is_shor
 @pytest.mark.parametrize("where", [{"partition": 0}, {"key": b"k"}, {}])
 @jumping
 async def test_a_partition_that_must_not_have_more_is_closed_where_it_would_take_more(where: dict[str, Any], memory: int) -> None:
-    """With a circuit breaker: what is asked for more room is closed by being asked."""
+    """With a circuit breaker, a batch that asks for more memory beyond its partition's quota is closed by that."""
     async with far(partitions=3, buffer_memory=memory, batch_size=8_000, batch_max_size=16_000, circuit_breaker_class="failure_rate") as (
         cluster,
         producer,

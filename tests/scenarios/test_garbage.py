@@ -1,4 +1,7 @@
-"""What a producer no longer needs is free at once, without the cyclic collector, which is a fifth of a record's cost as it is."""
+"""A producer frees its used objects at once, without the cyclic collector.
+
+The collector takes a fifth of a record's cost as it is.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def circles() -> list[str]:
-    """Types of ours that only the collector frees."""
+    """Return the types of the library that only the collector frees."""
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
         gc.collect()
@@ -37,12 +40,12 @@ async def send_and_look(producer: Producer[Any, Any]) -> None:
 @pytest.mark.parametrize("options", [{}, {"linger_ms": 5}, {"buffer_memory": 40_000}], ids=["plain", "linger", "admission"])
 @jumping
 async def test_sent_records_leave_no_circles(options: dict[str, Any]) -> None:
-    """Batches, results, deliveries, parked records."""
+    """Batches, results, deliveries and pending sends form no reference cycles."""
     async with running(**options) as (_, producer):
         await send_and_look(producer)
         gc.collect()
         gc.disable()
-        gc.freeze()  # what a thread of a producer before lets go of meanwhile is not this one's
+        gc.freeze()  # a thread of an earlier producer may free objects meanwhile; they do not count
         try:
             await send_and_look(producer)
             assert circles() == []

@@ -1,7 +1,7 @@
-"""A loop that was held: blocking code in it, SIGSTOP, a laptop that slept (row 88). Deadlines that passed meanwhile are judged one turn later,
-after the sockets were read: what has come in time gives no time-out and no retry.
+"""An event loop that was held: blocking code in it, SIGSTOP, a laptop that slept (row 88).
 
-In real time: the broker lives in a thread of its own, and answers while the producer's loop hangs.
+The producer judges deadlines that passed meanwhile one iteration later, after the loop has read the sockets. An answer that has come in
+time gives no time-out and no retry. In real time: the broker runs in a thread of its own, and answers while the producer's loop hangs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHORT = {"request_timeout_ms": 300, "delivery_timeout_ms": 300, "max_block_ms": 
 
 @contextmanager
 def elsewhere(script: Callable[[FakeCluster], None]) -> Iterator[FakeCluster]:
-    """A cluster in another thread."""
+    """Give a cluster in another thread."""
     ready: list[FakeCluster] = []
     is_up, is_over = threading.Event(), threading.Event()
 
@@ -56,14 +56,14 @@ def run(kind: str, main: Any) -> None:
 
 
 async def known(producer: Producer[Any, Any]) -> None:
-    """The connection stands and the topic is known, before the loop is held."""
+    """Connect and get the topic's metadata, before the loop is held."""
     await producer.send_and_wait("orders", b"first", partition=0)
 
 
 @pytest.mark.parametrize("kind", LOOPS)
 @pytest.mark.parametrize("holds", ["a task", "a callback"])
 def test_answers_that_waited_in_the_socket_count(kind: str, holds: str) -> None:
-    """Request and delivery time-outs passed twice over: no retry, no failure."""
+    """The request and delivery time-outs passed twice over: the producer does not retry, and no record fails."""
     with elsewhere(lambda cluster: cluster.delay("Produce", 0.05)) as cluster:
 
         async def main() -> None:
@@ -82,21 +82,21 @@ def test_answers_that_waited_in_the_socket_count(kind: str, holds: str) -> None:
 
 
 def assert_sent_once(cluster: FakeCluster) -> None:
-    """The first record and the other one, on one connection."""
+    """Assert that the two records took one request each, on one connection."""
     requests = cluster.requests("Produce")
     assert len(requests) == 2
     assert len({request.connection for request in requests}) == 1
 
 
 def twice(cluster: FakeCluster) -> None:
-    """The second answer comes while the loop hangs for the second time."""
+    """Delay the second answer until the loop hangs for the second time."""
     cluster.delay("Produce", 0.0, times=1)
     cluster.delay("Produce", 0.5, times=1)
 
 
 @pytest.mark.parametrize("kind", LOOPS)
 def test_a_timer_behind_one_that_holds_the_loop_waits_for_the_sockets(kind: str) -> None:
-    """Both are due in the same turn; what the other one does lets the answer come, and nobody has read it yet."""
+    """Both timers are due in the same iteration. The first one holds the loop until the answer comes, and the loop has not read it yet."""
     with elsewhere(twice) as cluster:
 
         async def main() -> None:
@@ -115,7 +115,7 @@ def test_a_timer_behind_one_that_holds_the_loop_waits_for_the_sockets(kind: str)
 
 @pytest.mark.parametrize("kind", LOOPS)
 def test_memory_that_waited_in_the_socket_counts(kind: str) -> None:
-    """`max_block_ms` passed twice over while the answer that frees memory was there."""
+    """`max_block_ms` passed twice over while the answer that frees memory was there: the send does not fail."""
     with elsewhere(lambda cluster: cluster.delay("Produce", 0.05)) as cluster:
 
         async def main() -> None:
@@ -134,7 +134,7 @@ def test_memory_that_waited_in_the_socket_counts(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", LOOPS)
 def test_what_did_not_come_times_out_all_the_same(kind: str) -> None:
-    """A turn later, no more."""
+    """The delivery times out one iteration later, and not after that."""
     with elsewhere(lambda cluster: cluster.delay("Produce", 5.0)) as cluster:
 
         async def main() -> None:

@@ -1,4 +1,7 @@
-"""Idempotence, the whole producer: what was acknowledged is in the log once, in call order, whatever was sent again (rows 7, 33, 41, 52-63)."""
+"""Idempotence, the whole producer (rows 7, 33, 41, 52-63).
+
+An acknowledged record is in the log once, in call order, after any retry.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +31,17 @@ def numbered(number: int) -> bytes:
 
 
 async def send_all(producer: Producer[Any, Any], count: int, first: int = 0) -> list[Any]:
-    """So many batches to partition 0."""
+    """Send `count` batches to partition 0."""
     return [await producer.send("orders", numbered(number), partition=0) for number in range(first, first + count)]
 
 
 def logged(cluster: FakeCluster) -> list[int]:
-    """The numbers of partition 0, in their order there."""
+    """Return the record numbers in the log of partition 0, in log order."""
     return [int(value.split(b".")[0]) for value in cluster.values("orders", 0) if value is not None]
 
 
 def epochs(cluster: FakeCluster) -> list[int]:
-    """The epochs of partition 0's batches, each once in a row."""
+    """Return the epochs of partition 0's batches, each once in a row."""
     seen: list[int] = []
     for batch in cluster.log("orders", 0).batches():
         if seen[-1:] != [batch.producer_epoch]:
@@ -62,7 +65,7 @@ REFUSALS = ["NOT_ENOUGH_REPLICAS", "NOT_LEADER_OR_FOLLOWER", "CORRUPT_MESSAGE", 
 @pytest.mark.parametrize("error", REFUSALS)
 @jumping
 async def test_five_in_flight_keep_their_order_when_the_first_is_refused(error: str) -> None:
-    """The hazard of `test_in_flight` is gone: those behind it were out of order for the broker (rows 53, 57)."""
+    """The hazard of `test_in_flight` is gone: the broker refuses the batches behind the first as out of order (rows 53, 57)."""
     async with running(**ONE_EACH) as (cluster, producer):
         await producer.send_and_wait("orders", numbered(0), partition=0)
         cluster.delay("Produce", 0.01)
@@ -75,7 +78,10 @@ async def test_five_in_flight_keep_their_order_when_the_first_is_refused(error: 
 
 @jumping
 async def test_an_answer_that_was_lost_costs_no_second_record() -> None:
-    """Row 7: what was appended and not answered is sent again, known again, and gets its own offset."""
+    """Row 7: a batch was appended and its answer was lost.
+
+    The Sender sends it again, the broker recognizes it and answers its own offset.
+    """
     async with running(**ONE_EACH) as (cluster, producer):
         await producer.send_and_wait("orders", numbered(0), partition=0)
         cluster.delay("Produce", 0.01)
@@ -88,7 +94,7 @@ async def test_an_answer_that_was_lost_costs_no_second_record() -> None:
 
 @jumping
 async def test_too_few_replicas_after_the_append_costs_no_second_record() -> None:
-    """Row 33."""
+    """Row 33: the producer retries the batch, and the broker recognizes it."""
     async with running(**ONE_EACH) as (cluster, producer):
         cluster.fail("Produce", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", times=4)
         told = await asyncio.gather(*await send_all(producer, 9))
@@ -145,17 +151,20 @@ async def play(troubles: Sequence[str], batch_size: int) -> None:
 @given(trouble=TROUBLE, batch_size=st.sampled_from([100, 700, 16_384]))
 @example(trouble=["MESSAGE_TOO_LARGE", *["REQUEST_TIMED_OUT"] * 3, "MESSAGE_TOO_LARGE", "REQUEST_TIMED_OUT"], batch_size=700)
 def test_five_in_flight_never_reorder_nor_repeat(trouble: list[str], batch_size: int) -> None:
-    """Refusals, lost answers, lost connections, cut batches and elections in any order (rows 53, 57, 58)."""
+    """Refusals, lost answers, lost connections, split batches and elections come in any order (rows 53, 57, 58)."""
     with asyncio.Runner(loop_factory=JumpingLoop) as runner:
         runner.run(asyncio.wait_for(play(trouble, batch_size), 3000))
 
 
-# What ends and is not acknowledged
+# Records that end without an acknowledgement
 
 
 @jumping
 async def test_what_expired_in_flight_is_followed_by_a_new_epoch() -> None:
-    """Row 59, DLV-05 exceeded: on its first attempt too. The straggler would be refused if it came later."""
+    """Row 59, DLV-05 exceeded: a batch expires in flight on its first attempt, too.
+
+    Under the new epoch the broker would refuse the late batch if it came later.
+    """
     async with running(delivery_timeout_ms=2000, request_timeout_ms=1500, **ONE_EACH) as (cluster, producer):
         await producer.send_and_wait("orders", numbered(0), partition=0)
         cluster.drop_reply("Produce", times=2)
@@ -170,7 +179,7 @@ async def test_what_expired_in_flight_is_followed_by_a_new_epoch() -> None:
 
 @jumping
 async def test_what_expired_unsent_costs_no_number() -> None:
-    """Row 60: certain, and what comes later goes on under the same epoch."""
+    """Row 60: the records fail with certainty, and later records go on under the same epoch."""
     async with running(delivery_timeout_ms=2000, request_timeout_ms=1500, **ONE_EACH) as (cluster, producer):
         await producer.send_and_wait("orders", numbered(0), partition=0)
         cluster.move_leader("orders", 0, None)
@@ -185,7 +194,7 @@ async def test_what_expired_unsent_costs_no_number() -> None:
 
 @jumping
 async def test_a_late_acknowledgement_spares_the_new_epoch() -> None:
-    """The record expired while its answer was on its way; that it came tells that no number is missing."""
+    """The record expired before its answer came. The late answer proves that no sequence number is missing."""
     async with running(delivery_timeout_ms=2000, request_timeout_ms=2000, **ONE_EACH) as (cluster, producer):
         await producer.send_and_wait("orders", numbered(0), partition=0)
         hang = cluster.hang("Produce", when="after", times=1)
@@ -202,7 +211,10 @@ async def test_a_late_acknowledgement_spares_the_new_epoch() -> None:
 
 @jumping
 async def test_a_record_that_is_refused_for_good_leaves_no_gap() -> None:
-    """IDM-08: with others in flight behind it. They are numbered anew, and none is twice or out of order."""
+    """IDM-08: the broker refuses a batch for good while others are in flight behind it.
+
+    The producer numbers those anew, and no record is there twice or out of order.
+    """
     async with running(**ONE_EACH) as (cluster, producer):
         await producer.send_and_wait("orders", numbered(0), partition=0)
         cluster.delay("Produce", 0.01)
@@ -217,7 +229,7 @@ async def test_a_record_that_is_refused_for_good_leaves_no_gap() -> None:
 
 @jumping
 async def test_a_refused_record_alone_costs_no_epoch() -> None:
-    """Its number was not used, and nobody has a later one."""
+    """The sequence number of the refused record was not used, and no record has a later one."""
     async with running(**ONE_EACH) as (cluster, producer):
         await producer.send_and_wait("orders", numbered(0), partition=0)
         cluster.fail("Produce", "INVALID_RECORD")
@@ -228,7 +240,10 @@ async def test_a_refused_record_alone_costs_no_epoch() -> None:
 
 
 async def two_are_blamed(cluster: FakeCluster, producer: Producer[Any, Any]) -> None:
-    """Of 60 records on their way a broker does not take two: these fail, and the others are in call order behind the one that is there."""
+    """Let the broker refuse two of 60 records in flight: these two fail.
+
+    The others are in call order behind the record that is in the log.
+    """
     cluster.delay("Produce", 0.01)
     cluster.fail("Produce", "INVALID_RECORD", record_errors={1: "no", 3: "nor this"})
     outcomes = await ends(await send_all(producer, 60, 1))
@@ -240,7 +255,10 @@ async def two_are_blamed(cluster: FakeCluster, producer: Producer[Any, Any]) -> 
 
 @jumping
 async def test_records_that_are_named_fail_and_the_others_keep_their_places() -> None:
-    """KIP-467 with five in flight: the rest of the batch goes where it was, ahead of what was in flight behind it (row 43)."""
+    """KIP-467 with five in flight: the producer requeues the other records of the batch in their place.
+
+    They go ahead of the batches that were in flight behind it (row 43).
+    """
     async with running(batch_size=700, **ON) as (cluster, producer):
         await producer.send_and_wait("orders", numbered(0), partition=0)
         await two_are_blamed(cluster, producer)
@@ -248,7 +266,10 @@ async def test_records_that_are_named_fail_and_the_others_keep_their_places() ->
 
 @jumping
 async def test_after_a_silence_the_first_goes_alone() -> None:
-    """Its broker may have forgotten the producer, and would take what is behind a refused batch for the first (found by the simulation)."""
+    """After a silence the Sender sends the first batch alone, as its broker may have forgotten the producer.
+
+    Such a broker would take the batch behind a refused one for the first (found by the simulation).
+    """
     async with running(batch_size=700, **ON) as (cluster, producer):
         await producer.send_and_wait("orders", numbered(0), partition=0)
         await asyncio.sleep(25 * 3600)
@@ -256,12 +277,12 @@ async def test_after_a_silence_the_first_goes_alone() -> None:
         await two_are_blamed(cluster, producer)
 
 
-# What brokers say of numbers
+# Answers of brokers about sequence numbers
 
 
 @jumping
 async def test_a_duplicate_whose_place_is_forgotten_is_written() -> None:
-    """Row 52."""
+    """Row 52: the record counts as written, with offset -1."""
     async with running(**ONE_EACH) as (cluster, producer):
         cluster.fail("Produce", "DUPLICATE_SEQUENCE_NUMBER")
         metadata = await producer.send_and_wait("orders", numbered(0), partition=0)
@@ -273,7 +294,10 @@ async def test_a_duplicate_whose_place_is_forgotten_is_written() -> None:
 @pytest.mark.parametrize("ended", ["lost answer", "DUPLICATE_SEQUENCE_NUMBER"])
 @jumping
 async def test_records_of_a_duplicate_have_their_own_times(stamps: bool, ended: str) -> None:
-    """Kafka answers the latest of them in the place of a log append time; on a LogAppendTime topic that is the time of the append."""
+    """Kafka answers the latest of the records' times in the place of a log append time.
+
+    On a LogAppendTime topic that is the time of the append.
+    """
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("stamped", config={"message.timestamp.type": "LogAppendTime"} if stamps else {})
         async with running(cluster, **ONE_EACH | {"batch_size": 16_384}) as (_, producer):
@@ -292,7 +316,10 @@ async def test_records_of_a_duplicate_have_their_own_times(stamps: bool, ended: 
 
 @jumping
 async def test_a_duplicate_within_the_millisecond_of_its_append_goes_by_what_the_topic_showed() -> None:
-    """The latest of the records' own times is the time of the append, too: an answer that came before tells which one is meant."""
+    """The latest of the records' own times equals the time of the append.
+
+    An earlier answer of the topic shows which of the two the broker means.
+    """
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("stamped", config={"message.timestamp.type": "LogAppendTime"})
         async with running(cluster, **ONE_EACH | {"batch_size": 16_384}) as (_, producer):
@@ -308,7 +335,10 @@ async def test_a_duplicate_within_the_millisecond_of_its_append_goes_by_what_the
 
 @jumping
 async def test_a_broker_that_forgot_gets_a_new_epoch() -> None:
-    """Rows 54, 55: what it says is a gap is none of ours; what was refused so is not there, and nothing is lost silently."""
+    """Rows 54, 55: the gap that the broker reports is not a mistake of the producer.
+
+    A batch refused so is not in the log, and no record is lost silently.
+    """
     async with running(**ONE_EACH) as (cluster, producer):
         await producer.send_and_wait("orders", numbered(0), partition=0)
         for error in ("OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID"):
@@ -320,7 +350,10 @@ async def test_a_broker_that_forgot_gets_a_new_epoch() -> None:
 
 @jumping
 async def test_what_may_be_there_is_not_sent_under_another_number() -> None:
-    """It may be that the broker forgot it (KAFKA-9199): failing with `maybe` is better than a record twice."""
+    """The broker may have forgotten a batch that it appended (KAFKA-9199).
+
+    The record must fail with `maybe`, as that is better than a record twice.
+    """
     async with running(**ONE_EACH) as (cluster, producer):
         await producer.send_and_wait("orders", numbered(0), partition=0)
         cluster.fail("Produce", disconnect="after")
@@ -334,7 +367,7 @@ async def test_what_may_be_there_is_not_sent_under_another_number() -> None:
 @pytest.mark.parametrize("error", ["INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_PRODUCER_ID_MAPPING"])
 @jumping
 async def test_a_fenced_id_is_replaced(error: str) -> None:
-    """Row 56: nobody shares an idempotent producer's id; it takes another one."""
+    """Row 56: no other producer shares an idempotent producer's id, so the producer takes another id."""
     async with running(**ONE_EACH) as (cluster, producer):
         await producer.send_and_wait("orders", numbered(0), partition=0)
         cluster.delay("Produce", 0.01)
@@ -347,7 +380,7 @@ async def test_a_fenced_id_is_replaced(error: str) -> None:
 
 @jumping
 async def test_epochs_that_are_used_up_ask_for_another_id() -> None:
-    """Row 61, IDM-07; other partitions go on meanwhile."""
+    """Row 61, IDM-07: the producer asks for another id; other partitions go on meanwhile."""
     async with running(**ONE_EACH) as (cluster, producer):
         await producer.send_and_wait("orders", numbered(0), partition=0)
         numbers = numbers_of(producer)
@@ -363,10 +396,10 @@ async def test_epochs_that_are_used_up_ask_for_another_id() -> None:
 
 @jumping
 async def test_numbers_wrap() -> None:
-    """Row 61: after 2147483647 comes 0, also in the middle of a batch and while some are in flight."""
+    """Row 61: after 2147483647 comes 0, also in the middle of a batch and while some batches are in flight."""
     async with running(**ONE_EACH) as (cluster, producer):
         numbers = None
-        cluster.log("orders", 0)  # its broker knows nothing of us, and takes any first number
+        cluster.log("orders", 0)  # the broker does not know the producer, and takes any first number
         await producer.send_and_wait("orders", numbered(0), partition=1)
         queue = producer._engine._partition_queues.routings["orders"].queues[0]
         await producer.send_and_wait("orders", numbered(0), partition=0)
@@ -387,7 +420,7 @@ async def test_numbers_wrap() -> None:
 @pytest.mark.parametrize("trouble", ["COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR", "REQUEST_TIMED_OUT", "before", "after"])
 @jumping
 async def test_records_wait_for_an_id_that_is_late(trouble: str) -> None:
-    """Row 62, IDM-01: they are taken meanwhile."""
+    """Row 62, IDM-01: the producer queues records while it waits for the id."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
         if trouble in {"before", "after"}:
@@ -402,7 +435,10 @@ async def test_records_wait_for_an_id_that_is_late(trouble: str) -> None:
 @pytest.mark.parametrize(("times", "least", "most"), [(1, 0.05, 0.2), (100, 0.5, 0.6)])
 @jumping
 async def test_a_start_waits_a_little_for_an_id_that_a_broker_has_not_yet(times: int, least: float, most: float) -> None:
-    """A cluster that has just begun says so to the first producer: what was sent at once would wait until the question is asked again."""
+    """A cluster that has just started has no id yet for its first producer.
+
+    Without the wait in `start`, records sent at once would wait until the producer asks again.
+    """
     loop = asyncio.get_running_loop()
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
@@ -419,7 +455,7 @@ async def test_a_start_waits_a_little_for_an_id_that_a_broker_has_not_yet(times:
 
 @jumping
 async def test_a_producer_that_may_have_no_id_does_not_start() -> None:
-    """Row 41: with what to do."""
+    """Row 41: `start` fails, and the error names what to do."""
     async with FakeCluster(memory=True) as cluster:
         cluster.fail("InitProducerId", "CLUSTER_AUTHORIZATION_FAILED", times=None)
         producer = Producer(**cluster.client_options, **ON)
@@ -431,7 +467,7 @@ async def test_a_producer_that_may_have_no_id_does_not_start() -> None:
 
 @jumping
 async def test_records_fail_while_there_may_be_no_id_and_go_when_there_may() -> None:
-    """IDM-02: the next record asks again, after a pause."""
+    """IDM-02: records fail at first; the next record makes the producer ask again, after a pause."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
         cluster.fail("InitProducerId", "CLUSTER_AUTHORIZATION_FAILED", times=2)
@@ -451,7 +487,7 @@ async def test_records_fail_while_there_may_be_no_id_and_go_when_there_may() -> 
 
 @jumping
 async def test_a_topic_made_anew_begins_anew() -> None:
-    """Row 37: the numbers of the old log are not those of the new one."""
+    """Row 37: the producer does not use the sequence numbers of the old log for the new one."""
     async with running(**ONE_EACH) as (cluster, producer):
         await asyncio.gather(*await send_all(producer, 5))
         cluster.delete_topic("orders")

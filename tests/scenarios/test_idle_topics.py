@@ -1,4 +1,7 @@
-"""Topics that nobody sends to any more are forgotten (KIP-526), with the whole producer: what is left, what comes back, and in which order."""
+"""Topics that the producer forgets when no task sends to them any more (KIP-526).
+
+With the whole producer: what stays, what comes back, and the order.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def now() -> float:
 
 
 def known(producer: Producer[Any, Any]) -> list[str]:
-    """The topics of which anything is kept."""
+    """Return the topics for which any part of the producer keeps state."""
     engine: Any = producer._engine
     parts = engine._updater
     names = {
@@ -50,7 +53,7 @@ def known(producer: Producer[Any, Any]) -> list[str]:
 
 
 def left_of_topics() -> list[Any]:
-    """Objects of the rules that the collector sees."""
+    """Return the objects of the rules that the collector sees."""
     gc.collect()
     return [each for each in gc.get_objects() if isinstance(each, OF_A_TOPIC)]
 
@@ -62,7 +65,7 @@ def asked(cluster: FakeCluster) -> list[list[str]]:
 @pytest.mark.parametrize("options", [{}, {"enable_idempotence": False}, {"compression_type": "gzip"}, {"partitioner": TURNS}])
 @jumping
 async def test_nothing_is_left_of_an_idle_topic(options: dict[str, Any]) -> None:
-    """No route, queue, number, key, estimate or counter; memory is free."""
+    """The producer keeps no topic routing, queue, number, key, estimate or counter of the topic, and its memory is free."""
     async with running(**OPTIONS, **options) as (cluster, producer):
         before = len(left_of_topics())
         names = [f"t{number}" for number in range(50)]
@@ -83,7 +86,10 @@ async def test_nothing_is_left_of_an_idle_topic(options: dict[str, Any]) -> None
 @pytest.mark.parametrize("options", [{}, {"enable_idempotence": False}])
 @jumping
 async def test_a_topic_that_comes_back_goes_on_in_its_log(options: dict[str, Any]) -> None:
-    """Again and again; each record is there once, in order, and metadata is asked for each time."""
+    """The topic is forgotten and comes back again and again.
+
+    Each record is in the log once, in order, and the producer asks for metadata each time.
+    """
     async with running(**OPTIONS, **options) as (cluster, producer):
         values = []
         for round_ in range(6):
@@ -98,7 +104,7 @@ async def test_a_topic_that_comes_back_goes_on_in_its_log(options: dict[str, Any
 
 @jumping
 async def test_a_topic_that_is_sent_to_stays() -> None:
-    """However seldom within the time, and however its batches fill."""
+    """The producer keeps a topic that gets a record within the time, however seldom, and however its batches fill."""
     async with running(**OPTIONS, metadata_max_age_ms=1_000_000) as (cluster, producer):
         for number in range(10):
             await producer.send_and_wait("orders", b"%d" % number)
@@ -108,7 +114,7 @@ async def test_a_topic_that_is_sent_to_stays() -> None:
 
 @jumping
 async def test_a_topic_stays_while_its_records_are_on_their_way() -> None:
-    """Longer than it may be idle: queued for a partition without a leader, and in flight."""
+    """The producer keeps a topic beyond its idle time while a record is in flight or waits for a partition without a leader."""
     async with running(**OPTIONS, delivery_timeout_ms=60_000, request_timeout_ms=30_000) as (cluster, producer):
         await producer.send_and_wait("orders", b"0", partition=0)
         hang = cluster.hang("Produce", times=1)
@@ -131,7 +137,7 @@ async def test_a_topic_stays_while_its_records_are_on_their_way() -> None:
 @pytest.mark.parametrize("early", [0.0, 1e-9, 1e-3])
 @jumping
 async def test_a_send_in_the_moment_of_forgetting(early: float) -> None:
-    """Its record is logged once, behind those before it, whichever of the two comes first."""
+    """The record is logged once, behind those before it, in either order of the send and the forgetting."""
     async with running(**OPTIONS) as (cluster, producer):
         await producer.send_and_wait("orders", b"0", partition=0)
         await asyncio.sleep(IDLE - early)
@@ -145,7 +151,10 @@ async def test_a_send_in_the_moment_of_forgetting(early: float) -> None:
 
 @jumping
 async def test_the_epoch_of_a_topic_that_comes_back_is_one_that_no_broker_knows() -> None:
-    """With the same number of records as before, a broker would take them for those that it has, and acknowledge what it does not write."""
+    """The topic needs a new epoch when it comes back.
+
+    With the same number of records, a broker would take them for the old ones and acknowledge records that it does not write.
+    """
     async with running(**OPTIONS) as (cluster, producer):
         for round_ in range(3):
             deliveries = [await producer.send("orders", b"%d" % round_, partition=0) for _ in range(3)]
@@ -158,7 +167,7 @@ async def test_the_epoch_of_a_topic_that_comes_back_is_one_that_no_broker_knows(
 
 @jumping
 async def test_a_producer_whose_epochs_are_used_up_by_topics_that_come_back() -> None:
-    """It is given another id."""
+    """The producer gets another id."""
     async with running(**OPTIONS) as (cluster, producer):
         partition_queues: Any = producer._engine._partition_queues  # type: ignore[union-attr]
         await producer.send_and_wait("orders", b"0", partition=0)
@@ -173,7 +182,7 @@ async def test_a_producer_whose_epochs_are_used_up_by_topics_that_come_back() ->
 
 @jumping
 async def test_a_topic_that_was_made_anew_meanwhile() -> None:
-    """Another id, other partitions: as any new one."""
+    """The topic has another id and other partitions by then: the producer treats it as any new topic."""
     async with running(**OPTIONS) as (cluster, producer):
         await producer.send_and_wait("orders", b"old", partition=1)
         await asyncio.sleep(IDLE + 1)
@@ -186,7 +195,7 @@ async def test_a_topic_that_was_made_anew_meanwhile() -> None:
 
 @jumping
 async def test_a_topic_that_is_gone_when_it_comes_back() -> None:
-    """Who sends is told, as for any topic that is not there."""
+    """The send fails with MetadataTimeout, as for any topic that does not exist."""
     async with running(**OPTIONS, max_block_ms=1000) as (cluster, producer):
         await producer.send_and_wait("orders", b"v")
         await asyncio.sleep(IDLE + 1)
@@ -199,7 +208,7 @@ async def test_a_topic_that_is_gone_when_it_comes_back() -> None:
 
 @jumping
 async def test_nothing_is_left_of_a_topic_that_never_was() -> None:
-    """Sent to in vain, refused, or only asked for."""
+    """A send to the topic failed, the broker refused its name, or the producer only asked for its metadata: it is forgotten."""
     async with running(**OPTIONS, max_block_ms=500) as (_, producer):
         with pytest.raises(MetadataTimeout):
             await producer.send("nowhere", b"v")
@@ -217,7 +226,7 @@ async def test_nothing_is_left_of_a_topic_that_never_was() -> None:
 @pytest.mark.parametrize("last", [2, 3])
 @jumping
 async def test_a_record_that_waits_for_memory_when_its_topic_is_forgotten(last: int) -> None:
-    """It waits for metadata once more, keeps its place among its topic's, and holds up nobody behind it."""
+    """The send waits for metadata once more, keeps its place among its topic's sends, and holds up no send behind it."""
     async with FakeCluster(memory=True) as cluster:
         for name in ("orders", "other"):
             cluster.create_topic(name)
@@ -241,7 +250,7 @@ async def test_a_record_that_waits_for_memory_when_its_topic_is_forgotten(last: 
 
 @jumping
 async def test_large_topics_are_forgotten_beside_records_that_flow() -> None:
-    """In steps; who sends to one of them meanwhile keeps it."""
+    """The producer forgets large topics in steps. A topic that gets a record meanwhile stays."""
     async with FakeCluster(memory=True) as cluster:
         names = ["large", "huge", "small"]
         for name, partitions in zip(names, (3000, 5000, 1), strict=True):
@@ -261,7 +270,7 @@ async def _send_all(producer: Producer[Any, Any], names: Sequence[str]) -> None:
 
 @jumping
 async def test_a_steady_refresh_asks_only_for_what_is_in_use() -> None:
-    """200 topics, 10 of them hot: bytes of metadata fall to a twentieth when the others are forgotten."""
+    """The program uses 10 of 200 topics: bytes of metadata fall to a twentieth when the producer forgets the others."""
     async with FakeCluster(memory=True) as cluster:
         names = [f"t{number}" for number in range(200)]
         for name in names:
@@ -283,7 +292,7 @@ async def test_a_steady_refresh_asks_only_for_what_is_in_use() -> None:
 
 @jumping
 async def test_stopping_while_topics_are_forgotten() -> None:
-    """Nothing is left (as `running` proves), and nobody waits."""
+    """The stop leaves nothing behind (as `running` proves), and no send waits."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("large", partitions=5000)
         async with running(cluster, **OPTIONS) as (_, producer):
@@ -296,7 +305,10 @@ async def test_stopping_while_topics_are_forgotten() -> None:
 @pytest.mark.parametrize("version", [1, 2])
 @jumping
 async def test_a_transactional_producers_topics(version: int) -> None:
-    """None is forgotten under an epoch in which brokers know its numbers: within a transaction, and before Kafka 4.0 for ever."""
+    """The producer forgets no topic under an epoch in which brokers know its numbers.
+
+    It keeps a topic within a transaction, and before Kafka 4.0 for ever.
+    """
     async with FakeCluster(memory=True, transaction_version=version) as cluster:
         cluster.create_topic("orders")
         async with running(cluster, **OPTIONS, transactional_id="id") as (_, producer):

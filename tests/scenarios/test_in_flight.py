@@ -1,4 +1,7 @@
-"""Order of what is in flight without idempotence: the hazard that the seed documents has, and what closes it (rows 7, 22, 33; seeds/003)."""
+"""Order of batches in flight without idempotence (rows 7, 22, 33; seeds/003).
+
+The hazard that the seed documents has, and its remedy.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +22,21 @@ ONE_EACH = {"batch_size": 100, "enable_idempotence": False}  # a batch for each 
 
 
 async def send_all(producer: Producer[Any, Any], count: int) -> None:
-    """So many batches to partition 0, acknowledged."""
+    """Send `count` batches to partition 0, and wait for their acknowledgements."""
     await asyncio.gather(*[await producer.send("orders", b"%d" % number + b"." * 60, partition=0) for number in range(count)])
 
 
 def logged(cluster: FakeCluster) -> list[int]:
-    """The numbers of partition 0, in their order there."""
+    """Return the record numbers in the log of partition 0, in log order."""
     return [int(value.split(b".")[0]) for value in cluster.values("orders", 0) if value is not None]
 
 
 @jumping
 async def test_five_in_flight_reorder_when_the_first_is_refused() -> None:
-    """The hazard: those behind it were written before it came again. Only so many as were in flight, and nothing is lost or twice."""
+    """The hazard: the broker appends the batches behind the first before its retry.
+
+    Only as many as were in flight go ahead, and no record is lost or twice.
+    """
     async with running(**ONE_EACH) as (cluster, producer):
         cluster.delay("Produce", 0.01)
         cluster.fail("Produce", "NOT_ENOUGH_REPLICAS")
@@ -41,7 +47,7 @@ async def test_five_in_flight_reorder_when_the_first_is_refused() -> None:
 
 @jumping
 async def test_one_in_flight_keeps_order_when_one_is_refused() -> None:
-    """The same trouble, and no hazard."""
+    """The broker refuses a batch in the same way, and the order holds."""
     async with running(max_in_flight_requests_per_connection=1, **ONE_EACH) as (cluster, producer):
         cluster.delay("Produce", 0.01)
         cluster.fail("Produce", "NOT_ENOUGH_REPLICAS")
@@ -52,7 +58,10 @@ async def test_one_in_flight_keeps_order_when_one_is_refused() -> None:
 
 @jumping
 async def test_a_retry_is_not_overtaken_twice() -> None:
-    """Five in flight, the first refused twice: its second try goes alone, whatever succeeded beside its first one."""
+    """Five are in flight, and the broker refuses the first twice.
+
+    Its second attempt goes alone, however many batches beside its first attempt succeeded.
+    """
     async with running(**ONE_EACH) as (cluster, producer):
         cluster.delay("Produce", 0.01)
         cluster.fail("Produce", "NOT_ENOUGH_REPLICAS")
@@ -104,7 +113,7 @@ async def play(trouble: list[str], batch_size: int) -> None:
 
 
 def script(cluster: FakeCluster, trouble: str) -> None:
-    """What happens to the next Produce request; nothing that is answered after the append, which would be written twice."""
+    """Script the next Produce request. No fault comes after the append, as that batch would be written twice."""
     match trouble:
         case "ok":
             pass
@@ -119,7 +128,7 @@ def script(cluster: FakeCluster, trouble: str) -> None:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(trouble=TROUBLE, batch_size=st.sampled_from([100, 700, 16_384]))
 def test_one_in_flight_never_reorders(trouble: list[str], batch_size: int) -> None:
-    """Refusals, lost connections, cut batches and elections in any order: what is logged is logged in call order, once."""
+    """Refusals, lost connections, split batches and elections come in any order. Records are logged in call order, once."""
     with asyncio.Runner(loop_factory=JumpingLoop) as runner:
         runner.run(asyncio.wait_for(play(list(trouble), batch_size), 3000))
 
@@ -127,7 +136,7 @@ def test_one_in_flight_never_reorders(trouble: list[str], batch_size: int) -> No
 @pytest.mark.parametrize("in_flight", [1, 5])
 @jumping
 async def test_as_many_requests_are_in_flight_as_may_be(in_flight: int) -> None:
-    """No more, and no fewer."""
+    """The Sender has no more requests in flight than it may, and no fewer."""
     async with running(max_in_flight_requests_per_connection=in_flight, **ONE_EACH) as (cluster, producer):
         await producer.send_and_wait("orders", b"first", partition=0)
         hang = cluster.hang("Produce")

@@ -1,4 +1,7 @@
-"""Interceptors (KIP-42) around a whole producer: each record is told of once, and nothing they do touches it."""
+"""Interceptors (KIP-42) around a whole producer.
+
+They hear of each record once, and no failure of theirs touches a record.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Heard(Interceptor):
-    """Writes down what it is told, and marks the headers."""
+    """Writes down each call, and marks the headers."""
 
     def __init__(self, name: str = "heard") -> None:
         self.name = name
@@ -51,7 +54,7 @@ class Heard(Interceptor):
 
 
 class Raising:
-    """Raises whenever it is called."""
+    """Raises in each call."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         raise ValueError("canary")
@@ -68,7 +71,7 @@ class Raising:
 
 @jumping
 async def test_each_record_is_seen_and_told_of_once() -> None:
-    """By send, send_nowait and send_many; in order; with the headers that the interceptors left."""
+    """Interceptors see the records of `send`, `send_nowait` and `send_many` in order, with the headers that the interceptors left."""
     heard = Heard()
     async with running(interceptors=[heard]) as (cluster, producer):
         await producer.send("orders", b"0", key=b"k", partition=0, headers=[("a", b"b")])
@@ -85,7 +88,7 @@ async def test_each_record_is_seen_and_told_of_once() -> None:
 
 @jumping
 async def test_no_headers_are_an_empty_sequence() -> None:
-    """`headers=None` is as good as none for `send`: an interceptor and a serializer may go through what they are given."""
+    """`headers=None` means no headers for `send`. Interceptors and serializers get an empty sequence, and may iterate over it."""
 
     class Bare:
         def on_send(self, record: ProducerRecord) -> ProducerRecord:
@@ -116,7 +119,7 @@ async def test_no_headers_are_an_empty_sequence() -> None:
 
 @pytest.mark.asyncio
 async def test_records_of_other_threads_too() -> None:
-    """By `from_thread`, also those that wait for their topic."""
+    """Interceptors see the records of `from_thread`, also those that wait for their topic."""
     heard = Heard()
     async with FakeCluster(memory=True) as cluster, Producer(**cluster.client_options, interceptors=[heard]) as producer:
         sending = asyncio.create_task(asyncio.to_thread(lambda: producer.from_thread.send("later", b"x").result(30)))
@@ -129,7 +132,10 @@ async def test_records_of_other_threads_too() -> None:
 
 @jumping
 async def test_each_has_what_the_one_before_made() -> None:
-    """INT-01; topic, key and value may be changed, too, and None leaves the record as it is."""
+    """INT-01: each interceptor gets the record of the one before.
+
+    It may change topic, key and value, too, and None leaves the record as it is.
+    """
 
     class Elsewhere:
         def on_send(self, record: ProducerRecord) -> ProducerRecord:
@@ -150,7 +156,7 @@ async def test_each_has_what_the_one_before_made() -> None:
 
 @jumping
 async def test_what_they_raise_touches_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    """The next one has the last good record; each kind is logged once, without its text, and counted each time."""
+    """The next interceptor gets the last good record. The producer logs each kind of error once, without its text, and counts each."""
     heard = Heard()
     async with running(interceptors=[Raising(), heard]) as (cluster, producer):
         for number in range(3):
@@ -173,7 +179,7 @@ async def test_what_they_raise_touches_nobody(caplog: pytest.LogCaptureFixture) 
 
 @jumping
 async def test_what_is_no_record_is_not_taken_for_one(caplog: pytest.LogCaptureFixture) -> None:
-    """A wrong type, or a coroutine: the record goes on as it was."""
+    """An interceptor returns a wrong type, or a coroutine: the record goes on as it was."""
 
     class Wrong:
         def on_send(self, record: ProducerRecord) -> Any:
@@ -194,7 +200,7 @@ async def test_what_is_no_record_is_not_taken_for_one(caplog: pytest.LogCaptureF
 
 @jumping
 async def test_errors_are_told_with_their_place() -> None:
-    """INT-03: what was refused at once, what waited in vain, what failed, what was cancelled while it waited."""
+    """INT-03: interceptors hear of sends that were refused at once, timed out in their wait, failed, or were cancelled in their wait."""
     heard = Heard()
     async with running(interceptors=[heard], max_block_ms=1000, buffer_memory=20_000) as (cluster, producer):
         with pytest.raises(SerializationError):
@@ -227,7 +233,7 @@ async def test_errors_are_told_with_their_place() -> None:
 
 @jumping
 async def test_a_parked_record_is_told_of_when_it_has_ended() -> None:
-    """It waited for its topic, and was queued."""
+    """The send waited for its topic, and then its record was queued."""
     heard = Heard()
     async with running(interceptors=[heard]) as (cluster, producer):
         send = asyncio.create_task(producer.send("later", b"x"))
@@ -239,7 +245,7 @@ async def test_a_parked_record_is_told_of_when_it_has_ended() -> None:
 
 @jumping
 async def test_they_hear_before_the_task_that_waits_and_the_callbacks() -> None:
-    """INT-02."""
+    """INT-02: the interceptor hears first, then the callbacks, then the task."""
     order: list[str] = []
 
     class First:
@@ -256,7 +262,7 @@ async def test_they_hear_before_the_task_that_waits_and_the_callbacks() -> None:
 
 @jumping
 async def test_a_cancelled_handle_is_not_the_records_end() -> None:
-    """`Delivery.cancel` ends the handle; the record is acknowledged, and that is told."""
+    """`Delivery.cancel` ends the handle. The record is acknowledged, and the interceptor hears of that."""
     heard = Heard()
     async with running(interceptors=[heard]) as (_, producer):
         delivery = await producer.send("orders", b"x", partition=0)
@@ -267,7 +273,7 @@ async def test_a_cancelled_handle_is_not_the_records_end() -> None:
 
 @jumping
 async def test_a_failure_that_nobody_looked_at_is_still_told() -> None:
-    """That an interceptor heard of it is not a look."""
+    """The call of an interceptor does not count as a look at the failure."""
     unseen: list[int] = []
     heard = Heard()
     async with running(interceptors=[heard], on_delivery_error=lambda _error, count: unseen.append(count)) as (cluster, producer):
@@ -281,7 +287,7 @@ async def test_a_failure_that_nobody_looked_at_is_still_told() -> None:
 
 @jumping
 async def test_records_of_a_batch_that_is_cut_are_told_of_once() -> None:
-    """MESSAGE_TOO_LARGE: they end in smaller batches."""
+    """The broker answers MESSAGE_TOO_LARGE, and the records end in smaller batches."""
     heard = Heard()
     async with running(interceptors=[heard]) as (cluster, producer):
         cluster.fail("Produce", "MESSAGE_TOO_LARGE", times=1)
@@ -293,7 +299,7 @@ async def test_records_of_a_batch_that_is_cut_are_told_of_once() -> None:
 
 @jumping
 async def test_records_that_stop_fails_are_told_of_before_close() -> None:
-    """What was queued fails with the producer's end, and only then the interceptors are closed."""
+    """The queued records fail with the producer's end, and only then does the producer close its interceptors."""
     heard = Heard()
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
@@ -310,7 +316,7 @@ async def test_records_that_stop_fails_are_told_of_before_close() -> None:
 
 @jumping
 async def test_close_comes_behind_the_last_of_many() -> None:
-    """Ends are told in several turns of the loop."""
+    """The producer reports the ends in several iterations of the loop, and closes the interceptor after the last."""
     heard = Heard()
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
@@ -325,7 +331,10 @@ async def test_close_comes_behind_the_last_of_many() -> None:
 
 @jumping
 async def test_a_sender_that_is_cancelled_while_it_is_told_is_told_of_once() -> None:
-    """The interceptor heard that the topic is refused before the task did, and the task is cancelled in between: too late for that send."""
+    """The interceptor hears that the topic is refused before the task does, and cancels the task.
+
+    The cancellation is too late for that send.
+    """
     senders: list[asyncio.Task[Any]] = []
 
     class Cancelling(Heard):
@@ -344,7 +353,7 @@ async def test_a_sender_that_is_cancelled_while_it_is_told_is_told_of_once() -> 
 
 @jumping
 async def test_an_interceptor_may_send() -> None:
-    """From `on_error`, also of what is given up while it waits: to another topic, say."""
+    """An interceptor may send from `on_error` to another topic, say. That holds also for a send that times out in its wait."""
     later: list[Any] = []
 
     class Forwarding:
@@ -363,7 +372,7 @@ async def test_an_interceptor_may_send() -> None:
 
 @jumping
 async def test_in_transactions_too() -> None:
-    """Those that are aborted are told of as failed."""
+    """The interceptor hears of aborted records as failed."""
     heard = Heard()
     async with running(interceptors=[heard], transactional_id="tx", linger_ms=1000) as (_, producer):
         async with producer.transaction():
@@ -377,7 +386,7 @@ async def test_in_transactions_too() -> None:
 
 @jumping
 async def test_one_that_holds_the_loop_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    """As serializers and partitioners are."""
+    """The producer names the interceptor in its log, as it does serializers and partitioners."""
 
     class Slow:
         def on_send(self, record: ProducerRecord) -> None:
@@ -392,13 +401,13 @@ async def test_one_that_holds_the_loop_is_named(caplog: pytest.LogCaptureFixture
 
 @pytest.mark.parametrize("given", ["org.example.Interceptor", 5, [object()], [Heard(), "x"], {"on_send": print}])
 def test_what_is_no_interceptor_is_refused(given: object) -> None:
-    """It has none of the methods."""
+    """The object has none of the methods."""
     with pytest.raises(ConfigError, match="has none of the methods on_send, on_acknowledgement, on_error, close"):
         Producer(interceptors=given)
 
 
 def test_a_coroutine_function_is_refused() -> None:
-    """It would never run."""
+    """The producer would never run the coroutine function."""
 
     class Later:
         async def on_send(self, record: ProducerRecord) -> ProducerRecord:
@@ -410,7 +419,7 @@ def test_a_coroutine_function_is_refused() -> None:
 
 @jumping
 async def test_a_class_that_needs_arguments_is_refused() -> None:
-    """When the producer starts, as for partitioners."""
+    """The producer refuses the class in `start`, as it does for partitioners."""
 
     class Needy:
         def __init__(self, argument: object) -> None: ...

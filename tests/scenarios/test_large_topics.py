@@ -1,4 +1,7 @@
-"""Topics that are so large that they are taken over in steps, with turns of the loop between them: whoever sends meanwhile (row 50)."""
+"""Topics so large that the producer takes over their metadata in steps: sends in the meantime (row 50).
+
+Each step has an iteration of the loop of its own.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,13 @@ def _each_step_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def taken(producer: Producer[Any, Any]) -> AsyncIterator[int]:
-    """Each turn of the loop until the topic that is asked for is taken."""
+    """Yield in each iteration of the loop until the producer has taken over the topic that it asks for."""
     parts = producer._engine._updater  # type: ignore[union-attr]
     turn = 0
     while not parts._taking:
         turn += 1
         assert turn < 1000
-        if parts._rule._changed and not parts._rule._asked:  # it is not new: there is a pause since the last answer
+        if parts._rule._changed and not parts._rule._asked:  # the topic is not new: there is a pause since the last answer
             await asyncio.sleep(parts._not_before - asyncio.get_running_loop().time())
         await asyncio.sleep(0)
     turn = 0
@@ -45,7 +48,7 @@ async def taken(producer: Producer[Any, Any]) -> AsyncIterator[int]:
 
 
 class Senders:
-    """Tasks that each send one record, by partition in the order in which they were begun."""
+    """Tasks that each send one record, by partition in the order of their start."""
 
     def __init__(self, producer: Producer[Any, Any]) -> None:
         self._producer = producer
@@ -53,7 +56,7 @@ class Senders:
         self.values: defaultdict[int, list[bytes]] = defaultdict(list)
 
     async def begin(self, partition: int) -> None:
-        """In the next turn another one stands behind it."""
+        """Start one send, and let the loop iterate, so that the next send waits behind it."""
         value = b"%d" % len(self._tasks)
         self.values[partition].append(value)
         self._tasks.append(asyncio.create_task(self._producer.send("large", value, partition=partition)))
@@ -73,7 +76,7 @@ class Senders:
 
 @jumping
 async def test_a_new_one_takes_those_who_waited_before_those_who_come() -> None:
-    """Call order is log order, whether a send came before, between or after the steps."""
+    """Call order is log order for sends before, between and after the steps."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("large", partitions=MANY)
         async with running(cluster) as (_, producer):
@@ -93,7 +96,7 @@ async def test_a_new_one_takes_those_who_waited_before_those_who_come() -> None:
 
 @jumping
 async def test_one_that_grows_takes_those_who_waited_before_those_who_come() -> None:
-    """For a partition that it did not have; those of the others go on meanwhile."""
+    """Sends for a new partition wait in order; sends for the other partitions go on meanwhile."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("large", partitions=MANY)
         async with running(cluster) as (_, producer):
@@ -116,7 +119,7 @@ async def test_one_that_grows_takes_those_who_waited_before_those_who_come() -> 
 @pytest.mark.parametrize("partitions", [5, MANY, MANY + 100])
 @jumping
 async def test_one_that_is_made_anew_while_records_flow(partitions: int) -> None:
-    """Each record ends once: written to the new one, or failed as its partition is no more; none is taken for another's."""
+    """Each record ends once: the new topic has it, or it fails as its partition is no more. No record goes to another partition."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("large", partitions=MANY)
         async with running(cluster, delivery_timeout_ms=5000, request_timeout_ms=3000) as (_, producer):
@@ -142,7 +145,7 @@ async def test_one_that_is_made_anew_while_records_flow(partitions: int) -> None
 
 @jumping
 async def test_a_leader_that_moves_meanwhile_is_followed() -> None:
-    """What the answer at hand says of it is old by then."""
+    """The answer at hand names a leader that is old by then: the producer follows the new one."""
     async with FakeCluster(brokers=2, memory=True) as cluster:
         cluster.create_topic("large", partitions=MANY)
         async with running(cluster) as (_, producer):
@@ -163,7 +166,7 @@ async def test_a_leader_that_moves_meanwhile_is_followed() -> None:
 @pytest.mark.parametrize("when", [1, 4, 9])
 @jumping
 async def test_it_stops_meanwhile(when: int) -> None:
-    """Nothing is left, and nobody waits for ever."""
+    """The stop leaves nothing behind, and no send waits for ever."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("large", partitions=MANY)
         before = asyncio.all_tasks()

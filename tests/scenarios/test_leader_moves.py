@@ -15,7 +15,10 @@ def now() -> float:
 
 @jumping
 async def test_what_waits_for_a_batch_at_the_old_leader_goes_to_the_new_one_when_that_ends() -> None:
-    """One batch is unanswered at broker 1, the next waits for it and broker 2 leads: the answer of broker 1 lets it go at once."""
+    """A batch is unanswered at broker 1, the next batch waits for it, and broker 2 leads by then.
+
+    The answer of broker 1 must let the Sender send the next batch at once.
+    """
     async with FakeCluster(brokers=2, memory=True) as cluster:
         cluster.create_topic("orders")
         if cluster.leader("orders", 0) != 1:
@@ -39,7 +42,7 @@ async def test_what_waits_for_a_batch_at_the_old_leader_goes_to_the_new_one_when
 
 @jumping
 async def test_a_topic_that_an_answer_leaves_out_is_asked_for_again() -> None:
-    """A broker that forgets it once costs a pause, not `max_block_ms`."""
+    """A broker leaves out the topic once: the send waits a pause, not `max_block_ms`."""
     async with running() as (cluster, producer):
         cluster.rewrite("Metadata", lambda answer: answer.topics.clear())
         began = now()

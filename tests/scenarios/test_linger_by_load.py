@@ -1,4 +1,7 @@
-"""`linger_ms="auto"`: a partial batch waits while one of its partition is in flight, and leaves at once otherwise."""
+"""`linger_ms="auto"`: a partial batch waits while a batch of its partition is in flight.
+
+Otherwise it leaves at once.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def now() -> float:
 
 @asynccontextmanager
 async def far(**options: Any) -> AsyncIterator[tuple[FakeCluster, Producer[Any, Any]]]:
-    """A producer that has sent a record to partition 0 of orders, and from now on is a round trip away from its broker."""
+    """Give a producer that is a round trip away from its broker, after it has sent a record to partition 0 of orders."""
     async with running(linger_ms="auto", **options) as (cluster, producer):
         await producer.send_and_wait("orders", b"before", partition=0)
         cluster.brokers[1].latency = ROUND_TRIP
@@ -35,18 +38,18 @@ async def far(**options: Any) -> AsyncIterator[tuple[FakeCluster, Producer[Any, 
 
 
 def batches(cluster: FakeCluster) -> list[list[bytes | None]]:
-    """The values of each batch in the log of partition 0, after the first."""
+    """Return the values of each batch in the log of partition 0, after the first."""
     values: Iterator[bytes | None] = iter(cluster.values("orders", 0))
     return [[next(values) for _ in range(batch.count)] for batch in cluster.log("orders", 0).batches()][1:]
 
 
 def sent_at(cluster: FakeCluster) -> list[float]:
-    """When a broker took each Produce request, after the first."""
+    """Return the time at which a broker took each Produce request, after the first."""
     return [request.at for request in cluster.requests("Produce")][1:]
 
 
 async def send(producer: Producer[Any, Any], values: Sequence[bytes], every: float = 0.0) -> list[Delivery]:
-    """To partition 0."""
+    """Send `values` to partition 0."""
     deliveries = []
     for value in values:
         deliveries.append(await producer.send("orders", value, partition=0))
@@ -57,7 +60,7 @@ async def send(producer: Producer[Any, Any], values: Sequence[bytes], every: flo
 
 @jumping
 async def test_a_lone_record_leaves_at_once() -> None:
-    """It takes a round trip, and so does one of another partition meanwhile."""
+    """The record takes one round trip, and so does a record of another partition meanwhile."""
     async with far() as (_, producer):
         began = now()
         first = await producer.send("orders", b"first", partition=0)
@@ -69,7 +72,7 @@ async def test_a_lone_record_leaves_at_once() -> None:
 
 @jumping
 async def test_what_comes_while_one_is_in_flight_gathers_and_leaves_with_the_answer() -> None:
-    """In one batch, in order, when the answer comes: not before, not later, and nothing else."""
+    """The records leave in one batch, in order, at the moment of the answer: not before, not later, and with no other record."""
     async with far() as (cluster, producer):
         began = now()
         first = await send(producer, [b"0"])
@@ -84,7 +87,7 @@ async def test_what_comes_while_one_is_in_flight_gathers_and_leaves_with_the_ans
 
 @jumping
 async def test_full_batches_do_not_wait() -> None:
-    """As many as may be in flight go at once; what is left over waits for the last of them."""
+    """The Sender sends as many full batches as may be in flight at once. The partial batch waits for the last of them."""
     async with far(batch_size=1000) as (cluster, producer):
         began = now()
         await asyncio.gather(*await send(producer, [b"%02d" % number + b"." * 100 for number in range(20)]))
@@ -97,7 +100,10 @@ async def test_full_batches_do_not_wait() -> None:
 
 @jumping
 async def test_two_halves_of_a_crowd_become_one() -> None:
-    """Who is woken by an answer and sends again goes with what has waited for it: not each half in the other's round trip, for ever."""
+    """A task that gets its answer and sends again shares a batch with the records that waited for that answer.
+
+    The two halves must not each wait for the other's round trip for ever.
+    """
     async with far() as (cluster, producer):
         took: list[float] = []
 
@@ -117,7 +123,7 @@ async def test_two_halves_of_a_crowd_become_one() -> None:
 @pytest.mark.parametrize("trouble", ["answer lost", "connection lost", "refused", "refused for good", "expired"])
 @jumping
 async def test_nothing_is_left_behind(trouble: str) -> None:
-    """However what is in flight ends. In order, once each."""
+    """The waiting records leave at any end of the batch in flight, in order, once each."""
     options = {"request_timeout_ms": 1000, "delivery_timeout_ms": 1500 if trouble == "expired" else 20_000}
     async with running(linger_ms="auto", **options) as (cluster, producer):
         await producer.send_and_wait("orders", b"before", partition=0)
@@ -149,7 +155,7 @@ async def test_nothing_is_left_behind(trouble: str) -> None:
 @pytest.mark.parametrize("way", ["flush", "stop", "commit"])
 @jumping
 async def test_who_flushes_does_not_wait_for_the_answer_first(way: str) -> None:
-    """What has gathered goes at once, beside what is in flight."""
+    """The Sender sends the waiting records at once, beside the batch in flight."""
     async with transactional(linger_ms="auto") if way == "commit" else running(linger_ms="auto") as (cluster, producer):
         if way == "commit":
             await producer.begin_transaction()
@@ -168,7 +174,7 @@ async def test_who_flushes_does_not_wait_for_the_answer_first(way: str) -> None:
 
 @jumping
 async def test_memory_that_is_short_lets_go() -> None:
-    """Who waits for memory does not wait until what has gathered may go."""
+    """A send waits for memory: the Sender sends the waiting records at once, so that the send need not wait for the batch in flight."""
     async with far(batch_size=1000, buffer_memory=6000) as (cluster, producer):
         began = now()
         first = await send(producer, [b"0"])
@@ -183,7 +189,7 @@ async def test_memory_that_is_short_lets_go() -> None:
 
 @jumping
 async def test_it_tells_what_a_batch_waits_for() -> None:
-    """`explain` names the option, and what is in flight."""
+    """`explain` names the option, and the batch in flight."""
     async with far() as (_, producer):
         first = await send(producer, [b"0"])
         await turns(5)
@@ -196,6 +202,6 @@ async def test_it_tells_what_a_batch_waits_for() -> None:
 
 @jumping
 async def test_no_time_is_reckoned_for_it() -> None:
-    """A delivery may end with its request's time, as with linger_ms=0."""
+    """A delivery may end at its request's time-out, as with linger_ms=0."""
     async with running(linger_ms="auto", delivery_timeout_ms=1000, request_timeout_ms=1000) as (_, producer):
         assert (await producer.send_and_wait("orders", b"v", partition=0)).offset == 0

@@ -18,9 +18,9 @@ LOOPS = {"asyncio": asyncio.SelectorEventLoop, "debug": asyncio.SelectorEventLoo
 
 
 def run(kind: str, main: Any) -> None:
-    """Run on one kind of loop; afterwards as many files are open as before."""
+    """Run on one kind of loop, and assert that as many files are open afterwards as before."""
     with asyncio.Runner(loop_factory=LOOPS[kind]) as runner:
-        runner.run(asyncio.sleep(0))  # what a kind of loop opens once for the process
+        runner.run(asyncio.sleep(0))  # files that a kind of loop opens once for the process
     gc.collect()
     before = psutil.Process().num_fds()
     with asyncio.Runner(loop_factory=LOOPS[kind], debug=kind == "debug") as runner:
@@ -31,7 +31,7 @@ def run(kind: str, main: Any) -> None:
 
 @pytest.mark.parametrize("kind", LOOPS)
 def test_it_sends_and_leaves_nothing(kind: str) -> None:
-    """Two brokers, a lost connection on the way, more bytes than a write buffer."""
+    """The records go to two brokers and exceed a write buffer, and the producer loses a connection meanwhile."""
 
     async def main() -> None:
         async with FakeCluster(brokers=2) as cluster:
@@ -55,7 +55,7 @@ def test_it_sends_and_leaves_nothing(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", LOOPS)
 def test_stop_is_bounded_and_clean_when_a_broker_reads_nothing(kind: str) -> None:
-    """More than the sockets' buffers hold is still to be written: the connections are cut."""
+    """More bytes wait to be written than the sockets' buffers hold: `stop` aborts the connections."""
 
     async def main() -> None:
         async with FakeCluster() as cluster:
@@ -81,7 +81,7 @@ def test_stop_is_bounded_and_clean_when_a_broker_reads_nothing(kind: str) -> Non
 
 @pytest.mark.parametrize("kind", LOOPS)
 def test_start_against_nobody_leaves_nothing(kind: str) -> None:
-    """The kernel refuses: the error says so, and no socket stays."""
+    """The kernel refuses the connection: the error names the address, and no socket stays."""
 
     async def main() -> None:
         async with FakeCluster() as cluster:

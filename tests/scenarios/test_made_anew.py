@@ -1,4 +1,4 @@
-"""Topics that grow, or are deleted and made anew, while records are on their way (rows 37 and 39)."""
+"""Topics that grow, or are deleted and created again, while records are in flight (rows 37 and 39)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ OFTEN = {"metadata_max_age_ms": 500}
 
 
 def placed(key: bytes, partitions: int) -> int:
-    """As every client places it."""
+    """Return the partition that every Kafka client chooses for this key."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 async def assert_placed(producer: Producer[Any, Any], partitions: int) -> None:
-    """Each key goes where it belongs among so many."""
+    """Check that each key goes to its partition among this number of partitions."""
     told = await asyncio.gather(*[await producer.send("orders", b"v", key) for key in KEYS])
     assert [metadata.partition for metadata in told] == [placed(key, partitions) for key in KEYS]
 
@@ -37,7 +37,7 @@ def make_anew(cluster: FakeCluster, partitions: int) -> None:
 
 @jumping
 async def test_new_partitions_are_used_after_the_next_refresh() -> None:
-    """Keys are placed anew, none by what was remembered; records without a key come there too."""
+    """After the growth each key goes by the new number of partitions. Records without a key also go to the new partitions."""
     async with running(**OFTEN, batch_size=200) as (cluster, producer):
         await assert_placed(producer, 2)
         cluster.add_partitions("orders", 5)
@@ -50,7 +50,7 @@ async def test_new_partitions_are_used_after_the_next_refresh() -> None:
 @pytest.mark.parametrize("partitions", [1, 2, 3])
 @jumping
 async def test_a_topic_made_anew_takes_what_comes(partitions: int) -> None:
-    """Another id; the first attempt is refused, asks for metadata and goes on; offsets begin again, keys are placed anew."""
+    """The topic has a new id. The first attempt is refused and requests metadata, then the record is sent. Offsets start at 0 again."""
     async with running() as (cluster, producer):
         await assert_placed(producer, 2)
         make_anew(cluster, partitions)
@@ -61,7 +61,7 @@ async def test_a_topic_made_anew_takes_what_comes(partitions: int) -> None:
 
 @jumping
 async def test_what_was_queued_goes_to_the_topic_made_anew() -> None:
-    """Records of partitions that are there again, in their order, once; it is the name that they were sent to."""
+    """The queued records go to the new topic of the same name, in order and once, when their partitions exist again."""
     async with running(batch_size=200) as (cluster, producer):
         await producer.send_and_wait("orders", b"old", partition=1)
         cluster.brokers[1].pause()
@@ -74,8 +74,8 @@ async def test_what_was_queued_goes_to_the_topic_made_anew() -> None:
 
 @jumping
 async def test_records_of_a_partition_that_is_no_more_fail_with_the_reason() -> None:
-    """Not before their time: a broker that is behind may have told of fewer partitions than there are. Others flow; the broker is not
-    asked without pause.
+    """A missing partition's records fail only at their time-out, as an outdated broker may report too few partitions. Other records are
+    sent, and requests stay few.
     """
     async with running(delivery_timeout_ms=5000, request_timeout_ms=3000) as (cluster, producer):
         await asyncio.gather(*[await producer.send("orders", b"old", partition=partition) for partition in (0, 1)])
@@ -98,7 +98,7 @@ async def test_records_of_a_partition_that_is_no_more_fail_with_the_reason() -> 
 
 @jumping
 async def test_records_of_a_partition_that_comes_back_go_there() -> None:
-    """It was made anew with too few, and has grown since."""
+    """The new topic has too few partitions at first. The records wait until it has grown."""
     async with running() as (cluster, producer):
         await asyncio.gather(*[await producer.send("orders", b"old", partition=partition) for partition in (0, 1)])
         make_anew(cluster, 1)
@@ -112,7 +112,7 @@ async def test_records_of_a_partition_that_comes_back_go_there() -> None:
 
 @jumping
 async def test_an_answer_on_its_way_while_the_topic_is_made_anew_still_counts() -> None:
-    """It names the topic by the id that it was asked by (SEN-06, KAFKA-19397)."""
+    """The response names the topic by the id in the request, so it completes the batch (SEN-06, KAFKA-19397)."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         async with running(cluster, **OFTEN) as (_, producer):

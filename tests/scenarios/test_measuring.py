@@ -1,4 +1,4 @@
-"""Metrics and health of a whole producer: what happened is what they say."""
+"""Metrics and health of a whole producer: the numbers match the events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aioproducer.testing import FakeCluster
 
 @jumping
 async def test_what_is_sent_is_counted() -> None:
-    """Records, bytes, requests and connections, of the producer, its topics and its brokers."""
+    """The producer counts records, bytes, requests and connections: in total, by topic and by broker."""
     async with running() as (cluster, producer):
         for number in range(100):
             await producer.send("orders", b"." * 50, partition=number % 2)
@@ -45,7 +45,7 @@ async def test_what_is_sent_is_counted() -> None:
 
 @jumping
 async def test_latencies_are_those_of_the_broker() -> None:
-    """From the request to its answer, and from the record to its acknowledgement."""
+    """The metrics measure from the request to its response, and from the record to its acknowledgement."""
     async with running() as (cluster, producer):
         await producer.send_and_wait("orders", b"first", partition=0)
         before = producer.metrics().distribution("delivery-latency-seconds")
@@ -62,7 +62,7 @@ async def test_latencies_are_those_of_the_broker() -> None:
 
 @jumping
 async def test_what_is_kept_waiting_shows() -> None:
-    """Queues, the oldest record, requests in flight, and partitions' queues at level debug."""
+    """The metrics show queues, the oldest record and requests in flight. At level debug they show each partition's queue."""
     async with running(metrics_recording_level="debug", batch_size=100, max_in_flight_requests_per_connection=1) as (cluster, producer):
         hang = cluster.hang("Produce")
         deliveries = [await producer.send("orders", b"." * 60, partition=1) for _ in range(10)]
@@ -84,7 +84,7 @@ async def test_what_is_kept_waiting_shows() -> None:
 
 @jumping
 async def test_errors_have_names() -> None:
-    """Attempts by what they ended with, records by what they failed of; retries count records."""
+    """The metrics count attempts by their error, and failed records by theirs. Retries count records."""
     async with running(retries=1, enable_idempotence=False) as (cluster, producer):
         cluster.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=1)
         deliveries = [await producer.send("orders", b"%d" % number, partition=0) for number in range(3)]
@@ -103,7 +103,7 @@ async def test_errors_have_names() -> None:
 
 @jumping
 async def test_who_waits_for_memory_is_counted_and_timed() -> None:
-    """The time in which somebody waits, also while it goes on; and who waited in vain."""
+    """The metrics measure the time in which a send waits for memory, also while it waits. They count the sends that waited in vain."""
     async with running(buffer_memory=20_000, batch_size=4000, max_block_ms=4000) as (cluster, producer):
         hang = cluster.hang("Produce")
         while producer.buffer_available > 6000:
@@ -127,7 +127,7 @@ async def test_who_waits_for_memory_is_counted_and_timed() -> None:
 
 @jumping
 async def test_who_waits_for_a_topic_is_counted_and_timed() -> None:
-    """Until it comes."""
+    """The metrics count a send that waits for its topic, and measure the time until the topic comes."""
     async with running() as (cluster, producer):
         hang = cluster.hang("Metadata", topic="later")
         send = asyncio.create_task(producer.send("later", b"x"))
@@ -142,7 +142,7 @@ async def test_who_waits_for_a_topic_is_counted_and_timed() -> None:
 
 @jumping
 async def test_a_batch_that_is_cut_is_counted() -> None:
-    """MESSAGE_TOO_LARGE."""
+    """The broker refuses a batch with MESSAGE_TOO_LARGE. The metrics count one split and no failed record."""
     async with running() as (cluster, producer):
         cluster.fail("Produce", "MESSAGE_TOO_LARGE", times=1)
         deliveries = [await producer.send("orders", b"." * 100, partition=0) for _ in range(4)]
@@ -155,7 +155,7 @@ async def test_a_batch_that_is_cut_is_counted() -> None:
 
 @jumping
 async def test_a_throttle_is_recorded() -> None:
-    """In ms, and the broker is told to throttle while it does."""
+    """The metrics hold the throttle time in ms, and whether the broker throttles now."""
     async with running() as (cluster, producer):
         cluster.throttle("Produce", 2.0)
         await producer.send_and_wait("orders", b"x", partition=0)
@@ -168,7 +168,7 @@ async def test_a_throttle_is_recorded() -> None:
 
 @jumping
 async def test_times_of_transactions_are_recorded() -> None:
-    """In each call; and in flush."""
+    """The metrics measure the time of each transaction call, and of `flush`."""
     async with running(transactional_id="tx") as (cluster, producer):
         cluster.delay("EndTxn", 1.5, times=1)
         async with producer.transaction():
@@ -192,7 +192,7 @@ async def test_times_of_transactions_are_recorded() -> None:
 
 @jumping
 async def test_level_none_counts_nothing() -> None:
-    """Gauges and events are still told: they cost nothing in between."""
+    """Gauges and events are still there, because they cost nothing between two snapshots."""
     async with running(metrics_recording_level="none") as (_, producer):
         await producer.send_and_wait("orders", b"x")
         taken = producer.metrics()
@@ -205,7 +205,7 @@ async def test_level_none_counts_nothing() -> None:
 
 @jumping
 async def test_a_loop_that_is_held_shows() -> None:
-    """Somebody blocks it for 0.7 s while records are to be sent: one turn took that long."""
+    """The test blocks the loop for 0.7 s while records are to be sent. The metrics show one event-loop iteration of that length."""
     async with running() as (_, producer):
         await producer.send_and_wait("orders", b"x")
         before = producer.metrics().distribution("loop-turn-seconds")
@@ -221,7 +221,7 @@ async def test_a_loop_that_is_held_shows() -> None:
 
 @jumping
 async def test_before_and_after() -> None:
-    """Nothing before the start, the last numbers after the end."""
+    """The metrics are empty before the start, and hold the last numbers after the end."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         producer = Producer(**cluster.client_options)
@@ -237,7 +237,7 @@ async def test_before_and_after() -> None:
 
 @jumping
 async def test_health_follows_the_brokers() -> None:
-    """Ready while some can be reached, not while none can, and again when they are back."""
+    """The producer is ready while it can reach a broker, not ready while it can reach none, and ready again when they return."""
     async with FakeCluster(memory=True, brokers=2) as cluster:
         cluster.create_topic("orders", partitions=2)
         async with running(cluster, delivery_timeout_ms=600_000) as (_, producer):
@@ -265,7 +265,7 @@ async def test_health_follows_the_brokers() -> None:
 
 @jumping
 async def test_a_record_that_is_overdue_is_no_health() -> None:
-    """By `patience`, or request_timeout_ms."""
+    """The producer is unhealthy when a record is older than `patience` or request_timeout_ms."""
     async with running(request_timeout_ms=10_000) as (cluster, producer):
         hang = cluster.hang("Produce", times=1)
         delivery = await producer.send("orders", b"x", partition=0)
@@ -280,7 +280,7 @@ async def test_a_record_that_is_overdue_is_no_health() -> None:
 
 @jumping
 async def test_start_without_waiting_is_not_ready_until_a_broker_answers() -> None:
-    """A web service that boots while Kafka is down."""
+    """A web service starts while Kafka is down. The producer is not ready until a broker responds."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         await cluster.brokers[1].stop(silently=True)
@@ -297,7 +297,7 @@ async def test_start_without_waiting_is_not_ready_until_a_broker_answers() -> No
 
 @pytest.mark.asyncio
 async def test_any_thread_may_ask() -> None:
-    """The loop answers between two of its steps."""
+    """Another thread calls, and the event loop answers between two of its iterations."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         async with Producer(**cluster.client_options) as producer:
@@ -310,7 +310,7 @@ async def test_any_thread_may_ask() -> None:
 
 @pytest.mark.asyncio
 async def test_a_thread_that_asks_a_loop_that_is_held_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not wait for ever."""
+    """The thread gets an error when the loop is held, and does not wait for ever."""
     monkeypatch.setattr("aioproducer.engine.append.thread_bridge._ANSWER", 0.05)
     async with FakeCluster(memory=True) as cluster, Producer(**cluster.client_options) as producer:
         told: list[Any] = []
@@ -323,14 +323,14 @@ async def test_a_thread_that_asks_a_loop_that_is_held_is_told(monkeypatch: pytes
 
         thread = threading.Thread(target=ask)
         thread.start()
-        thread.join()  # which holds the loop
+        thread.join()  # the call that holds the loop
         assert "something holds it" in str(told[0])
         assert not math.isnan(producer.metrics().number("metadata-age"))
 
 
 @jumping
 async def test_a_topic_that_is_forgotten_takes_its_metrics_along() -> None:
-    """KIP-526."""
+    """KIP-526: the producer removes the metrics of a topic that expired."""
     async with running(metadata_max_idle_ms=5000) as (_, producer):
         await producer.send_and_wait("orders", b"x")
         assert producer.metrics().number("record-send-total", topic="orders") == 1
@@ -343,11 +343,11 @@ async def test_a_topic_that_is_forgotten_takes_its_metrics_along() -> None:
 
 @jumping
 async def test_a_refusal_after_waiting_counts_as_a_failed_record() -> None:
-    """Of a topic that may not be written to."""
+    """The brokers refuse access to a topic after the send waited for it. The metrics count one failed record."""
     async with running() as (cluster, producer):
         cluster.fail("Metadata", "TOPIC_AUTHORIZATION_FAILED", topic="secret", times=1)
         with pytest.raises(BrokerError):
             await producer.send("secret", b"x")
         taken = producer.metrics()
         assert taken.number("failed-records-total", error="TOPIC_AUTHORIZATION_FAILED") == taken.number("record-error-total") == 1
-        assert not [metric for metric in taken if metric.group == "producer-topic-metrics"]  # names that are none would pile up
+        assert not [metric for metric in taken if metric.group == "producer-topic-metrics"]  # names of missing topics would accumulate

@@ -1,4 +1,4 @@
-"""Connections while the threads of the loop's default executor are busy, or a name server hangs: asyncio and uvloop."""
+"""Connections while the loop's default executor is busy, or a name server hangs: asyncio and uvloop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_
 
 
 class Busy(ThreadPoolExecutor):
-    """An executor whose threads never come to what is handed to them."""
+    """An executor that never runs the calls that it gets."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -34,7 +34,7 @@ class Busy(ThreadPoolExecutor):
 
 
 def run(new_loop: Callable[[], asyncio.AbstractEventLoop], main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run it with an executor that is busy, and to which nothing may be handed."""
+    """Run `main` with a busy default executor, and check that the executor got no call."""
     busy = Busy()
 
     async def with_busy_executor() -> None:
@@ -49,7 +49,7 @@ def run(new_loop: Callable[[], asyncio.AbstractEventLoop], main: Callable[[], Co
 @LOOPS
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_connections_while_the_default_executor_is_busy(new_loop: Any, host: str) -> None:
-    """The first ones, and again after the broker was restarted at its address."""
+    """The producer connects, and connects again after each lost connection."""
 
     async def main() -> None:
         async with FakeCluster() as cluster:
@@ -80,9 +80,10 @@ def test_canonical_names_while_the_default_executor_is_busy(new_loop: Any, monke
 
 @LOOPS
 def test_names_that_hang(new_loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other bootstrap addresses are tried meanwhile; where there is none, the time-out names its cause."""
+    """The producer tries the other bootstrap addresses meanwhile. When there is no other, the time-out error names its cause."""
     known, over = socket.getaddrinfo, threading.Event()
-    hung = f"hung-{new_loop.__module__.partition('.')[0]}.example"  # one look-up serves all who ask for a name: each loop has a name of its own
+    # one look-up serves all callers of a name: each loop has a name of its own
+    hung = f"hung-{new_loop.__module__.partition('.')[0]}.example"
 
     def getaddrinfo(host: Any, *rest: Any, **options: Any) -> Any:
         if host != hung:

@@ -1,4 +1,4 @@
-"""Addresses, names, connections: rows 1-4, 9-11, 21, 27, 28, 47 and 48 of the fault catalogue, with the whole producer."""
+"""Addresses, names and connections of a whole producer: catalogue rows 1-4, 9-11, 21, 27, 28, 47 and 48."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def now() -> float:
 
 
 class Names:
-    """DNS, scripted: what each name stands for; others for themselves."""
+    """DNS with scripted results. A name without a script resolves to itself."""
 
     def __init__(self, **names: Sequence[str]) -> None:
         self.names = names
@@ -40,7 +40,7 @@ class Names:
 
 @jumping
 async def test_one_bootstrap_address_that_refuses_costs_no_time() -> None:
-    """Row 1: the next one at once."""
+    """Row 1: the producer tries the next address at once."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         began = now()
@@ -52,7 +52,9 @@ async def test_one_bootstrap_address_that_refuses_costs_no_time() -> None:
 @pytest.mark.parametrize("wrong", [False, True], ids=["refused", "hangs"])
 @jumping
 async def test_start_says_of_every_address_why_it_failed(*, wrong: bool) -> None:
-    """Row 2: within max_block_ms, and nothing is left. Row 3: with all addresses of a name, and the resolver's own text."""
+    """Row 2: `start` fails within max_block_ms and leaves nothing. Row 3: the error has all addresses of a name, and
+    the resolver's own text.
+    """
     async with FakeCluster(brokers=2, memory=True) as cluster:
         if wrong:
             await cluster.brokers[1].vanish()
@@ -84,7 +86,7 @@ async def test_start_says_of_every_address_why_it_failed(*, wrong: bool) -> None
 
 @jumping
 async def test_a_send_that_found_no_broker_to_ask_says_why() -> None:
-    """Not only that the topic was not found: all brokers are down."""
+    """All brokers are down. The error says so, and not only that the topic was not found."""
     async with running(max_block_ms=3000) as (cluster, producer):
         await cluster.brokers[1].stop()
         with pytest.raises(MetadataTimeout, match=r"nobody listens on broker-1\.memory:9092") as raised:
@@ -95,7 +97,7 @@ async def test_a_send_that_found_no_broker_to_ask_says_why() -> None:
 
 @jumping
 async def test_every_address_of_a_name_is_tried() -> None:
-    """Row 3: the first is dead, the second a black hole, the third is the broker."""
+    """Row 3: the first address is dead, the second a black hole, and the third is the broker. The producer reaches the broker."""
     async with FakeCluster(brokers=2, memory=True) as cluster:
         cluster.create_topic("orders")
         cluster.move_leader("orders", 0, 2)
@@ -109,7 +111,7 @@ async def test_every_address_of_a_name_is_tried() -> None:
 
 @jumping
 async def test_a_black_hole_holds_up_no_other_broker() -> None:
-    """Row 4: its connection has ten seconds to stand, then twenty, then thirty; records to others go at once, and so does metadata."""
+    """Row 4: a connection attempt has 10 s, then 20 s, then 30 s. The Sender sends to other brokers at once, and metadata comes as well."""
     async with FakeCluster(brokers=2, memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
         async with running(cluster, delivery_timeout_ms=200_000) as (_, producer):
@@ -139,7 +141,7 @@ async def test_a_black_hole_holds_up_no_other_broker() -> None:
 
 @jumping
 async def test_a_hanging_dial_for_records_holds_up_no_metadata_of_the_same_broker() -> None:
-    """A topic that is new is found meanwhile."""
+    """The producer finds a new topic while the other connection's dial hangs."""
     async with running() as (cluster, producer):
         network: Any = cluster.network
         dial, dials = network.dial, []
@@ -166,7 +168,7 @@ async def test_a_hanging_dial_for_records_holds_up_no_metadata_of_the_same_broke
 
 @jumping
 async def test_a_broker_that_closes_idle_connections_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """Row 9: the next send has a new one, at once; nobody is told, and nothing is logged."""
+    """Row 9: the next send uses a new connection at once. The caller sees no error, and the producer logs nothing."""
     async with running(connections_max_idle_ms=0) as (cluster, producer):
         await producer.send_and_wait("orders", b"1")
         await asyncio.sleep(600)
@@ -181,7 +183,7 @@ async def test_a_broker_that_closes_idle_connections_costs_nothing(caplog: pytes
 
 @jumping
 async def test_idle_connections_are_closed_here_first() -> None:
-    """Row 10: before the broker's own ten minutes; a send in that moment goes over a new one."""
+    """Row 10: the producer closes an idle connection before the broker's ten minutes end. A send at that moment uses a new one."""
     async with running(metadata_max_age_ms=100_000_000) as (cluster, producer):
         await producer.send_and_wait("orders", b"1")
         await asyncio.sleep(539)
@@ -203,7 +205,7 @@ async def test_idle_connections_are_closed_here_first() -> None:
 
 @jumping
 async def test_a_connection_in_use_is_never_idle() -> None:
-    """However long the broker takes to answer."""
+    """The producer keeps the connection, no matter how long the broker takes to respond."""
     async with running(connections_max_idle_ms=1000, request_timeout_ms=60_000) as (cluster, producer):
         cluster.delay("Produce", 30, times=1)
         await producer.send_and_wait("orders", b"v")
@@ -213,7 +215,7 @@ async def test_a_connection_in_use_is_never_idle() -> None:
 
 @jumping
 async def test_a_peer_that_vanishes_is_noticed_by_its_silence() -> None:
-    """Row 11: after request_timeout_ms; its batches go again, in order, once it is back."""
+    """Row 11: the request expires after request_timeout_ms. Its batches are sent again, in order, when the broker is back."""
     async with running(request_timeout_ms=5000, linger_ms=0) as (cluster, producer):
         await producer.send_and_wait("orders", b"0", partition=0)
         await cluster.brokers[1].vanish()
@@ -229,7 +231,7 @@ async def test_a_peer_that_vanishes_is_noticed_by_its_silence() -> None:
 
 @jumping
 async def test_an_advertised_address_that_is_wrong_is_in_the_error() -> None:
-    """Row 21: with the broker's number, so that its owner finds the mistake."""
+    """Row 21: the error has the broker's number and address, so that the operator finds the mistake."""
     async with running(delivery_timeout_ms=31_000) as (cluster, producer):
         cluster.brokers[1].advertise("only-inside", 9093)
         with pytest.raises(DeliveryError) as raised:
@@ -241,7 +243,7 @@ async def test_an_advertised_address_that_is_wrong_is_in_the_error() -> None:
 
 @jumping
 async def test_all_brokers_down_and_up_again() -> None:
-    """Row 27: for 30 s; what was queued goes, in order and once, and nothing had to be done."""
+    """Row 27: all brokers are down for 30 s. Then the Sender sends the queued records in order and once, without any call."""
     async with FakeCluster(brokers=3, memory=True) as cluster:
         cluster.create_topic("orders", partitions=3)
         async with running(cluster) as (_, producer):
@@ -268,7 +270,7 @@ async def test_all_brokers_down_and_up_again() -> None:
 @pytest.mark.parametrize("strategy", ["rebootstrap", "none"])
 @jumping
 async def test_a_cluster_that_moved_is_found_by_its_bootstrap_name(strategy: str) -> None:
-    """Row 27, KIP-899: every broker has another address. What was queued goes there; `none` waits for the old ones."""
+    """Row 27, KIP-899: every broker has another address. The queued records go there; with `none` the producer waits for the old ones."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         names = Names(kafka=["broker-1.memory"])
@@ -294,7 +296,7 @@ async def test_a_cluster_that_moved_is_found_by_its_bootstrap_name(strategy: str
 
 @jumping
 async def test_another_cluster_takes_over_behind_the_name() -> None:
-    """KIP-1102's reason: a fail-over by DNS. Its topic is another one, and its brokers have the same numbers."""
+    """KIP-1102's reason: a fail-over by DNS. The new cluster's topic has another id, and its brokers have the same numbers."""
     async with FakeCluster(memory=True) as old, FakeCluster(brokers=2, memory=True) as new:
         for cluster in (old, new):
             cluster.create_topic("orders", partitions=2)
@@ -321,7 +323,7 @@ async def test_another_cluster_takes_over_behind_the_name() -> None:
 
 @jumping
 async def test_a_broker_that_is_replaced_is_followed() -> None:
-    """Row 28: the same number at another address; the old connection is closed."""
+    """Row 28: the same number is at another address. The producer connects there and closes the old connection."""
     async with FakeCluster(brokers=2, memory=True) as cluster:
         cluster.create_topic("orders")
         async with running(cluster) as (_, producer):
@@ -336,7 +338,7 @@ async def test_a_broker_that_is_replaced_is_followed() -> None:
 
 @jumping
 async def test_a_broker_that_changes_its_number_is_followed() -> None:
-    """Row 28: another number at the same address; the next refresh says so, and the connection of the old number is closed."""
+    """Row 28: another number is at the same address. The next refresh reports it, and the producer closes the old number's connection."""
     async with FakeCluster(brokers=2, memory=True) as cluster:
         cluster.create_topic("orders")
         async with running(cluster, metadata_max_age_ms=1000) as (_, producer):
@@ -361,7 +363,7 @@ async def test_a_broker_that_changes_its_number_is_followed() -> None:
 @pytest.mark.parametrize("highest", range(4))
 @jumping
 async def test_a_broker_that_does_not_know_our_newest_handshake(highest: int) -> None:
-    """Row 47: it says what it knows, and that is asked for; one connection, two questions."""
+    """Row 47: the broker reports its versions, and the producer asks again in one of them: one connection, two requests."""
     async with FakeCluster(memory=True, versions={"ApiVersions": (0, highest)}) as cluster:
         cluster.create_topic("orders")
         began = now()
@@ -372,7 +374,7 @@ async def test_a_broker_that_does_not_know_our_newest_handshake(highest: int) ->
 
 @jumping
 async def test_a_broker_that_closes_at_our_newest_handshake() -> None:
-    """Row 47: after three tries it is spoken to as in old times."""
+    """Row 47: after three attempts the producer uses the oldest versions."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         cluster.fail("ApiVersions", disconnect="before", times=2)
@@ -385,7 +387,7 @@ async def test_a_broker_that_closes_at_our_newest_handshake() -> None:
 
 @jumping
 async def test_a_broker_that_is_downgraded_is_spoken_to_as_it_is_now() -> None:
-    """Row 48: each connection negotiates anew."""
+    """Row 48: the producer negotiates versions anew on each connection."""
     async with running() as (cluster, producer):
         await producer.send_and_wait("orders", b"1")
         newest = cluster.requests("Produce")[-1].version

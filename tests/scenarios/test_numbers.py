@@ -1,4 +1,4 @@
-"""Numbers and times as data frames give them, through every way in, in both builds."""
+"""Numbers and times from data frames, by every method of sending, in both builds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AWARE = datetime(2023, 11, 14, 22, 13, 20, 999, tzinfo=UTC)
 
 
 async def send_by(producer: Producer[Any, Any], method: str, given: dict[str, Any]) -> None:
-    """Send `v` to `orders` by one way in, and wait for it."""
+    """Send `v` to `orders` by one method, and wait for it."""
     if method == "send_many":
         await (await producer.send_many("orders", [Record(b"v", **given)]))
     elif method == "create_batch":
@@ -58,12 +58,12 @@ METHODS = ["send_and_wait", "send_nowait", "send_many", "create_batch", "send_co
 )
 @pytest.mark.asyncio
 async def test_numbers_of_other_types_are_numbers(build: ModuleType, method: str, given: dict[str, Any]) -> None:
-    """The record is where it was to go, with the given time, floored to the millisecond."""
+    """The record is in its partition and has the given time, rounded down to the millisecond."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=3)
         async with producer_on(build)(**cluster.client_options) as producer:
             await producer.partitions_for("orders")
-            # the first opens a batch, and the second may take the fast way
+            # the first record opens a batch, and the second may take the fast path
             for _ in range(2):
                 await send_by(producer, method, given)
         assert [(record.value, record.timestamp_ms) for record in cluster.records("orders", 1)] == [(b"v", MOMENT)] * 2
@@ -87,7 +87,7 @@ async def test_numbers_of_other_types_are_numbers(build: ModuleType, method: str
 )
 @pytest.mark.asyncio
 async def test_what_is_no_number_is_refused(build: ModuleType, method: str, given: dict[str, Any], told: str) -> None:
-    """By the fast way, too, where a batch is open for records like it; nothing is queued."""
+    """The call raises and queues nothing, also on the fast path, where a batch is open for such records."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=3)
         async with producer_on(build)(**cluster.client_options, linger_ms=10_000) as producer:
@@ -123,7 +123,7 @@ async def test_what_a_partitioner_may_not_answer(chosen: Any, told: str) -> None
 
 @pytest.mark.parametrize("five", [np.int64(5), np.float64(5), np.float32(5), Decimal(5), np.array(5)], ids=repr)
 def test_options(five: Any) -> None:
-    """Of whole numbers and of milliseconds, and librdkafka's in its units; the config holds Python's own types."""
+    """The config takes whole numbers, milliseconds, and librdkafka's options in their units. It holds Python's own types."""
     config = ProducerConfig(linger_ms=five, compression_gzip_level=five, retries=five)
     assert (config.linger_ms, config.compression_gzip_level, config.retries) == (5.0, 5, 5)
     assert [type(value) for value in (config.linger_ms, config.compression_gzip_level, config.retries)] == [float, int, int]
@@ -131,7 +131,7 @@ def test_options(five: Any) -> None:
 
 
 def test_options_that_are_not_whole() -> None:
-    """Milliseconds may have a fraction, whole numbers none; numpy's flags and the numbers of acks are taken."""
+    """Milliseconds may have a fraction, whole numbers may not. The config takes numpy's booleans, and numbers for acks."""
     assert ProducerConfig(linger_ms=Decimal("0.5")).linger_ms == 0.5
     assert ProducerConfig(linger_ms=np.float32(0.5)).linger_ms == 0.5
     assert ProducerConfig(enable_idempotence=np.False_).enable_idempotence is False
@@ -146,7 +146,7 @@ def test_options_that_are_not_whole() -> None:
 
 @pytest.mark.parametrize("value", [True, np.True_, np.float64("nan"), np.float64("inf"), Decimal("NaN"), Decimal("Infinity"), 1j], ids=repr)
 def test_what_no_option_is(value: Any) -> None:
-    """True is not 1: whoever writes it means something else."""
+    """The config refuses True as a number: a caller that passes True means something else than 1."""
     for name in ("linger_ms", "retries", "batch_size"):
         with pytest.raises(ConfigError, match=f"{name}=.*: it is a (whole )?number"):
             ProducerConfig(**{name: value})
@@ -156,7 +156,7 @@ def test_what_no_option_is(value: Any) -> None:
 
 @pytest.mark.asyncio
 async def test_offsets_of_a_transaction() -> None:
-    """As a data frame of offsets has them."""
+    """The call takes offsets as a data frame has them."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         async with Producer(**cluster.client_options, transactional_id="bank") as producer, producer.transaction():
@@ -170,7 +170,7 @@ async def test_offsets_of_a_transaction() -> None:
 
 @pytest.mark.asyncio
 async def test_times_that_a_call_may_take() -> None:
-    """Seconds are numbers of any type, and no flags."""
+    """The calls take seconds as a number of any type, and refuse booleans."""
     async with FakeCluster(memory=True) as cluster, Producer(**cluster.client_options) as producer:
         await producer.flush(np.float32(1))
         await producer.flush(Decimal("0.5"))

@@ -1,4 +1,4 @@
-"""Brokers before Kafka 0.11, and `message_format_max`: message sets instead of record batches, and what those cannot hold."""
+"""Brokers before Kafka 0.11, and `message_format_max`: message sets in place of record batches; their limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aioproducer.model import Compression
 from aioproducer.testing import FakeCluster
 
 CODECS = ["none", "gzip", "snappy", "lz4"]
-FORMATS = [  # Kafka's release, message_format_max, and the magic that must come of it
+FORMATS = [  # Kafka's release, message_format_max, and the magic that the batch must get
     ("0.10", 2, 1),
     ("0.10", 1, 1),
     ("0.10", 0, 0),
@@ -29,7 +29,7 @@ SENT = [(b"v" * 100, b"k"), (None, b"k"), (b"", b""), (b"x", None), *((b"%d" % n
 @pytest.mark.parametrize("codec", CODECS)
 @jumping
 async def test_records_arrive_in_the_format_that_the_broker_takes(codec: str, version: str, newest: int, magic: int) -> None:
-    """Keys, values, order, offsets and, but for magic 0, timestamps; and metadata says the same as with record batches."""
+    """Keys, values, order and offsets arrive, and timestamps except with magic 0. The metadata is the same as with record batches."""
     async with FakeCluster(memory=True, version=version) as cluster:
         cluster.create_topic("orders", partitions=1)
         async with running(cluster, compression_type=codec, message_format_max=newest) as (_, producer):
@@ -47,7 +47,7 @@ async def test_records_arrive_in_the_format_that_the_broker_takes(codec: str, ve
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 @pytest.mark.asyncio
 async def test_large_batches_are_written_anew_in_the_thread(codec: str) -> None:
-    """And keep their order with those that are not."""
+    """The thread rewrites large batches, and they keep their order with the small ones."""
     async with FakeCluster(memory=True, version="0.10") as cluster:
         cluster.create_topic("orders", partitions=1)
         async with running(cluster, compression_type=codec) as (_, producer):
@@ -60,7 +60,7 @@ async def test_large_batches_are_written_anew_in_the_thread(codec: str) -> None:
 
 @jumping
 async def test_headers_to_an_old_broker_fail_their_batch_and_no_other() -> None:
-    """Certainly not written, with the reason; what comes after goes on."""
+    """The record fails with the reason and was certainly not written. The next records are sent."""
     async with FakeCluster(memory=True, version="0.10") as cluster:
         cluster.create_topic("orders", partitions=2)
         async with running(cluster) as (_, producer):
@@ -78,7 +78,7 @@ async def test_headers_to_an_old_broker_fail_their_batch_and_no_other() -> None:
 
 @jumping
 async def test_zstd_to_an_old_broker_fails_the_delivery() -> None:
-    """With the reason and what to do."""
+    """The error names the reason and a remedy."""
     async with FakeCluster(memory=True, version="0.10") as cluster:
         cluster.create_topic("orders", partitions=1)
         async with running(cluster, compression_type="zstd") as (_, producer):
@@ -90,7 +90,7 @@ async def test_zstd_to_an_old_broker_fails_the_delivery() -> None:
 @pytest.mark.parametrize("newest", [0, 1])
 @jumping
 async def test_headers_are_refused_at_the_call_where_the_option_rules_them_out(newest: int) -> None:
-    """Nothing is queued, and the error says which option it is."""
+    """The send raises an error that names the option, and queues nothing."""
     async with FakeCluster(memory=True, version="3.9") as cluster:
         cluster.create_topic("orders", partitions=1)
         async with running(cluster, message_format_max=newest) as (_, producer):
@@ -103,7 +103,7 @@ async def test_headers_are_refused_at_the_call_where_the_option_rules_them_out(n
 @pytest.mark.parametrize("version", ["4.0", "4.3"])
 @jumping
 async def test_a_broker_that_no_longer_takes_message_sets_is_told_at_the_start(version: str, newest: int) -> None:
-    """Although it says that it takes Produce 0 (KAFKA-18659)."""
+    """`start` raises, although the broker reports that it takes Produce 0 (KAFKA-18659)."""
     async with FakeCluster(memory=True, version=version) as cluster:
         producer: Producer[Any, Any] = Producer(**cluster.client_options, message_format_max=newest)
         before = asyncio.all_tasks()
@@ -119,7 +119,9 @@ UPGRADES = [("0.10", "0.11", 2), ("0.11", "0.10", 1), ("0.10", "4.3", 2), ("4.3"
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 @jumping
 async def test_a_batch_is_written_once_more_for_a_broker_of_another_age(codec: str, version: str, later: str, magic: int) -> None:
-    """Refused first; before it is sent again its leader comes back as another release. Nothing of it is lost, timestamps included."""
+    """The broker refuses the batch, and its release changes before the retry. The batch is rewritten with all its
+    data, timestamps included.
+    """
     async with FakeCluster(memory=True, version=version) as cluster:
         cluster.create_topic("orders", partitions=1)
         async with running(cluster, compression_type=codec, linger_ms=5) as (_, producer):
@@ -137,7 +139,7 @@ async def test_a_batch_is_written_once_more_for_a_broker_of_another_age(codec: s
 
 @jumping
 async def test_magic_0_kept_no_times_when_its_broker_is_upgraded() -> None:
-    """The broker is new enough by the second attempt, and the batch was written for an old one: its records get the batch's first time."""
+    """The batch was written with magic 0, and the broker is newer at the second attempt. All records get the batch's first time."""
     async with FakeCluster(memory=True, versions={"Produce": (0, 1)}) as cluster:
         cluster.create_topic("orders", partitions=1)
         async with running(cluster, linger_ms=5) as (_, producer):
@@ -152,7 +154,7 @@ async def test_magic_0_kept_no_times_when_its_broker_is_upgraded() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @jumping
 async def test_a_message_set_that_is_too_large_is_split(codec: str) -> None:
-    """As a record batch is: in halves, in order."""
+    """The Sender splits a message set in halves and keeps the order, as for a record batch."""
     async with FakeCluster(memory=True, version="0.10") as cluster:
         cluster.create_topic("orders", partitions=1)
         async with running(cluster, compression_type=codec, linger_ms=5) as (_, producer):
@@ -165,7 +167,7 @@ async def test_a_message_set_that_is_too_large_is_split(codec: str) -> None:
 
 @jumping
 async def test_what_a_format_adds_is_counted_as_memory() -> None:
-    """Small records take more in a message set than in a record batch: while it is in flight, so much less is free."""
+    """Small records take more bytes in a message set than in a record batch. While it is in flight, the free memory is smaller by that."""
     free = {}
     for version in ("0.10", "0.11"):
         async with FakeCluster(memory=True, version=version) as cluster:

@@ -1,4 +1,4 @@
-"""Order, cancellation and memory at once, in random histories: what was queued is logged in the order of the calls, the rest is nowhere."""
+"""Order, cancellation and memory in random histories: the log has the queued records in call order, no others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Send(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """After so many turns, or so many ms, cancel a task."""
+    """Cancels a task after a number of event-loop iterations or milliseconds."""
 
     turns: int
     pause_ms: int
@@ -36,7 +36,7 @@ class Cancel(NamedTuple):
 
 
 class History(NamedTuple):
-    """What happens to one producer."""
+    """Holds all events of one producer's life."""
 
     tasks: list[list[Send]]
     cancels: list[Cancel]
@@ -50,7 +50,7 @@ class History(NamedTuple):
 
 
 class Call:
-    """One call of `send` as it went; made in the step in which the call first runs."""
+    """Holds one call of `send` and its result; made in the step in which the call first runs."""
 
     def __init__(self, number: int, send: Send) -> None:
         self.send = send
@@ -93,7 +93,7 @@ HISTORIES = st.builds(
 
 
 async def run_task(producer: Producer[Any, Any], sends: list[Send], calls: list[Call]) -> None:
-    """The sends of one task, one after another; a cancelled one is noted, and the task goes on."""
+    """Call the sends of one task one after another. A cancelled call is noted, and the task continues."""
     for send in sends:
         call = Call(len(calls), send)
         target = send.target
@@ -123,7 +123,7 @@ async def run_task(producer: Producer[Any, Any], sends: list[Send], calls: list[
 
 
 async def change_cluster(cluster: FakeCluster, history: History) -> None:
-    """The late topic comes, and orders gets its third partition."""
+    """Create the late topic, and add the third partition of `orders`."""
     for at, change in sorted(
         [
             (history.late_after_ms, lambda: cluster.create_topic("late", partitions=3)),
@@ -145,7 +145,7 @@ async def cancel(tasks: list[asyncio.Task[None]], cancels: list[Cancel]) -> None
 
 
 async def play(history: History) -> None:
-    """Run a history and check what it left."""
+    """Run a history and check its result."""
     calls: list[Call] = []
     async with FakeCluster(memory=True, verify_records=True) as cluster:
         cluster.create_topic("orders", partitions=2)
@@ -165,7 +165,7 @@ async def play(history: History) -> None:
 
 
 def check(cluster: FakeCluster, calls: list[Call]) -> None:
-    """Log order is call order; cancelled calls are nowhere; delivered ones are where they were said to be, once."""
+    """Check that log order is call order, that cancelled calls left no record, and that each delivered record is at its position, once."""
     numbers = {call.value: number for number, call in enumerate(calls)}
     logged = {}
     for topic in ("orders", "late"):
@@ -188,7 +188,9 @@ def check(cluster: FakeCluster, calls: list[Call]) -> None:
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(history=HISTORIES)
 def test_records_are_logged_in_call_order_whatever_their_sends_waited_for(history: History) -> None:
-    """Metadata, memory, fairness and cancellations at once: call order is log order, and a cancelled wait leaves no trace."""
+    """Sends wait for metadata, memory and the loop budget, and some are cancelled. Log order is call order, and a cancelled
+    wait leaves no record.
+    """
     with pytest.MonkeyPatch.context() as patch, asyncio.Runner(loop_factory=JumpingLoop) as runner:
         patch.setattr(turn_module, "TURN", history.turn)
         patch.setattr(turn_module, "_FIRST", min(16, history.go))

@@ -1,4 +1,4 @@
-"""A subclass with a `send` of its own changes that and `send_and_wait`: no record of another way in goes by it, and the constructor says so."""
+"""A subclass with a `send` of its own changes `send` and `send_and_wait` only. The constructor warns of that."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ WAYS = [of_send_many, of_send_many_with_headers, of_send_columns, of_send_nowait
 @pytest.mark.parametrize("is_known", [False, True], ids=["new topic", "known topic"])
 @pytest.mark.asyncio
 async def test_other_ways_in_never_go_by_it(face: Any, way: Any, *, is_known: bool) -> None:
-    """Whatever is in a chunk, and whatever the producer knows already."""
+    """The other ways to send never call the subclass's `send`, for any chunk and any known or unknown topic."""
 
     class Encrypting(face):  # type: ignore[misc]
         async def send(self, topic: str, value: Any = None, key: Any = None, **options: Any) -> Any:
@@ -69,7 +69,7 @@ async def test_other_ways_in_never_go_by_it(face: Any, way: Any, *, is_known: bo
 
 
 def test_what_overrides_all_of_them_is_left_in_peace(face: Any) -> None:
-    """It knows what it does; so does what overrides `send` not at all."""
+    """The constructor does not warn a class that overrides all ways to send, or none."""
 
     class Whole(face):  # type: ignore[misc]
         send = send_nowait = send_many = send_columns = from_thread = None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @jumping
 async def test_round_robin_goes_round_though_records_wait_for_memory() -> None:
-    """Each record takes one turn, however often it is tried; partitions without a leader are left out."""
+    """The partitioner chooses once for each record, even if its append is tried several times. It skips partitions without a leader."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=4)
         cluster.move_leader("orders", 2, None)
@@ -32,7 +32,7 @@ async def test_round_robin_goes_round_though_records_wait_for_memory() -> None:
 
 @jumping
 async def test_a_partitioner_sees_what_is_sent_and_who_is_there() -> None:
-    """Serialized bytes; a record with a partition is not its business."""
+    """The partitioner gets serialized bytes and the available partitions. The producer does not call it for a record with a partition."""
     seen: list[tuple[Any, ...]] = []
 
     def choose(topic: str, key: bytes | None, value: bytes | None, partitions: int, available: Sequence[int]) -> int:
@@ -48,7 +48,7 @@ async def test_a_partitioner_sees_what_is_sent_and_who_is_there() -> None:
 
 @jumping
 async def test_only_the_record_fails_whose_partitioner_does() -> None:
-    """Also one that waits for its topic meanwhile: the others go on, in order."""
+    """The partitioner fails for one record, which may have waited for its topic. The others are sent, in order."""
 
     def choose(key: bytes | None, _partitions: int) -> int:
         if key == b"raise":
@@ -71,7 +71,7 @@ async def test_only_the_record_fails_whose_partitioner_does() -> None:
 
 @jumping
 async def test_ignored_keys_stick() -> None:
-    """Records with a key go where those without go: they fill one partition's batch before the next one's."""
+    """Records with a key go to the same partition as those without: they fill one partition's batch before the next one's."""
     async with running(partitioner_ignore_keys=True, batch_size=1000) as (_, producer):
         deliveries = [await producer.send("orders", b"." * 50, b"%d" % number) for number in range(200)]
         partitions = [(await delivery).partition for delivery in deliveries]

@@ -1,4 +1,4 @@
-"""Where records without a key go in the whole producer: shares, queues, late brokers, racks, breakers (KIP-794, KIP-1123; PAR-02 to PAR-11)."""
+"""Records without a key: shares, queues, late brokers, racks, breakers (KIP-794, KIP-1123; PAR-02 to PAR-11)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def chi_square(counts: Sequence[float]) -> float:
 
 
 def sizes(cluster: FakeCluster, topic: str = "orders") -> list[int]:
-    """Bytes of the values of each partition."""
+    """Return the bytes of the values of each partition."""
     return [sum(len(value or b"") for value in cluster.values(topic, at)) for at in cluster.end_offsets(topic)]
 
 
@@ -52,7 +52,7 @@ def led_by(cluster: FakeCluster, node_id: int, partitions: int = 6) -> set[int]:
 @pytest.mark.parametrize("linger_ms", [0, 5, "auto"])
 @jumping
 async def test_uniform_is_uniform_in_bytes_however_slow_a_broker_is(linger_ms: Any) -> None:
-    """One broker answers after 50 ms and the others at once: as many shares for each partition all the same."""
+    """One broker responds after 50 ms and the others at once. Each partition gets the same number of shares."""
     chances = random.Random(794)
     async with FakeCluster(3, memory=True) as cluster:
         cluster.create_topic("orders", partitions=8)
@@ -73,7 +73,9 @@ async def test_uniform_is_uniform_in_bytes_however_slow_a_broker_is(linger_ms: A
 @pytest.mark.parametrize("linger_ms", [0, 5, "auto"])
 @jumping
 async def test_uniform_is_uniform_in_bytes_while_a_partition_fails(linger_ms: Any, together: int) -> None:
-    """A full batch that is sent again and again takes its partition's next share, too: the choice falls on it as often as on the others."""
+    """A full batch that is retried again and again also takes its partition's next share. The producer chooses it
+    as often as the others.
+    """
     chances = random.Random(782)
     async with FakeCluster(3, memory=True) as cluster:
         cluster.create_topic("orders", partitions=8)
@@ -97,7 +99,7 @@ async def test_uniform_is_uniform_in_bytes_while_a_partition_fails(linger_ms: An
 
 @jumping
 async def test_single_records_fill_a_share_before_the_next_partition() -> None:
-    """Each its own batch, as nothing lingers: 16 of 1,000 bytes in a row all the same (PAR-02)."""
+    """Without linger each record is its own batch. Still 16 records of 1,000 bytes in a row go to one partition (PAR-02)."""
     async with running(batch_size=16_384) as (_, producer):
         partitions = [(await producer.send_and_wait("orders", bytes(1000))).partition for _ in range(64)]
         runs = [len(list(run)) for _, run in itertools.groupby(partitions)]
@@ -106,7 +108,9 @@ async def test_single_records_fill_a_share_before_the_next_partition() -> None:
 
 @jumping
 async def test_no_batch_is_cut_short_by_the_end_of_a_share() -> None:
-    """KIP-794's own example: 12 KB in each linger of 500 ms, and batches of 16 KB. All are of 12 KB, two to a partition (PAR-03, PAR-04)."""
+    """KIP-794's own example: 12 KB in each linger of 500 ms, and batches of 16 KB. All are of 12 KB, two to a
+    partition (PAR-03, PAR-04).
+    """
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=4)
         async with running(cluster, batch_size=16_384, linger_ms=500) as (_, producer):
@@ -123,7 +127,7 @@ async def test_no_batch_is_cut_short_by_the_end_of_a_share() -> None:
 
 @jumping
 async def test_send_many_and_parked_records_go_by_shares_too() -> None:
-    """In bulk, and with memory for two batches only, where nearly all of them wait: each partition has as much."""
+    """Records go in bulk, or wait because the memory holds only two batches. Each partition gets the same number of bytes."""
     async with FakeCluster(2, memory=True) as cluster:
         cluster.create_topic("orders", partitions=6)
         options: dict[str, Any] = {"batch_size": 2048, "chance": random.Random(6).random, **UNIFORM}
@@ -139,7 +143,7 @@ async def test_send_many_and_parked_records_go_by_shares_too() -> None:
 
 @jumping
 async def test_large_records_are_shares_by_themselves() -> None:
-    """Above `batch_size`: each goes to another partition than the last, also where it waits for memory."""
+    """A record above `batch_size` goes to another partition than the last one, also when it waits for memory."""
     async with running(batch_size=1000, buffer_memory=10_000, **UNIFORM) as (_, producer):
         deliveries = await asyncio.gather(*[producer.send("orders", bytes(5000)) for _ in range(20)])
         partitions = [(await delivery).partition for delivery in deliveries]
@@ -148,7 +152,7 @@ async def test_large_records_are_shares_by_themselves() -> None:
 
 @jumping
 async def test_a_partition_that_loses_its_leader_is_left() -> None:
-    """In the middle of its share; and comes back when it has one again."""
+    """The partition loses its leader in the middle of its share. The producer avoids it until it has a leader again."""
     async with running() as (cluster, producer):
         first = (await producer.send_and_wait("orders", b"v")).partition
         cluster.move_leader("orders", first, None)
@@ -165,7 +169,9 @@ async def test_a_partition_that_loses_its_leader_is_left() -> None:
 
 @jumping
 async def test_a_slow_broker_gets_less_and_holds_nobody_up() -> None:
-    """At a tenth of the others' speed: with queues looked at the two others are used in full, without it all wait for the slow one."""
+    """One broker has a tenth of the others' speed. With adaptive partitioning the two others run at full speed, without it all
+    wait for the slow one.
+    """
     rates = {}
     for is_adaptive in (False, True):
         async with FakeCluster(3, memory=True) as cluster:
@@ -192,7 +198,7 @@ async def test_a_slow_broker_gets_less_and_holds_nobody_up() -> None:
 
 @jumping
 async def test_a_broker_that_takes_nothing_is_avoided_until_it_does() -> None:
-    """After `partitioner_availability_timeout_ms`, by records without a key; what waits for it, and what is for it by key, stays."""
+    """After `partitioner_availability_timeout_ms` records without a key avoid the broker. Its waiting records and its keyed ones stay."""
     async with FakeCluster(3, memory=True) as cluster:
         cluster.create_topic("orders", partitions=6)
         options: dict[str, Any] = {"batch_size": 300, "partitioner_availability_timeout_ms": 200, "chance": random.Random(2).random}
@@ -201,7 +207,7 @@ async def test_a_broker_that_takes_nothing_is_avoided_until_it_does() -> None:
             cluster.brokers[2].pause()
             waiting = [await producer.send("orders", bytes(100)) for _ in range(200)]
             await asyncio.sleep(0.25)
-            waiting += [await producer.send("orders", bytes(100))]  # the first turn after it sees that a broker is late
+            waiting += [await producer.send("orders", bytes(100))]  # the first event-loop iteration after it sees that a broker is late
             await asyncio.sleep(0.01)
             after = [await asyncio.wait_for(await producer.send("orders", bytes(100)), 1) for _ in range(60)]
             assert {cluster.leader("orders", metadata.partition) for metadata in after} == {1, 3}
@@ -220,7 +226,9 @@ async def test_a_broker_that_takes_nothing_is_avoided_until_it_does() -> None:
 @pytest.mark.parametrize("trouble", ["silent", "gone"])
 @jumping
 async def test_a_trickle_leaves_a_late_broker_too(trouble: str, linger_ms: Any) -> None:
-    """However much room its open batch has: a record each 10 ms would fill it for minutes. It does not answer, or is gone unnoticed."""
+    """A record each 10 ms would fill the open batch for minutes. The records avoid the broker, which does not
+    respond or is gone unnoticed.
+    """
     async with FakeCluster(2, memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
         async with running(cluster, partitioner_availability_timeout_ms=200, linger_ms=linger_ms) as (_, producer):
@@ -239,7 +247,7 @@ async def test_a_trickle_leaves_a_late_broker_too(trouble: str, linger_ms: Any) 
 
 @jumping
 async def test_a_broker_whose_records_expired_is_tried_again() -> None:
-    """Nothing waits for it any more, so nobody would learn that it is back."""
+    """No record waits for the broker any more. The producer tries it again, because it could not notice its return otherwise."""
     async with FakeCluster(2, memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
         options: dict[str, Any] = {"partitioner_availability_timeout_ms": 100, "delivery_timeout_ms": 2000, "request_timeout_ms": 1000}
@@ -263,7 +271,7 @@ async def test_a_broker_whose_records_expired_is_tried_again() -> None:
 
 @jumping
 async def test_records_without_a_key_stay_in_the_rack() -> None:
-    """Those with a key or a partition do not; when the rack has no leader left, all partitions are taken, and the rack when it is back."""
+    """Only records without key and partition stay in the rack. They use all partitions while the rack has no leader."""
     async with FakeCluster(3, memory=True) as cluster:
         cluster.create_topic("orders", partitions=6)
         for node_id, rack in ((1, "a"), (2, "b"), (3, None)):
@@ -291,7 +299,7 @@ async def test_records_without_a_key_stay_in_the_rack() -> None:
 @pytest.mark.parametrize("options", [{"client_rack": "b"}, {"partitioner_rack_aware": True}])
 @jumping
 async def test_racks_matter_only_where_both_options_say_so(options: dict[str, Any]) -> None:
-    """The rack alone, or the wish alone, changes nothing (as in Java)."""
+    """Only one of the two options is set, which changes nothing (as in Java)."""
     async with FakeCluster(2, memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
         cluster.brokers[1].rack, cluster.brokers[2].rack = "a", "b"
@@ -300,12 +308,12 @@ async def test_racks_matter_only_where_both_options_say_so(options: dict[str, An
             assert {one.partition for one in metadata} == {0, 1}
 
 
-# What is avoided
+# Avoided partitions
 
 
 @jumping
 async def test_what_is_avoided_gets_no_record_without_a_key() -> None:
-    """Until it is welcome; records for it by partition go there all the same (PAR-11)."""
+    """Records without a key avoid the partition until it is usable again. Records with that partition still go there (PAR-11)."""
     async with FakeCluster(2, memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
         async with running(cluster, batch_size=300) as (_, producer):
@@ -321,7 +329,7 @@ async def test_what_is_avoided_gets_no_record_without_a_key() -> None:
 
 @jumping
 async def test_a_partitioner_of_the_users_is_told_what_is_usable() -> None:
-    """The same notion: what is avoided is not among the available ones."""
+    """The user's partitioner does not get an avoided partition among the available ones."""
     seen: list[tuple[int, ...]] = []
 
     def choose(_topic: str, _key: Any, _value: Any, _partitions: int, available: Sequence[int]) -> int:

@@ -1,4 +1,4 @@
-"""User code that sends while a record of its own is taken in: serializers, partitioners, interceptors."""
+"""User code that sends while its own record is being appended: serializers, partitioners, interceptors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INNER = b"inner"
 
 
 class Sends:
-    """Sends a record of its own for each that it sees: at once, or in a task."""
+    """Sends a record of its own for each record that it sees: at once, or in a task."""
 
     def __init__(self, how: str) -> None:
         self.how = how
@@ -60,7 +60,7 @@ def options_of(sends: Sends, kind: str) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", ["interceptor", "serializer", "partitioner"])
 @jumping
 async def test_the_outer_records_stay_in_order(kind: str, how: str, options: dict[str, Any], known: bool) -> None:
-    """Of each task, and of `send_many`; each of its own is there once, and every byte of memory is given back."""
+    """The records of each task and of `send_many` stay in order. Each inner record is logged once, and all memory is free at the end."""
     sends = Sends(how)
     async with running(**options, **options_of(sends, kind)) as (cluster, producer):
         if known:

@@ -1,4 +1,4 @@
-"""Brokers that refuse, hang, vanish or talk nonsense: what is retried, what fails, and whether a failure may have been written."""
+"""Brokers that refuse, hang, vanish or send garbage: retries, failures, and whether the record may be written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def now() -> float:
 
 
 async def failure_of(producer: Producer[Any, Any], value: bytes = b"v") -> DeliveryError:
-    """The failure of one record to partition 0."""
+    """Return the failure of one record to partition 0."""
     delivery = await producer.send("orders", value, partition=0)
     with pytest.raises(DeliveryError) as raised:
         await delivery
@@ -30,7 +30,7 @@ async def failure_of(producer: Producer[Any, Any], value: bytes = b"v") -> Deliv
 @pytest.mark.parametrize("error", ["NOT_LEADER_OR_FOLLOWER", "UNKNOWN_TOPIC_OR_PARTITION", "NOT_ENOUGH_REPLICAS", "CORRUPT_MESSAGE"])
 @jumping
 async def test_a_retriable_refusal_is_retried_until_it_is_taken(error: str) -> None:
-    """Twice refused, then logged once; the retries back off."""
+    """The broker refuses the batch twice, then logs it once. The retries back off."""
     async with running() as (cluster, producer):
         cluster.fail("Produce", error, times=2)
         began = now()
@@ -42,7 +42,7 @@ async def test_a_retriable_refusal_is_retried_until_it_is_taken(error: str) -> N
 
 @jumping
 async def test_order_holds_over_refusals_of_several_batches_in_flight() -> None:
-    """The first of five batches in flight is refused and the others too: they go again in their order, one at a time."""
+    """The broker refuses all of five batches in flight. The Sender retries them in order, one at a time."""
     async with running(batch_size=100) as (cluster, producer):
         cluster.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=5)
         deliveries = [await producer.send("orders", b"%d" % number + b"." * 60, partition=0) for number in range(20)]
@@ -55,7 +55,7 @@ async def test_order_holds_over_refusals_of_several_batches_in_flight() -> None:
 )
 @jumping
 async def test_a_lost_connection_is_made_anew_and_the_batch_sent_again(when: Any, is_idempotent: bool, copies: int) -> None:
-    """Lost before the append: once in the log. Lost after it: twice where nobody can know, once with idempotence."""
+    """A connection lost before the append leaves one copy in the log. Lost after it: two copies without idempotence, one with it."""
     async with running(enable_idempotence=is_idempotent) as (cluster, producer):
         cluster.fail("Produce", disconnect=when)
         metadata = await producer.send_and_wait("orders", b"v", partition=0)
@@ -66,7 +66,7 @@ async def test_a_lost_connection_is_made_anew_and_the_batch_sent_again(when: Any
 @pytest.mark.parametrize("spoil", ["garbage", "truncate", "wrong_correlation_id"])
 @jumping
 async def test_an_answer_that_is_nonsense_costs_its_connection_not_the_record(spoil: str) -> None:
-    """The connection is closed, the batch sent again on the next."""
+    """The producer closes the connection and sends the batch again on the next one."""
     async with running() as (cluster, producer):
         getattr(cluster, spoil)("Produce")
         await producer.send_and_wait("orders", b"v", partition=0)
@@ -77,7 +77,7 @@ async def test_an_answer_that_is_nonsense_costs_its_connection_not_the_record(sp
 
 @jumping
 async def test_an_answer_that_omits_a_partition_is_an_uncertain_attempt() -> None:
-    """Its batch is sent again, the others of the request are done."""
+    """The Sender retries the batch of the omitted partition, and completes the others of the request."""
     async with running() as (cluster, producer):
 
         def omit(response: Any) -> None:
@@ -90,7 +90,7 @@ async def test_an_answer_that_omits_a_partition_is_an_uncertain_attempt() -> Non
 
 @jumping
 async def test_a_refusal_for_good_fails_at_once_and_was_not_written() -> None:
-    """MESSAGE_TOO_LARGE of a topic with a smaller limit: persisted=no, one attempt, and the next record goes its way."""
+    """A topic with a smaller limit responds MESSAGE_TOO_LARGE: persisted=no, one attempt. The next record is sent."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", config={"max.message.bytes": 1000})
         async with running(cluster) as (_, producer):
@@ -103,7 +103,7 @@ async def test_a_refusal_for_good_fails_at_once_and_was_not_written() -> None:
 
 @jumping
 async def test_an_unknown_error_code_fails_with_its_number() -> None:
-    """A broker newer than we are."""
+    """The broker is newer than the producer, and its error code is in the error."""
     async with running() as (cluster, producer):
         cluster.fail("Produce", 9999)
         error = await failure_of(producer)
@@ -113,7 +113,7 @@ async def test_an_unknown_error_code_fails_with_its_number() -> None:
 
 @jumping
 async def test_a_batch_that_was_appended_and_refused_may_have_been_written() -> None:
-    """REQUEST_TIMED_OUT until the delivery times out: persisted=maybe."""
+    """The broker responds REQUEST_TIMED_OUT until the delivery times out: persisted=maybe."""
     async with running(delivery_timeout_ms=500, request_timeout_ms=500) as (cluster, producer):
         cluster.fail("Produce", "REQUEST_TIMED_OUT", times=4)
         cluster.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
@@ -126,7 +126,7 @@ async def test_a_batch_that_was_appended_and_refused_may_have_been_written() -> 
 
 @jumping
 async def test_a_hanging_broker_is_given_up_after_the_request_timeout() -> None:
-    """The connection is closed and the batch sent again on a new one; it may be there twice."""
+    """The producer closes the connection and sends the batch again on a new one. It may be logged twice."""
     async with running(request_timeout_ms=2000) as (cluster, producer):
         cluster.hang("Produce", times=1)
         began = now()
@@ -137,7 +137,7 @@ async def test_a_hanging_broker_is_given_up_after_the_request_timeout() -> None:
 
 @jumping
 async def test_a_delivery_that_times_out_in_flight_may_have_been_written() -> None:
-    """At delivery_timeout_ms, not later; its memory comes back when the connection lets go of it."""
+    """The delivery fails at delivery_timeout_ms, not later. Its memory is free again when the connection releases it."""
     async with running(delivery_timeout_ms=1500, request_timeout_ms=1000) as (cluster, producer):
         cluster.hang("Produce", times=2)
         began = now()
@@ -155,7 +155,7 @@ async def test_a_delivery_that_times_out_in_flight_may_have_been_written() -> No
 
 @jumping
 async def test_a_delivery_that_never_left_was_not_written() -> None:
-    """No connection until it timed out: persisted=no, never sent, the cause is why there was no connection."""
+    """The batch had no connection until it timed out: persisted=no, never sent. The cause says why there was no connection."""
     async with running(delivery_timeout_ms=1500, request_timeout_ms=1000) as (cluster, producer):
         await producer.send_and_wait("orders", b"first", partition=0)
         await cluster.brokers[1].stop(silently=True)
@@ -169,7 +169,7 @@ async def test_a_delivery_that_never_left_was_not_written() -> None:
 
 @jumping
 async def test_a_broker_that_restarts_gets_what_waited() -> None:
-    """Everything that was sent meanwhile arrives once, in order."""
+    """The records sent during the restart arrive once, in order."""
     async with running() as (cluster, producer):
         await producer.send_and_wait("orders", b"0", partition=0)
         await cluster.brokers[1].stop()
@@ -184,7 +184,7 @@ async def test_a_broker_that_restarts_gets_what_waited() -> None:
 @pytest.mark.parametrize("silently", [True, False])
 @jumping
 async def test_records_follow_a_leader_that_moved_while_its_old_broker_is_gone(silently: bool) -> None:
-    """The old leader refuses connections, and only metadata knows of the new one: it is asked for before all records expire."""
+    """The old leader refuses connections, and only metadata has the new one. The producer requests metadata before all records expire."""
     async with FakeCluster(brokers=2, memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
         async with running(cluster) as (_, producer):
@@ -202,7 +202,7 @@ async def test_records_follow_a_leader_that_moved_while_its_old_broker_is_gone(s
 
 @jumping
 async def test_records_follow_a_leader_that_moved() -> None:
-    """NOT_LEADER asks for metadata at once; order holds across the move, twice."""
+    """The producer requests metadata at once after NOT_LEADER. The order holds across two moves."""
     async with FakeCluster(brokers=3, memory=True) as cluster:
         cluster.create_topic("orders")
         async with running(cluster, batch_size=200) as (_, producer):
@@ -218,7 +218,7 @@ async def test_records_follow_a_leader_that_moved() -> None:
 
 @jumping
 async def test_a_topic_whose_leader_vanished_is_asked_for_though_another_topic_told_of_it() -> None:
-    """A refresh for one topic drops a broker; what waits for that broker in other topics is refreshed too."""
+    """A refresh for one topic removes a broker. The producer also refreshes other topics with records for that broker."""
     async with FakeCluster(brokers=2, memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
         cluster.create_topic("other")
@@ -234,7 +234,7 @@ async def test_a_topic_whose_leader_vanished_is_asked_for_though_another_topic_t
 
 @jumping
 async def test_a_partition_in_trouble_does_not_stop_the_others() -> None:
-    """One partition is refused for a while; the other one's records go on."""
+    """The broker refuses one partition for a while. The other partition's records are sent."""
     async with running() as (cluster, producer):
         cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", times=4, partition=0)
         held = await producer.send("orders", b"held", partition=0)
@@ -245,7 +245,7 @@ async def test_a_partition_in_trouble_does_not_stop_the_others() -> None:
 
 @jumping
 async def test_keys_and_values_are_in_no_error_text() -> None:
-    """Whatever goes wrong: they may be secret."""
+    """No error text has a key or a value, because these may be secret."""
     canary = b"CANARY-4711"
     told: list[BaseException] = []
     async with running(max_block_ms=100, delivery_timeout_ms=300, request_timeout_ms=300) as (cluster, producer):

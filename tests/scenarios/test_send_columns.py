@@ -1,4 +1,4 @@
-"""`send_columns`: the same bytes as the loop's, order, what is queued when it ends early, memory, and no object for a row."""
+"""`send_columns`: bytes equal to those of a loop of sends, order, early ends, memory, and no object for a row."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def numbered(count: int, size: int = 0) -> Any:
 
 
 async def logged(cluster: FakeCluster, deliveries: Deliveries, partitions: int = 2) -> list[bytes | None]:
-    """The values at the places that the deliveries name."""
+    """Return the values at the positions that the deliveries report."""
     told = await deliveries
     logs = {partition: {record.offset: record.value for record in cluster.records("orders", partition)} for partition in range(partitions)}
     return [logs[metadata.partition][metadata.offset] for metadata in told]
 
 
 def batches(cluster: FakeCluster) -> list[list[tuple[int, int, int, bytes]]]:
-    """Of each partition the batches: base and max timestamp, count, and the bytes of the records."""
+    """Return the batches of each partition: base and max timestamp, count, and the bytes of the records."""
     return [
         [
             (batch.base_timestamp, batch.max_timestamp, batch.count, bytes(batch.raw[61:]))
@@ -64,7 +64,7 @@ def batches(cluster: FakeCluster) -> list[list[tuple[int, int, int, bytes]]]:
 @pytest.mark.parametrize("compression", ["none", "zstd", "lz4"])
 @jumping
 async def test_brokers_get_the_same_bytes_as_from_the_loop(compression: str) -> None:
-    """Full batches, cut at the same records, with the same records in them; the last ones when it is flushed."""
+    """`send_columns` makes full batches, cut at the same records as a loop of sends. The flush sends the last ones."""
     chance = random.Random(5)
     count = 250  # one window: the next would begin with new batches
     values = [None if chance.random() < 0.1 else b"." * chance.randrange(150) for _ in range(count)]
@@ -72,7 +72,7 @@ async def test_brokers_get_the_same_bytes_as_from_the_loop(compression: str) -> 
     times = [START + chance.randrange(5000) for _ in range(count)]
     found = []
     for by_columns in (False, True):
-        # linger and memory enough, so that no turn of the loop cuts a batch
+        # with enough linger time and memory, no event-loop iteration cuts a batch
         options: dict[str, Any] = {"linger_ms": 60_000, "batch_size": 2500, "buffer_memory": 8_000_000}
         async with running(**options, compression_type=compression) as (cluster, producer):
             if by_columns:
@@ -83,7 +83,7 @@ async def test_brokers_get_the_same_bytes_as_from_the_loop(compression: str) -> 
                     await producer.send("orders", value, key, timestamp_ms=time)
             await producer.flush()
             found.append(batches(cluster))
-    if compression == "none":  # else what a batch takes depends on how far the ones before it compressed
+    if compression == "none":  # with compression, a batch's size depends on the compression ratio of the batches before it
         assert found[0] == found[1]
     assert min(map(len, found[1])) > 2
 
@@ -95,7 +95,7 @@ KINDS = [pa.binary(), pa.large_binary(), pa.string(), pa.large_string(), pa.dict
 @pytest.mark.parametrize("keyed", ["no key", "keys", "some keys", "partition", "keys and partition"])
 @jumping
 async def test_each_record_is_where_its_delivery_says_and_partitions_keep_their_order(keyed: str, batch_size: int) -> None:
-    """Over many batches, in whatever layouts, with memory for few of them."""
+    """The columns have several layouts and many batches, with memory for few of them. Each delivery reports its record's position."""
     chance = random.Random(7)
     count = 1000 if batch_size > 1000 else 300
     values = [
@@ -126,7 +126,7 @@ async def test_each_record_is_where_its_delivery_says_and_partitions_keep_their_
 
 @jumping
 async def test_keys_go_where_send_has_them_go() -> None:
-    """And rows without one to the sticky partitions, a batch each."""
+    """A key goes to the same partition as with `send`. Rows without a key go to the sticky partitions, a batch each."""
     keys = [b"key-%d" % number for number in range(300)]
     async with running() as (cluster, producer):
         for key in keys:
@@ -148,7 +148,7 @@ async def test_keys_go_where_send_has_them_go() -> None:
 
 @jumping
 async def test_rows_go_behind_what_was_sent_before_and_before_what_comes_after() -> None:
-    """Also in the open batch of their partition."""
+    """The rows are logged after earlier records and before later ones, also within the open batch of their partition."""
     async with running(linger_ms=1000) as (cluster, producer):
         await producer.send("orders", b"before", partition=0)
         await producer.send_columns("orders", values=numbered(3), partition=0)
@@ -159,7 +159,7 @@ async def test_rows_go_behind_what_was_sent_before_and_before_what_comes_after()
 
 @jumping
 async def test_times() -> None:
-    """Of an array in ms or of timestamps in whatever unit, of one number, and now where there is none."""
+    """Times come from an array in ms, an array of timestamps in any unit, or one number. Without any, the rows get the current time."""
     moments = [START, None, START - 5, START + 10]
     async with running(wall_clock=lambda: 123.456) as (cluster, producer):
         expected = [123_456 if moment is None else moment for moment in moments]
@@ -177,7 +177,7 @@ async def test_times() -> None:
 
 @jumping
 async def test_cancelled_it_tells_what_is_queued() -> None:
-    """The first so many, which are sent; none of the others."""
+    """The cancelled call reports the first rows as queued. Those are sent, and no others."""
     values = numbered(3000, 500)
     async with running(buffer_memory=300_000, batch_size=4000) as (cluster, producer):
         await producer.partitions_for("orders")
@@ -212,7 +212,9 @@ async def test_cancelled_while_the_topic_is_not_known_nothing_is_queued() -> Non
 @pytest.mark.parametrize(("options", "widest"), [({}, 262_144), ({"batch_max_size": 65_536}, 65_536), ({"batch_max_size": 1}, 16_384)])
 @jumping
 async def test_rows_that_are_there_at_once_travel_in_batches_as_wide_as_full_ones_may_become(options: dict[str, Any], widest: int) -> None:
-    """While half of the memory is free; what a batch costs is most of what rows cost. In plain Python few are there at once."""
+    """While half of the memory is free, batches become as large as full ones may. A batch's cost is most of a row's cost. In plain Python
+    few rows come at once.
+    """
     widest = min(widest, _ROWS * ROW)
     async with running(**options) as (cluster, producer):
         await (await producer.send_columns("orders", values=numbered(20_000, size=ROW - 15)))
@@ -229,7 +231,9 @@ async def test_rows_that_are_there_at_once_travel_in_batches_as_wide_as_full_one
 
 @jumping
 async def test_columns_that_are_changed_meanwhile_end_in_an_error() -> None:
-    """Against the rule; a row that grew while its topic was asked for is named, and holds the loop for no moment."""
+    """The caller breaks the rule and changes a column during the call. `send_columns` names the row that grew, and
+    does not hold the loop.
+    """
     async with running() as (cluster, producer):
         hang = cluster.hang("Metadata")
         offsets = bytearray(struct.pack("<2i", 0, 10))
@@ -263,7 +267,7 @@ async def test_a_row_that_is_too_large_is_named_and_all_before_it_is_sent(keyed:
 
 @jumping
 async def test_the_largest_row_that_send_takes_goes_alone() -> None:
-    """To the byte; and one byte more is too large for either."""
+    """`send_columns` and `send` take a record of the same largest size. Both refuse one byte more."""
     async with running(max_request_size=5000, batch_size=1000) as (cluster, producer):
         size = 5000
         while True:
@@ -298,7 +302,7 @@ async def test_a_row_that_cannot_be_one_is_named_and_all_before_it_is_sent(what:
 
 @jumping
 async def test_memory_that_does_not_come_ends_it() -> None:
-    """BufferExhausted after max_block_ms, with what is queued; what others send behind it waits as long as that."""
+    """`send_columns` raises BufferExhausted after max_block_ms and reports the queued rows. Sends queued behind it wait as long as that."""
     async with running(buffer_memory=40_000, batch_size=4000, max_block_ms=1000) as (cluster, producer):
         await producer.partitions_for("orders")
         hang = cluster.hang("Produce")
@@ -313,7 +317,7 @@ async def test_memory_that_does_not_come_ends_it() -> None:
 
 @jumping
 async def test_columns_larger_than_memory_go_as_fast_as_brokers_take_them() -> None:
-    """And what is taken never exceeds it."""
+    """The batches never take more than the memory, and all rows are logged."""
     least = []
     async with running(buffer_memory=50_000, batch_size=4000) as (cluster, producer):
         deliveries = None
@@ -328,7 +332,7 @@ async def test_columns_larger_than_memory_go_as_fast_as_brokers_take_them() -> N
 
 @jumping
 async def test_an_unknown_topic_a_missing_partition_and_a_closed_producer_end_it() -> None:
-    """As they end a send."""
+    """`send_columns` raises the same errors as a send."""
     async with running(max_block_ms=500, allow_auto_create_topics=False) as (_, producer):
         with pytest.raises(MetadataTimeout):
             await producer.send_columns("nowhere", values=numbered(1))
@@ -346,7 +350,7 @@ async def test_an_unknown_topic_a_missing_partition_and_a_closed_producer_end_it
 
 @jumping
 async def test_stop_ends_it_and_what_is_queued_is_sent() -> None:
-    """ProducerClosed; the first so many."""
+    """The call raises ProducerClosed and reports the first rows as queued. Those are sent."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
         async with Producer(**cluster.client_options, buffer_memory=100_000, batch_size=4000) as producer:
@@ -367,7 +371,7 @@ async def test_stop_ends_it_and_what_is_queued_is_sent() -> None:
 
 @jumping
 async def test_others_have_their_turns() -> None:
-    """Between windows the loop goes on, and another's send comes in between."""
+    """The event loop runs between two windows of rows, and another task's send is appended in between."""
     async with running(buffer_memory=1_000_000) as (_, producer):
         await producer.partitions_for("orders")
         beats = 0
@@ -391,7 +395,7 @@ async def test_others_have_their_turns() -> None:
 
 @jumping
 async def test_chunks_cut_anyhow() -> None:
-    """Many tiny ones and empty ones, each column in its own way: the batches are full all the same."""
+    """The columns have many tiny and empty chunks, cut differently in each column. The batches are full all the same."""
     chance = random.Random(3)
 
     def cut(array: Any, pieces: int) -> Any:
@@ -412,7 +416,7 @@ async def test_chunks_cut_anyhow() -> None:
 
 @jumping
 async def test_no_object_for_a_row() -> None:
-    """Memory beside the batches themselves, while they wait, and objects that the collector walks."""
+    """Waiting rows take little memory beside the batches, and add no objects that the collector walks."""
     count = 40_000
     values, times = numbered(count, 95), pa.array(range(START, START + count))
     keys = pa.array([b"k%d" % (at % 100) for at in range(count)])
@@ -453,7 +457,7 @@ class Heard:
 
 @jumping
 async def test_interceptors_see_each_row() -> None:
-    """As they see each record of `send_many`."""
+    """The interceptors see each row, as they see each record of `send_many`."""
     heard = Heard()
     async with running(interceptors=[heard]) as (cluster, producer):
         keys = pa.array([b"k", None, b"l"])
@@ -465,7 +469,7 @@ async def test_interceptors_see_each_row() -> None:
 
 @jumping
 async def test_a_partitioner_of_the_users_is_asked_for_each_row() -> None:
-    """Unless a partition is named."""
+    """The producer calls the user's partitioner for each row, unless the call names a partition."""
     asked: list[Any] = []
 
     def odd(_topic: str, key: bytes | None, value: bytes | None, _partitions: int, _available: Sequence[int]) -> int:
@@ -483,7 +487,7 @@ async def test_a_partitioner_of_the_users_is_asked_for_each_row() -> None:
 @pytest.mark.parametrize("partitions", [200, 300])
 @jumping
 async def test_keys_of_very_many_partitions(partitions: int) -> None:
-    """However they go, none is lost, and each is where its key belongs."""
+    """A topic has 200 or 300 partitions. No row is lost, and each key goes to its partition."""
     keys = [b"%d" % at for at in range(1000)]
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=partitions)
@@ -504,7 +508,7 @@ async def test_keys_can_be_ignored() -> None:
 @pytest.mark.parametrize("policy", ["strict", "fail_fast", "available"])
 @jumping
 async def test_a_partition_whose_circuit_is_open(policy: str) -> None:
-    """Its keys wait for it, are refused, or go elsewhere, as those of single records do."""
+    """By policy, rows for this partition wait, are refused, or go to another partition, as single records do."""
     options = {"circuit_breaker_class": "failure_rate", "circuit_breaker_trigger_message_count": 4, "circuit_breaker_keyed_policy": policy}
     keys = [b"%d" % at for at in range(40)]
     async with running(**options, retry_backoff_ms=50, retry_backoff_max_ms=50) as (cluster, producer):
@@ -536,7 +540,7 @@ async def test_a_partition_whose_circuit_is_open(policy: str) -> None:
 
 @jumping
 async def test_in_a_transaction() -> None:
-    """All or nothing, as for records; without one it is a misuse, and a row that is too large spoils it."""
+    """The rows are visible all or not at all. Without a transaction the call raises, and a row that is too large makes the commit fail."""
     async with transactional() as (cluster, producer):
         with pytest.raises(TransactionMisuse):
             await producer.send_columns("orders", values=numbered(3))
@@ -555,7 +559,7 @@ async def test_in_a_transaction() -> None:
 
 @jumping
 async def test_a_batch_that_is_too_large_for_its_broker_is_cut() -> None:
-    """What is kept of sizes and times is cut with it."""
+    """The split also cuts the record sizes and times that the batch keeps."""
     async with running(batch_size=20_000) as (cluster, producer):
         await producer.partitions_for("orders")
         cluster.fail("Produce", "MESSAGE_TOO_LARGE", times=1)
@@ -583,7 +587,7 @@ async def test_failures_that_nobody_looks_at_are_not_silent(caplog: pytest.LogCa
 @pytest.mark.parametrize("name", ["value_serializer", "key_serializer"])
 @jumping
 async def test_serializers_and_columns_do_not_go_together(name: str) -> None:
-    """For a column is bytes already; a serializer of keys that nobody sends harms nobody."""
+    """The columns are bytes already, so the call raises with a serializer. A key serializer is allowed when the call has no keys."""
     async with running(**{name: lambda value: value}) as (cluster, producer):
         with pytest.raises(UsageError, match=f"has a {name}: use one without, or send_many"):
             await producer.send_columns("orders", values=numbered(1), keys=numbered(1))

@@ -1,4 +1,4 @@
-"""`send_many`: order, what is queued when it ends early, back-pressure, and the sequence that it gives."""
+"""`send_many`: order, the queued records when it ends early, back-pressure, and the sequence that it returns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def numbered(count: int, size: int = 0) -> list[bytes]:
 
 
 async def logged(cluster: FakeCluster, deliveries: Deliveries) -> list[bytes | None]:
-    """The values at the places that the deliveries name."""
+    """Return the values at the positions that the deliveries report."""
     told = await deliveries
     logs = {partition: {record.offset: record.value for record in cluster.records("orders", partition)} for partition in range(2)}
     return [logs[metadata.partition][metadata.offset] for metadata in told]
@@ -37,7 +37,9 @@ async def logged(cluster: FakeCluster, deliveries: Deliveries) -> list[bytes | N
 @pytest.mark.parametrize("keyed", ["no key", "keys", "partitions", "all sorts"])
 @jumping
 async def test_each_record_is_where_its_delivery_says_and_partitions_keep_their_order(keyed: str, batch_size: int) -> None:
-    """Whatever goes in bulk and whatever goes alone; over many batches, with sizes on both sides of a varint's steps."""
+    """Many batches hold records appended in bulk and alone, with sizes on both sides of a varint's steps. Each record is at its
+    reported position, in order.
+    """
     chance = random.Random(7)
     values = [b"%05d" % number + b"." * chance.choice((0, 1, 50, 58, 59, 60, 100)) for number in range(5000)]
     records: list[Any] = list(values)
@@ -65,7 +67,7 @@ AGREES: Any = mock.ANY
 
 
 class Bytes(bytes):
-    """What is like bytes, and not plain."""
+    """A subclass of bytes, so not plain bytes."""
 
 
 @pytest.mark.parametrize(
@@ -87,7 +89,9 @@ class Bytes(bytes):
 )
 @jumping
 async def test_records_mean_the_same_in_bulk_as_alone(odd: Record) -> None:
-    """Bytes of the log: keys, values, headers, timestamps of a plain send and of `send_many`, also of chunks in which some are not plain."""
+    """The log has the same keys, values, headers and timestamps from `send` and from `send_many`. Chunks with records that are
+    not plain are included.
+    """
     told = []
     for many in (True, False):
         async with running() as (cluster, producer):
@@ -106,7 +110,7 @@ async def test_records_mean_the_same_in_bulk_as_alone(odd: Record) -> None:
 @pytest.mark.parametrize("place", ["key", "partition", "timestamp_ms", "headers"])
 @jumping
 async def test_what_says_that_it_is_nothing_is_not_nothing(place: str) -> None:
-    """An object that is equal to all is no None and no empty tuple, in bulk neither than alone."""
+    """An object that equals every other is neither None nor an empty tuple. `send_many` raises UsageError, in bulk as alone."""
     async with running() as (_, producer):
         records = [Record(b"v"), Record(b"v", **{place: AGREES})]
         with pytest.raises(UsageError) as raised:
@@ -116,7 +120,7 @@ async def test_what_says_that_it_is_nothing_is_not_nothing(place: str) -> None:
 
 @jumping
 async def test_an_async_iterable_is_taken_from_as_fast_as_memory_allows() -> None:
-    """With brokers that do not answer it is held up; nothing is lost."""
+    """The brokers do not respond, so `send_many` stops taking records from the iterable. No record is lost."""
     taken = 0
 
     async def source() -> AsyncIterator[bytes]:
@@ -140,7 +144,7 @@ async def test_an_async_iterable_is_taken_from_as_fast_as_memory_allows() -> Non
 @pytest.mark.parametrize("kind", ["list", "iterator", "async iterator"])
 @jumping
 async def test_cancelled_it_tells_what_is_queued(kind: str) -> None:
-    """The first so many, which are sent; none of the others."""
+    """The cancelled call reports the first records as queued. Those are sent, and no others."""
     values = numbered(300, 500)
 
     async def source() -> AsyncIterator[bytes]:
@@ -166,7 +170,7 @@ async def test_cancelled_it_tells_what_is_queued(kind: str) -> None:
 @pytest.mark.parametrize("trouble", ["the iterable raises", "a bad value", "too large"])
 @jumping
 async def test_a_failure_tells_what_is_queued(trouble: str, at: int) -> None:
-    """What the iterable raises and what a record is wrong with, as it is; all before it is sent, nothing after it."""
+    """`send_many` raises the iterable's own error, or the error of the wrong record. It sends all records before it and none after it."""
     values: list[Any] = numbered(3000)
 
     def source() -> Iterator[Any]:
@@ -191,7 +195,7 @@ async def test_a_failure_tells_what_is_queued(trouble: str, at: int) -> None:
 @pytest.mark.parametrize("records", [b"bytes", "text", {"a": b"b"}, Record(b"v"), 7, None])
 @jumping
 async def test_what_is_no_iterable_of_records_is_refused(records: Any) -> None:
-    """Also what could be iterated, and is one value to its writer."""
+    """`send_many` refuses it, also an object that can be iterated but that a caller means as one value."""
     async with running() as (cluster, producer):
         with pytest.raises(UsageError, match="an iterable of values or of Record, not "):
             await producer.send_many("orders", records)
@@ -202,7 +206,7 @@ async def test_what_is_no_iterable_of_records_is_refused(records: Any) -> None:
 
 @jumping
 async def test_memory_that_does_not_come_ends_it() -> None:
-    """BufferExhausted after max_block_ms, with what is queued."""
+    """`send_many` raises BufferExhausted after max_block_ms and reports the queued records."""
     async with running(buffer_memory=20_000, batch_size=4000, max_block_ms=1000) as (cluster, producer):
         await producer.partitions_for("orders")
         hang = cluster.hang("Produce")
@@ -216,7 +220,7 @@ async def test_memory_that_does_not_come_ends_it() -> None:
 
 @jumping
 async def test_an_unknown_topic_and_a_closed_producer_end_it() -> None:
-    """As they end a send."""
+    """`send_many` raises the same errors as a send."""
     async with running(max_block_ms=500, allow_auto_create_topics=False) as (_, producer):
         with pytest.raises(MetadataTimeout):
             await producer.send_many("nowhere", [b"v"])
@@ -230,7 +234,7 @@ async def test_an_unknown_topic_and_a_closed_producer_end_it() -> None:
 
 @jumping
 async def test_stop_ends_it_and_what_is_queued_is_sent() -> None:
-    """ProducerClosed; the first so many."""
+    """The call raises ProducerClosed and reports the first records as queued. Those are sent."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
         async with Producer(**cluster.client_options, buffer_memory=30_000, batch_size=4000) as producer:
@@ -251,7 +255,7 @@ async def test_stop_ends_it_and_what_is_queued_is_sent() -> None:
 
 @jumping
 async def test_other_sends_keep_their_place() -> None:
-    """Whoever waited before it is served before it, and a heartbeat beats while it runs."""
+    """A send that waited before `send_many` is served before it. A heartbeat task runs all the while."""
     async with running(batch_size=4000) as (cluster, producer):
         await producer.partitions_for("orders")
         beats = 0
@@ -281,7 +285,7 @@ async def test_other_sends_keep_their_place() -> None:
 
 @jumping
 async def test_a_slow_iterable_holds_the_loop_for_a_few_records_at_most() -> None:
-    """Less is taken from it at a time, and the loop goes on between."""
+    """`send_many` takes fewer records at a time from a slow iterable, and the event loop runs in between."""
     loop: Any = asyncio.get_running_loop()
     between: list[int] = []
     taken = 0
@@ -310,7 +314,7 @@ async def test_a_slow_iterable_holds_the_loop_for_a_few_records_at_most() -> Non
 
 @jumping
 async def test_serializers_make_the_bytes() -> None:
-    """Of keys and values; one that raises ends it there."""
+    """The serializers convert keys and values. `send_many` ends at the record for which a serializer raises."""
     async with running(value_serializer=json_serializer) as (cluster, producer):
         deliveries = await producer.send_many("orders", [{"id": 1}, Record({"id": 2}, b"k"), None])
         assert await logged(cluster, deliveries) == [b'{"id":1}', b'{"id":2}', None]
@@ -321,7 +325,7 @@ async def test_serializers_make_the_bytes() -> None:
 
 @jumping
 async def test_failures_are_told_in_order_and_raised_by_the_first() -> None:
-    """Of a partition that refuses; `wait` counts, `failures` names, `await` raises."""
+    """One partition refuses its records. `wait` counts the failures, `failures` lists them in order, and the await raises the first."""
     async with running() as (cluster, producer):
         await producer.partitions_for("orders")
         cluster.fail("Produce", "INVALID_RECORD", partition=1)
@@ -339,7 +343,7 @@ async def test_failures_are_told_in_order_and_raised_by_the_first() -> None:
 
 @jumping
 async def test_the_first_failure_and_the_offsets_are_asked_of_the_batches() -> None:
-    """By the index of the record, whichever partition it went to; offsets by partition, of what is acknowledged alone."""
+    """`first_failure` goes by the index of the record, across partitions. `offsets` covers only acknowledged records, by partition."""
     async with running() as (cluster, producer):
         await producer.send_and_wait("orders", b"before", partition=0)
         records = [Record(b"%d" % number, partition=int(number % 5 == 4)) for number in range(100)]
@@ -361,7 +365,7 @@ async def test_the_first_failure_and_the_offsets_are_asked_of_the_batches() -> N
 
 @jumping
 async def test_a_million_records_are_asked_for_by_their_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No delivery is made for what all records of a run have in common."""
+    """The summary reads the batches. It makes no delivery for a property that all records of a run share."""
     async with running() as (_, producer):
         deliveries = await producer.send_many("orders", [b"v"] * 1_000)
         with monkeypatch.context() as patch:
@@ -376,7 +380,7 @@ async def test_a_million_records_are_asked_for_by_their_batches(monkeypatch: pyt
 
 @jumping
 async def test_a_walk_goes_on_while_batches_are_split() -> None:
-    """What a summary makes of a split batch's runs is no change to who is on his way through them."""
+    """A summary changes its runs after a split of a batch. An iteration that has begun continues over all deliveries in order."""
     async with running() as (cluster, producer):
         await producer.partitions_for("orders")
         cluster.fail("Produce", "MESSAGE_TOO_LARGE", partition=0)
@@ -395,7 +399,7 @@ async def test_a_walk_goes_on_while_batches_are_split() -> None:
 
 @jumping
 async def test_offsets_are_not_known_without_acknowledgements() -> None:
-    """With acks=0."""
+    """With acks=0 the deliveries have no offsets."""
     async with running(acks=0, enable_idempotence=False) as (_, producer):
         deliveries = await producer.send_many("orders", [b"v"] * 10)
         await deliveries.wait()
@@ -406,7 +410,7 @@ async def test_offsets_are_not_known_without_acknowledgements() -> None:
 @pytest.mark.parametrize("looks", [True, False])
 @jumping
 async def test_failures_that_nobody_looks_at_are_not_silent(looks: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """One warning with their number; none for who waited."""
+    """The producer logs one warning with the number of failed records. It logs none for deliveries that a task awaited."""
     async with running() as (cluster, producer):
         await producer.partitions_for("orders")
         cluster.fail("Produce", "INVALID_RECORD")
@@ -422,7 +426,7 @@ async def test_failures_that_nobody_looks_at_are_not_silent(looks: bool, caplog:
 
 @jumping
 async def test_it_is_a_sequence() -> None:
-    """Length, index from both ends, slices, iteration, membership of asyncio's helpers."""
+    """The result supports length, index from both ends, slices, iteration and membership tests of asyncio's helpers."""
     async with running() as (cluster, producer):
         values = numbered(3000)
         deliveries = await producer.send_many("orders", [Record(value, b"%d" % (at % 97)) for at, value in enumerate(values)])
@@ -442,7 +446,7 @@ async def test_it_is_a_sequence() -> None:
 
 @jumping
 async def test_who_stops_waiting_for_all_stops_nothing_else() -> None:
-    """The records are sent, and others that wait for them notice nothing."""
+    """A task stops waiting for the deliveries. The records are sent, and another task's wait is not disturbed."""
     async with running() as (cluster, producer):
         await producer.partitions_for("orders")
         hang = cluster.hang("Produce")
@@ -457,7 +461,7 @@ async def test_who_stops_waiting_for_all_stops_nothing_else() -> None:
 
 @jumping
 async def test_records_of_a_batch_that_was_split_are_found_again() -> None:
-    """While they are on their way, and after."""
+    """The deliveries of a split batch report the right positions, while the pieces are in flight and after."""
     async with running() as (cluster, producer):
         await producer.partitions_for("orders")
         cluster.fail("Produce", "MESSAGE_TOO_LARGE", partition=0)
@@ -470,7 +474,7 @@ async def test_records_of_a_batch_that_was_split_are_found_again() -> None:
 @pytest.mark.parametrize("is_async", [True, False])
 @jumping
 async def test_records_of_others_in_the_same_batch_are_not_taken_for_these(is_async: bool) -> None:
-    """They may come between; each delivery is still its own record's."""
+    """Records of other sends come between those of `send_many`. Each delivery still reports its own record."""
     async with running() as (cluster, producer):
         await producer.partitions_for("orders")
         records = [Record(b"%d" % number, partition=0, headers=[("h", b"v")]) for number in range(100)]
@@ -492,7 +496,9 @@ async def test_records_of_others_in_the_same_batch_are_not_taken_for_these(is_as
 
 @jumping
 async def test_many_without_a_key_do_not_go_ahead_of_who_waits_for_a_partition() -> None:
-    """With a circuit breaker, once all partitions hold as much as they may: what finds none to take it waits, as a send does."""
+    """With a circuit breaker, all partitions may reach their quota. A record of `send_many` without a partition then
+    waits, as a send does.
+    """
     numbers = count()
     sent: dict[bytes, int] = {}
 

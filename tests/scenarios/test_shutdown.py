@@ -1,4 +1,4 @@
-"""The beginning and the end: what `start` and `stop` leave, whatever happens meanwhile."""
+"""The state that `start` and `stop` leave behind, in all circumstances."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def open_streams(cluster: FakeCluster) -> int:
 
 @jumping
 async def test_stop_sends_what_is_queued_and_leaves_nothing() -> None:
-    """No task, no connection, no timer, all memory free."""
+    """`stop` sends the queued records and leaves no task, connection or timer. All memory is free."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
         before = asyncio.all_tasks()
@@ -48,7 +48,7 @@ async def test_stop_sends_what_is_queued_and_leaves_nothing() -> None:
 @pytest.mark.parametrize("pause", ["hang", "pause"])
 @jumping
 async def test_stop_is_bounded_when_a_broker_hangs(pause: str) -> None:
-    """After close_timeout_ms what is left fails, may have been written, and nothing stays open."""
+    """After close_timeout_ms the remaining records fail and may have been written. No connection stays open."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
         before = asyncio.all_tasks()
@@ -78,7 +78,7 @@ async def test_stop_is_bounded_when_a_broker_hangs(pause: str) -> None:
 
 @jumping
 async def test_stop_twice_and_at_once_is_one_stop() -> None:
-    """Both wait until everything has ended."""
+    """Both calls of `stop` wait until everything has ended."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         before = asyncio.all_tasks()
@@ -98,7 +98,7 @@ async def test_stop_twice_and_at_once_is_one_stop() -> None:
 
 @jumping
 async def test_a_cancelled_stop_ends_everything_all_the_same() -> None:
-    """What is left fails at once; no task stays."""
+    """When `stop` is cancelled, the remaining records fail at once, and no task stays."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         before = asyncio.all_tasks()
@@ -118,7 +118,7 @@ async def test_a_cancelled_stop_ends_everything_all_the_same() -> None:
 
 @jumping
 async def test_senders_that_wait_when_the_producer_stops_are_told() -> None:
-    """For memory and for a topic: ProducerClosed, and their records are not logged."""
+    """A send that waits for memory or a topic raises ProducerClosed, and its record is not logged."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         before = asyncio.all_tasks()
@@ -143,7 +143,7 @@ async def test_senders_that_wait_when_the_producer_stops_are_told() -> None:
 
 @jumping
 async def test_senders_that_wait_for_memory_are_served_while_stop_flushes() -> None:
-    """They called before `stop`: with a broker that answers in time, their records are sent."""
+    """The sends were called before `stop`. When the broker responds in time, their records are sent."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         producer = Producer(**cluster.client_options, buffer_memory=4000, batch_size=1000)
@@ -163,7 +163,7 @@ async def test_senders_that_wait_for_memory_are_served_while_stop_flushes() -> N
 
 @jumping
 async def test_a_producer_that_is_not_running_takes_nothing() -> None:
-    """Before start, after stop, started twice."""
+    """The producer refuses records before the start and after the stop, and refuses a second start."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         producer = Producer(**cluster.client_options)
@@ -182,7 +182,7 @@ async def test_a_producer_that_is_not_running_takes_nothing() -> None:
 
 
 def test_another_loop_cannot_use_it() -> None:
-    """ProducerClosed, not a record that nobody sends; also from a loop in another thread."""
+    """A call from another loop raises ProducerClosed at once, also in another thread. Its record would never be sent."""
     first, second = JumpingLoop(), JumpingLoop()
 
     async def start() -> tuple[FakeCluster, Producer[Any, Any]]:
@@ -215,7 +215,7 @@ def test_another_loop_cannot_use_it() -> None:
 
 @jumping
 async def test_leaving_the_block_by_an_exception_flushes_and_keeps_it() -> None:
-    """Also by a cancellation."""
+    """The end of the block flushes and raises the same exception, also a cancellation."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         with pytest.raises(ZeroDivisionError):
@@ -238,7 +238,7 @@ async def test_leaving_the_block_by_an_exception_flushes_and_keeps_it() -> None:
 
 @jumping
 async def test_start_names_every_address_that_refused() -> None:
-    """BootstrapFailed after max_block_ms; nothing is left."""
+    """`start` raises BootstrapFailed after max_block_ms and leaves nothing open."""
     async with FakeCluster(brokers=3, memory=True) as cluster:
         for broker in cluster.brokers.values():
             await broker.stop()
@@ -255,7 +255,7 @@ async def test_start_names_every_address_that_refused() -> None:
 
 @jumping
 async def test_start_goes_on_past_an_address_that_refuses() -> None:
-    """One of three is there."""
+    """One of three addresses accepts the connection, so `start` succeeds."""
     async with FakeCluster(brokers=3, memory=True) as cluster:
         cluster.create_topic("orders", partitions=3)
         await cluster.brokers[1].stop()
@@ -267,7 +267,7 @@ async def test_start_goes_on_past_an_address_that_refuses() -> None:
 @pytest.mark.parametrize("steps", range(0, 20, 2))
 @jumping
 async def test_a_cancelled_start_leaves_nothing(steps: int) -> None:
-    """Whichever turn it falls in."""
+    """The cancellation may come in any event-loop iteration: `start` leaves no task and no connection."""
     async with FakeCluster(memory=True) as cluster:
         cluster.hang("Metadata")
         before = asyncio.all_tasks()
@@ -285,7 +285,7 @@ async def test_a_cancelled_start_leaves_nothing(steps: int) -> None:
 
 @jumping
 async def test_a_flush_that_runs_when_the_producer_stops_returns() -> None:
-    """Its summary, not an exception, and not never."""
+    """The flush returns its summary when the producer stops. It neither raises nor hangs."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         producer = Producer(**cluster.client_options, close_timeout_ms=500)
@@ -306,7 +306,7 @@ async def test_a_flush_that_runs_when_the_producer_stops_returns() -> None:
 
 @jumping
 async def test_flush_tells_what_became_of_what_it_covers() -> None:
-    """Acknowledged, failed, pending in records; on time-out too; not what is sent after it was called."""
+    """The summary counts acknowledged, failed and pending records, also after a time-out. Records sent after the call do not count."""
     async with running() as (cluster, producer):
         assert await producer.flush() == (0, 0, 0)
         cluster.fail("Produce", "INVALID_RECORD", partition=1)
@@ -327,7 +327,7 @@ async def test_flush_tells_what_became_of_what_it_covers() -> None:
 
 @jumping
 async def test_a_cancelled_flush_lets_the_records_go_on() -> None:
-    """And leaves nothing behind."""
+    """The records are sent although the flush is cancelled, and the flush leaves nothing behind."""
     async with running() as (cluster, producer):
         hang = cluster.hang("Produce")
         delivery = await producer.send("orders", b"v")
@@ -343,7 +343,7 @@ async def test_a_cancelled_flush_lets_the_records_go_on() -> None:
 
 @jumping
 async def test_a_crash_in_the_producers_own_task_fails_everything_with_its_cause(caplog: pytest.LogCaptureFixture) -> None:
-    """Never a silent hang: deliveries, waiting sends and later sends say why; `stop` is quick."""
+    """After a crash, deliveries, waiting sends and later sends raise its cause. No call hangs, and `stop` is quick."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         before = asyncio.all_tasks()
@@ -376,14 +376,14 @@ async def test_a_crash_in_the_producers_own_task_fails_everything_with_its_cause
 @pytest.mark.parametrize("name", ["supervisor", "metadata", "compression", "node 1"])
 @jumping
 async def test_a_task_of_ours_that_is_cancelled_from_outside_is_a_failure(name: str) -> None:
-    """Some frameworks cancel every task they find."""
+    """Some frameworks cancel every task that they find. The producer fails when its own task is cancelled."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         before = asyncio.all_tasks()
         producer = Producer(**cluster.client_options)
         await producer.start()
         await producer.send_and_wait("orders", b"v")
-        if name == "node 1":  # it has a task only while a connection is being made
+        if name == "node 1":  # a node has a task only while a connection is being made
             cluster.hang("ApiVersions")
             cluster.disconnect_all()
             await producer.send("orders", b"v")
@@ -399,7 +399,7 @@ async def test_a_task_of_ours_that_is_cancelled_from_outside_is_a_failure(name: 
 
 @jumping
 async def test_its_tasks_do_not_carry_the_callers_context() -> None:
-    """Nor does the caller's cancellation scope reach them."""
+    """The producer's tasks have neither the caller's context nor its cancellation scope."""
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="none")
     variable.set("the caller's")
     seen: list[str] = []
@@ -418,7 +418,7 @@ async def test_its_tasks_do_not_carry_the_callers_context() -> None:
 
 
 def test_a_loop_closed_without_stop_gives_one_resource_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no line about destroyed tasks."""
+    """The program closes the loop without `stop`. Python warns once, and asyncio logs no destroyed task."""
     told: list[dict[str, Any]] = []
     ignored: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", ignored.append)
@@ -447,8 +447,10 @@ def test_a_loop_closed_without_stop_gives_one_resource_warning(monkeypatch: pyte
 
 @pytest.mark.parametrize("linger_ms", [0, 60_000])
 def test_what_was_pending_when_the_program_ended_is_told_of(linger_ms: int, caplog: pytest.LogCaptureFixture) -> None:
-    """Records of an open batch, and of one that nobody answers, of a producer that was never stopped: how many are lost is said."""
-    gc.collect()  # what others left
+    """A producer was never stopped, with records in an open batch and in one without a response. A warning says how
+    many records are lost.
+    """
+    gc.collect()  # what other tests left
     caplog.clear()
 
     async def forget() -> None:
@@ -462,7 +464,7 @@ def test_what_was_pending_when_the_program_ended_is_told_of(linger_ms: int, capl
         await asyncio.sleep(0)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # one that is recorded holds the producer
+        warnings.simplefilter("ignore", ResourceWarning)  # a recorded warning holds the producer
         with asyncio.Runner(loop_factory=JumpingLoop) as runner:
             runner.run(forget())
         for _ in range(3):
@@ -475,8 +477,8 @@ def test_what_was_pending_when_the_program_ended_is_told_of(linger_ms: int, capl
 
 @jumping
 async def test_failures_nobody_looks_at_are_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
-    """One warning per topic and error in a while; none for those that were looked at."""
-    gc.collect()  # what others left
+    """The producer logs one warning per topic and error in an interval. It logs none for failures that the caller looked at."""
+    gc.collect()  # what other tests left
     caplog.set_level(logging.WARNING)
     caplog.clear()
     async with running() as (cluster, producer):

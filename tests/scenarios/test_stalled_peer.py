@@ -1,6 +1,6 @@
-"""What a transport still holds for a peer that does not read is not written to again, whatever became of its records.
+"""The bytes that a transport holds for a stalled peer are not overwritten, also after their records have ended.
 
-As uvloop and asyncio (from 3.12 on) do, the transport here keeps the buffers that it was given, and reads them when the peer does.
+As uvloop and asyncio (from 3.12 on) do, the transport here keeps the buffers that it gets, and reads them when the peer reads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PART = 3000
 
 
 class Held:
-    """Buffers as they were given, and what was in them then."""
+    """Holds buffers as the transport got them, and a copy of their bytes at that time."""
 
     def __init__(self) -> None:
         self.is_stalled = False
@@ -40,18 +40,18 @@ class Held:
         return [place for place, (buffer, was) in enumerate(self.buffers) if bytes(buffer) != was]
 
     def release(self) -> None:
-        """The peer reads."""
+        """Let the peer read again."""
         self.is_stalled = False
         self.read_once()
 
     def read_once(self) -> None:
-        """It reads what is there by now, stalled or not."""
+        """Read all bytes that are there now, stalled or not."""
         for stream in self.streams:
             stream.release()
 
 
 class HoldingStream:
-    """A stream that keeps what it is given while its peer is stalled."""
+    """A stream that keeps the buffers that it gets while its peer is stalled."""
 
     def __init__(self, stream: MemoryStream, held: Held) -> None:
         self._stream = stream
@@ -96,7 +96,7 @@ class HoldingDialer:
         self._held = held
 
     async def dial(self, host: str, port: int, receiver: Callable[[], Receiver]) -> Stream:
-        """As the cluster's own, with a `HoldingStream` between."""
+        """Dial like the cluster's own dialer, with a `HoldingStream` in between."""
         streams: list[HoldingStream] = []
 
         await self._dialer.dial(host, port, lambda: Between(receiver(), streams, self._held))
@@ -106,7 +106,7 @@ class HoldingDialer:
 
 @asynccontextmanager
 async def stalled(build: Any, **options: Any) -> AsyncIterator[tuple[FakeCluster, Producer[Any, Any], Held]]:
-    """A producer whose broker has stopped reading, after a first record."""
+    """Start a producer and send first records; then the broker stops reading."""
     held = Held()
     async with FakeCluster(memory=True, verify_records=True) as cluster:
         cluster.create_topic("orders", partitions=2)
@@ -127,18 +127,18 @@ def value(number: int) -> bytes:
 
 
 async def send(producer: Producer[Any, Any], count: int, first: int = 0) -> list[Delivery]:
-    """To one partition, each value another; the memory of theirs is made of what was free."""
+    """Send `count` different values to partition 0. Their batches take memory that was free."""
     return [await producer.send("orders", value(number), partition=0) for number in range(first, first + count)]
 
 
 async def reuse(producer: Producer[Any, Any]) -> None:
-    """Whatever memory is free by now is written to."""
+    """Send more records, so that all memory that is free by now is written to."""
     for number in range(10_000, 10_000 + REUSE):
         await producer.send("orders", value(number), partition=1)
 
 
 async def reuse_beside(producer: Producer[Any, Any], held: Held) -> None:
-    """Likewise while the transport holds what it has, and then until all is sent."""
+    """Reuse free memory while the transport holds its buffers, then release them and send everything."""
     sending = asyncio.create_task(reuse(producer))
     await asyncio.sleep(0.01)
     assert held.changed() == []
@@ -151,7 +151,7 @@ async def reuse_beside(producer: Producer[Any, Any], held: Held) -> None:
 @on_both
 @jumping
 async def test_what_was_cancelled_arrives_as_it_was_sent(build: Any) -> None:
-    """A delivery that nobody wants any more takes nothing back: the bytes stay, and so does the memory that they take."""
+    """The caller cancels all deliveries. The batch keeps its bytes and its memory, and the records arrive as they were sent."""
     async with stalled(build) as (cluster, producer, held):
         deliveries = await send(producer, COUNT)
         await asyncio.sleep(0.01)
@@ -168,16 +168,18 @@ async def test_what_was_cancelled_arrives_as_it_was_sent(build: Any) -> None:
 @on_both
 @jumping
 async def test_what_expired_on_its_way_is_not_written_over(build: Any) -> None:
-    """Its records have failed, and its bytes are counted until the connection is done with them: nobody else gets them before."""
+    """Records expire while the transport holds their bytes. The memory counts as taken until the connection releases it, so no
+    other batch gets it before.
+    """
     async with stalled(build, delivery_timeout_ms=2_000, request_timeout_ms=1_500, max_in_flight_requests_per_connection=1) as (
         cluster,
         producer,
         held,
     ):
-        await send(producer, 1)  # in flight alone: what follows waits
+        await send(producer, 1)  # only this batch is in flight: the later ones wait
         deliveries = await send(producer, COUNT, first=1)
         await asyncio.sleep(1)
-        held.read_once()  # a second behind their time, they are written
+        held.read_once()  # a second late, the waiting batches are written
         await asyncio.sleep(1.2)
         expired = [delivery for delivery in deliveries if delivery.done() and delivery.exception() is not None]
         assert expired
@@ -190,7 +192,9 @@ async def test_what_expired_on_its_way_is_not_written_over(build: Any) -> None:
 @pytest.mark.parametrize("acks", ["all", 0])
 @jumping
 async def test_what_a_lost_connection_held_is_not_written_over(build: Any, acks: Any) -> None:
-    """The request timed out, or the broker went away: what the old transport still has is the same bytes that are sent again."""
+    """The request times out, or the broker closes the connection. The old transport still holds the same bytes that
+    the Sender sends again.
+    """
     async with stalled(build, request_timeout_ms=1_000, retry_backoff_ms=10, acks=acks, enable_idempotence=acks == "all") as (
         cluster,
         producer,
@@ -199,7 +203,7 @@ async def test_what_a_lost_connection_held_is_not_written_over(build: Any, acks:
         await send(producer, COUNT)
         await asyncio.sleep(0.5)
         assert held.buffers
-        if acks == 0:  # which has no answer that could be late
+        if acks == 0:  # acks=0 has no response that could be late
             cluster.disconnect_all()
         await asyncio.sleep(0.6)
         held.is_stalled = False

@@ -1,4 +1,4 @@
-"""A start that fails, is cancelled or is stopped leaves nothing, and may be tried again; and a start or stop that lasts says why."""
+"""A start that fails, is cancelled or is stopped leaves nothing and may be repeated; a long one logs why."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def notices(records: Iterable[logging.LogRecord]) -> list[str]:
 
 @jumping
 async def test_a_start_that_failed_may_be_tried_again() -> None:
-    """The loop around `start` of a service that boots before Kafka; its interceptors are closed once, at the end."""
+    """A service that boots before Kafka calls `start` in a loop. The producer closes its interceptors once, at the end."""
     closed: list[int] = []
 
     class Closed:
@@ -54,7 +54,7 @@ async def test_a_start_that_failed_may_be_tried_again() -> None:
 
 @jumping
 async def test_a_stop_after_starts_that_failed_closes_what_they_were_given() -> None:
-    """The interceptors, once; and no start comes after it."""
+    """`stop` closes the interceptors once, and a start after it fails."""
     closed: list[int] = []
 
     class Closed:
@@ -77,7 +77,7 @@ async def test_a_stop_after_starts_that_failed_closes_what_they_were_given() -> 
 @pytest.mark.parametrize("steps", range(0, 20, 3))
 @jumping
 async def test_a_start_that_was_cancelled_may_be_tried_again(steps: int) -> None:
-    """Whichever turn the cancellation falls in."""
+    """The cancellation may come in any event-loop iteration, and the next `start` works."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         hang = cluster.hang("Metadata")
@@ -102,7 +102,7 @@ async def test_a_start_that_was_cancelled_may_be_tried_again(steps: int) -> None
 @pytest.mark.parametrize("steps", [1, 3, 8, 20, 60])
 @jumping
 async def test_stop_ends_a_start_that_runs(steps: int, hung: str | None, options: dict[str, Any]) -> None:
-    """Whatever it waits for: `start` raises, nothing is left once `stop` returns, and no start comes after it."""
+    """`stop` ends any wait of `start`, which raises. No task is left when `stop` returns, and a start after it fails."""
     async with FakeCluster(memory=True) as cluster:
         if hung is not None:
             cluster.hang(hung, times=None)
@@ -130,7 +130,7 @@ async def test_stop_ends_a_start_that_runs(steps: int, hung: str | None, options
 
 @jumping
 async def test_a_start_that_is_stopped_and_cancelled_is_cancelled() -> None:
-    """And nothing is left."""
+    """`start` raises CancelledError and leaves nothing."""
     async with FakeCluster(memory=True) as cluster:
         cluster.hang("Metadata", times=None)
         before = asyncio.all_tasks()
@@ -149,7 +149,7 @@ async def test_a_start_that_is_stopped_and_cancelled_is_cancelled() -> None:
 
 @jumping
 async def test_a_start_that_lasts_says_what_it_waits_for(caplog: pytest.LogCaptureFixture) -> None:
-    """Once, after 2 s, with the brokers, the reason and the time that is left; one that is quick says nothing."""
+    """The producer logs once, after 2 s: the brokers, the reason and the time left. It logs nothing for a quick start."""
     async with FakeCluster(memory=True) as cluster:
         producer = Producer(**cluster.client_options)
         await producer.start()
@@ -171,7 +171,7 @@ async def test_a_start_that_lasts_says_what_it_waits_for(caplog: pytest.LogCaptu
 
 @jumping
 async def test_a_stop_that_lasts_says_what_it_waits_for(caplog: pytest.LogCaptureFixture) -> None:
-    """Once, after 2 s; also that at the end of `async with`, as after Ctrl-C."""
+    """The producer logs once, after 2 s, also for the stop at the end of `async with`, as after Ctrl-C."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
 
@@ -185,7 +185,7 @@ async def test_a_stop_that_lasts_says_what_it_waits_for(caplog: pytest.LogCaptur
 
         task = asyncio.create_task(work())
         await asyncio.sleep(1)
-        task.cancel()  # what asyncio.run does at the first Ctrl-C
+        task.cancel()  # asyncio.run does this at the first Ctrl-C
         await asyncio.sleep(1.9)
         assert notices(caplog.records) == []
         await asyncio.wait([task])

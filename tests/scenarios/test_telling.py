@@ -1,4 +1,4 @@
-"""Structured events: one line for a change of state, none for a record; and what producer, broker and batch look like in a log."""
+"""Structured events: one for a change of state, none for a record; and the texts of the parts in a log."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from aioproducer.testing import FakeCluster
 
 @pytest.fixture
 def told(caplog: pytest.LogCaptureFixture) -> Any:
-    """The events so far, by name, at every level."""
+    """Return a function that lists the events so far, by name, at every level."""
     caplog.set_level(logging.DEBUG, "aioproducer.events")
     return lambda: [record.event for record in caplog.records if record.name == "aioproducer.events"]
 
 
 @jumping
 async def test_a_quiet_life_is_told_in_a_few_lines(told: Any) -> None:
-    """Its start, its connections, its id, its end: nothing for records, however many."""
+    """The producer logs its start, its connections, its producer id and its end. It logs nothing for 500 records."""
     async with running(client_id="mine") as (_, producer):
         for number in range(500):
             await producer.send("orders", b"%d" % number)
@@ -39,7 +39,7 @@ async def test_a_quiet_life_is_told_in_a_few_lines(told: Any) -> None:
 
 @jumping
 async def test_an_outage_is_told_once_when_it_begins_and_ends(told: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Not for each attempt; facts are there for handlers that write JSON."""
+    """The producer logs an outage once, not for each attempt. The events carry facts for handlers that write JSON."""
     async with FakeCluster(memory=True, brokers=2) as cluster:
         cluster.create_topic("orders", partitions=2)
         async with running(cluster, client_id="mine", delivery_timeout_ms=600_000) as (_, producer):
@@ -65,7 +65,7 @@ def cluster_partition(cluster: FakeCluster, broker: int) -> int:
 
 @jumping
 async def test_a_crash_is_told(told: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Once, with its cause."""
+    """The producer logs its crash once, with the cause."""
     async with FakeCluster(memory=True) as cluster:
         producer = Producer(**cluster.client_options)
         await producer.start()
@@ -79,7 +79,7 @@ async def test_a_crash_is_told(told: Any, caplog: pytest.LogCaptureFixture) -> N
 
 @jumping
 async def test_throttles_and_forgotten_clusters_are_told(told: Any) -> None:
-    """Of the broker that throttles, once while it does; and that all are forgotten."""
+    """The producer logs once that a broker throttles it. It also logs when it forgets all brokers."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         async with running(cluster, metadata_recovery_rebootstrap_trigger_ms=3000, metadata_max_age_ms=1000) as (_, producer):
@@ -96,7 +96,7 @@ async def test_throttles_and_forgotten_clusters_are_told(told: Any) -> None:
 
 @jumping
 async def test_a_broker_that_is_late_is_told_of(told: Any) -> None:
-    """When records without a key begin to avoid it, and when they end that."""
+    """The producer logs when records without a key begin to avoid a late broker, and when they stop that."""
     async with FakeCluster(memory=True, brokers=2) as cluster:
         cluster.create_topic("orders", partitions=2)
         options = {"partitioner_availability_timeout_ms": 200, "max_in_flight_requests_per_connection": 1}
@@ -117,7 +117,9 @@ async def test_a_broker_that_is_late_is_told_of(told: Any) -> None:
 
 @jumping
 async def test_a_circuit_breaker_is_told_of(told: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """It opens, tries, and closes; meanwhile metrics and health name the partition, and the producer is ready."""
+    """The breaker logs when it opens, tries and closes. While it is open, metrics and health name the partition, and
+    the producer is ready.
+    """
     async with running(circuit_breaker_class="failure_rate", circuit_breaker_trigger_message_count=1) as (cluster, producer):
         await producer.send_and_wait("orders", b"x", partition=0)
         cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", partition=0, times=2)
@@ -137,7 +139,7 @@ async def test_a_circuit_breaker_is_told_of(told: Any, caplog: pytest.LogCapture
 
 
 def test_every_text_is_made_of_its_facts(caplog: pytest.LogCaptureFixture) -> None:
-    """Names are words with hyphens; what stands in braces is a fact; nothing is written that nobody would see, but it is counted."""
+    """Names are words with hyphens, and each field in braces is a fact. A disabled level formats no text but counts the event."""
     metrics = Metrics("mine", Windows(), version="", began_ms=0)
     events = Events("mine", metrics)
     for name, event in EVENTS.items():
@@ -156,7 +158,7 @@ def test_every_text_is_made_of_its_facts(caplog: pytest.LogCaptureFixture) -> No
 
 @jumping
 async def test_what_the_parts_look_like() -> None:
-    """For people who read logs and debuggers: where, how much, in which state; never keys or values."""
+    """The texts in logs and debuggers have place, size and state, and never keys or values."""
     async with running(circuit_breaker_class="failure_rate") as (cluster, producer):
         assert repr(producer) == f"<Producer broker-1.memory:9092 ({build_info().build}): running, 33554432 bytes free, 0 waiting>"
         hang = cluster.hang("Produce")

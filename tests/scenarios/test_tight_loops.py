@@ -1,4 +1,4 @@
-"""Tasks that send without pause, side by side: what each costs, what each gets, and what ends one of them."""
+"""Tasks that send without pause, side by side: the cost of each, its share, and how a task ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VALUE = b"v" * 100
 
 @pytest.fixture
 def short_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record or two a go: a tight loop rests all the time."""
+    """Limit a pass to one or two records, so that a tight loop waits for the loop budget all the time."""
     monkeypatch.setattr(loop_budget, "GO", 1)
 
 
@@ -32,7 +32,7 @@ def short_goes(monkeypatch: pytest.MonkeyPatch) -> None:
 @on_both
 @jumping
 async def test_they_do_not_stand_behind_each_other(build: Any, tasks: int, options: dict[str, Any]) -> None:
-    """A record on the slow way costs ten times as much; behind each other nearly all would take it."""
+    """A record on the slow path costs ten times as much. Fewer than a tenth of the records may take it."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=6)
         if options:
@@ -51,7 +51,7 @@ async def test_they_do_not_stand_behind_each_other(build: Any, tasks: int, optio
 
 
 def count_slow(producer: Producer[Any, Any]) -> list[str]:
-    """Filled with the topic of each record that takes the slow way from now on."""
+    """Return a list that collects the topic of each record that takes the slow path from now on."""
     seen: list[str] = []
     slowly = producer._fast_path.slowly
 
@@ -67,7 +67,7 @@ def count_slow(producer: Producer[Any, Any]) -> list[str]:
 @on_both
 @jumping
 async def test_each_gets_its_share(build: Any, options: dict[str, Any]) -> None:
-    """The one that began first is not the one that sends most."""
+    """Five tasks send in tight loops. The task that began first does not send the most by far: each sends more than half of the maximum."""
     sent = [0] * 5
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=6)
@@ -88,7 +88,7 @@ async def test_each_gets_its_share(build: Any, options: dict[str, Any]) -> None:
 @on_both
 @jumping
 async def test_one_of_them_hears_of_its_cancellation(build: Any) -> None:
-    """The other places its record each time it rests, so that it is never cancelled before that; it ends all the same, and soon."""
+    """A cancelled task ends within four event-loop iterations, although the other task queues its record each time the loop waits."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         async with producer_on(build)(**cluster.client_options) as producer:
@@ -116,7 +116,7 @@ async def test_one_of_them_hears_of_its_cancellation(build: Any) -> None:
 @pytest.mark.usefixtures("short_goes")
 @jumping
 async def test_flush_waits_for_who_rests() -> None:
-    """Its record was sent before, though it is in no batch yet."""
+    """The record of a send that waits for the loop budget is in no batch yet. The flush covers it, because the send came first."""
     async with running() as (cluster, producer):
         called = 0
 
@@ -139,7 +139,9 @@ async def test_flush_waits_for_who_rests() -> None:
 @pytest.mark.parametrize("after", range(6))
 @jumping
 async def test_who_rests_when_the_producer_stops_is_served_or_told(after: int) -> None:
-    """What its sends gave back is logged, and nothing else."""
+    """A send that waits for the loop budget at `stop` is logged or raises ProducerClosed. Only records of sends
+    that returned are logged.
+    """
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
         returned = []
@@ -162,7 +164,7 @@ async def test_who_rests_when_the_producer_stops_is_served_or_told(after: int) -
 @on_both
 @jumping
 async def test_call_order_is_log_order(build: Any) -> None:
-    """Whoever of them rests, and whoever goes on meanwhile."""
+    """The log has the records in the order of the calls, although some tasks wait for the loop budget while others continue."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         async with producer_on(build)(**cluster.client_options) as producer:
@@ -180,7 +182,7 @@ async def test_call_order_is_log_order(build: Any) -> None:
 @pytest.mark.usefixtures("short_goes")
 @jumping
 async def test_who_rests_when_the_producer_fails_is_told() -> None:
-    """Its record is not queued behind the end."""
+    """A send that waits when the producer fails raises ProducerClosed. Its record is not queued after the end."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         async with producer_on(plain)(**cluster.client_options) as producer:
@@ -201,7 +203,7 @@ async def test_who_rests_when_the_producer_fails_is_told() -> None:
 
 @jumping
 async def test_a_turn_has_several_goes() -> None:
-    """Where records linger: drained at each rest, a loop of sends would make twice as many requests."""
+    """The Sender does not drain at each pause of a lingering loop of sends. Otherwise the loop would cause twice as many requests."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=12)
         async with running(cluster, linger_ms=5) as (_, producer):
@@ -213,7 +215,9 @@ async def test_a_turn_has_several_goes() -> None:
 @pytest.mark.usefixtures("short_goes")
 @jumping
 async def test_who_rests_goes_ahead_of_who_comes_into_the_line_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that calls later for a partition that is not there yet, which comes while the other still rests."""
+    """A later send waits for a missing partition, which comes while the earlier send waits for the loop budget. The earlier
+    record is logged first.
+    """
     monkeypatch.setattr(loop_budget_waiters, "_MOST_AT_ONCE", 1)
     key = next(key for key in (b"%d" % number for number in range(100)) if (murmur2(key) & 0x7FFFFFFF) % 3 == 2)
     async with running(metadata_max_age_ms=500) as (cluster, producer):
@@ -240,7 +244,7 @@ async def test_who_rests_goes_ahead_of_who_comes_into_the_line_meanwhile(monkeyp
 @pytest.mark.usefixtures("short_goes")
 @jumping
 async def test_who_is_placed_and_not_yet_woken_goes_on_when_the_producer_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The turn that would have woken it does not come."""
+    """The event-loop iteration that would have woken a placed send does not come. The send raises ProducerClosed all the same."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         async with producer_on(plain)(**cluster.client_options) as producer:
@@ -261,7 +265,7 @@ async def test_who_is_placed_and_not_yet_woken_goes_on_when_the_producer_fails(m
             while engine.failure is None:
                 await turns(1)
                 with contextlib.suppress(WouldBlock, ProducerClosed):
-                    producer.send_nowait("orders", VALUE)  # places who rests
+                    producer.send_nowait("orders", VALUE)  # queues the record of the send that waits
             for result in await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 1):
                 assert isinstance(result, ProducerClosed)
             with pytest.raises(ProducerClosed, match="a bug"):

@@ -1,4 +1,4 @@
-"""Batches that a broker finds too large, or of which it refuses some records (fault catalogue rows 42 and 43; BAT-03..06, KIP-467)."""
+"""Batches too large for a broker, or with refused records (catalogue rows 42 and 43; BAT-03..06, KIP-467)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIMIT = 1000
 
 @asynccontextmanager
 async def strict(**options: Any) -> AsyncIterator[tuple[FakeCluster, Any]]:
-    """A producer, and a topic whose batches have at most 1000 bytes."""
+    """Start a producer, and create a topic with batches of at most 1000 bytes."""
     async with FakeCluster(memory=True, verify_records=True) as cluster:
         cluster.create_topic("orders", config={"max.message.bytes": LIMIT})
         async with running(cluster, **options) as both:
@@ -40,7 +40,7 @@ def value_of(number: int, size: int = 60) -> bytes:
 @pytest.mark.parametrize("in_flight", [1, 5])
 @jumping
 async def test_a_batch_that_is_too_large_arrives_in_pieces(compression: str, in_flight: int) -> None:
-    """Every record once, in order, as it was sent, and where its delivery says."""
+    """Every record arrives once, in order and unchanged, at the position that its delivery reports."""
     async with strict(compression_type=compression, max_in_flight_requests_per_connection=in_flight) as (cluster, producer):
         deliveries = [
             await producer.send("orders", value_of(number), b"k", headers=[("n", b"%d" % number)], timestamp_ms=5000 + 7 * (number % 3))
@@ -59,7 +59,7 @@ async def test_a_batch_that_is_too_large_arrives_in_pieces(compression: str, in_
 
 @jumping
 async def test_what_is_sent_after_a_batch_that_is_split_comes_after_it() -> None:
-    """With one request in flight; several batches are cut, and one is refused for another reason besides."""
+    """With one request in flight, several batches are split, and one is refused for another reason. The order of the records holds."""
     async with strict(max_in_flight_requests_per_connection=1, batch_size=3000) as (cluster, producer):
         cluster.delay("Produce", 0.01)
         cluster.fail("Produce", "NOT_LEADER_OR_FOLLOWER")
@@ -75,7 +75,7 @@ async def test_what_is_sent_after_a_batch_that_is_split_comes_after_it() -> None
 
 @jumping
 async def test_a_record_that_is_too_large_alone_fails_alone() -> None:
-    """Definitely, naming sizes; the others of its batch arrive, in order."""
+    """The record fails for good, and its error names sizes. The others of its batch arrive, in order."""
     async with strict() as (cluster, producer):
         deliveries = [await producer.send("orders", value_of(number, 2000 if number == 13 else 60)) for number in range(40)]
         done = await asyncio.gather(*deliveries, return_exceptions=True)
@@ -95,7 +95,7 @@ async def test_a_record_that_is_too_large_alone_fails_alone() -> None:
 
 @jumping
 async def test_a_list_of_records_that_is_too_large_is_cut_too() -> None:
-    """RECORD_LIST_TOO_LARGE is what a topic with a small segment answers; Java gives up there."""
+    """A topic with a small segment responds RECORD_LIST_TOO_LARGE. The Sender splits the batch, where Java fails it."""
     async with running() as (cluster, producer):
         cluster.fail("Produce", "RECORD_LIST_TOO_LARGE", times=2)
         deliveries = [await producer.send("orders", b"%d" % number, partition=0) for number in range(8)]
@@ -105,7 +105,7 @@ async def test_a_list_of_records_that_is_too_large_is_cut_too() -> None:
 
 @jumping
 async def test_callbacks_are_called_once_in_order_though_the_batch_was_split() -> None:
-    """Those from before the split and from after it, of kept deliveries and of forgotten ones; taken back ones are not called."""
+    """Callbacks added before and after the split run once, also without a reference to the delivery. Removed ones do not run."""
     async with strict() as (cluster, producer):
         hang = cluster.hang("Produce")
         called: list[int] = []
@@ -134,7 +134,7 @@ async def test_callbacks_are_called_once_in_order_though_the_batch_was_split() -
 
 @jumping
 async def test_who_awaits_a_record_of_a_split_batch_is_woken_by_its_own_piece() -> None:
-    """In the order of the pieces; a cancelled waiter or handle touches no other."""
+    """Each task wakes when its record's piece completes. A cancelled task or handle changes no other."""
     async with strict() as (cluster, producer):
         cluster.delay("Produce", 1.0)
         woken: list[int] = []
@@ -160,7 +160,7 @@ async def test_who_awaits_a_record_of_a_split_batch_is_woken_by_its_own_piece() 
 
 @jumping
 async def test_a_flush_covers_the_pieces_and_counts_records() -> None:
-    """Until the last one has ended, the failed one too (FLU-01)."""
+    """The flush waits until the last piece has ended, also a failed one (FLU-01)."""
     async with strict() as (cluster, producer):
         for number in range(40):
             await producer.send("orders", value_of(number, 2000 if number == 13 else 60))
@@ -171,7 +171,7 @@ async def test_a_flush_covers_the_pieces_and_counts_records() -> None:
 
 @jumping
 async def test_pieces_expire_when_their_batch_would_have() -> None:
-    """A split gives no more time."""
+    """The pieces expire at the time of their batch: the split adds no time."""
     async with strict(delivery_timeout_ms=3000, request_timeout_ms=2900) as (cluster, producer):
         cluster.delay("Produce", 2.0)
         began = asyncio.get_running_loop().time()
@@ -185,7 +185,7 @@ async def test_pieces_expire_when_their_batch_would_have() -> None:
 
 @jumping
 async def test_a_split_is_no_retry() -> None:
-    """With retries=0 the pieces still go; a piece that is refused otherwise fails at once."""
+    """With retries=0 the pieces are still sent. A piece that is refused for another reason fails at once."""
     async with strict(retries=0) as (cluster, producer):
         deliveries = [await producer.send("orders", value_of(number)) for number in range(40)]
         await asyncio.gather(*deliveries)
@@ -200,7 +200,7 @@ async def test_a_split_is_no_retry() -> None:
 
 @jumping
 async def test_a_piece_may_be_retried_as_often_as_a_batch() -> None:
-    """The attempt that was too large does not count."""
+    """The attempt that was too large does not count as a retry of the piece."""
     async with strict(retries=1) as (cluster, producer):
         cluster.fail("Produce", "MESSAGE_TOO_LARGE")
         cluster.fail("Produce", "NOT_ENOUGH_REPLICAS")
@@ -211,7 +211,7 @@ async def test_a_piece_may_be_retried_as_often_as_a_batch() -> None:
 @pytest.mark.parametrize("compression", ["none", "gzip", "lz4", "zstd", "snappy"])
 @jumping
 async def test_a_record_of_just_the_limit_goes(compression: str) -> None:
-    """Row 83: one byte more is refused before it is queued; that it does not compress, and grows, is no matter."""
+    """Row 83: the send refuses one byte more before it queues the record. A record of the limit may grow in compression."""
     limit = 5000
     value = random.Random(7).randbytes(limit)
     while size_limit(b"k", value, b"\0") > limit:
@@ -226,7 +226,7 @@ async def test_a_record_of_just_the_limit_goes(compression: str) -> None:
 
 
 def blame(code: str, *records: tuple[int, str | None]) -> Callable[[Any], None]:
-    """Rewrites an answer: some records of partition 0 are refused, nothing was appended."""
+    """Return a function that rewrites a response: some records of partition 0 are refused, and none was appended."""
 
     def change(answer: Any) -> None:
         for topic in answer.topics:
@@ -244,7 +244,7 @@ def blame(code: str, *records: tuple[int, str | None]) -> Callable[[Any], None]:
 @pytest.mark.parametrize("code", ["INVALID_RECORD", "INVALID_TIMESTAMP"])
 @jumping
 async def test_only_the_records_that_the_broker_names_fail(code: str) -> None:
-    """Each with its own words; the rest is sent again without them. What names no record of the batch is passed over."""
+    """Each named record fails with its own text, and the others are sent again. The Sender ignores an index outside of the batch."""
     async with running() as (cluster, producer):
         cluster.fail("Produce", code)
         cluster.rewrite("Produce", blame(code, (4, "no key"), (1, None), (99, "what"), (-1, "what")), times=1)
@@ -264,7 +264,7 @@ async def test_only_the_records_that_the_broker_names_fail(code: str) -> None:
 @pytest.mark.parametrize("blamed", [[], [0, 1, 2]], ids=["nobody", "all"])
 @jumping
 async def test_a_refused_batch_of_which_the_broker_names_none_or_all_fails_whole(blamed: list[int]) -> None:
-    """As Java's does always."""
+    """The whole batch fails, as it always does in Java."""
     async with running() as (cluster, producer):
         cluster.fail("Produce", "INVALID_RECORD")
         cluster.rewrite("Produce", blame("INVALID_RECORD", *((index, None) for index in blamed)), times=1)
@@ -281,7 +281,7 @@ RANGE = "Timestamp {} of message with offset {} is out of range. The timestamp s
 @pytest.mark.parametrize("count", [1, 3])
 @jumping
 async def test_a_record_that_is_refused_for_its_timestamp_says_the_range(count: int) -> None:
-    """Also where all of its batch are: what Kafka says of the whole batch names no range."""
+    """The error has the record's own range, also when all records are refused. Kafka's text for the whole batch has no range."""
     async with running() as (cluster, producer):
         cluster.fail(
             "Produce",

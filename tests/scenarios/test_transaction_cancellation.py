@@ -37,7 +37,7 @@ async def whole(producer: Producer[Any, Any]) -> None:
 
 
 async def before_nothing(_producer: Producer[Any, Any]) -> None:
-    """Nothing is open."""
+    """Leave no transaction open."""
 
 
 async def before_end(producer: Producer[Any, Any]) -> None:
@@ -56,12 +56,12 @@ CALLS: dict[str, tuple[Callable[[Producer[Any, Any]], Awaitable[None]], Callable
 
 
 def seen(cluster: FakeCluster) -> tuple[int, bool]:
-    """Records that are visible, and whether the offsets are."""
+    """Return the number of visible records, and whether the offsets are committed."""
     return len(committed(cluster)), cluster.committed("group") == {("payments", 0): 7}
 
 
 async def settle(producer: Producer[Any, Any]) -> None:
-    """What a careful program does after a cancellation: abort; if that is too late, learn how the commit ended."""
+    """Abort after a cancellation, as a careful program does. If it is too late for that, wait for the commit's result."""
     try:
         await producer.abort_transaction()
     except TransactionMisuse as misuse:
@@ -74,7 +74,7 @@ async def settle(producer: Producer[Any, Any]) -> None:
 @VERSIONS
 @jumping
 async def test_cancelled_at_every_turn(version: int, call: str, times: int) -> None:
-    """The task is cancelled at once, the transaction is whole or not at all, and the producer goes on."""
+    """The cancelled task ends at once. The transaction is visible as a whole or not at all, and the producer continues."""
     prepare, run = CALLS[call]
     outcomes = set()
     for after in range(0, _MOST_TURNS, times):
@@ -97,16 +97,17 @@ async def test_cancelled_at_every_turn(version: int, call: str, times: int) -> N
         if done is None:
             break
     assert done is None
-    if call != "begin" and not (call == "commit" and KIND == "eager"):  # the one waits for nothing, the other tells its verdict at once
+    # `begin` waits for nothing, and an eager commit sends its request at once
+    if call != "begin" and not (call == "commit" and KIND == "eager"):
         assert (True, 0, False) in outcomes
     if call == "transaction" and version == 1:
-        assert (True, 2, True) in outcomes  # the verdict was on its way
+        assert (True, 2, True) in outcomes  # the request of the commit was in flight
 
 
 @VERSIONS
 @jumping
 async def test_a_cancelled_body(version: int) -> None:
-    """It is aborted before the cancellation goes on; a second one does not wait for that."""
+    """The producer aborts the transaction before the cancellation continues. A second cancellation does not wait for the abort."""
     async with transactional(version) as (cluster, producer):
         entered = asyncio.Event()
 
@@ -142,7 +143,7 @@ async def test_a_cancelled_body(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_an_abort_that_nobody_answers_is_bounded(version: int) -> None:
-    """By max_block_ms; the body's own exception is what leaves it, and the abort goes on."""
+    """The block waits at most max_block_ms for the abort and raises the body's own exception. The abort continues."""
     async with transactional(version, max_block_ms=2_000) as (cluster, producer):
         hang = cluster.hang("EndTxn", times=1)
         began = asyncio.get_running_loop().time()
@@ -161,7 +162,9 @@ async def test_an_abort_that_nobody_answers_is_bounded(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_a_commit_within_the_context_that_takes_too_long(version: int) -> None:
-    """Before the coordinator was told, it is aborted, and the error says so; after that it goes on, and can be waited for."""
+    """A commit that times out before its request is sent is aborted, and the error says so. A sent one continues, and the
+    caller can wait for it.
+    """
     async with transactional(version, max_block_ms=2_000) as (cluster, producer):
         cluster.delay("Produce", 3.0, times=1)
         with pytest.raises(TransactionAbortable, match=r"commit_transaction\(\) did not end.*records of it have not ended"):
@@ -180,7 +183,7 @@ async def test_a_commit_within_the_context_that_takes_too_long(version: int) -> 
 @VERSIONS
 @jumping
 async def test_a_scope_of_anyio(version: int) -> None:
-    """It cancels again at each await, but not the abort (as under Starlette or FastAPI)."""
+    """The scope cancels again at each await, but it does not cancel the abort (as under Starlette or FastAPI)."""
     async with transactional(version) as (cluster, producer):
         cluster.delay("EndTxn", 0.5, times=1)
         with anyio.move_on_after(1):
@@ -195,7 +198,7 @@ async def test_a_scope_of_anyio(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_stop_while_a_transaction_is_open_elsewhere(version: int) -> None:
-    """Who waits for its end learns of the stop; nothing hangs."""
+    """A task that waits for the transaction's end gets an error at `stop`, and no task hangs."""
     async with transactional(version, close_timeout_ms=1_000) as (cluster, producer):
         await producer.begin_transaction()
         await producer.send_and_wait("orders", b"v", partition=0)
@@ -211,7 +214,7 @@ async def test_stop_while_a_transaction_is_open_elsewhere(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_stop_is_bounded_with_a_transaction_open(version: int) -> None:
-    """By close_timeout_ms, whether the coordinator answers or not; what a broker has not answered fails."""
+    """`stop` ends after close_timeout_ms, whether the coordinator responds or not. Records without a response fail."""
     async with transactional(version, close_timeout_ms=1_000) as (cluster, producer):
         await producer.begin_transaction()
         await producer.send_and_wait("orders", b"v", partition=0)
@@ -228,7 +231,7 @@ async def test_stop_is_bounded_with_a_transaction_open(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_cancelled_while_there_is_no_producer_id(version: int) -> None:
-    """`begin_transaction` opens nothing, and the next one does."""
+    """The cancelled `begin_transaction` opens no transaction, and the next call does."""
     async with cluster_of(version) as cluster:
         cluster.create_topic("orders", partitions=2)
         cluster.create_topic("payments")
@@ -251,7 +254,7 @@ async def test_cancelled_while_there_is_no_producer_id(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_two_tasks_and_one_transaction(version: int) -> None:
-    """The same call is joined, the commit's waiters all learn the same."""
+    """A second task's same call joins the first one. All tasks that wait for the commit get the same result."""
     async with transactional(version) as (cluster, producer):
         await producer.begin_transaction()
         await producer.send("orders", b"v", partition=0)
@@ -266,7 +269,7 @@ async def test_two_tasks_and_one_transaction(version: int) -> None:
 
 
 class _Gate:
-    """A dialer behind a gate."""
+    """A dialer that waits until its event is set."""
 
     def __init__(self, dialer: Any) -> None:
         self._dialer = dialer
@@ -281,7 +284,7 @@ class _Gate:
 @VERSIONS
 @jumping
 async def test_a_commit_that_was_taken_back_while_its_coordinator_was_dialled_is_not_sent(version: int) -> None:
-    """It was due and not written: what is due then is the abort."""
+    """The commit was due and not yet written when it was cancelled. The producer then sends the abort in its place."""
     async with cluster_of(version) as cluster:
         cluster.create_topic("orders", partitions=2)
         gate = _Gate(cluster.network)
@@ -308,7 +311,7 @@ async def test_a_commit_that_was_taken_back_while_its_coordinator_was_dialled_is
 @VERSIONS
 @jumping
 async def test_a_scope_whose_producer_was_stopped_does_not_end_in_silence(version: int) -> None:
-    """`stop` aborted its transaction: who leaves the body must not believe that it is committed."""
+    """`stop` aborted the transaction of the block. The block raises ProducerClosed, so the caller does not assume a commit."""
     async with transactional(version) as (cluster, producer):
         with pytest.raises(ProducerClosed):
             async with producer.transaction():

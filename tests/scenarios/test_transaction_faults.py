@@ -1,4 +1,4 @@
-"""Rows 64 to 75 of the fault catalogue: transactions while coordinators move, answers are lost, and others have the same name."""
+"""Transactions when coordinators move, responses are lost, or a name is used twice (catalogue rows 64 to 75)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GROUP = ConsumerGroupMetadata("group")
 
 
 def of(version: int, *apis: str) -> list[str]:
-    """Those that version uses."""
+    """Return the APIs that the version uses."""
     return [api for api in apis or RPCS if version == 1 or not api.startswith("Add")]
 
 
@@ -41,7 +41,7 @@ EACH = pytest.mark.parametrize(("version", "api"), [(version, api) for version i
 
 
 async def transfer(producer: Producer[Any, Any], number: int) -> None:
-    """A transaction that asks for everything."""
+    """Run a transaction that uses every kind of request."""
     async with producer.transaction():
         await producer.send("orders", b"%d" % number, partition=0)
         await producer.send("orders", b"%d" % number, partition=1)
@@ -49,7 +49,7 @@ async def transfer(producer: Producer[Any, Any], number: int) -> None:
 
 
 def assert_transferred(cluster: FakeCluster, count: int) -> None:
-    """All of it, each once, in order."""
+    """Check that all records and offsets are committed, each once, in order."""
     assert committed(cluster, partition=0) == committed(cluster, partition=1) == [b"%d" % number for number in range(1, count + 1)]
     assert cluster.committed("group") == {("payments", 0): count}
 
@@ -61,7 +61,7 @@ def assert_transferred(cluster: FakeCluster, count: int) -> None:
 @pytest.mark.parametrize("disconnect", ["before", "after"])
 @jumping
 async def test_a_lost_answer(version: int, api: str, disconnect: Any) -> None:
-    """Before it was carried out or after: the same transaction goes on, and what follows is well."""
+    """The response is lost before or after the coordinator acts on the request. The transaction continues, and the next one works."""
     async with cluster_of(version, 3) as cluster:
         cluster.create_topic("orders", partitions=2)
         cluster.create_topic("payments")
@@ -75,7 +75,7 @@ async def test_a_lost_answer(version: int, api: str, disconnect: Any) -> None:
 @EACH
 @jumping
 async def test_the_coordinators_move(version: int, api: str) -> None:
-    """Row 64: before each kind of request."""
+    """Row 64: the coordinators move before each kind of request. The transaction continues."""
     async with cluster_of(version, 3) as cluster:
         cluster.create_topic("orders", partitions=2)
         cluster.create_topic("payments")
@@ -95,7 +95,7 @@ async def test_the_coordinators_move(version: int, api: str) -> None:
 @VERSIONS
 @jumping
 async def test_the_coordinator_dies(version: int) -> None:
-    """Its connection ends, another broker has its place; the transaction goes on."""
+    """The coordinator's connection closes, and another broker takes over. The transaction continues."""
     async with cluster_of(version, 3) as cluster:
         cluster.create_topic("orders", partitions=2)
         cluster.create_topic("payments")
@@ -122,7 +122,7 @@ async def test_the_coordinator_dies(version: int) -> None:
 @pytest.mark.parametrize("error", ["NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"])
 @jumping
 async def test_a_coordinator_that_is_not_ready(version: int, api: str, error: str) -> None:
-    """It is asked again, or looked for; nobody hears of it."""
+    """The producer asks the coordinator again, or looks for it anew. The caller sees no error."""
     async with cluster_of(version, 2) as cluster:
         cluster.create_topic("orders", partitions=2)
         cluster.create_topic("payments")
@@ -141,7 +141,7 @@ async def test_a_coordinator_that_is_not_ready(version: int, api: str, error: st
 )
 @jumping
 async def test_the_last_transaction_is_still_ending(version: int, api: str) -> None:
-    """CONCURRENT_TRANSACTIONS: again after 20 ms and a little more each time; no user error (TXN-11)."""
+    """CONCURRENT_TRANSACTIONS: the producer retries after 20 ms, then a little later each time. The caller sees no error (TXN-11)."""
     async with cluster_of(version) as cluster:
         cluster.create_topic("orders", partitions=2)
         cluster.create_topic("payments")
@@ -157,7 +157,7 @@ async def test_the_last_transaction_is_still_ending(version: int, api: str) -> N
 @VERSIONS
 @jumping
 async def test_markers_that_take_their_time(version: int) -> None:
-    """The next transaction, and the next producer, wait for them; in version 2 its first records do."""
+    """The next transaction and the next producer wait for the markers. In version 2 the first records of the next transaction wait."""
     async with transactional(version) as (cluster, producer):
         cluster.marker_delay = 0.3
         for number in range(1, 4):
@@ -172,7 +172,7 @@ async def test_markers_that_take_their_time(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_a_zombie(version: int) -> None:
-    """A second one with its name: the first learns that in whatever it does next, and nothing of it is visible."""
+    """A second producer with the same name starts. The first one's next call fails, and none of its open transaction becomes visible."""
     async with cluster_of(version) as cluster:
         cluster.create_topic("orders", partitions=2)
         async with running(cluster, transactional_id="tx") as (_, zombie):
@@ -197,7 +197,7 @@ async def test_a_zombie(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_a_zombie_that_only_commits(version: int) -> None:
-    """The coordinator knows it, too; within `transaction()` the error is the commit's own."""
+    """The coordinator also detects the old producer at the commit. Within `transaction()` the commit raises the error."""
     async with cluster_of(version) as cluster:
         cluster.create_topic("orders", partitions=2)
         async with running(cluster, transactional_id="tx") as (_, zombie):
@@ -215,7 +215,7 @@ async def test_a_zombie_that_only_commits(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_a_transaction_that_takes_too_long(version: int) -> None:
-    """It says so, and not that there is a newer producer; nothing of it is visible."""
+    """The error names the time-out, not a newer producer. None of the records becomes visible."""
     async with transactional(version, transaction_timeout_ms=2_000) as (cluster, producer):
         await producer.begin_transaction()
         await producer.send_and_wait("orders", b"late", partition=0)
@@ -242,7 +242,7 @@ async def test_a_transaction_that_takes_too_long(version: int) -> None:
 @pytest.mark.parametrize("disconnect", ["before", "after"])
 @jumping
 async def test_an_outcome_that_is_unknown(version: int, disconnect: Any) -> None:
-    """Row 68: the same commit again and again, and never an abort, whatever is called meanwhile."""
+    """Row 68: the producer repeats the same commit and never aborts, whichever call comes meanwhile."""
     async with transactional(version, max_block_ms=500) as (cluster, producer):
         await producer.begin_transaction()
         await producer.send("orders", b"1", partition=0)
@@ -270,7 +270,7 @@ async def test_an_outcome_that_is_unknown(version: int, disconnect: Any) -> None
 @VERSIONS
 @jumping
 async def test_an_end_that_arrives_in_the_next_transaction(version: int, verdict: str) -> None:
-    """Row 69 (Jepsen): it has no effect there, as the next one has an epoch of its own."""
+    """Row 69 (Jepsen): a late end has no effect on the next transaction, because that has an epoch of its own."""
     async with transactional(version, request_timeout_ms=1_000, delivery_timeout_ms=10_000) as (cluster, producer):
         await producer.begin_transaction()
         await producer.send_and_wait("orders", b"1", partition=0)
@@ -299,7 +299,7 @@ async def test_an_end_that_arrives_in_the_next_transaction(version: int, verdict
 @VERSIONS
 @jumping
 async def test_a_send_that_fails(version: int) -> None:
-    """Also if nobody looks at it: the commit is refused with that error, the abort works, the next is well."""
+    """The commit raises the send's error, also if the caller never looks at it. The abort works, and so does the next transaction."""
     async with transactional(version) as (cluster, producer):
         cluster.fail("Produce", "POLICY_VIOLATION", partition=1)
         await producer.begin_transaction()
@@ -318,7 +318,7 @@ async def test_a_send_that_fails(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_a_send_that_fails_within_the_context(version: int) -> None:
-    """The commit at its end raises; it is aborted."""
+    """The commit at the end of the block raises, and the producer aborts the transaction."""
     async with transactional(version) as (cluster, producer):
         cluster.fail("Produce", "POLICY_VIOLATION", partition=1)
         with pytest.raises(TransactionAbortable):
@@ -331,7 +331,7 @@ async def test_a_send_that_fails_within_the_context(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_a_record_that_expires(version: int) -> None:
-    """It may have been written: its transaction is aborted, and the next begins under another epoch (DLV-08)."""
+    """An expired record may have been written. The producer aborts its transaction, and the next one begins with another epoch (DLV-08)."""
     options = {"request_timeout_ms": 500, "delivery_timeout_ms": 1_000}
     async with transactional(version, **options) as (cluster, producer):
         await producer.begin_transaction()
@@ -376,7 +376,9 @@ async def test_a_record_that_expires(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_an_error_and_its_kind(version: int, api: str, error: str, kind: type[TransactionError]) -> None:
-    """Abortable: an abort, and the next transaction is well. Fatal: everything raises it, but stop."""
+    """After an abortable error the producer aborts, and the next transaction works. After a fatal one, every call
+    except `stop` raises it.
+    """
     if not of(version, api):
         return
     async with transactional(version) as (cluster, producer):
@@ -397,7 +399,7 @@ async def test_an_error_and_its_kind(version: int, api: str, error: str, kind: t
 @VERSIONS
 @jumping
 async def test_a_stale_generation(version: int) -> None:
-    """Row 75: the group itself refuses a member that it does not have."""
+    """Row 75: the consumer group refuses a member that it does not have."""
     async with transactional(version) as (cluster, producer):
         with pytest.raises(CommitFailed) as raised:
             async with producer.transaction():
@@ -412,7 +414,7 @@ async def test_a_stale_generation(version: int) -> None:
 @pytest.mark.parametrize("error", ["TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "INVALID_TRANSACTION_TIMEOUT", "CLUSTER_AUTHORIZATION_FAILED"])
 @jumping
 async def test_start_is_refused(error: str) -> None:
-    """With the reason and what helps; nothing is left."""
+    """`start` raises with the reason and a hint, and leaves no task or connection."""
     before = asyncio.all_tasks()
     async with cluster_of(2) as cluster:
         cluster.fail("InitProducerId", error)
@@ -425,7 +427,7 @@ async def test_start_is_refused(error: str) -> None:
 
 @jumping
 async def test_start_without_a_coordinator() -> None:
-    """It is bounded, and says who is missing."""
+    """`start` ends after max_block_ms, and its error names the missing coordinator."""
     async with cluster_of(2) as cluster:
         cluster.fail("FindCoordinator", "COORDINATOR_NOT_AVAILABLE", times=None)
         producer: Producer[Any, Any] = Producer(**cluster.client_options, transactional_id="tx", max_block_ms=2_000)
@@ -438,7 +440,7 @@ async def test_start_without_a_coordinator() -> None:
 @VERSIONS
 @jumping
 async def test_start_without_waiting(version: int) -> None:
-    """The first transaction waits for what start did not; what was refused is asked for again."""
+    """The first transaction waits for the producer id. After a refusal the producer requests it again."""
     async with cluster_of(version) as cluster:
         cluster.create_topic("orders", partitions=2)
         cluster.create_topic("payments")
@@ -459,14 +461,14 @@ async def test_start_without_waiting(version: int) -> None:
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
 @jumping
 async def test_the_version_changes_in_mid_life(before: int, after: int) -> None:
-    """Seen where connections are made anew; the transaction that is open ends as it began, the next is of the other kind."""
+    """The producer sees the new version on new connections. The open transaction ends in its old version, the next one uses the new."""
     async with transactional(before) as (cluster, producer):
         await transfer(producer, 1)
         await producer.begin_transaction()
         await producer.send_and_wait("orders", b"2", partition=0)
         cluster.transaction_version = after
         cluster.disconnect_all()
-        with contextlib.suppress(TransactionAbortable):  # what a downgrade does to an open one is the brokers' to say
+        with contextlib.suppress(TransactionAbortable):  # the brokers decide what a downgrade does to an open transaction
             await producer.send("orders", b"2", partition=1)
             await producer.send_offsets_to_transaction({("payments", 0): 2}, GROUP)
             await producer.commit_transaction()
@@ -484,7 +486,7 @@ async def test_the_version_changes_in_mid_life(before: int, after: int) -> None:
 
 @jumping
 async def test_records_flow_while_a_partition_is_added() -> None:
-    """Those of partitions that are part of the transaction already (exceeds Java's SEN-01)."""
+    """Records of partitions that the transaction already has are sent meanwhile (exceeds Java's SEN-01)."""
     async with transactional(1) as (cluster, producer):
         await producer.begin_transaction()
         await producer.send_and_wait("orders", b"0", partition=0)
@@ -502,7 +504,7 @@ async def test_records_flow_while_a_partition_is_added() -> None:
 
 @jumping
 async def test_the_last_epoch() -> None:
-    """Version 2: when epochs are used up, the end of a transaction gives another producer id."""
+    """Version 2: after the last epoch, the end of a transaction returns another producer id."""
     async with transactional(2) as (cluster, producer):
         await transfer(producer, 1)
         cluster.transactions["tx"].epoch = 32_766

@@ -1,4 +1,4 @@
-"""Transactions as they should go, in both versions: visible together or not at all, with offsets, empty, from other doors, misused."""
+"""Transactions without faults in both versions: visibility, offsets, empty ones, all ways to send, misuse."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @VERSIONS
 @jumping
 async def test_a_commit(version: int) -> None:
-    """Nobody sees a record before; all of them after. Several partitions and topics, one transaction."""
+    """No reader sees a record before the commit; all are visible after it. One transaction covers several partitions and topics."""
     async with transactional(version) as (cluster, producer):
         await producer.begin_transaction()
         deliveries = [await producer.send("orders", b"%d" % number, partition=number % 2) for number in range(4)]
@@ -52,7 +52,7 @@ async def test_a_commit(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_an_abort(version: int) -> None:
-    """What was sent is in the log and invisible; the next transaction goes on."""
+    """The records of the aborted transaction are in the log and invisible. The next transaction works."""
     async with transactional(version) as (cluster, producer):
         await producer.begin_transaction()
         await producer.send_and_wait("orders", b"lost", partition=0)
@@ -66,7 +66,9 @@ async def test_an_abort(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_an_abort_drops_what_was_not_sent(version: int) -> None:
-    """TXN-06: its delivery says so, and that it is certainly not there; what is in flight is waited for."""
+    """TXN-06: the delivery of an unsent record raises and says that it is certainly not in the log. The abort waits
+    for batches in flight.
+    """
     async with transactional(version, max_in_flight_requests_per_connection=1) as (cluster, producer):
         await producer.begin_transaction()
         await producer.send_and_wait("orders", b"0", partition=0)
@@ -92,7 +94,7 @@ async def test_an_abort_drops_what_was_not_sent(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_an_abort_lets_go_of_sends_that_wait(version: int) -> None:
-    """For metadata or memory: they raise, and nothing of them is sent."""
+    """A send that waits for metadata or memory raises at the abort, and its record is not sent."""
     async with transactional(version, max_block_ms=50_000) as (cluster, producer):
         await producer.begin_transaction()
         sending = asyncio.create_task(producer.send("unknown", b"v"))
@@ -108,7 +110,7 @@ async def test_an_abort_lets_go_of_sends_that_wait(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_offsets_and_records_are_one(version: int) -> None:
-    """Committed together, aborted together (KIP-447)."""
+    """The offsets and the records are committed together and aborted together (KIP-447)."""
     async with transactional(version) as (cluster, producer):
         offsets = {TopicPartition("orders", 0): 5, ("orders", 1): OffsetAndMetadata(7, "note")}
         async with producer.transaction():
@@ -126,7 +128,7 @@ async def test_offsets_and_records_are_one(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_offsets_alone_are_a_transaction(version: int) -> None:
-    """And aiokafka's words for them will do."""
+    """A transaction may have offsets and no records. The call also takes aiokafka's types for offsets."""
     async with transactional(version) as (cluster, producer):
         async with producer.transaction():
             await producer.send_offsets_to_transaction(
@@ -138,7 +140,7 @@ async def test_offsets_alone_are_a_transaction(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_an_empty_transaction(version: int) -> None:
-    """TXN-07: nobody is asked."""
+    """TXN-07: the producer sends no request for an empty transaction."""
     async with transactional(version) as (cluster, producer):
         async with producer.transaction():
             pass
@@ -152,7 +154,7 @@ async def test_an_empty_transaction(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_a_body_that_raises(version: int) -> None:
-    """The transaction is aborted, and the exception is the body's own."""
+    """The producer aborts the transaction, and the body's own exception is raised."""
     async with transactional(version) as (cluster, producer):
         with pytest.raises(LookupError, match="mine"):
             async with producer.transaction():
@@ -166,7 +168,7 @@ async def test_a_body_that_raises(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_a_body_that_ends_its_transaction_itself(version: int) -> None:
-    """That stands."""
+    """The body's own abort or commit holds, and the end of the block sends none."""
     async with transactional(version) as (cluster, producer):
         async with producer.transaction():
             await producer.send("orders", b"lost", partition=0)
@@ -180,7 +182,7 @@ async def test_a_body_that_ends_its_transaction_itself(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_every_door_belongs_to_the_transaction(version: int) -> None:
-    """send_many, send_nowait, batches of one's own."""
+    """The records of `send_many`, `send_nowait` and `send_batch` belong to the open transaction."""
     async with transactional(version) as (cluster, producer):
         async with producer.transaction():
             await producer.send_many("orders", [b"many"] * 500)
@@ -196,7 +198,7 @@ async def test_every_door_belongs_to_the_transaction(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_no_door_is_open_outside_a_transaction(version: int) -> None:
-    """Each says which call is missing, before and between and after."""
+    """Before, between and after transactions, each way to send raises an error that names the missing call."""
     async with transactional(version) as (cluster, producer):
         for _ in range(2):
             batch = producer.create_batch("orders", 0)
@@ -221,7 +223,7 @@ async def test_no_door_is_open_outside_a_transaction(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_the_fast_way_is_open_within(version: int) -> None:
-    """And closed while nothing is: nothing is looked at per record."""
+    """The fast path is open within a transaction and closed outside, so that no record needs a check of its own."""
     async with transactional(version) as (_, producer):
         way = producer._fast_path
         assert not way.fast
@@ -234,7 +236,7 @@ async def test_the_fast_way_is_open_within(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_calls_out_of_place(version: int) -> None:
-    """TXN-01: clear, and nothing changes."""
+    """TXN-01: a call in the wrong state raises a clear error and changes nothing."""
     async with transactional(version) as (cluster, producer):
         with pytest.raises(TransactionMisuse, match=r"commit_transaction\(\) has no place here"):
             await producer.commit_transaction()
@@ -252,7 +254,7 @@ async def test_calls_out_of_place(version: int) -> None:
 
 @jumping
 async def test_a_producer_without_a_name_has_no_transactions() -> None:
-    """Each call says what is missing."""
+    """Without `transactional_id`, each transaction call raises an error that names the option."""
     async with running() as (_, producer):
         for call in (producer.begin_transaction, producer.commit_transaction, producer.abort_transaction):
             with pytest.raises(UsageError, match="give it transactional_id"):
@@ -263,7 +265,7 @@ async def test_a_producer_without_a_name_has_no_transactions() -> None:
 
 @jumping
 async def test_a_producer_that_does_not_run() -> None:
-    """Before start and after stop."""
+    """The call raises ProducerClosed before the start and after the stop."""
     async with cluster_of(2) as cluster:
         producer: Producer[Any, Any] = Producer(**cluster.client_options, transactional_id="tx")
         with pytest.raises(ProducerClosed, match="not started"):
@@ -276,7 +278,7 @@ async def test_a_producer_that_does_not_run() -> None:
 
 @pytest.mark.parametrize("conflict", [{"enable_idempotence": False}, {"acks": 1}, {"retries": 0}])
 def test_what_transactions_cannot_go_with(conflict: dict[str, Any]) -> None:
-    """CFG-09."""
+    """CFG-09: the constructor refuses options that conflict with transactions."""
     with pytest.raises(ConfigError):
         Producer(transactional_id="tx", **conflict)
 
@@ -302,7 +304,7 @@ def test_what_transactions_cannot_go_with(conflict: dict[str, Any]) -> None:
 )
 @jumping
 async def test_offsets_that_are_none(offsets: Any, group: Any, text: str) -> None:
-    """TXN-12: said at once; the transaction goes on."""
+    """TXN-12: the call refuses wrong offsets at once, and the transaction continues."""
     async with transactional() as (cluster, producer):
         async with producer.transaction():
             with pytest.raises(UsageError, match=text):
@@ -325,7 +327,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], Callable[[Producer[Any, Any
 async def test_a_record_that_was_refused_is_missing(
     version: int, options: dict[str, Any], kind: type[Exception], send: Callable[[Producer[Any, Any]], Any]
 ) -> None:
-    """TXN-08: even if nobody looks at the error, a commit would be a lie."""
+    """TXN-08: a refused record makes the commit fail, even if the caller never looks at its error."""
     async with transactional(version, **options) as (cluster, producer):
         await producer.begin_transaction()
         await producer.send("orders", b"lost", partition=0)
@@ -345,7 +347,9 @@ async def test_a_record_that_was_refused_is_missing(
 
 @pytest.mark.asyncio
 async def test_other_threads() -> None:
-    """Their records belong to the open transaction, too; none is a misuse, one that is refused is missing."""
+    """Records sent from other threads belong to the open transaction. Without one the call raises, and a refused record
+    makes the commit fail.
+    """
     async with transactional(max_block_ms=100) as (cluster, producer):
         send = producer.from_thread.send
         with pytest.raises(TransactionMisuse, match=r"call begin_transaction\(\)"):
@@ -372,7 +376,7 @@ async def test_other_threads() -> None:
 )
 @jumping
 async def test_a_mistake_spoils_nothing(kind: type[Exception], send: Callable[[Producer[Any, Any]], Any]) -> None:
-    """As in Java: what the caller did wrong, or may try again, the caller knows."""
+    """As in Java, an error that the caller sees at the call, such as a wrong argument, does not make the transaction fail."""
     async with transactional() as (cluster, producer):
         async with producer.transaction():
             with pytest.raises(kind):
@@ -384,7 +388,7 @@ async def test_a_mistake_spoils_nothing(kind: type[Exception], send: Callable[[P
 @VERSIONS
 @jumping
 async def test_many_transactions(version: int) -> None:
-    """Of each the whole, or nothing, in order; sequence numbers and epochs go on."""
+    """Each transaction is visible as a whole or not at all, in order. Sequence numbers and epochs continue."""
     async with transactional(version) as (cluster, producer):
         for number in range(30):
             await producer.begin_transaction()
@@ -398,7 +402,7 @@ async def test_many_transactions(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_stop_aborts_what_is_open(version: int) -> None:
-    """So that nobody waits for it until its time-out."""
+    """`stop` aborts the open transaction, so that no reader waits for it until its time-out."""
     async with cluster_of(version) as cluster:
         cluster.create_topic("orders", partitions=2)
         async with running(cluster, transactional_id="tx") as (_, producer):
@@ -413,7 +417,7 @@ async def test_stop_aborts_what_is_open(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_stop_lets_a_commit_end(version: int) -> None:
-    """Whose verdict is on its way."""
+    """`stop` waits for a commit that is in flight."""
     async with cluster_of(version) as cluster:
         cluster.create_topic("orders", partitions=2)
         cluster.delay("EndTxn", 0.5, times=1)
@@ -428,7 +432,7 @@ async def test_stop_lets_a_commit_end(version: int) -> None:
 
 @jumping
 async def test_it_shows_what_it_waits_for() -> None:
-    """In `explain`."""
+    """`explain` names the step that the transaction waits for."""
     async with transactional() as (cluster, producer):
         assert "transactional_id 'tx': the producer has no transaction open" in producer.explain()
         await producer.begin_transaction()

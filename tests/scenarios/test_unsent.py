@@ -1,4 +1,4 @@
-"""acks=0 and a broker that stops reading: what `stop` still owes, and for how long (row 84)."""
+"""acks=0 and a broker that stops reading: the records that `stop` must still send, and for how long (row 84)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aioproducer.testing import FakeCluster
 
 
 async def producing(cluster: FakeCluster) -> tuple[Producer[Any, Any], set[asyncio.Task[Any]], int]:
-    """A producer with acks=0 that was told of so many records that they are sent, of which some wait for a broker that reads nothing."""
+    """Start a producer with acks=0 and complete many records. Some bytes still wait, because the broker reads nothing."""
     before = asyncio.all_tasks()
     producer: Producer[Any, Any] = Producer(**cluster.client_options, acks=0, close_timeout_ms=9000)
     await producer.start()
@@ -34,7 +34,9 @@ def connection_of(producer: Producer[Any, Any]) -> Any:
 
 @jumping
 async def test_stop_waits_until_what_was_acknowledged_has_left() -> None:
-    """acks=0 acknowledges what the transport took; `asyncio.run` would drop what is still there when it ends."""
+    """acks=0 acknowledges records when the transport has them. `stop` waits, because `asyncio.run` would drop the bytes
+    that are left at its end.
+    """
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         producer, before, sent = await producing(cluster)
@@ -51,7 +53,7 @@ async def test_stop_waits_until_what_was_acknowledged_has_left() -> None:
 
 @jumping
 async def test_stop_does_not_wait_for_ever() -> None:
-    """The broker never reads again: at `close_timeout_ms` the connection is dropped, and nothing is left."""
+    """The broker never reads again. At `close_timeout_ms` the producer drops the connection and leaves nothing."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         producer, before, _ = await producing(cluster)
@@ -66,7 +68,7 @@ async def test_stop_does_not_wait_for_ever() -> None:
 
 @jumping
 async def test_a_cancelled_stop_drops_what_was_not_sent() -> None:
-    """At once, and leaves nothing."""
+    """The cancelled `stop` drops the unsent bytes at once and leaves nothing."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         producer, before, _ = await producing(cluster)
@@ -84,7 +86,7 @@ async def test_a_cancelled_stop_drops_what_was_not_sent() -> None:
 
 @jumping
 async def test_stop_is_quick_when_all_has_left() -> None:
-    """The usual case takes no time."""
+    """The transport has sent all bytes, so `stop` takes no time. That is the usual case."""
     async with running(acks=0) as (_, producer):
         await producer.send_and_wait("orders", b"v")
         began = asyncio.get_running_loop().time()

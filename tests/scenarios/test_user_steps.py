@@ -1,4 +1,4 @@
-"""No step of a user's task runs within another one, wherever an answer comes from: nested loops, bytes from a task, errors that end a loop."""
+"""No step of a user's task runs within another step: nested loops, bytes from a task, errors that end a loop."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run(new_loop: Callable[[], asyncio.AbstractEventLoop], main: Coroutine[Any, 
 
 
 class StreamDialer:
-    """Makes connections of asyncio's streams, and hands their bytes over from tasks, as a tunnel or a TLS layer does."""
+    """Makes connections of asyncio's streams and passes their bytes on from tasks, as a tunnel or a TLS layer does."""
 
     def __init__(self) -> None:
         self.tasks: list[asyncio.Task[None]] = []
@@ -68,7 +68,7 @@ class StreamDialer:
 
 
 def test_bytes_may_come_from_a_task(build: Any, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    """Tasks that await records, callbacks, and sends that wait for memory all go on; a time-out ends a wait."""
+    """Tasks that await records, callbacks, and sends that wait for memory all continue. A time-out ends a wait."""
 
     async def main() -> None:
         async with FakeCluster() as cluster:
@@ -97,7 +97,7 @@ def test_bytes_may_come_from_a_task(build: Any, new_loop: Callable[[], asyncio.A
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
 def test_a_woken_task_may_end_the_loop(build: Any, new_loop: Callable[[], asyncio.AbstractEventLoop], error: type[BaseException]) -> None:
-    """As any task; the producer is none the worse, and the others are woken once the loop runs again."""
+    """A woken task may end the loop, as any task. The producer works on, and the other tasks wake when the loop runs again."""
 
     async def begin() -> tuple[FakeCluster, Any]:
         cluster = await FakeCluster().__aenter__()
@@ -172,7 +172,7 @@ asyncio.run(asyncio.wait_for(main(), 60))
 @pytest.mark.xfail(sys.version_info >= (3, 14), reason="nest_asyncio 1.6 hides the running task from Python 3.14: no TaskGroup works")
 @pytest.mark.parametrize("pure", ["1", "0"], ids=["plain", "chosen"])
 def test_a_loop_may_run_within_itself(pure: str) -> None:
-    """`nest_asyncio`, as Jupyter and Databricks use it, which patches asyncio: so in a process of its own."""
+    """`nest_asyncio`, used by Jupyter and Databricks, patches asyncio. The test runs it in a process of its own."""
     environment = {**os.environ, "AIOPRODUCER_PURE": pure} | ({"AIOPRODUCER_REQUIRE_EXT": "0"} if pure == "1" else {})
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", NESTED], env=environment, capture_output=True, text=True, timeout=90, check=False

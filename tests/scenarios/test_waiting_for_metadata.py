@@ -1,4 +1,4 @@
-"""Sends that wait for metadata: found late, never, refused, without a leader, growing."""
+"""Sends that wait for metadata: of a topic that is late, missing, refused, without a leader, or growing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def now() -> float:
 
 @jumping
 async def test_a_topic_that_never_comes_fails_the_send_after_max_block_ms() -> None:
-    """MetadataTimeout with what the brokers said as its cause; the record is not queued."""
+    """The send raises MetadataTimeout with the brokers' errors as its cause, and the record is not queued."""
     async with running(max_block_ms=700) as (_, producer):
         began = now()
         with pytest.raises(MetadataTimeout, match="max_block_ms=700") as raised:
@@ -30,7 +30,7 @@ async def test_a_topic_that_never_comes_fails_the_send_after_max_block_ms() -> N
 
 @jumping
 async def test_a_topic_that_is_made_later_is_found() -> None:
-    """Sends that waited for it are logged in their order, keyed and not, with those that came meanwhile."""
+    """The waiting sends are logged in their order, with and without keys, together with later sends."""
     async with running() as (cluster, producer):
         tasks = [asyncio.create_task(producer.send_and_wait("late", b"%d" % number, key=b"k")) for number in range(5)]
         await asyncio.sleep(2)
@@ -43,7 +43,7 @@ async def test_a_topic_that_is_made_later_is_found() -> None:
 
 @jumping
 async def test_a_topic_that_brokers_make_on_demand_is_found_at_once() -> None:
-    """auto.create.topics.enable: the first answer does not know it yet, the next does."""
+    """auto.create.topics.enable: the first response does not have the topic yet, the next one has it."""
     async with FakeCluster(memory=True, auto_create=True) as cluster, running(cluster) as (_, producer):
         began = now()
         await producer.send_and_wait("made", b"v")
@@ -52,7 +52,7 @@ async def test_a_topic_that_brokers_make_on_demand_is_found_at_once() -> None:
 
 @jumping
 async def test_an_unknown_topic_is_asked_for_a_few_times_a_second() -> None:
-    """The pause grows: not thousands of requests."""
+    """The pause between two requests grows, so that there are not thousands of requests."""
     async with running(max_block_ms=10_000) as (cluster, producer):
         with pytest.raises(MetadataTimeout):
             await producer.send("nowhere", b"v")
@@ -61,7 +61,7 @@ async def test_an_unknown_topic_is_asked_for_a_few_times_a_second() -> None:
 
 @jumping
 async def test_a_wait_for_one_topic_holds_up_no_other() -> None:
-    """Sends to a known topic go on, and a second unknown one is found at once though the first is asked for in vain."""
+    """Sends to a known topic continue. The producer finds a second unknown topic at once, while it requests the first in vain."""
     async with running() as (cluster, producer):
         waiting = asyncio.create_task(producer.send("nowhere", b"v"))
         await asyncio.sleep(5)
@@ -78,7 +78,7 @@ async def test_a_wait_for_one_topic_holds_up_no_other() -> None:
 @pytest.mark.parametrize(("topic", "name"), [("bad topic!", "INVALID_TOPIC_EXCEPTION"), ("secret", "TOPIC_AUTHORIZATION_FAILED")])
 @jumping
 async def test_a_topic_that_is_refused_fails_at_once(topic: str, name: str) -> None:
-    """Not after max_block_ms; again at the next send, and the producer lives on."""
+    """The send fails at once, not after max_block_ms, and so does the next one. The producer continues to work."""
     async with running() as (cluster, producer):
         if name.startswith("TOPIC"):
             cluster.fail("Metadata", name, topic=topic, times=2)
@@ -93,7 +93,7 @@ async def test_a_topic_that_is_refused_fails_at_once(topic: str, name: str) -> N
 
 @jumping
 async def test_a_flush_that_waits_for_a_topic_that_is_refused_does_not_raise() -> None:
-    """The send's caller learns of it; the flush covers what there is."""
+    """The send raises the error to its caller, and the flush covers the other records."""
     async with running() as (cluster, producer):
         cluster.delay("Metadata", 0.2, times=1)
         send = asyncio.create_task(producer.send("bad topic!", b"v"))
@@ -106,7 +106,7 @@ async def test_a_flush_that_waits_for_a_topic_that_is_refused_does_not_raise() -
 
 @jumping
 async def test_a_partition_without_a_leader_costs_few_requests_and_recovers() -> None:
-    """At most ten Metadata requests in the first second, and its records go when it has a leader again."""
+    """The producer sends at most ten Metadata requests in the first second. The records are sent when the partition has a leader again."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
         async with running(cluster) as (_, producer):
@@ -127,7 +127,7 @@ async def test_a_partition_without_a_leader_costs_few_requests_and_recovers() ->
 
 @jumping
 async def test_records_without_a_key_avoid_partitions_without_a_leader() -> None:
-    """They need not wait."""
+    """Records without a key go to other partitions, so their sends do not wait."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=4)
         cluster.move_leader("orders", 2, None)
@@ -138,7 +138,7 @@ async def test_records_without_a_key_avoid_partitions_without_a_leader() -> None
 
 @jumping
 async def test_a_partition_beyond_the_last_is_waited_for() -> None:
-    """Until the topic grows; sends to partitions that exist go on meanwhile, and a flush covers it."""
+    """The send waits until the topic grows. Sends to existing partitions continue meanwhile, and a flush covers the send."""
     async with running(metadata_max_age_ms=300) as (cluster, producer):
         await producer.send_and_wait("orders", b"v")
         tasks = [asyncio.create_task(producer.send("orders", b"%d" % number, partition=4)) for number in range(3)]
@@ -159,7 +159,7 @@ async def test_a_partition_beyond_the_last_is_waited_for() -> None:
 
 @jumping
 async def test_a_partition_that_never_comes_fails_its_send_only() -> None:
-    """MetadataTimeout says how many there are."""
+    """The send raises MetadataTimeout, which names the number of partitions. Other sends continue."""
     async with running(max_block_ms=500) as (_, producer):
         with pytest.raises(MetadataTimeout, match="has 2 partitions, and partition 7 did not come"):
             await producer.send("orders", b"v", partition=7)
@@ -168,7 +168,7 @@ async def test_a_partition_that_never_comes_fails_its_send_only() -> None:
 
 @jumping
 async def test_a_missing_partition_holds_up_no_one_who_waits_for_memory() -> None:
-    """It never stands at the head of the line for memory."""
+    """The send that waits for a partition is never first in the wait queue for memory."""
     async with running(buffer_memory=4000, batch_size=1000, max_block_ms=60_000) as (cluster, producer):
         await producer.send_and_wait("orders", b"first")
         hang = cluster.hang("Produce", times=1)
@@ -189,7 +189,7 @@ async def test_a_missing_partition_holds_up_no_one_who_waits_for_memory() -> Non
 
 @jumping
 async def test_a_topic_made_anew_with_fewer_partitions_holds_up_no_one() -> None:
-    """Who waits for memory to send to a partition that is gone is told, and those behind go on."""
+    """A send that waits for memory raises when its partition is gone. The sends behind it continue."""
     async with running(buffer_memory=4000, batch_size=1000, metadata_max_age_ms=500) as (cluster, producer):
         await producer.send_and_wait("orders", b"first")
         hang = cluster.hang("Produce", times=1)
@@ -212,7 +212,7 @@ async def test_a_topic_made_anew_with_fewer_partitions_holds_up_no_one() -> None
 @pytest.mark.parametrize("who", [0, 1, 2])
 @jumping
 async def test_a_send_cancelled_while_it_waits_for_metadata_leaves_no_trace(who: int) -> None:
-    """Its neighbours are logged in their order."""
+    """The cancelled record is not logged, and the other waiting records are logged in their order."""
     async with running() as (cluster, producer):
         tasks = [asyncio.create_task(producer.send("late", b"%d" % number, key=b"k")) for number in range(3)]
         await turns(5)
@@ -226,7 +226,7 @@ async def test_a_send_cancelled_while_it_waits_for_metadata_leaves_no_trace(who:
 
 @jumping
 async def test_a_cancelled_wait_for_a_topic_ends_the_asking() -> None:
-    """Nobody wants it any more."""
+    """After the cancellation no send waits for the topic, and the producer stops requesting it."""
     async with running() as (cluster, producer):
         task = asyncio.create_task(producer.send("nowhere", b"v"))
         await asyncio.sleep(1)
@@ -239,7 +239,7 @@ async def test_a_cancelled_wait_for_a_topic_ends_the_asking() -> None:
 
 @jumping
 async def test_metadata_is_asked_anew_when_it_is_old() -> None:
-    """By age, of the topics in use, also when a broker does not answer for a while."""
+    """The producer refreshes the metadata of the topics in use at its maximum age, also after brokers did not respond for a while."""
     async with running(metadata_max_age_ms=1000) as (cluster, producer):
         await producer.send_and_wait("orders", b"v")
         before = len(cluster.requests("Metadata"))
@@ -252,7 +252,7 @@ async def test_metadata_is_asked_anew_when_it_is_old() -> None:
 
 @jumping
 async def test_a_large_answer_is_decoded_in_slices() -> None:
-    """Thousands of partitions: found, and sent to."""
+    """The response has thousands of partitions. The producer finds the last one and sends to it."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=4000)
         async with Producer(**cluster.client_options) as producer:
@@ -261,7 +261,7 @@ async def test_a_large_answer_is_decoded_in_slices() -> None:
 
 @jumping
 async def test_a_flush_awaits_the_records_of_two_topics_that_come_one_before_the_other() -> None:
-    """The line that it awaits second is served first."""
+    """The flush waits for two wait queues. The second one is served before the first."""
     async with running() as (cluster, producer):
         hang = cluster.hang("Metadata", topic="late")
         cluster.create_topic("late")

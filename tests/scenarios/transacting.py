@@ -1,4 +1,4 @@
-"""A transactional producer on a fake cluster: what every scenario of transactions sets up, and looks at."""
+"""A transactional producer on a fake cluster: the set-up and the look-ups of every scenario of transactions."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _ALL = ("AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn")
 
 
 def cluster_of(version: int, brokers: int = 1) -> FakeCluster:
-    """One whose transactions are of that version."""
+    """Return a fake cluster with transactions of `version`."""
     return FakeCluster(brokers, memory=True, transaction_version=version)
 
 
 @asynccontextmanager
 async def transactional(version: int = 2, brokers: int = 1, **options: Any) -> AsyncIterator[tuple[FakeCluster, Producer[Any, Any]]]:
-    """A cluster of that version, with orders (two partitions) and payments (one), and a transactional producer."""
+    """Give a cluster of `version`, with orders (two partitions) and payments (one), and a transactional producer."""
     async with cluster_of(version, brokers) as cluster:
         cluster.create_topic("orders", partitions=2)
         cluster.create_topic("payments", partitions=1)
@@ -37,10 +37,10 @@ async def transactional(version: int = 2, brokers: int = 1, **options: Any) -> A
 
 
 def committed(cluster: FakeCluster, topic: str = "orders", partition: int | None = None) -> list[bytes | None]:
-    """The values that are visible."""
+    """Return the values that a reader of committed records sees."""
     return cluster.values(topic, partition, isolation="read_committed")
 
 
 def asked(cluster: FakeCluster, *apis: str) -> list[str]:
-    """The requests of these kinds, in their order; without any, of all that a transaction needs once there is an id."""
+    """Return the requests of these kinds, in order. Without `apis`, returns all kinds that a transaction needs once there is an id."""
     return [request.api for request in cluster.requests() if request.api in (apis or _ALL)]

@@ -1,4 +1,7 @@
-"""The whole producer on a fake cluster, in a loop whose time jumps: what every scenario sets up, and what must hold after each."""
+"""The whole producer on a fake cluster, in a loop that jumps in time.
+
+The set-up of every scenario, and the checks after each.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ __all__ = ["JumpingLoop", "assert_nothing_left", "encode_at_once", "jumping", "r
 
 
 def jumping(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run an asynchronous test in a loop whose time jumps."""
+    """Run an asynchronous test in a loop that jumps in time."""
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -32,20 +35,20 @@ def jumping(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 
 
 async def turns(count: int) -> None:
-    """Let so many turns of the loop go by."""
+    """Let `count` iterations of the loop go by."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 def assert_nothing_left(producer: Producer[Any, Any], before: set[asyncio.Task[Any]]) -> None:
-    """After `stop`: no task, no parked record, every byte of memory free."""
+    """Assert that `stop` left no task and no pending send, and that every byte of memory is free."""
     assert asyncio.all_tasks() - before == set()
     assert producer.buffer_available == producer.config.buffer_memory
     assert producer._engine is None or producer._engine.waiting == 0
 
 
 def encode_at_once(producer: Producer[Any, Any], most: int) -> None:
-    """So many bytes are encoded on the loop in one of its rounds, and what is more in the worker's thread."""
+    """Let the producer encode `most` bytes on the loop in one event-loop iteration, and more than that in the worker's thread."""
     engine = producer._engine
     assert engine is not None
     engine._batch_compressor._at_once = most
@@ -53,9 +56,9 @@ def encode_at_once(producer: Producer[Any, Any], most: int) -> None:
 
 @asynccontextmanager
 async def running(cluster: FakeCluster | None = None, **options: Any) -> AsyncIterator[tuple[FakeCluster, Producer[Any, Any]]]:
-    """A cluster with the topic orders (two partitions), a started producer, and afterwards the proof that nothing is left.
+    """Give a cluster with the topic orders (two partitions) and a started producer, and assert afterwards that nothing is left.
 
-    Whose `batch_size` is named counts batches: those take no more, unless `batch_max_size` says so.
+    A test that names `batch_size` counts batches: its batches take no more, unless it names `batch_max_size`, too.
     """
     if cluster is None:
         async with FakeCluster(memory=True) as made:
