@@ -44,7 +44,7 @@ with mock.patch.dict(os.environ, {"AIOPRODUCER_PURE": ""}):  # which one is chos
 
 
 class Build:
-    """What the engine chooses, of one of the builds."""
+    """Holds the classes that the engine chooses, of one of the builds."""
 
     MemoryRecordsBuilder: Any
     Delivery: Any
@@ -69,7 +69,7 @@ COLUMNS = [pytest.param(plain_columns, id="plain"), pytest.param(compiled_column
 on_both = pytest.mark.parametrize("build", BUILDS)
 on_compiled = pytest.mark.parametrize("build", BUILDS[1:])
 
-# Modules that stand on neither build.
+# Modules that depend on neither build.
 _SHARED = frozenset(
     f"aioproducer.engine.{name}"
     for name in (*(twin.format(prefix) for twin in _TWINS for prefix in ("", "_")), "tasks.waiter", "observability.slow_callbacks")
@@ -82,7 +82,7 @@ def _stands_on_a_build(name: str) -> bool:
 
 @functools.cache
 def producer_on(build: Any) -> type[Producer]:
-    """`Producer` as it is where that build was chosen: if it was not here, the modules that stand on it are imported once more, aside."""
+    """Return the `Producer` of that build. If it was not chosen here, the modules that depend on it are imported again, aside."""
     if chosen_build.Delivery is build.Delivery:
         return aioproducer.Producer
     here = {name: sys.modules.pop(name) for name in list(sys.modules) if _stands_on_a_build(name)}

@@ -1,7 +1,7 @@
-"""What holds for every test: a skip says why, and in CI (the variable `CI` is set) no test may be skipped at all.
+"""Rules for every test: a skip says why, and in CI (the variable `CI` is set) no test may be skipped.
 
-Many tests call the collector, to see that nothing was left open: what was there before the first of them, mostly the tests themselves, is
-frozen, or each of its passes would go over all of that.
+Many tests run the collector, to see that nothing was left open. The objects from before the first of them, mostly the tests themselves, are
+frozen. Otherwise each pass of the collector would visit all of them.
 
 The variable `AIOPRODUCER_TEST_LOOP` gives every test another loop: see loops.py.
 """
@@ -81,7 +81,7 @@ def note_skip(config: pytest.Config, node: str, reason: str) -> None:
 
 
 def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
-    """What a skip says of itself."""
+    """Return the reason that a skip gives, or an empty string."""
     text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     reason = text.removeprefix("Skipped").removeprefix(":").strip()
     return "" if reason == "unconditional skip" else reason

@@ -1,4 +1,4 @@
-"""Running tests in a loop whose time jumps, or the one that stands for it (loops.py). Nothing in it may need a socket."""
+"""Helpers to run tests in an event loop with jumping time, or in its replacement (loops.py), without sockets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def settle() -> None:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Let loop turns pass until something holds; no time passes, and what never holds fails."""
+    """Let event-loop iterations pass until something holds. No time passes. Fails if it never holds."""
     for _ in range(_TURNS):
         if condition():
             return

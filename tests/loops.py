@@ -1,8 +1,8 @@
-"""Which loop the tests run on, by the variable `AIOPRODUCER_TEST_LOOP`, and what is left out there, with its reason.
+"""The loop that the tests run on, by the variable `AIOPRODUCER_TEST_LOOP`, and the tests left out there.
 
     (not set)    asyncio's own
     eager        asyncio's own, and every task begins within the call that makes it (`asyncio.eager_task_factory`, Python 3.12)
-    uvloop       uvloop's, whose timers cannot jump: what lasts for no more than some seconds runs in real time
+    uvloop       uvloop's own. Its timers cannot jump: a test that lasts for no more than some seconds runs in real time
 
 asyncio's debug mode is its own variable, PYTHONASYNCIODEBUG.
 """
@@ -315,7 +315,7 @@ _DEADLINE = 20.0  # seconds of real time for what is not on the list
 
 
 class RealLoop(uvloop.Loop):  # type: ignore[misc]
-    """Stands where a loop whose time jumps would: what takes long belongs on the list."""
+    """Replaces the loop with jumping time by one in real time. Tests that take long belong on the list."""
 
     def run_until_complete(self, future: Any) -> Any:
         """With a deadline for a task; without another task for that, as tests count them."""
@@ -332,7 +332,7 @@ jumping: Callable[[], asyncio.AbstractEventLoop] = RealLoop if KIND == "uvloop" 
 
 
 def use() -> None:
-    """Make the loop of this run everybody's."""
+    """Use the loop of this run for all tests."""
     if KIND == "uvloop":
         asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
     elif KIND == "eager" and asyncio.BaseEventLoop.__init__ is not _eager:

@@ -24,7 +24,7 @@ BROKER = Broker(1, "host", 9092)
 
 
 class Tasks:
-    """Owns the lanes' tasks, as the producer's supervisor does."""
+    """Owns the connections' tasks, as the producer's supervisor does."""
 
     def __init__(self) -> None:
         self.started: list[str] = []
@@ -47,7 +47,7 @@ class Tasks:
             task.result()
 
     async def cancel(self) -> None:
-        """What ends the producer does."""
+        """Cancel all tasks, as the end of the producer does."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:

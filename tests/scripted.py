@@ -49,7 +49,7 @@ class ScriptedStream:
         self._is_lost = False
         receiver.connection_made(self)
 
-    # As a stream
+    # A stream's methods
 
     def write(self, data: Buffer, /) -> None:
         self.writelines([data])
@@ -81,7 +81,7 @@ class ScriptedStream:
         self._is_closing = self.aborted = True
         self._loop.call_soon(self.lose)
 
-    # As the broker
+    # A broker's methods
 
     def answer(self, asked: Asked, answer: Any = None, *, version: int | None = None) -> None:
         """Answer a request; by default with nothing in it."""

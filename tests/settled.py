@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = ["settled"]
 
-_PAUSE = 0.02  # seconds between two questions to a broker that nobody tells us to wait for
+# seconds between two questions to a broker, as no event tells when it has settled
+_PAUSE = 0.02
 _DEADLINE = 60.0
 
 

@@ -41,7 +41,7 @@ def read(given: Any) -> tuple[str, ...]:
     ids=repr,
 )
 def test_forms_that_are_read(given: Any, addresses: tuple[str, ...]) -> None:
-    """As environment files, Terraform, docker-compose and other clients write them."""
+    """Addresses are read as environment files, Terraform, docker-compose and other clients write them."""
     assert read(given) == addresses
 
 
@@ -62,7 +62,7 @@ def test_a_path_is_refused(given: str) -> None:
     "given", ["user@a:1", "user:canary@a:1", "SASL_SSL://user:can,ary@a:1", ["user:canary@a:1"], '["canary@a:1"]'], ids=repr
 )
 def test_a_user_is_refused(given: Any) -> None:
-    """And its password is not in the error."""
+    """A user in an address is refused, and the error does not show its password."""
     with pytest.raises(ConfigError, match=r"a user stands before '@a:1.*TLS and SASL are not here yet") as caught:
         read(given)
     assert "canary" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Keys, values and header values are the user's: no error, log line, warning or repr has them, whatever goes wrong.
+"""Tests that no error, log message, warning or repr shows a key, a value or a header value.
 
 The loop runs in debug mode and finds every callback slow, so that asyncio writes down the repr of everything that it runs.
 """
@@ -70,7 +70,7 @@ TROUBLES: dict[str, tuple[Callable[[FakeCluster], object], dict[str, Any]]] = {
 
 
 class Watch:
-    """Collects what is shown to anybody."""
+    """Collects the texts that a user can see."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -85,7 +85,7 @@ class Watch:
                 self.seen += [*traceback.format_exception(thing), repr(thing.args), repr(getattr(thing, "__notes__", ""))]
 
     async def run(self, awaitable: Any) -> Any:
-        """What an awaitable gives or raises, looked at."""
+        """Await it, and look at its result or its error."""
         try:
             given = await awaitable
         except Exception as error:  # noqa: BLE001
@@ -96,13 +96,13 @@ class Watch:
 
 
 async def in_thread(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Call it in another thread. The loop stands still meanwhile: its time jumps, and would not wait for a thread."""
+    """Call it in another thread. The loop waits for the call, as its time jumps and would not wait for a thread."""
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         return pool.submit(call, *arguments, **named).result()
 
 
 async def send_in_every_way(producer: Producer[Any, Any], watch: Watch) -> None:
-    """And look at everything on the way, and at the end."""
+    """Call every sending method, and look at its objects at once, while it waits, and at the end."""
     record: dict[str, Any] = {"value": VALUE, "key": KEY, "headers": [("bird", HEADER)]}
     whole = Record(VALUE, KEY, headers=[("bird", HEADER)])
     plain = Record(VALUE, KEY)
@@ -168,12 +168,12 @@ def test_nothing_of_the_records_is_shown(trouble: str, caplog: pytest.LogCapture
 
 
 def forms() -> Sequence[str]:
-    """What gives the bird away: itself, and its bytes in hexadecimal."""
+    """Return the forms of the bird: its text, and its bytes in hexadecimal."""
     return BIRD, BIRD.encode().hex(), BIRD.encode().hex(" ")
 
 
 def test_the_watch_sees_birds() -> None:
-    """Or the test above would prove nothing."""
+    """The watch finds a bird, as otherwise the tests above would prove nothing."""
     watch = Watch()
     watch.look(ValueError(VALUE), [KEY])
     assert sum(BIRD in text for text in watch.seen) > 4

@@ -70,7 +70,7 @@ def test_what_leaves_the_choice_to_the_producer(given: dict[str, str | None], fi
 
 
 def test_a_client_id_that_is_given_is_kept() -> None:
-    """By as many producers as it is given to."""
+    """A client id that is given is kept, for each producer that gets it."""
     config = ProducerConfig(client_id="mine", transactional_id="bank")
     assert Producer(config).config is config
     assert Producer(config).config.client_id == "mine"
@@ -87,14 +87,14 @@ def test_producers_of_one_config_have_their_own(first: int) -> None:
 
 
 def test_a_transactional_producer_has_its_name() -> None:
-    """As in Java; a name that no request's header can hold is cut."""
+    """A transactional producer's client id has its name, as in Java. A name that no request's header can hold is cut."""
     assert Producer(transactional_id="bank").config.client_id == "aioproducer-bank"
     long: Producer[bytes, bytes] = Producer(transactional_id="ü" * 16_383)
     assert long.config.client_id == "aioproducer-" + "ü" * 16_377
 
 
 def test_a_recording_producer_has_one_too(first: int) -> None:
-    """It stands in for a producer."""
+    """A recording producer replaces a producer, so it has a client id, too."""
     producer: RecordingProducer[bytes, bytes] = RecordingProducer()
     assert producer.config.client_id == f"aioproducer-{first}"
 

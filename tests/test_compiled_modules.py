@@ -1,4 +1,4 @@
-"""Tests of `extensions`: a compiled module, or the reason why it is not used. A module of Python stands in for the compiled one."""
+"""Tests of `extensions`: a compiled module, or the reason why it is not used. A Python module replaces it here."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_is_there_is_used(package: pathlib.Path, monkeypatch: pytest.Monkey
 
 
 def test_whoever_wants_plain_python_lacks_nothing(package: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even what is stale or broken, or required as well."""
+    """AIOPRODUCER_PURE decides, even if the compiled module is stale, broken or required as well."""
     (package / "_unit.py").write_text("raise SystemError")
     monkeypatch.setenv("AIOPRODUCER_PURE", "1")
     monkeypatch.setenv("AIOPRODUCER_REQUIRE_EXT", "1")
@@ -74,7 +74,7 @@ def test_whoever_wants_plain_python_lacks_nothing(package: pathlib.Path, monkeyp
 def test_what_cannot_be_used_is_passed_over_unless_it_is_required(
     package: pathlib.Path, monkeypatch: pytest.MonkeyPatch, unit: str | None, *, is_locked: bool, reason: str
 ) -> None:
-    """And why is said."""
+    """`extension` says why a module is not used, and raises it where the module is required."""
     if unit is not None:
         (package / "_unit.py").write_text(unit)
     monkeypatch.setattr(sysconfig, "get_config_var", lambda name: not is_locked and name == "Py_GIL_DISABLED")
@@ -88,7 +88,7 @@ def test_what_cannot_be_used_is_passed_over_unless_it_is_required(
 @pytest.mark.parametrize("made_of", [f"SOURCE = {OLDER}", "SOURCE = None", ""])
 @pytest.mark.parametrize("is_required", ["", "1"])
 def test_what_is_stale_is_an_error(package: pathlib.Path, monkeypatch: pytest.MonkeyPatch, made_of: str, is_required: str) -> None:
-    """Whoever edits the source and does not compile it would test yesterday's. It stays one: a second import does not let it pass."""
+    """A compiled module that is older than its source is an error, as a test would run the old code. A second import fails too."""
     (package / "_unit.py").write_text(made_of)
     monkeypatch.setenv("AIOPRODUCER_REQUIRE_EXT", is_required)
     for _ in range(2):
@@ -99,7 +99,7 @@ def test_what_is_stale_is_an_error(package: pathlib.Path, monkeypatch: pytest.Mo
 
 
 def test_what_setup_py_did_not_make_knows_no_source(package: pathlib.Path) -> None:
-    """As by a build of somebody's own, who knows what he does."""
+    """A module that setup.py did not compile, as by a user's own build, is loaded without a check of its source."""
     (package / "_unit.py").write_text("SOURCE = 0")
     assert extension(NAME).build == "compiled"
 
@@ -122,7 +122,7 @@ asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def said(source: str, folder: pathlib.Path, **environment: str) -> list[str]:
-    """What a program says that imports the package from there."""
+    """Return the output of a program that imports the package from `folder`."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("AIOPRODUCER_")}
     words = [sys.executable, "-c", source]
     done = subprocess.run(

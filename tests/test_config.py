@@ -71,12 +71,12 @@ def config(**options: Any) -> ProducerConfig:
 
 @pytest.mark.parametrize(("name", "value"), JAVAS_DEFAULTS.items(), ids=JAVAS_DEFAULTS)
 def test_defaults_are_javas(name: str, value: object) -> None:
-    """Who comes from there finds the same behaviour."""
+    """A user from Java finds the same behaviour."""
     assert getattr(config(), name) == value
 
 
 def test_defaults_that_are_not_javas() -> None:
-    """No linger: who awaits one record must not wait for others."""
+    """The producer does not linger: a caller that awaits one record must not wait for others."""
     assert config().linger_ms == 0
     assert config().bootstrap_servers == ("localhost:9092",)
 
@@ -124,7 +124,7 @@ def test_a_linger_that_cannot_be(written: Any, said: str) -> None:
 
 @pytest.mark.parametrize(("name", "option"), OPTIONS.items(), ids=OPTIONS)
 def test_every_option_says_what_it_is(name: str, option: Option) -> None:
-    """The reference is made of it, and no line break spoils its table."""
+    """Each option has texts for the reference's table, and no break or bar in them."""
     assert len(option.doc) > 15
     assert option.kind.values
     assert "|" not in option.doc + option.kind.values
@@ -148,12 +148,12 @@ def test_every_option_says_what_it_is(name: str, option: Option) -> None:
     ],
 )
 def test_addresses(given: Any, addresses: tuple[str, ...]) -> None:
-    """As a list in a string, or as a sequence; each once, in the given order."""
+    """Addresses are a list in a string or a sequence. Each is kept once, in the given order."""
     assert config(bootstrap_servers=given).bootstrap_servers == addresses
 
 
 def test_an_address_that_is_named_twice(caplog: pytest.LogCaptureFixture) -> None:
-    """It is dialled once; whoever wrote it meant another one, most likely."""
+    """The producer dials the address once and warns, as the user most likely meant another one."""
     assert config(bootstrap_servers="a:1,a:1,b:2").bootstrap_servers == ("a:1", "b:2")
     assert [record.getMessage() for record in caplog.records] == ["bootstrap_servers has an address twice: it is used once"]
 
@@ -174,7 +174,7 @@ def test_no_address(given: Any) -> None:
 
 @pytest.mark.parametrize("given", [None, 9092, b"a:1", [b"a:1"], [("a", 1)], {"a": 1}], ids=str)
 def test_addresses_of_another_kind(given: Any) -> None:
-    """What is taken is said."""
+    """The error says which kinds are accepted."""
     with pytest.raises(ConfigError, match="sequence of 'host:port'"):
         config(bootstrap_servers=given)
 
@@ -188,20 +188,20 @@ def test_addresses_of_another_kind(given: Any) -> None:
     + [(acks, acks) for acks in Acks],
 )
 def test_acks(given: Any, acks: Acks) -> None:
-    """As Java and other clients write them."""
+    """The values of Java and of other clients are accepted."""
     assert config(acks=given).acks is acks
 
 
 @pytest.mark.parametrize("given", [2, -2, "most", None, True, False, 1.0, ""], ids=repr)
 def test_what_is_no_acks(given: Any) -> None:
-    """True is not 1 here: who writes it means something else."""
+    """True is refused and not read as 1: a user that writes it means something else."""
     with pytest.raises(ConfigError, match="'all', 1 or 0"):
         config(acks=given)
 
 
 @pytest.mark.parametrize("codec", Compression, ids=lambda codec: codec.name)
 def test_compression(codec: Compression) -> None:
-    """By name in any case, or as the constant."""
+    """The codec is accepted by its name in any case, or as the constant."""
     assert config(compression_type=codec.name.lower()).compression_type is codec
     assert config(compression_type=codec.name).compression_type is codec
     assert config(compression_type=codec).compression_type is codec
@@ -214,7 +214,7 @@ def test_no_compression() -> None:
 
 @pytest.mark.parametrize("given", ["brotli", 4, "", True, "__class__"], ids=repr)
 def test_what_is_no_compression(given: Any) -> None:
-    """Those that there are, are named."""
+    """The error names the codecs that exist."""
     with pytest.raises(ConfigError, match="none, gzip, snappy, lz4, zstd"):
         config(compression_type=given)
 
@@ -268,7 +268,7 @@ def test_sizes_are_whole_numbers(name: str, given: Any) -> None:
 
 @pytest.mark.parametrize(("name", "low"), [(name, low) for name, low, _, _ in RANGES])
 def test_the_lowest_value(name: str, low: int) -> None:
-    """It is taken where nothing else stands against it, and what is below never is."""
+    """The lowest value is accepted if no other option contradicts it. A value below it never is."""
     if name != "delivery_timeout_ms":
         others = {"batch_size": 1, "buffer_memory": 62} if name == "buffer_memory" else {}
         assert getattr(config(**{name: low, **others, **({name: 62} if others else {})}), name) >= low
@@ -279,7 +279,7 @@ def test_the_lowest_value(name: str, low: int) -> None:
 
 @pytest.mark.parametrize(("name", "high"), [(name, high) for name, _, high, _ in RANGES if high is not None])
 def test_the_highest_value(name: str, high: int) -> None:
-    """What Kafka's 32-bit fields hold, or a codec's levels."""
+    """The highest value is the highest of Kafka's 32-bit fields, or of a codec's levels."""
     room = {"buffer_memory": 2**33, "delivery_timeout_ms": 2**33, name: high}
     assert getattr(config(**room), name) == high
     with pytest.raises(ConfigError, match=f"at most {high}"):
@@ -299,7 +299,7 @@ def test_values_that_mean_none(name: str, held: int) -> None:
 
 @pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if option.kind is FLAG])
 def test_flags(name: str) -> None:
-    """As Python and as property files write them; 1 may be a mistake for a number."""
+    """Flags are accepted as Python and property files write them. 1 is refused, as it may be a mistake for a number."""
     for given, held in ((True, True), ("false", False), (" TRUE ", True), (False, False)):
         assert getattr(config(**{name: given}), name) is held
     for given in ("yes", 1, 0, None, ""):
@@ -357,7 +357,7 @@ def test_idempotence_is_on_unless_something_was_set_against_it(options: dict[str
 
 @pytest.mark.parametrize("given", ["", b"t", 5])
 def test_what_is_no_transactional_id(given: Any) -> None:
-    """CFG-08: an empty name would be everybody's."""
+    """CFG-08: an empty name is refused, as all producers with it would share it."""
     with pytest.raises(ConfigError, match=r"transactional_id (is empty|must be a string)"):
         config(transactional_id=given)
 
@@ -415,7 +415,7 @@ def test_functions_are_plain(name: str) -> None:
         config(**{name: later})
 
 
-# Defaults that give way, and what the user wrote, which does not
+# Defaults that adapt, and the user's own values, which do not
 
 WAYS = [
     ({"linger_ms": 100_000}, {"delivery_timeout_ms": 130_000}),
@@ -480,7 +480,7 @@ def test_what_the_user_wrote_does_not_give_way(options: dict[str, Any], text: st
 
 
 def test_options_make_a_config() -> None:
-    """As `Producer(**options)` takes them."""
+    """The options of `Producer(**options)` make a config."""
     assert ProducerConfig.of(None, {"acks": "1"}) == config(acks=1)
     assert ProducerConfig.of(None, {}) == config()
 
@@ -552,7 +552,7 @@ def test_what_is_no_circuit_breaker(given: object) -> None:
 
 @pytest.mark.parametrize(("given", "held"), [(None, None), ({}, {}), ({"a": 1}, {"a": 1}), ([("a", 1)], {"a": 1})], ids=str)
 def test_options_of_a_breaker(given: Any, held: dict[str, Any] | None) -> None:
-    """Names and values, whatever they are."""
+    """Options of a breaker are kept with any names and values."""
     assert config(circuit_breaker_options=given).circuit_breaker_options == held
 
 

@@ -86,7 +86,7 @@ async def test_a_frozen_program_sends(tmp_path: pathlib.Path, kind: str) -> None
 
 
 def test_pyinstaller_finds_the_hook() -> None:
-    """By its entry point, whose folder has the hook of the package's name."""
+    """PyInstaller finds the hook of the package's name in the folder that the entry point returns."""
     [point] = importlib.metadata.entry_points(group="pyinstaller40", module="aioproducer.__pyinstaller")
     assert {point.name: point.value} == PROJECT["project"]["entry-points"]["pyinstaller40"]
     [folder] = point.load()()
@@ -110,5 +110,5 @@ async def test_a_vendored_copy_sends(tmp_path: pathlib.Path) -> None:
 
 
 def test_no_module_asks_for_its_own_distribution() -> None:
-    """There may be none: what a module needs to know of the package stands in the package."""
+    """A module may run without a distribution, so its facts about the package are in the package."""
     assert [path for path in PACKAGE.rglob("*.py") if "importlib.metadata" in path.read_text()] == []

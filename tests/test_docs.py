@@ -14,7 +14,7 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").r
 
 
 def test_the_map_is_up_to_date() -> None:
-    """docs/topics/map.md is what its maker makes of the modules' first lines now: `python docs/topics/make_map.py`."""
+    """docs/topics/map.md is made of the first docstring sentences of the modules: `python docs/topics/make_map.py`."""
     made = runpy.run_path(str(ROOT / "docs/topics/make_map.py"))
     assert (ROOT / "docs/topics/map.md").read_text(encoding="utf-8") == made["page"]()
 
@@ -31,7 +31,7 @@ def test_links_lead_somewhere(page: pathlib.Path) -> None:
 
 @pytest.mark.asyncio
 async def test_the_example_of_the_fake_cluster_runs() -> None:
-    """What docs/topics/testing.md shows first runs as it stands, its assertions included."""
+    """The first example of docs/topics/testing.md runs unchanged, its assertions included."""
     example = re.search(r"```python\n(.*?)```", (ROOT / "docs/topics/testing.md").read_text(), re.DOTALL)
     assert example is not None
     names: dict[str, object] = {}
@@ -62,7 +62,7 @@ def test_the_table_of_a_transactions_errors_is_up_to_date() -> None:
 
 
 def test_the_readme_names_every_example() -> None:
-    """And each is named in a test that runs it."""
+    """The README names every example, and a test that runs an example names it."""
     examples = {path.stem for path in (ROOT / "examples").glob("*.py")}
     assert set(re.findall(r"`examples/(\w+)\.py`", (ROOT / "README.md").read_text())) == examples
     tests = "".join(path.read_text() for path in (ROOT / "tests").glob("test_examples*.py"))

@@ -53,7 +53,7 @@ RENAMED = {
 
 @pytest.mark.parametrize(("name", "parent"), TREE.items(), ids=TREE)
 def test_the_tree(name: str, parent: str) -> None:
-    """Who catches a kind catches all below it."""
+    """An `except` clause for a class catches all its subclasses."""
     assert getattr(errors, name).__bases__[0] is getattr(errors, parent)
 
 
@@ -71,7 +71,7 @@ def test_what_took_too_long_is_a_timeout(name: str) -> None:
 
 
 def test_a_wrong_value_is_a_value_error() -> None:
-    """As elsewhere in Python; what cannot become bytes is a TypeError."""
+    """A wrong value is a ValueError, as elsewhere in Python. A value that cannot become bytes is a TypeError."""
     assert issubclass(errors.ConfigError, ValueError)
     assert issubclass(errors.SerializationError, TypeError)
     assert issubclass(errors.WouldBlock, BlockingIOError)
@@ -82,7 +82,7 @@ def test_a_wrong_value_is_a_value_error() -> None:
 
 @pytest.mark.parametrize("error", CODES, ids=lambda error: error.name)
 def test_a_code_is_known_by_number_and_by_name(error: ErrorCode) -> None:
-    """And says the same either way."""
+    """The error is the same, by number and by name."""
     for found in (broker_error(error.code), broker_error(error.name)):
         assert (found.code, found.name, found.retriable, found.refresh) == error
         assert found.message is None
@@ -107,7 +107,7 @@ def test_codes_have_the_names_that_other_clients_know(error: ErrorCode) -> None:
 
 
 def test_an_unknown_number_is_kept() -> None:
-    """A newer broker's; nobody knows whether another try would help."""
+    """A newer broker's number is kept. The error is not retriable, as another try may not help."""
     error = broker_error(12_345, "says the broker")
     assert (error.code, error.name, error.retriable, error.refresh) == (12_345, "UNKNOWN_ERROR_CODE", False, False)
     assert str(error) == "UNKNOWN_ERROR_CODE (12345): says the broker"
@@ -148,7 +148,7 @@ def failed(persisted: Persisted = Persisted.MAYBE, attempts: int = 2) -> Deliver
 
 
 def test_each_look_at_a_failure_has_its_own_error() -> None:
-    """One instance would collect the traceback of everybody who looked."""
+    """`again` returns a new instance for each caller, as one instance would collect the traceback of each of them."""
     error = failed()
     error.history = ("queued", "failed")
     error.__cause__ = ConnectionLost("gone")
@@ -160,7 +160,7 @@ def test_each_look_at_a_failure_has_its_own_error() -> None:
 
 
 def test_a_delivery_error_explains_itself() -> None:
-    """By the history of its batch; without one, by what it says."""
+    """A delivery error explains itself by its batch's history, or without one by its text."""
     error = failed()
     assert error.explain() == str(error)
     error.history = ("queued", "failed")
@@ -179,6 +179,6 @@ def test_errors_go_from_process_to_process(error: KafkaError) -> None:
 
 
 def test_a_broker_error_is_made_of_its_facts() -> None:
-    """Not of text that would have to be read again."""
+    """A broker error is built from its facts, not from text that has to be parsed."""
     error = BrokerError(ErrorCode(99, "NAME", True, False), "m")
     assert (error.error, error.message) == (ErrorCode(99, "NAME", True, False), "m")

@@ -51,7 +51,7 @@ class Demo:
         )
 
     def read_until(self, beginning: str) -> None:
-        """Read its lines until one begins so."""
+        """Read the output until a text with this beginning."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line)
@@ -60,13 +60,13 @@ class Demo:
         pytest.fail(f"no line began with {beginning!r}:\n{self.output}")
 
     def ctrl_c(self) -> list[psutil.Process]:
-        """What a terminal does: the signal goes to the whole foreground group. The children that it had then."""
+        """Send SIGINT to the whole foreground group, as a terminal does. Returns the children that the process had then."""
         children = psutil.Process(self.process.pid).children(recursive=True)
         os.killpg(self.process.pid, signal.SIGINT)
         return children
 
     def end(self) -> int:
-        """Read the rest; its exit code."""
+        """Read the output to its end. Returns the exit code."""
         assert self.process.stdout is not None
         self.lines += self.process.stdout
         return self.process.wait()
@@ -78,7 +78,7 @@ class Demo:
 
 @pytest.fixture
 def demos() -> Iterator[list[Demo]]:
-    """Those started; none outlives its test, whatever happens in it."""
+    """Yield the demos that a test starts. None outlives its test."""
     started: list[Demo] = []
     yield started
     for demo in started:
@@ -147,7 +147,7 @@ def test_ctrl_c(demos: list[Demo], tmp_path: Path, after: str) -> None:
 
 
 def test_a_difference_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sum that is off, a carrier that is missing, one that nobody sent: each is named with both figures."""
+    """A wrong sum, a missing carrier and a carrier that no source sent are each named with both figures."""
     monkeypatch.syspath_prepend(str(DEMO.parent))
     from flights.report import Findings
 

@@ -25,7 +25,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 
 def run(example: str, *arguments: str) -> list[str]:
-    """The lines that it prints, with every warning an error."""
+    """Run the example with every warning an error. Returns the output, split."""
     command = [sys.executable, "-W", "error", f"examples/{example}", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
@@ -68,7 +68,7 @@ def test_backpressure() -> None:
 
 
 def test_transactions() -> None:
-    """What was aborted, by the body, by a broker or by a second bank, is in the log and nobody sees it."""
+    """Records that the body, a broker or a second bank aborted are in the log, and no committed reader sees them."""
     *told, written, visible = run("transactions.py")
     assert [line.partition(":")[0] for line in told] == [
         "alice gave bob 70",
@@ -159,7 +159,7 @@ def test_the_streaming_job(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.asyncio
 async def test_the_streaming_job_is_held_back(job: ModuleType, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the brokers stand still, the source is asked for no more than memory holds."""
+    """While the brokers are paused, the job asks the source for no more than memory holds."""
     taken = 0
     source = job.readings
 

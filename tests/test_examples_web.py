@@ -31,7 +31,7 @@ V = TypeVar("V")
 
 
 class Answer(NamedTuple):
-    """What a client got."""
+    """Holds the answer that a client got."""
 
     status: int
     body: dict[str, Any]
@@ -134,14 +134,14 @@ def logged(cluster: FakeCluster) -> dict[tuple[int, int], int]:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Let the loop turn until something holds."""
+    """Run event-loop iterations until something holds."""
     async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0)
 
 
 def assert_at_rest(producer: Watched[Any, Any]) -> None:
-    """All memory is given back, and nobody waits."""
+    """The producer has freed all memory, and no send waits."""
     assert producer.buffer_available == producer.config.buffer_memory
     assert "0 waiting" in repr(producer)
 
@@ -166,7 +166,9 @@ async def test_2000_posts_at_once(serve: Serve) -> None:
 
 @pytest.mark.asyncio
 async def test_clients_that_go_away(serve: Serve) -> None:
-    """Some while their order waits for memory: it is nowhere. Some while it is on its way: it is in the log. The rest are answered."""
+    """Some clients leave while their order waits for memory: it is never logged. Some leave after it is queued: it is logged. All other
+    clients are answered.
+    """
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=6)
         async with serve(cluster, buffer_memory=60_000, batch_size=4_000, max_block_ms=60_000) as service:
@@ -182,7 +184,8 @@ async def test_clients_that_go_away(serve: Serve) -> None:
                 clients[number].cancel()
             await asyncio.gather(*(clients[number] for number in gone), return_exceptions=True)
             await until(lambda: repr(producer).endswith(f" {len(waiting - gone - set(producer.queued))} waiting>"))
-            nowhere = waiting & gone - set(producer.queued)  # who was behind a client that went away may have found room meanwhile
+            # an order behind one that left may have found memory meanwhile
+            nowhere = waiting & gone - set(producer.queued)
             assert len(nowhere) > 25
             hang.release()
             answers = {number: await client for number, client in enumerate(clients) if number not in gone}

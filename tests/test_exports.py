@@ -1,4 +1,4 @@
-"""What is public is what `__all__` names, and each name says what it is for."""
+"""Tests that `__all__` names the public objects, and that each of them has a docstring."""
 
 from __future__ import annotations
 
@@ -31,16 +31,17 @@ PUBLIC = [
     "aioproducer.telemetry.tracing",
     "aioproducer.testing",
 ]
-ALIASES = {"Header", "Headers"}  # of types: they stand for what they are
+# these names are types, and are aliases
+ALIASES = {"Header", "Headers"}
 
 
 def here(modules: list[str]) -> list[str]:
-    """Those that can be imported: without pyspark (`nox -s pythons`) not its side."""
+    """Return the modules that can be imported: without pyspark (`nox -s pythons`) not its side."""
     return [module for module in modules if not module.startswith("aioproducer.spark") or find_spec("pyspark")]
 
 
 def undocumented(name: str, thing: object) -> list[str]:
-    """What of a public class or function has no docstring: itself, its public methods and properties."""
+    """Return the names of a public class or function, and its public members, that have no docstring."""
     found = [] if (inspect.getdoc(thing) or "").strip() else [name]
     if inspect.isclass(thing):
         members = ((key, value) for key, value in inspect.getmembers(thing) if not key.startswith("_"))
@@ -65,7 +66,7 @@ def test_the_front_door_shows_what_it_names() -> None:
 
 @pytest.mark.parametrize("module", ["aioproducer", "aioproducer.testing"])
 def test_type_checkers_see_what_is_there(module: str) -> None:
-    """What a lazy package shows to type checkers is, name for name, what it gives when it runs, from the same module."""
+    """A lazy package shows type checkers the names that it gives when it runs, from the same modules."""
     package = importlib.import_module(module)
     assert package.__file__ is not None
     tree = ast.parse(pathlib.Path(package.__file__).read_text())
@@ -78,7 +79,7 @@ def test_type_checkers_see_what_is_there(module: str) -> None:
 
 
 def test_the_front_door_imports_nothing_before_it_is_asked() -> None:
-    """Whoever has the package installed runs its front door in each run of pytest."""
+    """`import aioproducer` imports nothing before it is asked, as each run of pytest imports it where the package is installed."""
     code = (
         "import sys, aioproducer; print([name for name in sys.modules if name.startswith(('aioproducer.', 'anyio', 'asyncio', 'crc32c'))])"
     )
@@ -109,7 +110,7 @@ def test_modules_say_what_they_hold(module: str) -> None:
 
 
 def test_every_error_is_a_kafka_error() -> None:
-    """`except KafkaError` catches whatever the package raises on purpose."""
+    """`except KafkaError` catches every error that the package raises on purpose."""
     errors = [thing for thing in vars(aioproducer.errors).values() if inspect.isclass(thing) and issubclass(thing, Exception)]
     assert [error for error in errors if not issubclass(error, aioproducer.KafkaError)] == []
     assert {error.__name__ for error in errors} <= set(aioproducer.errors.__all__)

@@ -1,4 +1,4 @@
-"""Which way imports go: the contracts of pyproject.toml hold, and each is seen to fail when it is broken."""
+"""Tests of the import contracts of pyproject.toml: they hold, and each fails when a file breaks it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 CONTRACTS = {one["id"]: one for one in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]}
 
-# contract, the file that breaks it, the line that does
+# contract, the file that breaks it, the statement that does
 BREACHES = (
     ("floors", "net/transport.py", "from aioproducer.engine.tasks import deadline_timer"),
     ("floors", "core/backoff.py", "from aioproducer.net import transport"),
@@ -57,7 +57,7 @@ for name in sys.argv[2:]:
 
 
 def lint(root: pathlib.Path, *contracts: str) -> str:
-    """What import-linter says of the package below `root`; its exit status agrees with it."""
+    """Return import-linter's output for the package below `root`. Its exit status must agree with it."""
     only = [word for contract in contracts for word in ("--contract", contract)]
     done = subprocess.run(
         [sys.executable, "-c", "from importlinter.cli import lint_imports_command as lint; lint()", "--no-cache", *only],
@@ -90,7 +90,7 @@ def test_every_import_goes_the_right_way() -> None:
 
 @pytest.mark.parametrize(("contract", "module", "line"), BREACHES)
 def test_a_breach_is_seen(copied: pathlib.Path, contract: str, module: str, line: str) -> None:
-    """One line that breaks a contract is reported by that very contract."""
+    """A statement that breaks a contract is reported by that very contract."""
     add(copied, module, line)
     told = lint(copied, contract)
     assert f"{CONTRACTS[contract]['name']} BROKEN" in told

@@ -34,11 +34,11 @@ print(json.dumps({"tree": str(pathlib.Path(aioproducer.__file__).parents[1]), "i
 
 
 def part(number: int, totals: int) -> str:
-    """As callgrind writes it."""
+    """Return a part as callgrind writes it."""
     return f"# callgrind format\nversion: 1\npid: 7\npart: {number}\n\nfn=(1) work\n1 {totals}\n\ntotals: {totals}\n"
 
 
-# What is made of counts
+# Results that are computed from counts
 
 
 def test_parts_come_in_any_order() -> None:
@@ -110,7 +110,7 @@ def git(root: pathlib.Path, *words: str) -> str:
 
 
 def commit(root: pathlib.Path, steps: int) -> str:
-    """A tree whose records cost so many steps."""
+    """Commit a tree in which a record costs `steps` steps. Returns the commit's hash."""
     (root / "aioproducer/__init__.py").write_text(f"STEPS = {steps}\n")
     git(root, "add", "--all")
     git(root, "commit", "--quiet", "--message", f"{steps} steps")
@@ -127,7 +127,7 @@ def test_main_is_compared_with_its_last_commit(repository: pathlib.Path) -> None
 
 
 def test_main_itself_is_compared_with_the_commit_that_it_names(repository: pathlib.Path) -> None:
-    """In CI there is nothing else to compare a landing with. One that this clone does not have is said, and passes nothing."""
+    """In CI there is nothing else to compare a landing with. An unknown commit is named in the error, and passes nothing."""
     first = git(repository, "rev-parse", "HEAD^")
     named = repository / trees.BASE
     named.parent.mkdir(parents=True)
@@ -140,7 +140,7 @@ def test_main_itself_is_compared_with_the_commit_that_it_names(repository: pathl
 
 
 def test_this_tree_names_one() -> None:
-    """Else `.ci/run` on main would compare nothing, for ever."""
+    """The base is named, so that `.ci/run` on main compares something."""
     assert re.fullmatch(r"[0-9a-f]{8,40}\n", (ROOT / trees.BASE).read_text())
 
 
@@ -221,7 +221,7 @@ def test_a_record_that_costs_more_is_seen(
 
 
 def test_without_valgrind(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """How to install it, and a status of its own."""
+    """The gate says how to install valgrind, and has a status of its own for that."""
     monkeypatch.setenv("PATH", "")
     assert gate.main([]) == gate.NOT_CHECKED
     assert capsys.readouterr().out == "NOT CHECKED: valgrind is missing: apt-get install valgrind\n"

@@ -80,7 +80,7 @@ class Tools:
 
     @property
     def left(self) -> list[str]:
-        """What the cache holds, but for lock files."""
+        """Return the names of the files in the cache, without lock files."""
         return sorted(path.name for path in (self.cache / "jars").iterdir() if path.suffix != ".lock")
 
 
@@ -121,7 +121,7 @@ def test_java_is_found_on_path(tools: Tools) -> None:
 
 @pytest.mark.parametrize("said", ['openjdk version "21" 2023-09-19', 'java version "24-ea" 2025-03-18', 'openjdk version "17.0.1"'])
 def test_java_versions_in_all_their_spellings(tools: Tools, said: str) -> None:
-    """Two-digit, early-access and dotted versions are read, also behind the line that JAVA_TOOL_OPTIONS makes Java print."""
+    """The search reads two-digit, early-access and dotted versions, also behind the text that JAVA_TOOL_OPTIONS makes Java print."""
     program = tools.install("java", java_that_says(f'Picked up JAVA_TOOL_OPTIONS: -Dversion="1"\n{said}\n'))
     assert jars.java() == program
 
@@ -144,7 +144,7 @@ def test_java_missing(tools: Tools) -> None:
 
 
 def test_java_home_wins_over_path(tools: Tools) -> None:
-    """As pyspark does it: JAVA_HOME decides where it is set, even if it is too old and PATH has a newer one."""
+    """JAVA_HOME decides where it is set, as in pyspark, even if it is too old and PATH has a newer one."""
     home = tools.folder / "jdk"
     (home / "bin").mkdir(parents=True)
     old = tools.install("java", java_that_says('openjdk version "11.0.2"')).rename(home / "bin" / "java")
@@ -155,7 +155,7 @@ def test_java_home_wins_over_path(tools: Tools) -> None:
 
 
 def test_java_home_without_java(tools: Tools) -> None:
-    """A JAVA_HOME that holds no Java is the thing to say, whatever PATH has."""
+    """A JAVA_HOME without Java is the error to show, even if PATH has one."""
     tools.install("java", java_that_says('openjdk version "17.0.2"'))
     tools.set("JAVA_HOME", str(tools.folder / "home"))
     with pytest.raises(jars.JavaMissing, match="which has no bin/java"):
@@ -189,7 +189,7 @@ def test_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_second_call_does_no_work(tools: Tools, capfd: pytest.CaptureFixture[str]) -> None:
-    """One fetch with two lines on stderr; from then on the folder is there, and nothing is run or said."""
+    """The first call fetches and prints two messages on stderr. From then on the folder is there, and nothing is run or printed."""
     tools.install_fetching("mvn")
     folder = jars.kafka()
     assert folder == tools.cache / "jars" / "kafka-4.3.1"
@@ -248,7 +248,7 @@ def test_ivy_after_a_maven_that_fails(tools: Tools) -> None:
 
 
 def test_failure_shows_each_tools_last_lines(tools: Tools) -> None:
-    """What failed, with which words, and what to do; nothing half-fetched stays."""
+    """The error names each tool, its words and a remedy. Nothing half-fetched stays."""
     tools.install_fetching("mvn", FETCH + "print(*range(100), sep=chr(10)); sys.exit('[ERROR] Could not transfer artifact')")
     tools.install_fetching("java", "sys.exit('UNRESOLVED DEPENDENCIES')")
     with pytest.raises(jars.JarsUnavailable) as caught:
@@ -346,7 +346,7 @@ def test_concurrent_fetches_are_one(tools: Tools) -> None:
 
 
 def test_lock_of_a_killed_process_is_free(tools: Tools) -> None:
-    """A process that is killed while it fetches blocks nobody."""
+    """A process that is killed while it fetches blocks no other process."""
     gate = tools.folder / "gate"
     os.mkfifo(gate)
     tools.install_fetching("mvn", f"if 'HOLD' in os.environ: open({str(gate)!r}).read(); sys.exit()\n" + FETCH)
@@ -396,7 +396,7 @@ def test_variable_before_mavens_mirror(tools: Tools) -> None:
 
 
 def test_mirrors_of_other_repositories_are_not_central(tools: Tools) -> None:
-    """What stands for other repositories is left alone."""
+    """Mirrors of other repositories are left alone."""
     tools.install_fetching("java")
     settings(tools, MIRRORS.format(of="jboss"))
     jars.kafka()

@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 
 class Kept:
-    """What a leak leaves, seen by the collector."""
+    """An object that a leak leaves, which the collector sees."""
 
 
 KEPT: list[Any] = []
@@ -35,7 +35,7 @@ async def leaking_one(producer: Producer[Any, Any], _: FakeCluster, sends: int) 
 
 
 async def leaking_bytes(producer: Producer[Any, Any], _: FakeCluster, sends: int) -> None:
-    """What the collector does not see, as a delivery of the compiled build: each a block of memory."""
+    """Leak one block of memory for each send. The collector does not see it, as it does not see a delivery of the compiled build."""
     KEPT.extend(b"%d" % number for number in range(1000, 1000 + sends))
     await producer.send_and_wait(leaks.TOPIC, leaks.VALUE)
 

@@ -1,4 +1,4 @@
-"""What a user gets wrong, as a list: each mistake has its error, which says what to do, and nothing of it is queued."""
+"""Tests of a user's mistakes: each has its error, which says what to do, and nothing of it is queued."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECRET = "canary"
 
 
 class Mistake(NamedTuple):
-    """What is done, with which options, and what is said of it."""
+    """Holds a mistake, the options with which it is made, and the error that it raises."""
 
     what: str
     do: Callable[[Producer[Any, Any]], Awaitable[object]]
@@ -33,7 +33,7 @@ class Mistake(NamedTuple):
 
 
 def later(*_given: object) -> Any:
-    """A serializer or partitioner that turns out to be asynchronous."""
+    """A serializer or partitioner that returns a coroutine."""
 
     async def coroutine() -> bytes:
         return b""
@@ -46,7 +46,7 @@ def raising(*_given: object) -> Any:
 
 
 class Pathless:
-    """A partitioner whose class wants an argument."""
+    """A partitioner class that needs an argument."""
 
     def __init__(self, path: str) -> None:
         raise AssertionError(path)
@@ -313,7 +313,7 @@ BEFORE_AND_AFTER = {
 
 @pytest.mark.parametrize("name", BEFORE_AND_AFTER)
 def test_a_producer_that_does_not_run(name: str) -> None:
-    """Not started yet, it says how to start it; stopped, it says so."""
+    """A producer that is not started says how to start it. A stopped producer says that it is stopped."""
 
     async def call(producer: Producer[Any, Any]) -> None:
         made: Any = BEFORE_AND_AFTER[name](producer)  # type: ignore[no-untyped-call]

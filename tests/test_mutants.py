@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 @pytest.mark.parametrize("mutant", [*MUTANTS, *SIMULATED], ids=lambda mutant: mutant.name)
 def test_a_mutant_can_be_made(mutant: Mutant) -> None:
-    """Its text stands once in its file, so code that moves takes its mutants along."""
+    """Its text is once in its file, so code that moves takes its mutants along."""
     text = (ROOT / "aioproducer" / mutant.file).read_text()
     assert mutant.applied(text) != text
     assert all((ROOT / test.partition("::")[0]).exists() for test in mutant.tests)

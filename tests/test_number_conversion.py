@@ -21,7 +21,7 @@ class Indexed:
 
 
 class Odd(int):
-    """An `int` that counts in its own way."""
+    """An `int` with its own conversions."""
 
     def __index__(self) -> int:
         return 0

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.offsets`: what may stand for offsets and a group; what may not is in tests/scenarios/test_transactions.py."""
+"""Tests of `aioproducer.offsets`: accepted forms of offsets and groups. Refused ones: tests/scenarios/test_transactions.py."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def made(**options: Any) -> ProducerConfig:
 
 @pytest.fixture(scope="module")
 def librdkafkas(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str, str, str]]:
-    """Every property of librdkafka as its own table has it: name, whose it is (P, C or *), range, default."""
+    """Return every property of librdkafka as its own table has it: name, owner (P, C or *), range, default."""
     folder = pathlib.Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs"
     [library] = folder.glob("librdkafka*")
     rdkafka, libc = ctypes.CDLL(str(library)), ctypes.CDLL(None)
@@ -72,7 +72,7 @@ def test_an_option_has_its_own_name_and_javas(name: str) -> None:
 
 @pytest.mark.parametrize("name", JAVAS.split())
 def test_every_name_of_javas_is_known(name: str) -> None:
-    """As an option of ours, or with the reason why it is none; never as a typing mistake, and never as both."""
+    """Each name is an option of ours, or has a reason why it is none. It is never both, and never taken for a typing mistake."""
     fields = [field for field, option in OPTIONS.items() if name in {option.java, field.replace("_", ".")}]
     assert len(fields) + (why_not(name) is not None) == 1
 
@@ -105,7 +105,7 @@ def test_librdkafkas_defaults_are_taken(librdkafkas: list[tuple[str, str, str, s
 
 @pytest.mark.parametrize(("why", "patterns"), NOT_HERE, ids=[patterns[0] for _, patterns in NOT_HERE])
 def test_what_is_not_here_says_why(why: str, patterns: tuple[str, ...]) -> None:
-    """And what to do; by the dotted name, and as an option of `Producer` by the name with underscores."""
+    """The error says why and what to do, for the dotted name and for the option of `Producer` with underscores."""
     for pattern in patterns:
         name = pattern.replace("*", "able" if pattern == "socket.*able" else "x")
         with pytest.raises(ConfigError) as caught:
@@ -139,7 +139,7 @@ def test_the_reason_fits(name: str, why: str) -> None:
     [("linger.msec", "linger.ms"), ("bootstrap.server", "bootstrap.servers"), ("queue.bufering.max.kbytes", "queue.buffering.max.kbytes")],
 )
 def test_an_unknown_name_names_the_nearest(unknown: str, near: str) -> None:
-    """As it is written there."""
+    """The error names the nearest option as it is written there."""
     with pytest.raises(ConfigError, match=f"unknown option '{unknown}'; did you mean '{near}'"):
         ProducerConfig.from_mapping({unknown: 1})
 
@@ -265,7 +265,7 @@ def test_the_names_of_expandable_batches() -> None:
 
 @pytest.mark.parametrize("name", ["metadata.max.idle.ms", "metadata.evict.ms", "metadata_max_idle_ms"])
 def test_a_name_that_a_proposal_had_is_accepted(name: str) -> None:
-    """KIP-526 was discussed with one name and built with another; who gives both is told."""
+    """KIP-526 was discussed with one name and built with another. A mapping with both names is an error."""
     assert ProducerConfig.from_mapping({name: "60000"}).metadata_max_idle_ms == 60_000
     with pytest.raises(ConfigError, match="at least 5000"):
         ProducerConfig.from_mapping({name: "4999"})
@@ -276,7 +276,7 @@ def test_a_name_that_a_proposal_had_is_accepted(name: str) -> None:
 
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
 def test_librdkafkas_one_level_is_the_codecs(codec: str) -> None:
-    """Whatever codec is chosen, in either order; -1 is each codec's own."""
+    """The level is the chosen codec's, with options in either order. -1 is each codec's own level."""
     field = f"compression_{codec}_level"
     assert getattr(made(compression_level=5, compression_type=codec), field) == 5
     assert getattr(made(compression_codec=Compression[codec.upper()], compression_level="5"), field) == 5
@@ -299,7 +299,7 @@ def test_a_partitioner_that_is_not_here(word: str) -> None:
 
 @pytest.mark.parametrize("name", ["key.serializer", "value.serializer", "partitioner.class"])
 def test_a_class_that_is_not_here(name: str) -> None:
-    """A class of Java's that nothing here stands for."""
+    """A class of Java's that has no counterpart here is refused."""
     with pytest.raises(ConfigError, match=f"{name.partition('.')[0]}.* must be callable, not 'com.example.Mine'"):
         ProducerConfig.from_mapping({name: "com.example.Mine"})
 

@@ -1,4 +1,7 @@
-"""What is built, where, and what happens where it cannot be: setup.py, and the tables of pyproject.toml. `nox -s build installed` do it."""
+"""Tests of setup.py and of the tables of pyproject.toml. `nox -s build installed` run them.
+
+They check the parts that are built, the machines, and the result where nothing can be built.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ REQUIRED = {"AIOPRODUCER_REQUIRE_EXT": "1"}
 
 
 def run(*words: str, cwd: pathlib.Path, **environment: str) -> tuple[bool, str]:
-    """Whether a Python program succeeded, and what it said."""
+    """Run a Python program. Returns True if it succeeded, and its output."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("AIOPRODUCER_")}
     done = subprocess.run(
         [sys.executable, *words],
@@ -55,7 +58,7 @@ def test_the_wheels_that_are_built(platform: str, machine: str, names: tuple[str
 
 
 def test_the_pythons_are_the_same_everywhere() -> None:
-    """What the package says it runs on is what the tests run on, and what wheels are for."""
+    """The package says that it runs on the Pythons that the tests run on and that wheels are made for."""
     noxfile = (ROOT / "noxfile.py").read_text()
     project = PROJECT["project"]
     assert project["requires-python"] == f">={PYTHONS[0]}"
@@ -72,7 +75,7 @@ def copy_setup(folder: pathlib.Path) -> None:
 
 
 def test_who_asks_for_a_name_builds_nothing(tmp_path: pathlib.Path) -> None:
-    """And deletes nothing: pip asks for names and versions of a tree in which somebody works."""
+    """setup.py deletes nothing: pip asks it for names and versions of a tree in which a developer works."""
     copy_setup(tmp_path)
     (tmp_path / "aioproducer/engine/_one.pyx").write_text("one = 1")
     compiled = tmp_path / f"aioproducer/engine/_one{sysconfig.get_config_var('EXT_SUFFIX')}"

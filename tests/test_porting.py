@@ -30,7 +30,7 @@ def ported(program: str) -> str:
 
 
 async def run(program: str) -> tuple[list[str], list[Any]]:
-    """What it prints, and what is in the log then: time stamps only where the program gave them."""
+    """Run the program. Returns its output and the log, with time stamps only where the program gave them."""
     printed: list[str] = []
     names: dict[str, Any] = {"print": lambda *words: printed.append(" ".join(map(str, words)))}
     exec(program, names)  # our own page
@@ -47,7 +47,7 @@ async def run(program: str) -> tuple[list[str], list[Any]]:
 
 
 def test_the_list_is_there() -> None:
-    """And its left side is aiokafka's, its right side ours."""
+    """The list's left side is aiokafka's, its right side ours."""
     assert len(RENAMES) > 5
     assert len(THEIRS) == 1
     words = {word for _, ours in RENAMES for word in re.findall(r"\b[A-Z]\w+", ours)}
@@ -71,7 +71,7 @@ async def test_a_ported_program_writes_the_same() -> None:
 
 @pytest.mark.parametrize("option", ["max_batch_size", "security_protocol", "ssl_context", "api_version", "loop"])
 def test_an_option_of_aiokafkas(option: str) -> None:
-    """What was not renamed is refused, with what to write in its place or why there is nothing."""
+    """An option that was not renamed is refused. The error says which option to write in its place, or why there is none."""
     assert option in aiokafka.AIOKafkaProducer.__init__.__code__.co_varnames
     with pytest.raises(aioproducer.ConfigError, match=r"did you mean 'batch_size'|has no place here: "):
         aioproducer.Producer(**{option: "x"})
@@ -100,7 +100,7 @@ def test_an_argument_of_aiokafkas_at_its_own_default(name: str) -> None:
 
 
 def test_all_arguments_of_aiokafkas_at_their_defaults() -> None:
-    """As programs pass them on that fill every argument from their own settings."""
+    """A program may fill every argument from its own settings, as some do."""
     options = {name: parameter.default for name, parameter in PARAMETERS.items() if name not in REFUSED}
     config = aioproducer.Producer(**options).config
     assert config.bootstrap_servers == ("localhost:9092",)
@@ -111,7 +111,7 @@ def test_all_arguments_of_aiokafkas_at_their_defaults() -> None:
 
 @pytest.mark.parametrize("written", ["plaintext", "PLAINTEXT", " Plaintext "])
 def test_no_security_is_what_there_is(written: str) -> None:
-    """By the names of librdkafka and Java, and of aiokafka."""
+    """No security is accepted by the names of librdkafka and Java, and of aiokafka."""
     assert ProducerConfig.from_mapping({"security.protocol": written}) == ProducerConfig()
     assert aioproducer.Producer(security_protocol=written, client_id="mine").config == ProducerConfig(client_id="mine")
 

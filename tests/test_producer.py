@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def calls_of(producer: Producer[Any, Any], *record: Any) -> list[str]:
-    """The Python functions that one `await producer.send(...)` enters, driven without a loop turn between."""
+    """Return the Python functions that one `await producer.send(...)` enters, driven without an event-loop iteration between."""
     entered: list[str] = []
 
     def profile(frame: Any, event: str, _argument: object) -> None:
@@ -47,7 +47,9 @@ def calls_of(producer: Producer[Any, Any], *record: Any) -> list[str]:
 @on_both
 @pytest.mark.asyncio
 async def test_a_fast_send_enters_few_python_functions(build: Any, key: bytes | None) -> None:
-    """While its batch has room: three, and two more that hash a key which is new to the topic; where it is compiled, `send` alone."""
+    """While its batch has bytes left, a fast send enters three functions, and two more for a key that is new to the topic. Compiled, it
+    enters `send` alone.
+    """
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         async with producer_on(build)(**cluster.client_options) as producer:
@@ -66,7 +68,7 @@ async def test_a_fast_send_enters_few_python_functions(build: Any, key: bytes | 
 )
 @pytest.mark.asyncio
 async def test_anything_like_bytes_is_a_key_or_a_value(odd: Any) -> None:
-    """Copied at the call, whatever its layout; and it harms no other record of its batch."""
+    """`send` copies any buffer at the call, in any layout. The buffer harms no other record of its batch."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=3)
         async with Producer(**cluster.client_options) as producer:
@@ -111,7 +113,7 @@ async def test_anything_like_bytes_is_a_key_or_a_value(odd: Any) -> None:
 )
 @pytest.mark.asyncio
 async def test_a_callers_mistake_is_said_before_anything_is_queued(call: Callable[..., Any], error: type[Exception], text: str) -> None:
-    """With what was wrong in the text; the next record goes its way."""
+    """The error's text says what was wrong. The next record is sent."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         async with Producer(**cluster.client_options) as producer:
@@ -125,7 +127,7 @@ async def test_a_callers_mistake_is_said_before_anything_is_queued(call: Callabl
 
 @pytest.mark.asyncio
 async def test_serializers_make_the_bytes() -> None:
-    """Of keys and values, not of None; a key goes where its bytes go."""
+    """The serializers serialize keys and values, and not None. A key's partition is the one of its bytes."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=5)
         async with Producer(**cluster.client_options, key_serializer=string_serializer, value_serializer=json_serializer) as producer:
@@ -186,7 +188,7 @@ async def test_records_without_a_key_change_partition_with_the_batch() -> None:
 
 @pytest.mark.asyncio
 async def test_its_text_says_how_it_stands() -> None:
-    """Not started, running, stopped; and how much memory is free."""
+    """The repr says not started, running or stopped, and how much memory is free."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         producer = Producer(**cluster.client_options)

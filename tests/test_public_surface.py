@@ -1,4 +1,4 @@
-"""What users see of the package is what tests/public_surface.txt says: names, parameters, defaults."""
+"""Tests that the package's public names, parameters and defaults are those of tests/public_surface.txt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 @pytest.mark.skipif(find_spec("pyspark") is None, reason="aioproducer.spark needs pyspark")
 def test_the_public_surface_is_what_is_written() -> None:
-    """Of the plain build, whose signatures can be read; both builds have the same (tests/contract)."""
+    """The file lists the plain build, which has readable signatures. Both builds have the same (tests/contract)."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.tools.public_surface"],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""What the sanitizers' session stands on; `nox -s sanitize` itself begins with mistakes that must be caught."""
+"""Tests of the helpers of `nox -s sanitize`, which itself begins with mistakes that must be caught."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def program(path: pathlib.Path, text: str) -> None:
 def test_without_sanitizers(
     gcc: str | None, says: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is missing is said, and nothing has passed; gcc gives back names that it does not know."""
+    """The session names the missing tool, and has not passed. gcc returns unknown names unchanged."""
     if gcc is not None:
         program(tmp_path / "gcc", gcc)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -37,7 +37,7 @@ def test_without_sanitizers(
 
 
 def test_reports_of_all_processes_count(tmp_path: pathlib.Path) -> None:
-    """Not pytest's status alone: here it passes, and a report is there all the same."""
+    """A report counts beside pytest's status: here pytest passes, and a report exists."""
     (tmp_path / "test_it.py").write_text(
         "import os, pathlib\n"
         "def test_it():\n"

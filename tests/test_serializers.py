@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def given(function: Callable[..., Any] | None, value: object) -> bytes | None:
-    """What becomes of a value."""
+    """Return the bytes that the function makes of a value."""
     return serialize("value", adapt(function), "orders", (("trace", b"1"),), value)
 
 
@@ -63,12 +63,12 @@ def test_a_serializer_of_three_arguments(function: Callable[..., bytes]) -> None
     ids=repr,
 )
 def test_a_plain_function_of_the_value(function: Callable[..., bytes]) -> None:
-    """Whatever else it could take: `str.encode` has three parameters, and one is enough for it."""
+    """A function gets only the value, even if it could take more: `str.encode` has three parameters."""
     assert given(function, "ü") == "ü".encode()
 
 
 def test_a_function_that_shows_no_signature() -> None:
-    """As `bytes` itself: it gets the value."""
+    """A function without a signature, such as `bytes`, gets the value."""
     assert given(bytes, [1, 2]) == b"\1\2"
 
 
@@ -89,7 +89,7 @@ def test_a_coroutine_function_is_no_serializer(function: Any) -> None:
 
 
 def test_a_coroutine_is_no_bytes() -> None:
-    """A serializer that turns out to be asynchronous; no warning of a coroutine that was never awaited."""
+    """The serializer returns a coroutine: the error says so, and no warning of a coroutine that was never awaited appears."""
     with pytest.raises(SerializationError, match="gave coroutine"):
         given(Named().later, "v")
 
@@ -107,14 +107,16 @@ def test_bytes_without_a_serializer_are_taken_as_they_are() -> None:
 
 
 class MoreBytes(bytes):
-    """Somebody's own bytes."""
+    """A user's subclass of bytes."""
 
 
 @pytest.mark.parametrize(
     "value", [bytearray(b"bytes"), memoryview(b"bytes"), memoryview(b"b?y?t?e?s?")[::2], MoreBytes(b"bytes")], ids=repr
 )
 def test_buffers_become_bytes(value: Any) -> None:
-    """A copy: what the caller changes later does not change the record. From a serializer likewise."""
+    """The record holds a copy: a caller that changes the buffer later does not change the record. The same holds for a serializer's
+    buffer.
+    """
     for made in (given(None, value), given(lambda _: value, "v")):
         assert made == b"bytes"
         assert type(made) is bytes
@@ -135,7 +137,7 @@ def test_what_is_no_bytes_needs_a_serializer(value: object) -> None:
 
 @pytest.mark.parametrize("made", ["secret", None, 1, [1]], ids=repr)
 def test_a_serializer_that_gives_no_bytes(made: Any) -> None:
-    """Nor is None a way to make a tombstone."""
+    """A serializer must give bytes: one that returns None does not make a tombstone."""
     with pytest.raises(SerializationError, match=f"value_serializer gave {type(made).__name__} for 'orders', not bytes") as caught:
         given(lambda _: made, "v")
     assert "secret" not in str(caught.value)

@@ -17,13 +17,13 @@ BERLIN = ZoneInfo("Europe/Berlin")
 
 
 class Timestamp(dt.datetime):
-    """Stands in for `pandas.Timestamp`: its difference has nanoseconds, and is divided by floor."""
+    """Replaces `pandas.Timestamp`: its difference has nanoseconds, and is divided by floor."""
 
     nanosecond = 999
 
 
 class NaT(dt.datetime):
-    """Stands in for `pandas.NaT`: a datetime that is not equal to itself, and has no time zone."""
+    """Replaces `pandas.NaT`: a datetime that is not equal to itself, and has no time zone."""
 
     def __eq__(self, other: object) -> bool:
         return False
@@ -61,7 +61,7 @@ class Broken(dt.tzinfo):
     ids=repr,
 )
 def test_milliseconds_since_1970(value: Any, moment: int) -> None:
-    """Exact where a float of seconds would round; an int, whatever was given."""
+    """Any value is converted exactly where a float of seconds would round, and to an int."""
     taken = timestamp_of("timestamp_ms", value)
     assert taken == moment
     assert type(taken) is int

@@ -1,4 +1,7 @@
-"""What type checkers see of the face: mypy and pyright check each `assert_type` (`nox -s types pyright`); run, it is many users' first snippet."""
+"""Types of the public interface: mypy and pyright check each `assert_type` (`nox -s types pyright`).
+
+When run, it is many users' first snippet.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.asyncio
 async def test_the_face_has_types() -> None:
-    """Of what goes in, of what comes back, and of what is awaited."""
+    """The arguments, the results and the awaited results have types."""
 
     async def source() -> AsyncIterator[dict[str, int]]:
         yield {"a": 3}
@@ -82,7 +85,7 @@ async def test_the_face_has_types() -> None:
 
 @pytest.mark.asyncio
 async def test_asyncios_helpers_know_a_delivery() -> None:
-    """As docs/topics/delivery.md writes them: with a `Delivery` where they are declared to take a Future."""
+    """asyncio's helpers accept a `Delivery` where they are declared to take a Future, as docs/topics/delivery.md uses them."""
 
     def is_told(ended: Delivery) -> None:
         assert ended.result().offset >= 0
@@ -118,7 +121,7 @@ async def test_asyncios_helpers_know_a_delivery() -> None:
 
 @pytest.mark.asyncio
 async def test_transactions_have_types() -> None:
-    """Of offsets any mapping of tuples will do, of groups two kinds."""
+    """Offsets may be any mapping of tuples. A group may be of two kinds."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         async with Producer(**cluster.client_options, transactional_id="tx") as producer:

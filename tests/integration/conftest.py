@@ -1,4 +1,4 @@
-"""What tests with a real Kafka, or with its classes, share."""
+"""Fixtures for tests with a real Kafka, or with its classes."""
 
 from __future__ import annotations
 

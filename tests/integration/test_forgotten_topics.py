@@ -21,7 +21,9 @@ RECORDS = 4
 
 
 async def test_what_is_acknowledged_is_written(kafka_server: ServerThread) -> None:
-    """As many records as before, three times over: were they numbered as those were, the broker would acknowledge them unwritten."""
+    """The producer writes as many records as before, three times. With the old sequence numbers the broker would acknowledge them
+    unwritten.
+    """
     topic = f"idle-{uuid.uuid4().hex[:8]}"
     await asyncio.to_thread(kafka_server.create_topic, topic, PARTITIONS)
     async with Producer(bootstrap_servers=kafka_server.bootstrap_servers, metadata_max_idle_ms=5000) as producer:

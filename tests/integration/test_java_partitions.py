@@ -17,7 +17,9 @@ PARTITIONS = (1, 2, 3, 7, 12, 50, 1000, 65_537)
 
 
 def test_keys_go_where_java_sends_them() -> None:
-    """Of every length up to 70 bytes and some beyond, over any number of partitions; the empty key too."""
+    """We send keys of every length up to 70 bytes, some longer ones and the empty key to Java's partitions, for any number of
+    partitions.
+    """
     random_ = random.Random(794)
     keys = [random_.randbytes(size) for size in (*range(71), 255, 256, 1000) for _ in range(8)]
     keys += [b"key-%d" % number for number in range(500)]
@@ -28,7 +30,7 @@ def test_keys_go_where_java_sends_them() -> None:
 
 
 def test_queues_weigh_what_java_gives_them() -> None:
-    """Of any lengths; where it makes no table, the queues stay as they were."""
+    """Our weights of queues of any lengths are Java's. Where Java makes no table, the queues stay as they were."""
     random_ = random.Random(6)
     queues = [[random_.randrange(most) for _ in range(random_.randint(1, 20))] for most in (1, 2, 5, 100) for _ in range(50)]
     told = run("weigh", "".join(f"{' '.join(map(str, depths))}\n" for depths in queues))

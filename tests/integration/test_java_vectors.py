@@ -1,4 +1,4 @@
-"""What we write, Kafka's own classes read: every golden case in every format and codec, and the vectors are still what they write."""
+"""Tests that Kafka's classes read every golden case that we write, and still write the stored vectors."""
 
 from __future__ import annotations
 

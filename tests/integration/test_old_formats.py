@@ -89,7 +89,9 @@ def read_with_confluent(server: ServerThread, topic: str, count: int) -> list[Se
 @pytest.mark.parametrize("newest", [0, 1])
 @pytest.mark.parametrize("codec", CODECS)
 def test_the_producers_message_sets_are_taken_and_read_back(old_server: ServerThread, codec: str, newest: int) -> None:
-    """By `message_format_max`: values, keys, order, offsets; timestamps with magic 1, none with magic 0."""
+    """An old broker takes the message sets of `message_format_max`: values, keys, order and offsets. Magic 1 has timestamps, magic 0
+    none.
+    """
     topic = new_topic(old_server)
 
     async def send() -> list[RecordMetadata]:
@@ -126,7 +128,7 @@ def test_every_version_of_produce_that_has_message_sets_takes_ours(old_server: S
 
 
 def test_log_append_time_is_told(old_server: ServerThread) -> None:
-    """Produce 2 brings it, and it stands in the metadata."""
+    """Produce 2 brings the log append time, and the metadata has it."""
     topic = new_topic(old_server, {"message.timestamp.type": "LogAppendTime"})
 
     async def send() -> RecordMetadata:

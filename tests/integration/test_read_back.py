@@ -1,4 +1,4 @@
-"""What we write, other clients read: confluent-kafka's and aiokafka's consumers against a real Kafka, for every codec."""
+"""Tests that confluent-kafka's and aiokafka's consumers read our records from a real Kafka, for every codec."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_a_key_goes_where_other_clients_send_it(kafka_server: ServerThread) -> N
 
 
 def test_log_append_time_is_told(kafka_server: ServerThread) -> None:
-    """On a topic with LogAppendTime the broker's time stands in the metadata, not the producer's."""
+    """On a topic with LogAppendTime the metadata has the broker's time, not the producer's."""
     topic = f"append-time-{uuid.uuid4().hex[:8]}"
     kafka_server.create_topic(topic, 1, {"message.timestamp.type": "LogAppendTime"})
 

@@ -1,6 +1,6 @@
-"""Transactions on real brokers: of version 2, of version 1 (and upgraded in mid-life), and of the last release that knew no other.
+"""Tests of transactions on real brokers: version 2, version 1, an upgrade, and the last release without version 2.
 
-What is visible is what confluent-kafka's consumer reads with `isolation.level=read_committed`.
+A record is visible if confluent-kafka's consumer reads it with `isolation.level=read_committed`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Stage:
             yield producer
 
     async def visible(self, topic: str) -> dict[int, list[bytes]]:
-        """What a read_committed consumer of another library sees, by partition."""
+        """Return the values that another library's read_committed consumer reads, by partition."""
         await settled(self.server.bootstrap_servers, topic, range(PARTITIONS))
         return await asyncio.to_thread(self._read, topic)
 
@@ -205,7 +205,7 @@ async def a_cancellation(stage: Stage, name: str) -> None:
 
 
 async def a_refused_record(stage: Stage, name: str) -> None:
-    """What the broker finds too large fails its transaction alone."""
+    """A record that the broker finds too large fails its own transaction alone."""
     orders = await stage.topic()
     async with stage.producer(name, max_request_size=4_000_000) as producer:
         await producer.begin_transaction()
@@ -237,7 +237,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 async def a_killed_process(stage: Stage, name: str) -> None:
-    """Row 76: whoever has its name next aborts what it left open."""
+    """Row 76: the next producer with the same transactional id aborts the transaction that the killed process left open."""
     orders = await stage.topic()
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", VICTIM, stage.server.bootstrap_servers, name, orders, stdout=asyncio.subprocess.PIPE
@@ -304,7 +304,7 @@ class Cut:
 
 
 async def lost_answers(stage: Stage, name: str) -> None:
-    """Rows 64 and 68: the connection ends just after each kind of request was written, so that nobody knows whether it arrived."""
+    """Rows 64 and 68: the connection ends just after each kind of request was written. The producer does not know whether it arrived."""
     orders = await stage.topic()
     dialer = Cutting()
     async with stage.producer(name, dialer=dialer) as producer:

@@ -53,7 +53,7 @@ def test_javas_names_are_here(group: Group) -> None:
 
 
 def test_every_row_is_read_from_something() -> None:
-    """From sensors, the engine, a histogram, or a count; and a name says in which way it moves."""
+    """Each row is read from sensors, the engine, a histogram or a count. A name that ends with -total is a counter."""
     for (group, name), row in TABLE.items():
         is_gauge = group is Group.PRODUCER and name in GAUGES
         sources = (bool(row.sensors), is_gauge, name in BOUNDS, COUNTED.get(name) is group, group in (Group.APP, Group.PARTITION))
@@ -65,7 +65,7 @@ def test_every_row_is_read_from_something() -> None:
 
 
 def test_a_snapshot_has_what_was_recorded_under_its_tags() -> None:
-    """By name, group and tags; `number` finds them by the tags alone."""
+    """A snapshot's values are found by name, group and tags. `number` finds them by the tags alone."""
     metrics = made()
     metrics.producer["record-send"].record(100.0, 6.0)
     metrics.topic("orders")["record-send"].record(100.0, 4.0)
@@ -127,7 +127,9 @@ def test_what_is_forgotten_leaves_nothing() -> None:
 
 @pytest.fixture
 def _interrupted() -> Iterator[None]:
-    """Threads take turns whenever they can, and the collector, which runs Python, comes often: within what looks like one step."""
+    """Make threads switch as often as they can, and make the collector, which runs Python code, run often: within each apparent single
+    step.
+    """
     before, interval = gc.get_threshold(), sys.getswitchinterval()
     gc.callbacks.append(_work)
     gc.set_threshold(5)

@@ -1,4 +1,4 @@
-"""What pyarrow gives, as columns of ours: types, slices, chunks; and what is said of the rest, which never shows what is in it."""
+"""Tests of pyarrow's arrays as our columns: types, slices and chunks. Errors never show the contents."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_times_of_other_types(kind: Any) -> None:
 
 
 def test_times_in_other_units() -> None:
-    """Of less than a millisecond the rest is cut off; of seconds that make too many, the rows are refused: also where 2**64 is left out."""
+    """Times in smaller units are cut to milliseconds. Rows with too many seconds are refused, also where a multiple of 2**64 is lost."""
     column = pa.array([5_999, None], pa.int64()).cast(pa.timestamp("us"))
     assert [moment for _, _, moment in rows(Table(pa.array([b"v", b"w"]), None, column))] == [5, None]
     for many in (2**60, 18_446_744_073_709_553):
@@ -104,7 +104,7 @@ def test_columns_of_other_lengths() -> None:
 
 @pytest.mark.parametrize("door", ["__arrow_c_array__", "__arrow_c_stream__", "__arrow_array__"])
 def test_arrays_of_other_libraries(door: str) -> None:
-    """By whichever door they have."""
+    """The table takes arrays of other libraries through either interface of Arrow."""
     array = pa.array(WORDS)
     source = pa.chunked_array([array]) if door == "__arrow_c_stream__" else array
     open_door = getattr(source, door, lambda *_args, **_named: array)
@@ -113,7 +113,7 @@ def test_arrays_of_other_libraries(door: str) -> None:
 
 
 def test_one_that_cannot_be_taken() -> None:
-    """What it raises is told by its kind."""
+    """The error names the kind of the exception that the array raises, and not its text."""
 
     class Broken:
         def __arrow_c_array__(self, _schema: object = None) -> object:
@@ -125,7 +125,7 @@ def test_one_that_cannot_be_taken() -> None:
 
 
 def test_chunks_are_joined_if_they_are_tiny_and_large_ones_are_not_copied() -> None:
-    """And columns that need another type are turned a few rows at a time."""
+    """The table joins tiny chunks and does not copy large ones. It turns columns of another type a few rows at a time."""
     tiny = pa.chunked_array([pa.array([b"%d" % at]) for at in range(10_000)])
     pieces = list(Table(tiny, None, None).pieces())
     assert [piece.rows for piece in pieces] == [4096, 4096, 1808]
@@ -155,7 +155,7 @@ def _no_pyarrow(name: str, *args: Any, **named: Any) -> Any:
 
 
 def test_what_lies_about_its_buffers_is_refused() -> None:
-    """A view of bytes that are not there, a chunk whose last offset is: pyarrow makes columns of them, and reads or refuses them later."""
+    """A view of bytes that do not exist and a chunk with a wrong last offset are refused. pyarrow makes columns of both and fails later."""
     beyond = struct.pack("<i4sii", 1_000_000, b"abcd", 0, 900_000_000)
     view = pa.Array.from_buffers(pa.binary_view(), 1, [None, pa.py_buffer(beyond), pa.py_buffer(b"a" * 26)])
     with pytest.raises(UsageError, match=r"^values: pyarrow cannot turn binary_view into bytes"):
@@ -168,7 +168,7 @@ def test_what_lies_about_its_buffers_is_refused() -> None:
 
 
 def test_a_damaged_array_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whose buffers do not hold its rows: pyarrow makes none such, others may."""
+    """An array with buffers that do not hold its rows is refused. pyarrow makes none such, other libraries may."""
 
     def too_short(_validity: Any, _offsets: Any, *rest: Any, **named: Any) -> Any:
         return Strings(None, bytes(8), *rest, **named)

@@ -51,7 +51,7 @@ def moments(build: Any, times: list[int | None] | None, before: int = 0) -> Any:
 
 
 def outcome(call: Callable[[], Any]) -> Any:
-    """What it gives, or the kind and the words of what it raises."""
+    """Return the call's result, or the type and the text of its exception."""
     try:
         return call()
     except Exception as error:  # noqa: BLE001
@@ -95,7 +95,7 @@ def encoded(build: Any, table: dict[str, Any], room: int) -> Any:
 
 
 def expected(table: dict[str, Any], room: int) -> tuple[bytes, list[tuple[Any, Any, int]]]:
-    """By the encoder of single records."""
+    """Return the payload and the rows that the encoder of single records makes."""
     rows = list(table["order"] or range(len(table["values"])))[table["at"] : table["end"]]
     payload, taken = b"", []
     for row in rows:
@@ -115,7 +115,7 @@ def expected(table: dict[str, Any], room: int) -> tuple[bytes, list[tuple[Any, A
 @given(table=tables(), room=st.one_of(st.integers(0, 100), st.integers(0, 40_000)))
 @settings(max_examples=100, deadline=None)
 def test_rows_become_the_records_that_they_are_one_by_one(build: Any, table: dict[str, Any], room: int) -> None:
-    """Their bytes, and what their metadata needs; as many as there is room for."""
+    """The builder encodes as many rows as fit, with the bytes of single records and the facts for their metadata."""
     found = encoded(build, table, room)
     payload, taken = expected(table, room)
     assert found.payload == payload
@@ -268,7 +268,7 @@ def test_columns_of_other_lengths(build: Any) -> None:
 
 @each_build
 def test_measuring_is_what_a_record_may_have_at_most(build: Any) -> None:
-    """As `send` reckons it; and a row that is too long is alone."""
+    """`measure` counts a row as `send` does. A row that is too long is measured alone."""
     rows: Rows = [b"", None, b"x" * 63, b"x" * 64, b"x" * 9000, b"y"]
     column, keys = strings(build, rows), strings(build, rows[::-1])
     bounds = [size_limit(key, value, b"\0") - OVERHEAD for value, key in zip(rows, rows[::-1], strict=True)]

@@ -86,7 +86,7 @@ def test_what_a_codec_wrote_it_reads(codec: Compression, data: bytes) -> None:
 @given(data=st.binary(max_size=2_000), repeats=st.integers(0, 60))
 @settings(max_examples=40, deadline=None)
 def test_any_bytes_come_back(codec: Compression, data: bytes, repeats: int) -> None:
-    """Whatever they are, and however often they repeat."""
+    """Any bytes come back, even if they repeat often."""
     data *= repeats
     assert decompress(codec, compress(codec, data), len(data)) == data
 
@@ -117,7 +117,7 @@ def test_one_byte_over_the_limit_is_too_much(codec: Compression, name: str) -> N
 def test_other_clients_and_ours_read_each_other(
     codec: Compression, write: Callable[[bytes], bytes], read: Callable[[bytes], bytes], data: bytes
 ) -> None:
-    """What they write we read, what we write they read."""
+    """We read the bytes that other clients write, and they read the bytes that we write."""
     assert decompress(codec, write(data), len(data)) == data
     assert read(compress(codec, data)) == data
 
@@ -179,7 +179,7 @@ def test_zstd_frames_without_a_content_size_are_read() -> None:
 
 
 def test_zstd_frames_of_the_highest_level_are_read_without_their_window() -> None:
-    """Level 22 asks for a window of 128 MiB, whatever the frame holds."""
+    """Level 22 asks for a window of 128 MiB for frames of any content."""
     stream = zstandard.ZstdCompressor(level=22).compressobj()
     written = stream.compress(b"v" * 1000) + stream.flush()
     assert zstandard.get_frame_parameters(written).window_size == 128 * MIB
@@ -223,7 +223,7 @@ def test_garbage_is_a_protocol_error(codec: Compression, data: bytes) -> None:
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD, Compression.SNAPPY])
 def test_bytes_after_the_end_are_garbage(codec: Compression) -> None:
-    """A batch holds one piece; what follows is somebody's mistake."""
+    """A batch holds one piece. Bytes after its end are an error of the writer, and are refused."""
     with pytest.raises(ProtocolError):
         decompress(codec, compress(codec, b"value" * 50) + b"more", MIB)
 
@@ -293,7 +293,7 @@ def test_no_level_is_javas_default(codec: Compression, default: int) -> None:
 
 
 def test_lz4_level_nine_is_the_fast_compressor() -> None:
-    """As in Java; its neighbours compress harder."""
+    """Level 9 is the fast compressor, as in Java. The levels beside it compress harder."""
     data = b"".join(b"%d," % (i * 7919 % 1009) for i in range(9_000))
     assert len(compress(Compression.LZ4, data, 9)) > len(compress(Compression.LZ4, data, 8))
     assert compress(Compression.LZ4, data, 9) == lz4.frame.compress(
@@ -317,7 +317,7 @@ def test_zstd_serves_threads_at_once() -> None:
 
 @pytest.fixture
 def no_cramjam(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if cramjam were not installed."""
+    """Make cramjam look as if it were not installed."""
     compression._cramjam.cache_clear()
     monkeypatch.setitem(sys.modules, "cramjam", None)
 

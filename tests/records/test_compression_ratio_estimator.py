@@ -1,4 +1,4 @@
-"""The guess of how far records compress: quick to give way, slow to hope, each topic and codec for itself."""
+"""Tests of the estimated compression ratio, per topic and codec: it rises quickly and falls slowly."""
 
 from __future__ import annotations
 

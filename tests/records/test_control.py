@@ -29,7 +29,7 @@ def test_an_end_comes_back(kind: ControlType) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in ControlType if kind > 1])
 def test_the_quorums_own_are_known_by_type(kind: ControlType) -> None:
-    """Their values are nobody's business here."""
+    """The reader knows the quorum's control records by type, and does not read their values."""
     assert control_record(record(key(0, kind), b"anything")) == ControlRecord(9, 1000, 0, kind)
 
 
@@ -55,7 +55,7 @@ def test_newer_versions_are_read_as_far_as_they_are_known() -> None:
     (record(key(0, 0), struct.pack(">hi", -1, 0)), "a transaction's end of version -1"),
 ])  # fmt: skip
 def test_what_cannot_be_is_told(bad: Record, said: str) -> None:
-    """And where."""
+    """The error says the fault and its offset."""
     with pytest.raises(ProtocolError, match=f"control record at offset 9: .*{said}"):
         control_record(bad)
 

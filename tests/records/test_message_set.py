@@ -68,7 +68,7 @@ PEERS = [(magic, name, codec) for magic in (0, 1) for name, codec in peers(magic
 
 
 def build(magic: int, codec: Compression, records: Sequence[Record] = RECORDS) -> bytes:
-    """By our builder."""
+    """Return the records as our writer writes them."""
     builder = RecordBatchWriter(magic=magic, codec=codec, base_offset=records[0].offset)
     for record in records:
         builder.append(record.timestamp_ms, record.key, record.value, offset=record.offset)
@@ -135,7 +135,7 @@ ROWS = st.lists(st.tuples(st.integers(-1, 2**62), TEXTS, TEXTS), min_size=1, max
 @given(rows=ROWS, codec=st.sampled_from(CODECS), base=st.integers(0, 2**40))
 @settings(max_examples=80, deadline=None)
 def test_any_records_come_back(magic: int, rows: list[Any], codec: Compression, base: int) -> None:
-    """Whatever they hold, and wherever they stand in a log."""
+    """Any records come back, from any offset in a log."""
     records = [Record(base + index, *row, ()) for index, row in enumerate(rows)]
     assert check(build(magic, codec, records)) == expected(magic, records)
 
@@ -158,7 +158,7 @@ def test_a_broker_moves_what_is_inside_by_the_wrappers_offset() -> None:
 
 
 def test_gaps_that_compaction_left_stay() -> None:
-    """The wrapper's offset is that of the last message, whatever is missing before it."""
+    """The wrapper's offset is that of the last message, even if messages before it are missing."""
     inner = b"".join(message(1, offset, NOW, None, b"v") for offset in (0, 3, 9))
     assert [record.offset for record in check(wrapper(1, Compression.LZ4, inner, 109, NOW))] == [100, 103, 109]
 
@@ -182,7 +182,7 @@ def test_magic_0_has_no_stamps() -> None:
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize(("key", "value"), [(None, None), (b"", b"v"), (b"kk", None), (b"k" * 300, b"v" * 300)])
 def test_the_size_of_a_message_is_known_before(magic: int, key: bytes | None, value: bytes | None) -> None:
-    """Which is what room is reckoned with."""
+    """The writer's size of a message equals the message's length, so that free memory can be computed."""
     assert message_size(magic, key, value) == len(message(magic, 0, NOW, key, value))
 
 
@@ -218,7 +218,7 @@ OPTIONS = [
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("wrong", [0x00, 0x1A, 0xFF])
 def test_any_header_checksum_is_mended(options: dict[str, int], wrong: int) -> None:
-    """With and without a content size, whatever stands there: Java does not look at it either."""
+    """Any header checksum is corrected, with and without a content size. Java does not check it either."""
     frame = lz4.frame.compress(b"value" * 1_000, **{name: bool(value) for name, value in options.items()})
     at = 14 if options["store_size"] else 6
     assert mend(frame[:at] + bytes([wrong]) + frame[at + 1 :]) == frame
@@ -247,7 +247,8 @@ def test_a_wrong_crc_is_found_within_and_without() -> None:
     raw[-1] ^= 1
     with pytest.raises(ProtocolError, match=r"message at offset 5: its CRC-32 is 0x[0-9a-f]{8}, its head says 0x[0-9a-f]{8}"):
         check(raw)
-    assert [record.key for record in only(raw).records()] == [b"k"]  # who reads without a check reads it
+    # a reader that does not check the CRC reads the record
+    assert [record.key for record in only(raw).records()] == [b"k"]
     wrapped = wrapper(1, Compression.GZIP, bytes(raw), 9, NOW)
     with pytest.raises(ProtocolError, match="message at offset 9: message at offset 5: its CRC-32"):
         check(wrapped)
@@ -292,14 +293,14 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_what_cannot_be_is_told(name: str) -> None:
-    """And where."""
+    """The error says the fault and its place."""
     raw, said = BAD[name]
     with pytest.raises(ProtocolError, match=said):
         check(raw)
 
 
 def test_a_last_message_that_is_cut_off_may_be_left_out() -> None:
-    """As Fetch responses end; nothing else is forgiven."""
+    """The reader may leave out a cut-off last message, as Fetch responses end with one. It forgives no other fault."""
     for cut in range(1, len(ONE)):
         assert len(list(read_messages(ONE + ONE[:cut], allow_partial=True))) == 1
     with pytest.raises(ProtocolError, match="codec 4"):

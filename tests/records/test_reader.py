@@ -38,7 +38,7 @@ WRITERS = [(name, codec) for name in BUILDERS for codec in Compression if (name,
 
 
 class Input(NamedTuple):
-    """What a user sends."""
+    """Holds the fields of a record as a user sends it."""
 
     timestamp_ms: int
     key: bytes | None
@@ -71,7 +71,7 @@ def build(name: str, codec: Compression, inputs: Iterable[Input], **more: Any) -
 
 
 def expected(inputs: Sequence[Input], base_offset: int = 0) -> list[Record]:
-    """What must be read of them."""
+    """Return the records that a reader must give for `inputs`."""
     return [Record(base_offset + i, *record) for i, record in enumerate(inputs)]
 
 
@@ -100,7 +100,7 @@ def batch_of(
 
 
 def zigzag(value: int) -> bytes:
-    """A varint, written the slow and obvious way."""
+    """Encode a varint with slow and obvious code."""
     rest = value * 2 if value >= 0 else -value * 2 - 1
     out = b""
     while rest > 127:
@@ -147,7 +147,7 @@ INPUT = st.builds(
 @given(inputs=st.lists(INPUT, min_size=1, max_size=20))
 @settings(max_examples=60, deadline=None)
 def test_any_records_of_other_builders_read_back_equal(name: str, codec: Compression, inputs: list[Input]) -> None:
-    """Whatever they hold."""
+    """The reader reads any records of other builders back."""
     assert only(build(name, codec, inputs)).check() == expected(inputs)
 
 
@@ -267,7 +267,7 @@ def test_a_wrong_crc_is_told_by_check_alone() -> None:
 
 @pytest.mark.parametrize(("count", "last"), [(2, 0), (2, 2), (1, 1), (1, -1), (0, -1), (-1, -2)])
 def test_count_and_offset_range_must_agree(count: int, last: int) -> None:
-    """As the broker demands of a producer; an empty batch is refused as well."""
+    """The reader refuses counts that a broker refuses from a producer, and empty batches."""
     payload = b"".join(plain(i) for i in range(max(count, 0)))
     with pytest.raises(ProtocolError, match=f"count of {count} with a last offset delta of {last}"):
         only(batch_of(payload, count, last=last)).check()
@@ -316,7 +316,7 @@ def test_what_compaction_leaves_is_read() -> None:
 ])  # fmt: skip
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.SNAPPY])
 def test_a_record_that_cannot_be_is_told(payload: bytes, count: int, said: str, codec: Compression) -> None:
-    """What and where, with a true CRC, compressed or not."""
+    """The error says the fault and its place, with a true CRC, compressed or not."""
     batch = only(batch_of(compress(codec, payload), count, base_offset=7, attributes=int(codec), last=max(count - 1, 0)))
     with pytest.raises(ProtocolError, match=f"^record batch at offset 7: .*{said}"):
         batch.records()
@@ -340,7 +340,7 @@ def test_offset_deltas_have_32_bits(delta: int) -> None:
 
 @pytest.mark.parametrize("codec", [codec for codec in Compression if codec is not Compression.NONE])
 def test_records_decompress_within_a_limit(codec: Compression) -> None:
-    """The caller's, for both ways of reading."""
+    """The caller's limit bounds both `check` and `records`."""
     payload = plain(value=b"v" * 5_000)
     batch = only(batch_of(compress(codec, payload), attributes=int(codec)))
     assert batch.check(len(payload)) == batch.records(len(payload))
@@ -366,7 +366,7 @@ def test_hostile_counts_cost_no_memory() -> None:
 @given(data=st.data())
 @settings(max_examples=150, deadline=None)
 def test_changed_bytes_give_records_or_a_protocol_error(codec: Compression, data: st.DataObject) -> None:
-    """Nothing else, whatever was changed, and whether or not the end was lost."""
+    """The reader gives records or raises ProtocolError, for any changed bytes, with and without a lost end."""
     mutant = bytearray(build("aiokafka", codec, INPUTS[:5] + INPUTS[6:9]))
     for _ in range(data.draw(st.integers(1, 5))):
         mutant[data.draw(st.integers(0, len(mutant) - 1))] = data.draw(st.integers(0, 255))

@@ -90,7 +90,7 @@ def only(raw: bytes) -> RecordBatch:
 
 @pytest.mark.parametrize("codec", Compression)
 def test_our_reader_reads_what_was_written(codec: Compression) -> None:
-    """And finds CRC, counts and offsets as a broker wants them."""
+    """Our reader finds the CRC, the counts and the offsets as a broker wants them."""
     batch = only(written(RECORDS, codec))
     assert batch.check() == RECORDS
     assert (batch.compression, batch.count, batch.last_offset_delta) == (codec, len(RECORDS), len(RECORDS) - 1)
@@ -132,7 +132,7 @@ RECORD = st.builds(
 @given(records=st.lists(RECORD, min_size=1, max_size=20), codec=st.sampled_from(Compression))
 @settings(max_examples=100, deadline=None)
 def test_any_records_come_back(records: list[Record], codec: Compression) -> None:
-    """Whatever they hold."""
+    """Any records come back."""
     records = [record._replace(offset=i) for i, record in enumerate(records)]
     assert only(written(records, codec)).check() == records
 
@@ -175,7 +175,7 @@ def test_a_rewritten_header_keeps_the_payload() -> None:
     (8192, "808001"), (2**31 - 1, "feffffff0f"), (-(2**31), "ffffffff0f"), (2**63 - 1, "feffffffffffffffff01"), (-(2**63), "ffffffffffffffffff01"),
 ])  # fmt: skip
 def test_varints_are_those_of_protocol_buffers(value: int, encoded: str) -> None:
-    """The values of Kafka's ByteUtilsTest, both ways."""
+    """Writing and reading a varint agree with the values of Kafka's ByteUtilsTest."""
     assert varint(value).hex() == encoded
     assert unvarint(bytes.fromhex(encoded)) == value
 
@@ -206,7 +206,7 @@ def test_fields_above_the_table_have_their_true_size(size: int) -> None:
 @given(record=RECORD)
 @settings(max_examples=100, deadline=None)
 def test_the_size_limit_is_never_below_the_size(record: Record) -> None:
-    """What `max_request_size` is held against, as Java does: an upper bound, and a near one."""
+    """The limit that `max_request_size` is compared with is an upper bound near the size, as in Java."""
     limit = size_limit(record.key, record.value, encode_headers(record.headers))
     assert limit - 21 <= len(written([record])) <= limit
 

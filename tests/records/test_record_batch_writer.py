@@ -57,7 +57,7 @@ def test_what_a_format_cannot_hold_is_refused_at_once(asked: dict[str, Any], sai
     ((NOW, b"k", b"v"), {"is_control": True}, "control records stand in control batches"),
 ])  # fmt: skip
 def test_a_bad_record_is_refused_and_leaves_no_trace(magic: int, record: tuple[Any, ...], more: dict[str, Any], said: str) -> None:
-    """What was appended before and after is there, and nothing else."""
+    """A refused record leaves no trace: the batch holds the records before it and after it alone."""
     builder = RecordBatchWriter(magic=magic, base_offset=10)
     builder.append(NOW, b"first", b"1")
     before = (builder.estimated_size, builder.count, builder.max_timestamp)
@@ -103,7 +103,7 @@ def test_no_timestamp_is_a_timestamp(magic: int) -> None:
 
 @pytest.mark.parametrize("magic", MAGICS)
 def test_the_latest_time_is_known(magic: int) -> None:
-    """Not the last one's; magic 0 has none."""
+    """The writer keeps the latest timestamp, which need not be the last record's. Magic 0 has none."""
     builder = RecordBatchWriter(magic=magic)
     assert builder.max_timestamp == NO_TIMESTAMP
     builder.append(NOW + 5, b"k", b"v")
@@ -155,7 +155,7 @@ def test_a_producer_is_whole_or_not_there(asked: dict[str, Any], said: str) -> N
 
 
 def test_producer_and_flags_are_in_the_header() -> None:
-    """As a broker reads them."""
+    """The header holds the producer's fields and the flags as a broker reads them."""
     builder = RecordBatchWriter(
         producer_id=77, producer_epoch=3, base_sequence=40, is_transactional=True, base_offset=500, leader_epoch=6, codec=Compression.ZSTD
     )
@@ -173,7 +173,7 @@ def test_producer_and_flags_are_in_the_header() -> None:
 
 @pytest.mark.parametrize("kind", [ControlType.COMMIT, ControlType.ABORT])
 def test_a_transactions_end_is_written_and_read(kind: ControlType) -> None:
-    """By the broker's own way; byte equality with Kafka's is in test_vectors.py."""
+    """The writer appends an end marker as a broker does. test_vectors.py compares its bytes with Kafka's."""
     builder = transaction(base_offset=9, leader_epoch=4)
     builder.append_end_marker(NOW, kind, 21)
     (batch,) = read_batches(builder.build())
@@ -183,7 +183,7 @@ def test_a_transactions_end_is_written_and_read(kind: ControlType) -> None:
 
 @pytest.mark.parametrize("asked", [{"is_transactional": False}, {"producer_id": -1}])
 def test_a_transactions_end_needs_a_transaction(asked: dict[str, Any]) -> None:
-    """And its producer."""
+    """The writer refuses an end marker without a transaction or its producer."""
     with pytest.raises(UsageError, match="needs a transactional batch with a producer id"):
         transaction(**asked).append_end_marker(NOW, ControlType.COMMIT, 1)
 
@@ -198,7 +198,7 @@ def test_a_transactions_end_needs_a_control_batch() -> None:
         transaction().append_end_marker(NOW, ControlType.LEADER_CHANGE, 1)
 
 
-# room
+# Size limits
 
 
 @pytest.mark.parametrize(("magic", "codec"), FORMATS)
@@ -267,7 +267,7 @@ def test_a_compressed_size_is_guessed_by_the_ratio(magic: int, codec: Compressio
 
 
 def test_the_sets_crc_is_told() -> None:
-    """Of messages; a batch has one for all of them."""
+    """`append` returns the CRC of a message. A batch has one CRC for all its records, so `append` returns None."""
     crc = RecordBatchWriter(magic=1).append(NOW, b"k", b"v")
     assert crc == zlib.crc32(struct.pack(">bbqi", 1, 0, NOW, 1) + b"k" + struct.pack(">i", 1) + b"v")
     assert RecordBatchWriter().append(NOW, b"k", b"v") is None
@@ -275,7 +275,7 @@ def test_the_sets_crc_is_told() -> None:
 
 @pytest.mark.parametrize(("magic", "codec"), FORMATS)
 def test_nothing_appended_is_no_bytes(magic: int, codec: Compression) -> None:
-    """As in Kafka's."""
+    """A batch without records is no bytes, as in Kafka's writer."""
     assert RecordBatchWriter(magic=magic, codec=codec).build() == b""
 
 
@@ -294,7 +294,7 @@ def test_a_level_is_used_and_a_wrong_one_told() -> None:
 
 
 def test_the_header_of_a_batch_without_gaps_needs_no_last_offset() -> None:
-    """The producer's own way and the builder's give the same bytes."""
+    """The producer's `header` and the writer's `build` give the same bytes."""
     builder = RecordBatchWriter(codec=Compression.LZ4)
     for number in range(3):
         builder.append(NOW + number, b"k", b"v" * 50)

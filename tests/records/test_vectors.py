@@ -1,6 +1,7 @@
-"""What Kafka's own classes wrote (tests/vectors, made by kafka-clients 3.9.2): we write and read the same, and refuse what they refuse.
+"""Tests with bytes that Kafka's own classes wrote (tests/vectors, made by kafka-clients 3.9.2).
 
-The other way round, Kafka's classes reading what we write, is tests/integration/test_java_vectors.py: it needs Java.
+We write and read the same bytes, and refuse the ones that Kafka's classes refuse. tests/integration/test_java_vectors.py, which needs Java,
+lets Kafka's classes read our bytes.
 """
 
 from __future__ import annotations
@@ -53,13 +54,13 @@ def test_every_combination_is_there_or_listed_as_impossible() -> None:
 
 @pytest.mark.parametrize("vector", [one for one in written() if one.codec is Compression.NONE], ids=lambda one: one.id)
 def test_uncompressed_we_write_the_same_bytes(vector: Vector) -> None:
-    """To the byte, CRC and all; what Kafka wrote it reads, so this is both ways."""
+    """We write Kafka's bytes exactly, with their CRC. Kafka reads its own bytes, so this proves that it reads ours."""
     assert build(vector.magic, vector.codec, cases()[vector.case]) == vector.raw
 
 
 @pytest.mark.parametrize("vector", [one for one in written() if one.codec is not Compression.NONE], ids=lambda one: one.id)
 def test_compressed_we_write_the_same_record_area(vector: Vector) -> None:
-    """Compressors differ; what they were given does not, nor does what stands before it but for sizes and checksum."""
+    """Compressors differ, but they were given the same input. The bytes before it are the same, except for sizes and checksum."""
     assert vector.raw is not None
     ours = build(vector.magic, vector.codec, cases()[vector.case])
     if vector.case == "empty batch":
@@ -70,7 +71,7 @@ def test_compressed_we_write_the_same_record_area(vector: Vector) -> None:
 
 
 def heads(magic: int, raw: bytes) -> bytes:
-    """All that stands before the compressed records but for size and CRC."""
+    """Return the bytes before the compressed records, without size and CRC."""
     if magic == 2:
         return raw[:8] + raw[12:17] + raw[21:61]
     return raw[:8] + raw[16 : (22, 30)[magic]]
@@ -96,7 +97,7 @@ def test_what_cannot_be_is_what_kafka_says_cannot_be() -> None:
 
 @pytest.mark.parametrize("vector", refused(), ids=lambda one: one.id)
 def test_we_refuse_what_kafka_refuses(vector: Vector) -> None:
-    """And say why."""
+    """The builder refuses the record and says why."""
     why = "zstd needs record batches" if vector.codec is Compression.ZSTD else "headers need record batches"
     with pytest.raises(UsageError, match=rf"{why} \(magic 2\).*of magic {vector.magic}"):
         build(vector.magic, vector.codec, cases()[vector.case])

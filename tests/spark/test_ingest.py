@@ -1,4 +1,4 @@
-"""From a real topic to Parquet: every record once, every count exact, whatever stops a run."""
+"""Tests of the pipe from a real topic to Parquet: every record once, every count exact, after any stop."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Pipe:
         )
 
     def seats(self) -> list[int]:
-        """What stands in Parquet, in order: each event's number."""
+        """Return each event's number in Parquet, in order."""
         return sorted(row.seats for row in self.spark.read.parquet(str(self.folder / "out" / "events")).select("seats").collect())
 
 
@@ -138,14 +138,14 @@ def test_files_are_laid_out_by_month(pipe: Pipe) -> None:
 
 
 def test_bad_records_can_be_read_back(pipe: Pipe) -> None:
-    """They stand in their own folder, as they were sent, with where and why."""
+    """Bad records are in their own folder as they were sent, with their place and the reason."""
     pipe.send([event(0), b"\xff", event(1)])
     (row,) = pipe.spark.read.parquet(pipe.ingest().bad_path).collect()
     assert (row.value, row.key, row.reason, row.topic) == (b"\xff", b"1", "not UTF-8", pipe.topic)
 
 
 def test_late_rows_are_counted(pipe: Pipe) -> None:
-    """What the watermark drops is said, never silent. A batch is judged by the watermark that the batch before it ran with."""
+    """The report counts the rows that the watermark drops. A batch uses the watermark with which the batch before it ran."""
     for number in range(2):
         pipe.send([event(number)])
         pipe.ingest(dedupe_delay="1 hour")
@@ -156,7 +156,7 @@ def test_late_rows_are_counted(pipe: Pipe) -> None:
 
 
 def test_aborted_records_never_land(pipe: Pipe) -> None:
-    """Of a transactional producer only what it committed is read."""
+    """The pipe reads only the records that a transactional producer committed."""
     other = TransactionalProducer({"bootstrap.servers": pipe.bootstrap_servers, "transactional.id": pipe.topic})
     other.init_transactions()
     for number, end in ((0, other.abort_transaction), (1, other.commit_transaction)):
@@ -172,7 +172,7 @@ class EnoughError(Exception):
 
 
 def stop_once(written: int) -> Callable[[IngestProgress], None]:
-    """A progress callback that gives up when so many rows stand."""
+    """Return a progress callback that raises once so many rows are written."""
 
     def on_progress(progress: IngestProgress) -> None:
         if progress.written >= written:
@@ -182,7 +182,7 @@ def stop_once(written: int) -> Callable[[IngestProgress], None]:
 
 
 def test_a_run_that_was_given_up_is_made_up_for(pipe: Pipe) -> None:
-    """What the callback raises ends both queries; the next run goes on, and no row is lost or twice."""
+    """An exception of the callback ends both queries. The next run goes on, and no row is lost or written twice."""
     pipe.send([*map(event, range(2_000)), *[b"bad"] * 10])
     with pytest.raises(EnoughError):
         pipe.ingest(max_offsets_per_trigger=300, on_progress=stop_once(300))

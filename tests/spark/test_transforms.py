@@ -1,4 +1,4 @@
-"""What is a good record, what is a bad one and why, and which of two is a duplicate. On plain DataFrames and file streams, without Kafka."""
+"""Tests of good records, bad records with their reasons, and duplicates. On DataFrames and file streams, without Kafka."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_month_is_that_of_the_sessions_time_zone(spark: SparkSession) -> None:
 
 
 def deduped(spark: SparkSession, folder: Path, *batches: list[tuple[str, datetime]], delay: str = "1 day") -> list[Row]:
-    """What is left of a stream whose micro-batches are `batches` of event ids and times of sending."""
+    """Return the rows of a deduplicated stream. Each micro-batch is one of `batches`: event ids and times of sending."""
     source = folder / "in"
     source.mkdir()
     for number, batch in enumerate(batches):

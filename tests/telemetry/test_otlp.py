@@ -121,14 +121,14 @@ async def test_it_is_pushed_again_and_again(caplog: pytest.LogCaptureFixture) ->
 
 
 def shapes(data: MetricsData) -> dict[str, tuple[type, type]]:
-    """Of each kind of metric its class, and its points'."""
+    """Return the class of each kind of metric, and the class of its points."""
     metrics = [metric for resource in data.resource_metrics for scope in resource.scope_metrics for metric in scope.metrics]
     return {type(metric.data).__name__: (type(metric.data), type(metric.data.data_points[0])) for metric in metrics}
 
 
 @pytest.mark.asyncio
 async def test_the_words_are_the_sdks() -> None:
-    """What its own instruments come to is of the same classes: an upgrade that has others is seen here."""
+    """Our metrics have the classes of the SDK's own instruments. An upgrade that has other classes fails here."""
     reader = InMemoryMetricReader()
     meter = MeterProvider([reader]).get_meter("tests")
     meter.create_counter("a").add(1)

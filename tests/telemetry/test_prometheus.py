@@ -149,7 +149,7 @@ def series(registry: CollectorRegistry) -> list[tuple[Any, ...]]:
 
 @pytest.mark.asyncio
 async def test_a_thread_scrapes_while_the_loop_runs() -> None:
-    """As `start_http_server` does."""
+    """A thread scrapes the collector, as `start_http_server` does, while the loop sends."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         async with Producer(**cluster.client_options) as producer:
@@ -164,7 +164,7 @@ async def test_a_thread_scrapes_while_the_loop_runs() -> None:
 
 
 class Held:
-    """A producer whose loop is held after the first time."""
+    """A producer that answers the first time, and then times out as if its loop were held."""
 
     def __init__(self, first: Snapshot) -> None:
         self._answers: list[Any] = [first]
@@ -178,7 +178,7 @@ class Held:
 
 @pytest.mark.asyncio
 async def test_while_the_loop_is_held_the_last_numbers_are_shown() -> None:
-    """And it is said that they are old."""
+    """The collector shows the last numbers and says that they are old."""
     async with FakeCluster(memory=True) as cluster, Producer(**cluster.client_options, client_id="aioproducer") as producer:
         registry = CollectorRegistry()
         registry.register(ProducerCollector(Held(producer.metrics())))

@@ -37,7 +37,7 @@ class Traced:
 
 
 def context_of(headers: Any) -> Any:
-    """What a consumer reads out of a record's headers."""
+    """Return the span context that a consumer reads from a record's headers."""
     carrier = {name: value.decode() for name, value in headers}
     return trace.get_current_span(propagate.extract(carrier)).get_span_context()
 
@@ -96,7 +96,7 @@ async def test_each_record_has_a_span_of_its_own() -> None:
 
 @pytest.mark.asyncio
 async def test_a_failure_ends_its_span_with_the_error() -> None:
-    """By Kafka's name; what was refused before it was queued, too."""
+    """The span has the error's name in Kafka. A record that was refused before it was queued has a span, too."""
     traced = Traced()
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")

@@ -1,4 +1,4 @@
-"""What the fake's tests share: a loop whose time jumps, a cluster on either network."""
+"""Fixtures for the fake's tests: an event loop with jumping time, and a cluster on sockets or in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def run_jumping() -> Callable[[Coroutine[Any, Any, Any]], Any]:
-    """Run a coroutine in a loop whose time jumps; nothing in it may need a socket."""
+    """Run a coroutine in an event loop with jumping time. The coroutine must not need a socket."""
     return jumping.run_jumping
 
 

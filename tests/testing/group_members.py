@@ -74,7 +74,7 @@ class Consumer:
         return await self.client.ask(ApiKey.SYNC_GROUP, **{**asked, **fields})
 
     async def enter(self) -> None:
-        """Join and sync, bringing everybody an assignment that is its id, if it leads."""
+        """Join and sync. If this member leads, it assigns each member that member's own id."""
         joined = await self.join()
         assert not joined.error_code
         synced = await self.sync({member.member_id: member.member_id.encode() for member in joined.members})

@@ -1,4 +1,4 @@
-"""What tests of real nodes share: folders of their own, and a `java` that is a small script, so that starting can fail as wanted."""
+"""Fixtures for tests of real nodes: folders of their own, and a small script as `java` that can fail."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def needs_java() -> None:
 
 @pytest.fixture
 def fake_java(tmp_path: Path, own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Install a `java` whose program sees `main`, the class that it is to run; jars are there and empty."""
+    """Install a `java` that runs a Python program. The program sees `main`, the Java class to run; the jars exist and are empty."""
     (tmp_path / "cache" / "jars" / "kafka-4.3.1").mkdir(parents=True)
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("AIOPRODUCER_CACHE", str(tmp_path / "cache"))

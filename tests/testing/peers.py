@@ -53,7 +53,7 @@ async def aiokafka_writes(cluster: FakeCluster, topic: str, records: Iterable[Se
 
 
 async def confluent_writes(cluster: FakeCluster, topic: str, records: Iterable[Sent], compression: str | None) -> list[int]:
-    """Likewise; with headers."""
+    """Write the records with confluent-kafka, with headers. Returns the offsets that they were given."""
     offsets: dict[int, int] = {}
 
     def write() -> None:
@@ -73,7 +73,7 @@ async def confluent_writes(cluster: FakeCluster, topic: str, records: Iterable[S
 
 
 async def kafka_python_writes(cluster: FakeCluster, topic: str, records: Iterable[Sent], compression: str | None) -> list[int]:
-    """Likewise; without headers."""
+    """Write the records with kafka-python, without headers. Returns the offsets that they were given."""
 
     def write() -> list[int]:
         producer = kafka.KafkaProducer(

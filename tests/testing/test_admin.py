@@ -30,7 +30,7 @@ def named(code: int) -> str:
 
 @pytest.fixture(autouse=True)
 def forgotten_sockets() -> Iterator[None]:
-    """What kafka-python forgets to close is found here, and not in the next test."""
+    """Collect the sockets that kafka-python forgets to close within this test, so that the next test does not report them."""
     yield
     gc.collect()
 
@@ -141,7 +141,7 @@ async def test_topics_that_are_not_made(cluster: FakeCluster, kafka: WireClient,
 
 @pytest.mark.parametrize("version", range(1, 7))
 async def test_delete_in_every_version(cluster: FakeCluster, kafka: WireClient, version: int) -> None:
-    """What is there goes, what is not is told."""
+    """The broker deletes the topic that exists and answers UNKNOWN_TOPIC_OR_PARTITION for the one that does not."""
     names = ["orders", "nothing"]
     asked: dict[str, Any] = {"topic_names": names}
     if version >= 6:
@@ -189,7 +189,7 @@ NOT_GROWN = [
 
 @pytest.mark.parametrize(("asked", "refusal"), NOT_GROWN)
 async def test_topics_that_do_not_grow(cluster: FakeCluster, kafka: WireClient, asked: Any, refusal: str) -> None:
-    """And keep the partitions that they have."""
+    """The broker refuses the request, and the topic keeps its partitions."""
     (result,) = (await kafka.ask(ApiKey.CREATE_PARTITIONS, topics=[asked])).results
     assert (named(result.error_code), len(cluster.topics.existing("orders").partitions)) == (refusal, 2)
 
@@ -200,7 +200,7 @@ def resource(kind: int, name: str, keys: list[str] | None = None) -> Any:
 
 @pytest.mark.parametrize("version", range(1, 5))
 async def test_configs_in_every_version(cluster: FakeCluster, kafka: WireClient, version: int) -> None:
-    """Of a topic and of the broker that is asked; some of them, or all."""
+    """The broker describes the configs of a topic and of itself: the ones that are asked for, or all."""
     cluster.create_topic("kept", config={"retention.ms": -1})
     asked = [
         resource(2, "kept", ["retention.ms", "segment.ms"]),
@@ -229,7 +229,7 @@ async def test_configs_in_every_version(cluster: FakeCluster, kafka: WireClient,
     ids=["create", "delete", "grow", "describe"],
 )
 async def test_scripted_errors(cluster: FakeCluster, kafka: WireClient, key: ApiKey, fields: dict[str, Any], part: str) -> None:
-    """By topic."""
+    """The broker answers with the error that the test scripted for a topic."""
     api = {ApiKey.CREATE_TOPICS: "CreateTopics", ApiKey.DELETE_TOPICS: "DeleteTopics"}
     api |= {ApiKey.CREATE_PARTITIONS: "CreatePartitions", ApiKey.DESCRIBE_CONFIGS: "DescribeConfigs"}
     cluster.fail(api[key], "POLICY_VIOLATION", topic="fresh")

@@ -31,7 +31,7 @@ def connect(cluster: FakeCluster, **options: Any) -> WireClient:
 
 @pytest.mark.parametrize("memory", [False, True], ids=["sockets", "memory"])
 async def test_asks_over_any_dialer(*, memory: bool) -> None:
-    """Sockets by default, or whatever a dialer connects; the highest common version is asked."""
+    """The client connects with sockets or with the given dialer, and asks in the highest common version."""
     async with FakeCluster(brokers=2, memory=memory) as cluster, connect(cluster) as client:
         cluster.create_topic("orders", 3)
         answer = await client.metadata(["orders"])
@@ -111,7 +111,7 @@ async def test_lost_connection() -> None:
 
 
 async def test_garbage_answers() -> None:
-    """What cannot be decoded is a ProtocolError."""
+    """The client raises ProtocolError for an answer that it cannot decode."""
     async with FakeCluster(memory=True) as cluster, connect(cluster) as client:
         cluster.garbage("Metadata")
         with pytest.raises(ProtocolError):
@@ -119,7 +119,7 @@ async def test_garbage_answers() -> None:
 
 
 async def test_answer_to_no_question() -> None:
-    """A wrong correlation id ends the connection, and everyone who waits on it hears why."""
+    """A wrong correlation id ends the connection. Every request that waits on the connection fails with the reason."""
     async with FakeCluster(memory=True) as cluster, connect(cluster) as client:
         cluster.wrong_correlation_id("Metadata")
         with pytest.raises(ProtocolError, match="an answer to no question"):
@@ -127,7 +127,7 @@ async def test_answer_to_no_question() -> None:
 
 
 async def test_cancelled_question_harms_no_other() -> None:
-    """Whoever is cancelled goes; the answer to the other, on the same connection, comes."""
+    """A cancelled request ends alone. The other request on the same connection still gets its answer."""
     async with FakeCluster(memory=True) as cluster, connect(cluster) as client:
         await client.metadata()
         hang = cluster.hang("Metadata")
@@ -226,7 +226,7 @@ async def test_create_topic_without_leaders() -> None:
 
 
 class ScriptedBroker:
-    """Answers in the order of its lists, whose last entries stay."""
+    """A broker that answers from its lists, in order. The last entry of a list is repeated."""
 
     def __init__(self, create: Sequence[int], visible: Sequence[int] = (2,), ends: Sequence[int] = (0,)) -> None:
         self.asked: dict[ApiKey, list[Any]] = {key: [] for key in ApiKey}

@@ -90,7 +90,7 @@ async def joining(world: World) -> AsyncIterator[object]:
 
 
 async def refused_members(world: World) -> AsyncIterator[object]:
-    """Who may not join, and who is none."""
+    """The broker refuses a consumer that may not join, and requests of a consumer that is no member."""
     first = world.consumer()
     for fields in (
         {"group_id": ""},
@@ -148,7 +148,7 @@ async def fencing(world: World) -> AsyncIterator[object]:
 
 
 async def offsets(world: World) -> AsyncIterator[object]:
-    """Committed by nobody's member, fetched in every version."""
+    """A consumer that is no member commits offsets and fetches them in every version."""
     consumer = world.consumer()
     fields: dict[str, Any]
     for fields in (
@@ -236,7 +236,7 @@ async def test_both_tell_the_same_story(kafka_server: ServerThread, story: Calla
 
 
 async def test_both_change_the_version_of_transactions_in_mid_life() -> None:
-    """What the level of `transaction.version` decides, at 1 and then at 2."""
+    """Both brokers follow the level of `transaction.version`, at 1 and then at 2."""
     async with KafkaServer(features={"transaction.version": 1}) as kafka, FakeCluster(transaction_version=1) as cluster:
         for story in (zombies, timed_out):
             assert await told(cluster.bootstrap_servers, story) == await told(kafka.bootstrap_servers, story)
@@ -246,7 +246,7 @@ async def test_both_change_the_version_of_transactions_in_mid_life() -> None:
 
 
 async def test_both_refuse_the_same(kafka_server: ServerThread) -> None:
-    """By the same error, what stands in the table of what is refused; but for what is listed."""
+    """Both brokers answer the refused requests with the same error, except in the listed cases."""
     assert DIFFERENT.keys() <= REFUSED.keys()
     world = World(kafka_server.bootstrap_servers)
     try:

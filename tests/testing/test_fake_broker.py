@@ -139,7 +139,7 @@ HOSTILE = {
 @pytest.mark.asyncio
 @pytest.mark.parametrize("case", HOSTILE)
 async def test_what_no_broker_takes_closes_the_connection(cluster: FakeCluster, case: str) -> None:
-    """And is remembered; earlier requests are answered, later ones and other connections are not touched."""
+    """The broker records the violation. It answers earlier requests, and does not answer later ones. Other connections go on."""
     sent, words = HOSTILE[case]
     other, raw = await connect(cluster), await connect(cluster)
     raw.transport.write(METADATA + sent + METADATA)
@@ -172,7 +172,7 @@ def _frames(key: ApiKey) -> st.SearchStrategy[bytes]:
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.one_of(st.binary(max_size=60), st.sampled_from(list(ApiKey)).flatmap(_frames)), max_size=5))
 def test_no_bytes_break_it(chunks: list[bytes]) -> None:
-    """Whatever comes: an answer or a closed connection, and the broker lives."""
+    """The broker answers any bytes or closes the connection, and lives on."""
 
     async def main() -> None:
         problems: list[Any] = []
@@ -193,7 +193,9 @@ def test_no_bytes_break_it(chunks: list[bytes]) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("turns", range(4))
 async def test_a_connection_that_comes_as_a_broker_stops_is_reset(turns: int) -> None:
-    """In whichever turn of the loop it is accepted: nobody is left with a connection to a stopped broker."""
+    """The broker resets the connection, in whichever event-loop iteration it is accepted. No client keeps a connection to a stopped
+    broker.
+    """
     async with FakeCluster() as cluster:
         with socket.create_connection(("127.0.0.1", cluster.brokers[1].port)) as late:
             for _ in range(turns):
@@ -207,7 +209,7 @@ async def test_a_connection_that_comes_as_a_broker_stops_is_reset(turns: int) ->
 
 @pytest.mark.asyncio
 async def test_a_client_that_reads_nothing_is_not_answered_for_ever() -> None:
-    """Answers wait in the client's socket and a bounded buffer; the rest of its requests wait in front of the broker."""
+    """Answers wait in the client's socket and a bounded buffer. The client's further requests wait, unread, before the broker."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=300)
         raw = await connect(cluster)

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.testing.broker`'s life and death, and of clusters whose brokers come, go and move. On sockets and in memory."""
+"""Tests of starting, stopping and moving `aioproducer.testing.broker`'s brokers. On sockets and in memory."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_a_broker_is_added(cluster: FakeCluster) -> None:
 
 @pytest.mark.asyncio
 async def test_a_broker_moves_with_its_number(cluster: FakeCluster) -> None:
-    """Another port, nobody at the old one."""
+    """The broker listens at another port, and the old port refuses connections."""
     before = await told(cluster)
     await cluster.brokers[2].relocate()
     after = await told(cluster)
@@ -92,7 +92,7 @@ async def test_another_broker_comes_behind_an_address(cluster: FakeCluster) -> N
 
 @pytest.mark.asyncio
 async def test_a_wrong_address_is_advertised(cluster: FakeCluster) -> None:
-    """Bootstrap addresses stay where brokers listen; who follows Metadata comes to another broker."""
+    """Bootstrap addresses stay where brokers listen. A client that follows Metadata comes to another broker."""
     cluster.brokers[2].advertise(*cluster.brokers[1].address)
     addresses = await told(cluster)
     assert addresses[2] == addresses[1]
@@ -115,7 +115,7 @@ async def test_idle_connections_are_closed_in_order(cluster: FakeCluster) -> Non
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux's kernel is known to drop what a full queue of connections cannot take")
 @pytest.mark.asyncio
 async def test_a_vanished_broker_says_nothing_at_all(cluster: FakeCluster) -> None:
-    """Neither on what stands nor on what is new; when it is back, what stood is reset."""
+    """The broker answers neither on open nor on new connections. When it is back, it resets the old ones."""
     async with client(cluster, timeout=0.2) as kafka, client(cluster, timeout=0.2) as other, client(cluster, timeout=30) as patient:
         await kafka.metadata()
         await patient.metadata()
@@ -142,7 +142,7 @@ async def test_a_vanished_broker_says_nothing_at_all(cluster: FakeCluster) -> No
 
 
 def test_answers_take_their_time_together(run_jumping: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
-    """Latency is of the way, not of the work: ten requests at once are answered after one latency."""
+    """Latency delays each request, and the delays overlap: ten requests at once are answered after one latency."""
 
     async def main() -> float:
         loop = asyncio.get_running_loop()
@@ -183,7 +183,7 @@ def test_requests_come_in_no_faster_than_the_way_is_wide(run_jumping: Callable[[
 def test_what_is_coming_in_goes_on_at_the_new_speed(
     run_jumping: Callable[[Coroutine[Any, Any, Any]], Any], bandwidth: float | None, seconds: float
 ) -> None:
-    """Half of the bytes are there after 5 s; the rest takes what it takes then."""
+    """Half of the bytes arrive within 5 s. The other half takes as long as the new bandwidth asks."""
 
     async def change(cluster: FakeCluster) -> None:
         await asyncio.sleep(5)

@@ -41,7 +41,7 @@ async def test_what_is_produced_is_there(cluster: FakeCluster) -> None:
 
 
 async def test_client_options_carry_the_dialer_in_memory_alone(cluster: FakeCluster) -> None:
-    """What a producer is given to reach this cluster."""
+    """`client_options` holds the options with which a producer reaches this cluster."""
     expected = {"bootstrap_servers": cluster.bootstrap_servers} | ({"dialer": cluster.network} if cluster.network else {})
     assert cluster.client_options == expected
 
@@ -61,7 +61,7 @@ async def test_two_clusters_share_nothing(*, memory: bool) -> None:
 
 @pytest.mark.parametrize("memory", [False, True])
 async def test_it_leaves_nothing_behind(*, memory: bool) -> None:
-    """Clients still connected, requests waiting in every way: no task, no timer's effect, no open socket."""
+    """The cluster ends with clients connected and requests delayed or hanging. It leaves no task, no timer's effect, no open socket."""
     before = asyncio.all_tasks()
     async with FakeCluster(brokers=2, memory=memory) as cluster:
         cluster.create_topic("orders")
@@ -107,7 +107,7 @@ async def test_a_stopped_broker_keeps_its_port(cluster: FakeCluster) -> None:
 
 
 async def test_a_silently_stopped_broker_is_still_named(cluster: FakeCluster) -> None:
-    """As in the seconds before a cluster notices."""
+    """The cluster still names the stopped broker, as in the seconds before a cluster notices."""
     await cluster.brokers[2].stop(silently=True)
     async with client(cluster) as kafka:
         answer = await kafka.metadata()
@@ -133,7 +133,7 @@ async def test_a_paused_broker_answers_when_it_goes_on(cluster: FakeCluster) -> 
 
 
 async def test_answers_that_come_due_in_a_pause_are_held(cluster: FakeCluster) -> None:
-    """A broker that stands still says nothing, not even what it knew before."""
+    """A paused broker answers nothing, not even requests that it had already carried out."""
     async with client(cluster) as kafka:
         hang = cluster.hang("Produce", when="after")
         asking = asyncio.ensure_future(produce(kafka, batch(b"a")))
@@ -186,7 +186,7 @@ async def test_all_connections_can_be_reset(cluster: FakeCluster) -> None:
 
 
 async def test_leaders_move(cluster: FakeCluster) -> None:
-    """With a greater epoch, or to nobody."""
+    """A partition moves to another leader, or to no leader, with a greater epoch."""
     cluster.move_leader("orders", 0, to=2)
     assert cluster.leader("orders", 0) == 2
     async with client(cluster) as kafka:
@@ -269,7 +269,7 @@ async def test_apis_without_topics_fail_as_a_whole(cluster: FakeCluster) -> None
 
 @pytest.mark.parametrize(("when", "meanwhile"), [("before", []), ("after", [b"0"])])
 async def test_a_hang_holds_until_its_release(cluster: FakeCluster, when: Any, meanwhile: list[bytes]) -> None:
-    """And with it the requests behind on the same connection."""
+    """The hanging request holds back the requests behind it on the same connection."""
     hang = cluster.hang("Produce", when=when)
     async with client(cluster) as kafka:
         await kafka.metadata()
@@ -285,7 +285,7 @@ async def test_a_hang_holds_until_its_release(cluster: FakeCluster, when: Any, m
 
 
 async def test_a_hanging_request_dies_with_its_connection(cluster: FakeCluster) -> None:
-    """The release does not carry out what nobody waits for, not even in the same turn of the loop."""
+    """A release does not carry out a request after its connection ended, not even in the same event-loop iteration."""
     hang = cluster.hang("Produce")
     async with client(cluster) as kafka:
         asking = asyncio.ensure_future(produce(kafka, batch(b"a")))

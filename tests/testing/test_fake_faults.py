@@ -52,7 +52,7 @@ def test_scopes_leave_the_rest_alone() -> None:
 
 
 def test_two_rules_answer_for_two_partitions_of_one_request() -> None:
-    """The first rule takes what it covers, the second the rest."""
+    """The first rule answers for the partition that it covers, the second rule for the other one."""
     faults = Faults()
     faults.add_error(Rule("Produce", "error", partition=1), 6)
     faults.add_error(Rule("Produce", "error"), 7)
@@ -120,7 +120,7 @@ def test_unfired_names_what_did_not_happen() -> None:
 
 
 def test_clearing_ends_all_trouble() -> None:
-    """What hangs goes on, no rule is left to fire or to be missed."""
+    """A hanging request goes on. No rule is left to fire or to be reported as unfired."""
     faults, hang = Faults(), Hang()
     faults.add(Rule("Produce", "hang", times=None, hang=hang))
     faults.add(Rule("Produce", "disconnect", times=9))

@@ -41,7 +41,7 @@ def topic_id(cluster: FakeCluster, name: str = "orders") -> bytes:
 
 @pytest.mark.parametrize("version", range(3, 14))
 async def test_produce_in_every_version(cluster: FakeCluster, kafka: WireClient, version: int) -> None:
-    """By name, and by id from version 13 on."""
+    """A request names the topic by name, and from version 13 on by id."""
     place = {"name": "", "topic_id": topic_id(cluster)} if version >= 13 else {"name": "orders"}
     answers = [await produce(kafka, batch(value), version=version, **place) for value in (b"a", b"b")]
     assert [(answer.error_code, answer.base_offset) for answer in answers] == [(0, 0), (0, 1)]
@@ -78,7 +78,7 @@ async def test_log_append_time_is_answered() -> None:
 
 @pytest.mark.parametrize(("version", "code"), [(6, 76), (7, 87)])
 async def test_zstd_needs_version_7(cluster: FakeCluster, kafka: WireClient, version: int, code: int) -> None:
-    """Below, it is UNSUPPORTED_COMPRESSION_TYPE, whatever else is wrong with the batch."""
+    """Below version 7 the broker answers UNSUPPORTED_COMPRESSION_TYPE, even if the batch has other faults."""
     sent = batch(b"a", attributes=Compression.ZSTD, last_delta=5)
     assert (await produce(kafka, sent, version=version)).error_code == code
 
@@ -90,7 +90,7 @@ async def test_unknown_places(kafka: WireClient, name: str, partition: int) -> N
 
 
 async def test_unknown_ids(cluster: FakeCluster, kafka: WireClient) -> None:
-    """Of a topic that was deleted and made again, too; then the old id is unknown and the new one empty."""
+    """The broker does not know the id of a topic that was deleted and made again. The new id is known and its log is empty."""
     old = topic_id(cluster)
     cluster.delete_topic("orders")
     cluster.create_topic("orders")
@@ -176,7 +176,7 @@ async def test_records_can_be_verified_on_append() -> None:
 
 
 async def test_older_brokers_can_be_imitated() -> None:
-    """What is not advertised closes the connection."""
+    """The broker closes the connection on a request in a version that it does not advertise."""
     async with FakeCluster(versions={"Produce": (3, 8), "Metadata": (0, 9)}) as cluster, WireClient(cluster.bootstrap_servers) as kafka:
         cluster.create_topic("orders")
         await kafka.metadata()
@@ -244,7 +244,7 @@ async def test_topics_are_made_when_asked_for() -> None:
 
 @pytest.mark.parametrize("version", range(4, 18))
 async def test_fetch_in_every_version(cluster: FakeCluster, kafka: WireClient, version: int) -> None:
-    """What was sent, byte for byte behind the stamp."""
+    """Fetch serves the bytes that were sent, byte for byte after the stamp."""
     sent = batch(b"a", b"b")
     await produce(kafka, sent)
     by_id = {"name": "", "topic_id": topic_id(cluster)} if version >= 13 else {}
@@ -298,7 +298,7 @@ async def test_a_waiting_fetch_dies_with_its_connection(cluster: FakeCluster, ka
 
 
 async def test_fetch_keeps_to_max_bytes(cluster: FakeCluster, kafka: WireClient) -> None:
-    """Of the whole answer; the first batch is given whatever its size."""
+    """`max_bytes` bounds the whole answer. The broker serves the first batch at any size."""
     cluster.move_leader("orders", 1, to=1)
     for partition in (0, 1):
         await produce(kafka, batch(b"x" * 1000), partition=partition)
@@ -326,7 +326,7 @@ async def test_offsets_by_time(kafka: WireClient, version: int) -> None:
 
 
 async def test_offsets_are_the_leaders(cluster: FakeCluster, kafka: WireClient) -> None:
-    """Others say who they are not; errors can be scripted."""
+    """A broker that does not lead the partition answers NOT_LEADER_OR_FOLLOWER. A test can script errors."""
     cluster.fail("ListOffsets", "UNKNOWN_TOPIC_OR_PARTITION", partition=0)
     wanted = [message("ListOffsets.request.topics.partitions", partition_index=index, timestamp=-1) for index in (0, 1)]
     asked = message("ListOffsets.request.topics", name="orders", partitions=wanted)

@@ -173,7 +173,7 @@ def test_times_find_offsets() -> None:
 
 
 def test_watchers_hear_of_appends_alone() -> None:
-    """A refused batch wakes nobody."""
+    """The log notifies its watchers of an append, and not of a refused batch."""
     log = make_log()
     heard: list[int] = []
     log.watchers.add(lambda: heard.append(log.end_offset))
@@ -187,7 +187,7 @@ def test_watchers_hear_of_appends_alone() -> None:
 
 
 def one_set(magic: int, *values: bytes, timestamp: int = TIME, codec: Compression = Compression.NONE) -> bytes:
-    """As a producer sends it."""
+    """Return a message set as a producer sends it."""
     plain = b"".join(message(magic, number, timestamp + number, None, value) for number, value in enumerate(values))
     return plain if codec is Compression.NONE else wrapper(magic, codec, plain, len(values) - 1, timestamp + len(values) - 1)
 
@@ -199,7 +199,7 @@ def send_set(log: PartitionLog, data: bytes) -> Appended:
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP, Compression.LZ4])
 def test_message_sets_are_kept(magic: int, codec: Compression) -> None:
-    """With the offsets of the log, whoever reads: as records, and as the bytes that Fetch serves."""
+    """The log gives its offsets to the messages, as records and in the bytes that Fetch serves."""
     log = PartitionLog(max_message_bytes=1_000_000)
     assert send_set(log, one_set(magic, b"a", b"b", codec=codec)) == Appended(0, -1)
     assert send_set(log, one_set(magic, b"c", b"d", b"e", codec=codec)) == Appended(2, -1)
@@ -213,7 +213,7 @@ def test_message_sets_are_kept(magic: int, codec: Compression) -> None:
 
 @pytest.mark.parametrize(("magic", "codec"), [(0, Compression.NONE), (1, Compression.NONE), (1, Compression.GZIP)])
 def test_message_sets_stay_as_they_were_sent(magic: int, codec: Compression) -> None:
-    """But for the offset before each message; magic 0 in a wrapper has absolute offsets, so that a broker must make it anew."""
+    """The log changes only the offset before each message. Magic 0 in a wrapper has absolute offsets, so a broker must make it anew."""
     log = PartitionLog(max_message_bytes=1_000_000)
     sent = one_set(magic, b"a", b"b", codec=codec)
     send_set(log, sent)
@@ -259,7 +259,7 @@ def test_message_sets_that_no_broker_takes(data: bytes, error: str) -> None:
 
 
 def test_a_log_may_hold_every_format() -> None:
-    """As after an upgrade; offsets go on."""
+    """A log holds every format after an upgrade, and its offsets go on."""
     log = PartitionLog(max_message_bytes=1_000_000)
     send_set(log, one_set(0, b"a"))
     send_set(log, one_set(1, b"b", b"c", codec=Compression.GZIP))

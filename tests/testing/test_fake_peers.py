@@ -36,7 +36,7 @@ RECORDS = [
 
 @pytest.fixture(autouse=True)
 def forgotten_sockets() -> Iterator[None]:
-    """What kafka-python forgets to close is found here, and not in the next test."""
+    """Collect the sockets that kafka-python forgets to close within this test, so that the next test does not report them."""
     yield
     gc.collect()
 
@@ -86,7 +86,7 @@ async def test_librdkafka_writes_batches_of_magic_2(cluster: FakeCluster) -> Non
 
 @pytest.mark.parametrize("peer", READERS)
 async def test_a_group_goes_on_where_it_committed(cluster: FakeCluster, peer: str) -> None:
-    """What is committed is not read again by the group's next member; a closed member has left."""
+    """The group's next member does not read committed records again. A closed member has left the group."""
     await WRITERS["aiokafka"](cluster, "t", RECORDS[:300], None)
     async with reading(peer, cluster) as consumer:
         await read(consumer, 300)

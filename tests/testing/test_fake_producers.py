@@ -26,7 +26,7 @@ STALE = "INVALID_PRODUCER_EPOCH"
 
 @asynccontextmanager
 async def writing(name: str | None = None, version: int = 2) -> AsyncIterator[tuple[FakeCluster, Hand]]:
-    """One producer that knows who it is, and one partition that does not know it."""
+    """Yield a cluster and a producer that knows its producer id. The partition does not know the producer yet."""
     async with FakeCluster(memory=True, verify_records=True) as cluster:
         cluster.create_topic("orders", 2)
         async with WireClient(cluster.bootstrap_servers, dialer=cluster.network) as client:
@@ -67,13 +67,13 @@ async def test_what_may_follow_what(story: str) -> None:
 
 
 async def test_a_duplicate_is_given_its_records_time() -> None:
-    """As Kafka does by mistake, where it tells of no LogAppendTime else."""
+    """The broker answers a duplicate with its records' time, as Kafka does by mistake, where it tells no LogAppendTime otherwise."""
     async with writing() as (_, hand):
         assert [await hand.write(b"a", b"b", sequence=0) for _ in range(2)] == [("", 0, -1), ("", 0, 1)]
 
 
 async def test_partitions_and_producers_count_for_themselves() -> None:
-    """Nobody's records go between them."""
+    """The broker checks sequences per producer and per partition. Another producer's records in the log do not disturb them."""
     async with writing() as (_, hand):
         other = Hand(hand.client, "orders")
         await other.init()
@@ -97,7 +97,7 @@ async def test_a_leader_move_keeps_what_is_known() -> None:
 
 
 async def test_producers_can_be_forgotten() -> None:
-    """As by retention; an open transaction is not."""
+    """The partition forgets producers as by retention, except those with an open transaction."""
     async with writing() as (cluster, hand):
         await hand.write(b"a", sequence=0)
         await hand.write(b"a", sequence=0, partition=1)
@@ -126,7 +126,7 @@ async def test_producers_can_be_set() -> None:
 
 
 async def test_a_truncated_log_knows_what_is_left() -> None:
-    """What was lost may be written again; transactions that lost their beginning are not open any more."""
+    """A producer may write truncated records again. A transaction that lost its beginning is not open any more."""
     async with writing() as (cluster, hand):
         writer = Hand(hand.client, "orders", "tx")
         await writer.init()
@@ -144,7 +144,7 @@ async def test_a_truncated_log_knows_what_is_left() -> None:
 
 
 async def test_what_was_lost_before_it_was_answered_is_not_acknowledged() -> None:
-    """Whoever waited for its replicas is told that another leads by now, with the offset of the append, as by Kafka's DelayedProduce."""
+    """A request that waits for replicas is answered NOT_LEADER_OR_FOLLOWER, with the offset of the append, as by Kafka's DelayedProduce."""
     async with writing() as (cluster, hand):
         held = cluster.hang("Produce", when="after")
         writing_it = asyncio.ensure_future(hand.write(b"a", sequence=0))
@@ -163,7 +163,7 @@ async def test_what_was_lost_before_it_was_answered_is_not_acknowledged() -> Non
 
 
 async def test_the_first_batch_of_a_transaction_of_version_2_begins_at_0() -> None:
-    """KIP-890: whoever is not known, or has a new epoch."""
+    """KIP-890: a producer that the partition does not know, or that has a new epoch, must begin at sequence 0."""
     async with writing("tx") as (cluster, hand):
         assert (await hand.write(b"a", sequence=1))[0] == OUT_OF_ORDER
         assert (await hand.write(b"a", sequence=0))[0] == ""
@@ -204,7 +204,7 @@ async def test_only_what_is_stable_is_read() -> None:
 
 
 async def test_what_is_stable_is_read_up_to_what_is_not() -> None:
-    """And a partition in which an aborted transaction wrote nothing has nothing to tell of it."""
+    """A reader gets the log up to the first open transaction. An aborted transaction that wrote nothing is not listed."""
     async with writing("tx", version=1) as (cluster, hand):
         await hand.add(0)
         await hand.end(commit=False)
@@ -222,7 +222,7 @@ async def test_what_is_stable_is_read_up_to_what_is_not() -> None:
 
 
 async def test_a_time_within_an_open_transaction_is_not_found() -> None:
-    """By who reads what is committed."""
+    """A reader of committed records does not find a time within an open transaction."""
     async with writing("tx") as (_, hand):
         await hand.write(b"a")
         assert [await hand.last_offset(timestamp=hand.time, committed=committed) for committed in (True, False)] == [("", -1), ("", 0)]
@@ -230,7 +230,7 @@ async def test_a_time_within_an_open_transaction_is_not_found() -> None:
 
 
 async def test_what_is_of_no_transaction_does_not_go_between() -> None:
-    """Of the same producer; and what belongs to one is not taken outside of it."""
+    """The broker refuses a producer's plain batch within its transaction, and its transactional batch outside of one."""
     async with writing("tx") as (cluster, hand):
         await hand.write(b"a", sequence=0)
         assert (await hand.write(b"b", sequence=1, transactional=False))[0] == "INVALID_TXN_STATE"

@@ -84,7 +84,7 @@ async def test_brokers_change_their_release_in_mid_life() -> None:
 
 @pytest.mark.asyncio
 async def test_a_broker_without_api_versions_closes_the_connection() -> None:
-    """As Kafka 0.9 does."""
+    """The broker closes the connection, as Kafka 0.9 does."""
     async with FakeCluster(memory=True, version="0.9") as cluster:
         with pytest.raises((ConnectionLost, ProtocolError)):
             await WireClient(cluster.bootstrap_servers, dialer=cluster.network).metadata()

@@ -25,7 +25,7 @@ COMMITTED = [(VALUES[:20] + VALUES[30:40])[partition::2] for partition in range(
 
 @pytest.fixture(autouse=True)
 def forgotten_sockets() -> Iterator[None]:
-    """What kafka-python forgets to close is found here, and not in the next test."""
+    """Collect the sockets that kafka-python forgets to close within this test, so that the next test does not report them."""
     yield
     gc.collect()
 
@@ -40,7 +40,7 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 
 @pytest.mark.parametrize("peer", IDEMPOTENT)
 async def test_idempotent_peers_write_once(cluster: FakeCluster, peer: str) -> None:
-    """Whatever of their answers is lost or wrong."""
+    """A peer writes each value once, although some of its answers are lost or wrong."""
     cluster.fail("InitProducerId", "COORDINATOR_LOAD_IN_PROGRESS")
     for _ in range(2):
         cluster.fail("Produce", disconnect="after")
@@ -54,7 +54,7 @@ async def test_idempotent_peers_write_once(cluster: FakeCluster, peer: str) -> N
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize("peer", TRANSACTORS)
 async def test_peers_transact(cluster: FakeCluster, peer: str, version: int) -> None:
-    """What they commit is seen, what they abort is not, and the offsets go with it."""
+    """A reader sees the transactions that a peer commits and not those that it aborts. The offsets are committed with the transaction."""
     cluster.transaction_version = version
     cluster.move_coordinator("tx", to=2)
     await TRANSACTORS[peer](cluster, "t", TRANSACTIONS, "tx")

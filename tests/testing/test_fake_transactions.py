@@ -31,7 +31,7 @@ BUSY = "CONCURRENT_TRANSACTIONS"
 
 
 def play(story: Callable[[FakeCluster, Hand], Awaitable[None]], version: int = 2, release: str = "4.3", brokers: int = 1) -> None:
-    """Let a producer with the transactional id tx, which has not asked who it is, act on the topic orders with two partitions."""
+    """Let a producer with the transactional id tx act on the topic orders with two partitions. It has not asked for its producer id yet."""
 
     async def main() -> None:
         async with FakeCluster(brokers, memory=True, verify_records=True, version=release, transaction_version=version) as cluster:
@@ -43,7 +43,7 @@ def play(story: Callable[[FakeCluster, Hand], Awaitable[None]], version: int = 2
     run_jumping(main())
 
 
-# Who may write
+# Producers that may write
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -78,7 +78,8 @@ def test_old_requests_are_told_of_epochs(version: int) -> None:
     async def story(_: FakeCluster, hand: Hand) -> None:
         await hand.init()
         await hand.init()
-        if version >= 3:  # before, it does not name who asks
+        # before version 3, the request does not name the producer that asks
+        if version >= 3:
             stale = await hand.init(version=version, named=(hand.producer_id, 9))
             assert stale == (FENCED if version >= 4 else STALE)
         known = FENCED if version >= 2 else STALE
@@ -92,7 +93,7 @@ def test_old_requests_are_told_of_epochs(version: int) -> None:
 
 
 def test_who_asks_without_a_name_leaves_no_epoch_to_ask_with() -> None:
-    """Only who named the last epoch may name it again, for an answer that was lost (KIP-360)."""
+    """A producer may name the last epoch again, after a lost answer, only if its last request named an epoch (KIP-360)."""
 
     async def story(_cluster: FakeCluster, hand: Hand) -> None:
         await hand.init()
@@ -106,7 +107,7 @@ def test_who_asks_without_a_name_leaves_no_epoch_to_ask_with() -> None:
 
 
 def test_epochs_end() -> None:
-    """After 32766 there is another producer id; who asks again is told the same again."""
+    """After epoch 32766 the coordinator gives another producer id. It gives the same answer to a producer that asks again."""
 
     async def story(cluster: FakeCluster, hand: Hand) -> None:
         await hand.init()
@@ -128,7 +129,9 @@ def test_epochs_end() -> None:
 
 @pytest.mark.parametrize("delay", [0, 1])
 def test_epochs_end_with_a_transaction(delay: float) -> None:
-    """Of version 2: the answer names the next producer id, and again to who asks again; the marker has the epoch that nobody gets."""
+    """In version 2, EndTxn answers with the next producer id, and with the same one when asked again. The marker has epoch 32767, which no
+    producer gets.
+    """
 
     async def story(cluster: FakeCluster, hand: Hand) -> None:
         await hand.init()
@@ -149,7 +152,7 @@ def test_epochs_end_with_a_transaction(delay: float) -> None:
 
 
 def test_the_last_epoch_is_fenced_too() -> None:
-    """Of version 1: its owner cannot have the one after it, so the next producer has another id."""
+    """In version 1, the transaction's owner cannot have the epoch after it, so the next producer gets another id."""
 
     async def story(cluster: FakeCluster, hand: Hand) -> None:
         await hand.init()
@@ -166,12 +169,14 @@ def test_the_last_epoch_is_fenced_too() -> None:
     play(story, version=1)
 
 
-# How it ends
+# The end of a transaction
 
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_an_old_transaction_is_aborted(version: int) -> None:
-    """By the time-out that its producer named. The producer is fenced; in version 2 it may still abort, and go on, as Kafka has it."""
+    """The coordinator aborts at the time-out that the producer named, and fences it. In version 2 it may still abort and go on, as in
+    Kafka.
+    """
 
     async def story(cluster: FakeCluster, hand: Hand) -> None:
         await hand.init(transaction_timeout_ms=7000)
@@ -208,7 +213,9 @@ def test_a_transaction_that_has_ended_is_not_aborted() -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_all_wait_for_markers(version: int) -> None:
-    """What is asked meanwhile is CONCURRENT_TRANSACTIONS, but for the other verdict."""
+    """Until the markers are written, the coordinator answers requests with CONCURRENT_TRANSACTIONS, except an EndTxn with the other
+    verdict.
+    """
 
     async def story(cluster: FakeCluster, hand: Hand) -> None:
         await hand.init()
@@ -272,7 +279,7 @@ def test_a_topic_may_be_gone_by_the_end() -> None:
 
 
 def test_no_timer_outlives_the_cluster() -> None:
-    """Neither of a transaction that is under way nor of markers to come."""
+    """The cluster's end cancels the timer of an open transaction and the timer of markers to come."""
 
     async def main() -> FakeCluster:
         async with FakeCluster(memory=True) as cluster:
@@ -323,13 +330,13 @@ def test_a_coordinator_moves_with_its_state() -> None:
     play(story, brokers=2)
 
 
-# What a group commits with it
+# Offsets that a group commits with the transaction
 
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("commit", [True, False])
 def test_offsets_are_committed_with_it(version: int, *, commit: bool) -> None:
-    """Not before, and not if it is aborted; in version 1 the group has to be in the transaction."""
+    """The group commits the offsets at the commit, and not before it or on an abort. In version 1 the group must be in the transaction."""
 
     async def story(cluster: FakeCluster, hand: Hand) -> None:
         await hand.init()
@@ -370,7 +377,7 @@ def test_who_wants_stable_offsets_waits() -> None:
 
 @pytest.mark.parametrize("wrong", WRONG_MEMBERS)
 def test_who_commits_as_a_member_is_one(wrong: str) -> None:
-    """Who names none may commit as well, as long as no generation begins."""
+    """The coordinator refuses a wrong member. A producer that names no member may commit as well, as long as no generation begins."""
 
     async def story(cluster: FakeCluster, hand: Hand) -> None:
         member = Consumer(cluster.bootstrap_servers, cluster.network, group="g", instance="i")
@@ -399,11 +406,11 @@ def test_offsets_that_are_refused() -> None:
     play(story)
 
 
-# What a test may ask for
+# Means for tests
 
 
 def test_each_request_can_be_made_to_fail() -> None:
-    """And is not carried out then."""
+    """The broker answers each request with the scripted error, and does not carry it out."""
 
     async def story(cluster: FakeCluster, hand: Hand) -> None:
         cluster.fail("InitProducerId", "COORDINATOR_LOAD_IN_PROGRESS")

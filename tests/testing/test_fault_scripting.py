@@ -57,7 +57,7 @@ class Raw(asyncio.Protocol):
 
 
 async def test_a_handler_answers_passes_or_disconnects(cluster: FakeCluster) -> None:
-    """By turns; it sees the request and where it came in."""
+    """A handler answers first, then passes, then disconnects. It sees the request and the broker that got it."""
     told: list[tuple[str, int, int]] = []
 
     @cluster.on("Metadata")
@@ -178,7 +178,7 @@ async def test_answers_come_in_crumbs_or_all_at_once(cluster: FakeCluster) -> No
 
 
 async def test_a_lost_answer_is_carried_out(cluster: FakeCluster) -> None:
-    """And the connection goes on."""
+    """The broker carries the request out without an answer, and the connection goes on."""
     cluster.drop_reply("Produce")
     async with client(cluster, timeout=0.1) as kafka:
         with pytest.raises(RequestTimedOut):
@@ -187,7 +187,7 @@ async def test_a_lost_answer_is_carried_out(cluster: FakeCluster) -> None:
 
 
 async def test_a_partition_or_a_topic_is_left_out(cluster: FakeCluster) -> None:
-    """Of Metadata and of Produce; the others are there."""
+    """Metadata and Produce leave out the named partition or topic, and contain the others."""
     cluster.omit("Metadata", topic="orders", partition=1)
     cluster.omit("Produce", topic="orders", partition=0)
     async with client(cluster) as kafka:

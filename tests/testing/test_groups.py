@@ -1,4 +1,4 @@
-"""Consumer groups of the fake: the classic protocol, question by question. What real consumers make of it: test_fake_peers.py."""
+"""Tests of the fake's consumer groups: the classic protocol, question by question. Real consumers: test_fake_peers.py."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def soon(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until something holds; no time passes meanwhile."""
+    """Run event-loop iterations until something holds. No time passes meanwhile."""
     for _ in range(1000):
         if condition():
             return
@@ -108,7 +108,7 @@ def test_an_id_is_told_first(run_jumping: Run) -> None:
 
 
 def test_two_members_share(run_jumping: Run) -> None:
-    """The second starts a rebalance, of which the first hears by its heartbeat; the leader alone is told who is there."""
+    """The second member starts a rebalance. The first member hears of it by its heartbeat. The leader alone gets the list of members."""
 
     async def main() -> None:
         async with Stage() as stage:
@@ -167,7 +167,7 @@ def test_leaving_by_instance_id_alone_and_in_old_versions(run_jumping: Run) -> N
 
 
 def test_the_protocol_that_most_like_best(run_jumping: Run) -> None:
-    """Of those that all know."""
+    """The group takes the protocol with the most votes, among the protocols that all members know."""
 
     async def main() -> None:
         async with Stage() as stage:
@@ -183,7 +183,7 @@ def test_the_protocol_that_most_like_best(run_jumping: Run) -> None:
 
 
 def test_an_assignment_comes_with_the_leader(run_jumping: Run) -> None:
-    """Whoever asks before it waits; a rebalance ends the waiting."""
+    """A member that syncs before the leader waits for the assignment. A rebalance ends the waiting."""
 
     async def main() -> None:
         async with Stage() as stage:
@@ -342,7 +342,7 @@ def test_a_stopped_cluster_leaves_no_timer(run_jumping: Run) -> None:
 
 
 def test_a_static_member_takes_its_place_again(run_jumping: Run) -> None:
-    """With a new id; whoever goes by the old one is fenced, whatever it asks."""
+    """A static member gets a new id. The group fences every request under the old id."""
 
     async def main() -> None:
         async with Stage() as stage:
@@ -381,7 +381,7 @@ def test_a_static_member_takes_its_place_again(run_jumping: Run) -> None:
     ],
 )
 def test_who_may_not_join(run_jumping: Run, fields: dict[str, Any], refusal: str) -> None:
-    """The stable group goes on as if nobody had asked."""
+    """The group refuses the consumer, stays stable and goes on."""
 
     async def main() -> None:
         async with Stage() as stage:
@@ -428,7 +428,7 @@ def test_who_is_no_member(run_jumping: Run, question: str, fields: dict[str, Any
     "fields", [{"protocol_name": "other"}, {"protocol_name": None}, {"protocol_type": "connect"}, {"protocol_type": None}]
 )
 def test_a_protocol_that_is_not_the_groups(run_jumping: Run, fields: dict[str, Any]) -> None:
-    """Is refused by SyncGroup, from version 5 on; before, there was no field for it."""
+    """SyncGroup refuses another protocol, from version 5 on. Earlier versions have no field for it."""
 
     async def main() -> None:
         async with Stage() as stage:
@@ -514,7 +514,7 @@ def test_scripted_errors(run_jumping: Run, question: str) -> None:
 
 @pytest.mark.parametrize("version", range(1, 10))
 def test_offsets_are_fetched_in_every_version(run_jumping: Run, version: int) -> None:
-    """What was committed, -1 for the rest; null asks for what there is."""
+    """The group answers with committed offsets, and with -1 for partitions without one. A null list asks for all committed offsets."""
 
     async def main() -> None:
         async with Stage() as stage:
@@ -532,7 +532,7 @@ def test_offsets_are_fetched_in_every_version(run_jumping: Run, version: int) ->
 
 @pytest.mark.parametrize("version", range(2, 10))
 def test_offsets_are_committed_in_every_version(run_jumping: Run, version: int) -> None:
-    """By a member, or by anybody of a group that has none."""
+    """A member may commit offsets. Any consumer may, in a group that has no member."""
 
     async def main() -> None:
         async with Stage() as stage:
@@ -580,7 +580,7 @@ def test_offsets_by_topic_id(run_jumping: Run) -> None:
     ],
 )
 def test_offsets_that_are_not_kept(run_jumping: Run, fields: dict[str, Any], refusal: str) -> None:
-    """Of what is not there, and with too long a note."""
+    """The group refuses an offset of an unknown topic or partition, and one with too long a note."""
 
     async def main() -> None:
         async with Stage() as stage:

@@ -34,7 +34,7 @@ def test_hours_take_no_time() -> None:
 
 
 def test_time_stands_while_there_is_something_to_do() -> None:
-    """A thousand turns of the loop are no time."""
+    """A thousand event-loop iterations take no time."""
 
     async def main() -> float:
         loop = asyncio.get_running_loop()
@@ -48,7 +48,7 @@ def test_time_stands_while_there_is_something_to_do() -> None:
 
 
 def test_time_can_pass_while_nothing_runs() -> None:
-    """As in a process that was stopped: timers that came due meanwhile ring afterwards."""
+    """Time passes as in a process that was stopped: timers that came due meanwhile run afterwards."""
 
     async def main() -> tuple[float, bool]:
         loop = asyncio.get_running_loop()
@@ -63,7 +63,7 @@ def test_time_can_pass_while_nothing_runs() -> None:
 
 
 def test_the_example_runs() -> None:
-    """As it stands in docs/topics/testing.md; it is indented there, as it brings a loop of its own."""
+    """The example of docs/topics/testing.md runs unchanged. It is indented there, as it brings a loop of its own."""
     page = (pathlib.Path(__file__).parents[2] / "docs/topics/testing.md").read_text()
     [example] = re.findall(r"^## Time that jumps\n.*?\n((?:    [^\n]*\n|\n)+)What", page, re.DOTALL | re.MULTILINE)
     exec(textwrap.dedent(example), {})  # our own page

@@ -1,6 +1,6 @@
-"""Real nodes go and come while the rest go on, and nothing outlives its `async with`.
+"""Tests that real nodes go and come while the others go on, and that nothing outlives its `async with`.
 
-What needs a real Kafka is marked `integration`. How starting fails is tried with a `java` that is a small script.
+A test that needs a real Kafka is marked `integration`. A small script as `java` lets nodes fail to start.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 async def names_of(bootstrap_servers: str) -> set[int]:
-    """Who is in the cluster, by the first broker of those that answers."""
+    """Return the ids of the cluster's nodes, as told by the first broker that answers."""
     async with WireClient(bootstrap_servers, timeout=2.0) as client:
         return {broker.node_id for broker in (await client.metadata([])).brokers}
 
@@ -149,7 +149,7 @@ async def test_taken_ports_are_tried_again_on_others(fake_java: Callable[[str], 
 @pytest.mark.asyncio
 @pytest.mark.usefixtures("nothing_left")
 async def test_nodes_that_are_never_ready(fake_java: Callable[[str], None]) -> None:
-    """They live and answer nothing: it fails after `start_timeout`, with the last lines of each."""
+    """The nodes live and do not answer. The start fails after `start_timeout`, with the end of each node's log."""
     fake_java("""\
         if main == 'kafka.Kafka':
             print('thinking', flush=True)
@@ -162,7 +162,9 @@ async def test_nodes_that_are_never_ready(fake_java: Callable[[str], None]) -> N
 @pytest.mark.asyncio
 @pytest.mark.usefixtures("nothing_left")
 async def test_cancelled_start_leaves_nothing_in_any_turn(fake_java: Callable[[str], None]) -> None:
-    """Cancelled in each turn of the loop, from the first to those in which processes live; and it can be started again."""
+    """The start is cancelled in each event-loop iteration, from the first to those in which processes live. The cluster can be started
+    again.
+    """
     fake_java("signal.pause()")
     cluster = KafkaCluster(nodes=2, proxied=True)
     turns = with_processes = 0
@@ -180,7 +182,7 @@ async def test_cancelled_start_leaves_nothing_in_any_turn(fake_java: Callable[[s
 
 @pytest.mark.asyncio
 async def test_what_was_never_started() -> None:
-    """Ending it is safe; the rest says that it is not running."""
+    """A cluster that was never started can be ended. Its other methods say that it is not running."""
     cluster = KafkaCluster()
     await cluster.end()
     assert repr(cluster).startswith("<KafkaCluster 4.3.1: 0 of 3 nodes running")

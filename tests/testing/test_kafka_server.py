@@ -1,6 +1,6 @@
-"""A real node is there for as long as its `async with`, and never longer.
+"""Tests that a real node lives as long as its `async with`, and never longer.
 
-What needs a real Kafka is marked `integration`. How starting fails is tried with a `java` that is a small script.
+A test that needs a real Kafka is marked `integration`. A small script as `java` lets the node fail to start.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ async def test_a_nodes_whole_life(own_folder: Path) -> None:
 @pytest.mark.parametrize("taken", [0, 1], ids=["broker", "controller"])
 @pytest.mark.usefixtures("needs_java")
 async def test_taken_port_is_retried(taken: int, own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A port that somebody binds between choosing and starting: the node starts on others."""
+    """Another process binds a port between choosing and starting. The node starts on other ports."""
     choose = kafka_server.free_ports
     chosen: list[tuple[int, int]] = []
     with socket.socket() as thief:
@@ -205,7 +205,7 @@ child.wait()
 
 @pytest.mark.parametrize("how", ["prctl", "pipe"] if sys.platform == "linux" else ["pipe"])
 def test_guard(how: str) -> None:
-    """Linux's way and the portable one: a process behind the guard ends when its parent is killed."""
+    """A process behind the guard ends when its parent is killed, with Linux's mechanism and with the portable one."""
     with subprocess.Popen([sys.executable, "-c", GUARDED, kafka_node._GUARD, how], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         child = psutil.Process(int(parent.stdout.readline()))
@@ -233,7 +233,7 @@ def test_guard_of_a_child_that_ended_kills_nobody() -> None:
 
 @pytest.mark.asyncio
 async def test_node_that_ends_shows_its_log(fake_java: Callable[[str], None], own_folder: Path) -> None:
-    """A node that does not start fails with its status and last lines, not after a time-out; nothing of it stays."""
+    """A node that does not start fails at once, with its status and the end of its log. Nothing of it stays."""
     fake_java("if main == 'kafka.Kafka': sys.exit('FATAL: the disk is made of cheese')")
     with pytest.raises(KafkaServerFailed, match=r"Kafka 4\.3\.1 ended with status 1\n.*made of cheese"):
         await KafkaServer().start()
@@ -319,9 +319,10 @@ async def test_cancelled_start_leaves_nothing(at: str, fake_java: Callable[[str]
 
 @pytest.mark.asyncio
 async def test_cancelled_start_leaves_nothing_in_any_turn(fake_java: Callable[[str], None], own_folder: Path) -> None:
-    """The same, cancelled in every turn of the loop from the first to those in which the process has been made."""
+    """The start is cancelled in each event-loop iteration, from the first to those in which the process exists. Nothing stays."""
     fake_java("signal.pause()")
-    jars.java()  # remembered from now on, so that most turns are those of the process
+    # `java` is remembered from here on, so that most iterations are those of the process
+    jars.java()
     turns = after_process = 0
     while after_process < 5:
         kafka = KafkaServer()
@@ -372,7 +373,7 @@ async def test_java_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 @pytest.mark.asyncio
 async def test_what_was_never_started() -> None:
-    """Stopping it is safe; the rest says that it is not running."""
+    """A node that was never started can be stopped. Its other methods say that it is not running."""
     kafka = KafkaServer()
     await kafka.stop()
     for method in (kafka.kill, kafka.pause, kafka.resume):

@@ -69,7 +69,7 @@ def test_another_process_writes_and_reads(ending: signal.Signals) -> None:
 
 
 def test_what_no_broker_takes_is_told_at_the_end() -> None:
-    """And is a failure of the run: the app under test has a bug."""
+    """The run fails, as the app under test has a bug."""
     import socket
 
     with served() as (process, servers):
@@ -95,7 +95,7 @@ def test_what_no_broker_takes_is_told_at_the_end() -> None:
     ],
 )
 def test_bad_arguments(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Told in one line, before anything listens."""
+    """The program reports a bad argument before it listens."""
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2

@@ -72,7 +72,7 @@ async def test_bytes_arrive_in_order_and_later() -> None:
 
 @pytest.mark.asyncio
 async def test_nobody_listens() -> None:
-    """As the kernel says it, also after the listener is gone."""
+    """A dial is refused as by the kernel, also after the listener is gone."""
     network = MemoryNetwork()
     with pytest.raises(ConnectionRefusedError):
         await network.dial("here", 1, Recorder)
@@ -102,7 +102,7 @@ async def test_a_close_arrives_behind_the_bytes() -> None:
 
 @pytest.mark.asyncio
 async def test_a_close_waits_for_a_peer_that_does_not_read() -> None:
-    """As long as more is queued than a socket would hold."""
+    """The close waits as long as more bytes are queued than a socket would hold."""
     near, far = await connect()
     far.transport.pause_reading()
     near.transport.write(b"x" * 1_000_000)
@@ -117,7 +117,7 @@ async def test_a_close_waits_for_a_peer_that_does_not_read() -> None:
 
 @pytest.mark.asyncio
 async def test_two_closes_meet() -> None:
-    """Neither waits for the other's reading."""
+    """Both sides close at once. Each close ends without waiting for the other side to read."""
     near, far = await connect()
     near.transport.write(b"x" * 1_000_000)
     far.transport.write(b"x" * 1_000_000)
@@ -131,7 +131,7 @@ async def test_two_closes_meet() -> None:
 
 @pytest.mark.asyncio
 async def test_an_abort_resets_the_peer() -> None:
-    """What the peer had not read is gone; the one that aborted sees no error."""
+    """The peer loses the bytes that it had not read. The side that aborted sees no error."""
     near, far = await connect()
     near.transport.write(b"lost")
     near.transport.abort()
@@ -145,7 +145,7 @@ async def test_an_abort_resets_the_peer() -> None:
 
 @pytest.mark.asyncio
 async def test_a_half_open_peer_stays_until_it_closes() -> None:
-    """`eof_received` may say that there is more to write, as asyncio has it; nobody reads it."""
+    """`eof_received` may return True to keep writing, as asyncio has it. The closed side does not read those bytes."""
     near, far = await connect(far=Recorder(stays_half_open=True))
     near.transport.close()
     await near.lost.wait()
@@ -194,7 +194,7 @@ async def test_where_it_goes() -> None:
 
 @pytest.mark.asyncio
 async def test_a_silent_address_neither_accepts_nor_refuses() -> None:
-    """Who dials waits: until somebody listens there again, until nobody does for good, or until they give up."""
+    """A dial to a silent address waits until a listener is there again, until `unlisten` refuses it, or until it is cancelled."""
     network = MemoryNetwork()
     network.listen("here", 1, Recorder)
     network.silence("here", 1)

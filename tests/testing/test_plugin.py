@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["pytester"]
 
-# how a project runs its asynchronous tests: what its tests are marked with, and pytest's command line
+# how a project runs its asynchronous tests: the marker of its tests, and pytest's arguments
 KINDS = {
     "pytest-asyncio, strict": ("asyncio", ["-p", "no:anyio", "-o", "asyncio_mode=strict"]),
     "pytest-asyncio, auto": ("", ["-p", "no:anyio", "-o", "asyncio_mode=auto"]),
@@ -121,7 +121,7 @@ def test_nothing_that_runs_asynchronous_tests(pytester: pytest.Pytester) -> None
 def test_no_java_is_a_skip_with_its_reason(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, fixture: str, ci: str, outcome: dict[str, int]
 ) -> None:
-    """And a failure where tests must not be skipped."""
+    """The fixture skips the test without Java, and fails it where tests must not be skipped."""
     monkeypatch.setenv("CI", ci)
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -132,8 +132,8 @@ def test_no_java_is_a_skip_with_its_reason(
 
 
 def test_loading_it_imports_nothing(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pytest loads it in every run of every project that has the package installed: beside itself and the two packages on its way,
-    which import nothing, only the standard library and pytest's own are loaded then.
+    """pytest loads the plugin in every run of every project that has the package installed. The plugin loads itself and its two parent
+    packages, which import nothing. All other loaded modules are of the standard library and of pytest.
     """
     assert [point.value for point in entry_points(group="pytest11", name="aioproducer")] == ["aioproducer.testing.plugin"]
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # others' plugins load what they like
@@ -154,7 +154,7 @@ def test_loading_it_imports_nothing(pytester: pytest.Pytester, monkeypatch: pyte
 
 
 def test_the_packages_give_their_names_when_asked() -> None:
-    """And no others; nothing is imported before."""
+    """The packages give the names in `__all__` and no others. They import nothing before."""
     assert [getattr(aioproducer.testing, name).__name__ for name in aioproducer.testing.__all__] == aioproducer.testing.__all__
     with pytest.raises(AttributeError, match="Nothing"):
         aioproducer.testing.Nothing  # type: ignore[attr-defined]  # noqa: B018
@@ -175,7 +175,7 @@ def test_a_real_server_comes_as_a_fixture(kafka_server: ServerThread) -> None:
 
 @pytest.mark.integration
 class TestTheRealClusterIsWellAgain:
-    """Whatever one test did to it, the next one finds three nodes that answer; each test does what would spoil the other."""
+    """After a test that kills and disturbs nodes, the next test finds three nodes that answer."""
 
     @pytest.mark.parametrize("turn", [1, 2])
     def test_it(self, kafka_cluster: ClusterThread, turn: int) -> None:

@@ -64,7 +64,7 @@ async def client_of(proxy: FaultProxy) -> AsyncIterator[tuple[asyncio.StreamRead
 
 
 async def test_without_trouble_it_is_not_there(upstream: tuple[Upstream, FaultProxy]) -> None:
-    """Bytes go both ways in order; when a side closes, the other end hears of it after the last byte."""
+    """The proxy passes bytes in both directions in order. When a side closes, the other side hears of it after the last byte."""
     echo, proxy = upstream
     sent = bytes(range(97, 123)) * 40_000
     async with client_of(proxy) as (reader, writer):
@@ -79,7 +79,7 @@ async def test_without_trouble_it_is_not_there(upstream: tuple[Upstream, FaultPr
 
 @pytest.mark.parametrize(("way", "least"), [("requests", 0.1), ("answers", 0.1), ("both", 0.2)])
 async def test_delay(upstream: tuple[Upstream, FaultProxy], way: str, least: float) -> None:
-    """Each way is late by so much; a burst as a whole, not byte by byte."""
+    """The proxy delays each direction by the given time. It delays a burst as a whole, not byte by byte."""
     _, proxy = upstream
     proxy.delay(0.1, way)  # type: ignore[arg-type]
     loop = asyncio.get_running_loop()
@@ -108,7 +108,7 @@ async def test_slow(upstream: tuple[Upstream, FaultProxy]) -> None:
 
 
 async def test_black_hole_holds_and_healing_releases(upstream: tuple[Upstream, FaultProxy]) -> None:
-    """Answers are held while requests arrive: the case in which a record is logged and nobody says so."""
+    """The proxy holds answers while requests arrive: the broker logs a record and its acknowledgement does not come."""
     echo, proxy = upstream
     async with client_of(proxy) as (reader, writer):
         proxy.black_hole("answers")
@@ -122,7 +122,7 @@ async def test_black_hole_holds_and_healing_releases(upstream: tuple[Upstream, F
 
 
 async def test_black_hole_takes_new_connections_and_stops_reading(upstream: tuple[Upstream, FaultProxy]) -> None:
-    """A connection through it stands, and a client that writes on is held up, as by a peer that does not read."""
+    """A new connection through the proxy stays open. A client that writes on is blocked, as by a peer that does not read."""
     echo, proxy = upstream
     proxy.black_hole()
     async with client_of(proxy) as (reader, writer):
@@ -135,7 +135,7 @@ async def test_black_hole_takes_new_connections_and_stops_reading(upstream: tupl
 
 
 async def test_cut_resets_until_healed(upstream: tuple[Upstream, FaultProxy]) -> None:
-    """What stands and what comes is reset, on both sides; healed, connections are led on again."""
+    """The proxy resets open and new connections on both sides. After healing, it passes connections on again."""
     echo, proxy = upstream
     async with client_of(proxy) as (reader, writer):
         writer.write(b"a")
@@ -164,7 +164,7 @@ async def test_nobody_behind_it_is_a_reset(upstream: tuple[Upstream, FaultProxy]
 
 
 async def test_stopped_it_leaves_nothing(upstream: tuple[Upstream, FaultProxy]) -> None:
-    """Connections end, nobody listens any more, and stopping again is quiet."""
+    """Connections end, the port refuses new ones, and a second stop does nothing."""
     _, proxy = upstream
     async with client_of(proxy) as (reader, writer):
         writer.write(b"a")
@@ -210,7 +210,7 @@ def listening() -> set[int]:
 
 @pytest.mark.parametrize("make", [FaultProxy, lambda: FakeCluster(brokers=2)], ids=["proxy", "cluster"])
 async def test_cancelled_in_any_turn_nothing_listens(make: Callable[[], AbstractAsyncContextManager[object]]) -> None:
-    """From the turn in which it begins to the one in which all of it listens."""
+    """The start is cancelled in each event-loop iteration, from the first to the one in which all of it listens. Then nothing listens."""
     before, turns = listening(), 0
     while True:
         made = make()

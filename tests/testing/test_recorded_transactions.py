@@ -83,7 +83,7 @@ async def test_within_the_context_it_is_aborted() -> None:
 
 
 async def test_a_fence() -> None:
-    """Whatever it calls raises; nothing of it is there."""
+    """Each call of the fenced producer raises, and no record of it is visible."""
     producer = made()
     with pytest.raises(ProducerFenced):
         async with producer.transaction():
@@ -117,7 +117,7 @@ async def test_a_call_that_a_test_lets_raise(method: str) -> None:
 
 
 async def test_a_body_that_ends_its_transaction_itself() -> None:
-    """That stands, committed or aborted."""
+    """The producer keeps the body's own commit or abort."""
     producer = made()
     async with producer.transaction():
         await producer.send("orders", b"v")

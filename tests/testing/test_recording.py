@@ -1,4 +1,4 @@
-"""What a test can do with a `RecordingProducer` beyond what every producer does (tests/contract holds that)."""
+"""Tests of what a `RecordingProducer` offers a test beyond every producer's behaviour (see tests/contract)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_history_is_what_was_sent() -> None:
 
 
 async def test_it_completes_by_itself_in_a_later_turn() -> None:
-    """Not before `send` has returned, as no producer does."""
+    """The delivery completes after `send` has returned, as in every producer."""
     async with RecordingProducer() as producer:
         delivery = await producer.send("t", b"v")
         assert not delivery.done()
@@ -189,7 +189,7 @@ async def test_a_failure_that_nobody_looked_at() -> None:
 
 
 async def test_flush_and_stop_complete_what_is_pending() -> None:
-    """As Java's: a test that does not care need not."""
+    """`flush` and `stop` complete pending records, as Java's do, so that a test need not."""
     producer = RecordingProducer.started(auto_complete=False)
     one = await producer.send("t", b"v")
     assert await producer.flush() == (1, 0, 0)
@@ -200,7 +200,7 @@ async def test_flush_and_stop_complete_what_is_pending() -> None:
 
 
 async def test_it_belongs_to_the_first_loop_that_sends() -> None:
-    """One that was handed over started has no loop before; then it has that one."""
+    """A producer from `started` has no loop before. It takes the loop of its first send."""
     producer = RecordingProducer.started()
 
     async def send() -> None:
@@ -226,7 +226,7 @@ async def test_its_face_is_the_producers() -> None:
 
 
 async def test_who_awaits_a_cancelled_handle_still_hears_of_the_record() -> None:
-    """The handle has ended, the record has not; a task that is cancelled while it waits takes nobody with it."""
+    """The handle has ended and the record has not. A cancelled task that waits on the handle does not cancel the other tasks."""
     async with RecordingProducer(auto_complete=False) as producer:
         delivery = await producer.send("t", b"v")
 
@@ -248,7 +248,7 @@ async def test_who_awaits_a_cancelled_handle_still_hears_of_the_record() -> None
 
 
 async def test_it_has_metrics_and_health() -> None:
-    """As of a producer that only sent; ready while it runs."""
+    """Its metrics are those of a producer that only sent. It is ready while it runs."""
     producer = RecordingProducer()
     assert not producer.health()
     async with producer:

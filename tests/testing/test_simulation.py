@@ -36,7 +36,7 @@ DIGESTS = (
 
 
 def test_nothing_is_wrong_with_a_thousand_seeds() -> None:
-    """And every fault that comes at a time came in some of them, and each of the producer's own systems was at work."""
+    """Every timed fault came in some of the seeds, and each of the producer's own systems was at work."""
     tally = run_seeds(SEEDS, jobs=2)
     assert tally.failing == []
     assert tally.seeds == len(SEEDS)
@@ -67,7 +67,7 @@ def test_queues_of_different_lengths_are_met(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_processes_agree() -> None:
-    """A seed is one run, whatever order the process's sets have."""
+    """A seed is one run, in any order of the process's sets."""
     outputs = []
     for hash_seed in ("0", "1"):
         environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(pathlib.Path(__file__).parents[1])}

@@ -93,7 +93,9 @@ def test_only_what_is_promised_is_judged() -> None:
 
 
 def test_records_of_send_many_have_the_places_of_their_call() -> None:
-    """Others that were sent meanwhile may stand before or behind them; others sent after it may not stand before."""
+    """Records that were sent meanwhile may be logged before or behind those of the call. Records sent after it may not be logged before
+    them.
+    """
     many = [sent(0, ok(-1), first=1, last=3), sent(1, ok(-1), first=1, last=3)]
     meanwhile, after = sent(2, ok(-1), first=2, last=2), sent(3, ok(-1), first=4, last=4)
     for order in ((0, 1, 2, 3), (2, 0, 1, 3), (0, 2, 1, 3)):
@@ -158,7 +160,7 @@ def test_values_say_which_record_they_are_of() -> None:
 
 
 def batch(number: int, *, offset: int, producer_id: int = -1, is_transactional: bool = False, marker: ControlType | None = None) -> Any:
-    """What `read_log` looks at of a batch."""
+    """Return a fake batch with the attributes that `read_log` reads."""
     key, value = (None, value_of(number, 0)) if marker is None else end_marker(marker, 0)
     record = Record(offset, 0, key, value, ())
 
@@ -176,7 +178,7 @@ def batch(number: int, *, offset: int, producer_id: int = -1, is_transactional: 
 
 
 def test_visibility_is_read_from_the_markers() -> None:
-    """Of two producers in one log, one commits, one aborts; a third goes on."""
+    """One log has batches of two producers, and one commits, the other aborts. A third producer's transaction stays open."""
     batches = [
         batch(0, offset=0, producer_id=1, is_transactional=True),
         batch(1, offset=1, producer_id=2, is_transactional=True),

@@ -1,4 +1,4 @@
-"""What the fake refuses because Kafka does, as one table: a test that passes on the fake is a check of the protocol too."""
+"""One table of the refusals that the fake shares with Kafka, so that a test on the fake checks the protocol too."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ async def kafka(cluster: FakeCluster) -> AsyncIterator[WireClient]:
 
 @pytest.mark.parametrize("case", REFUSED)
 async def test_what_kafka_refuses_is_refused(cluster: FakeCluster, kafka: WireClient, case: str) -> None:
-    """By the error that Kafka answers; nothing is written or committed, and the connection goes on."""
+    """The fake answers with Kafka's error. It writes and commits nothing, and the connection goes on."""
     ask, refusal = REFUSED[case]
     assert (await ask(kafka)).error_code == broker_error(refusal).code
     assert (cluster.end_offsets("orders"), cluster.committed("g"), cluster.violations) == ({0: 0, 1: 0}, {}, [])
@@ -191,7 +191,7 @@ async def test_what_kafka_refuses_is_refused(cluster: FakeCluster, kafka: WireCl
 
 @pytest.mark.parametrize("case", HUNG_UP_ON)
 async def test_what_kafka_hangs_up_on_ends_the_connection(cluster: FakeCluster, kafka: WireClient, case: str) -> None:
-    """And is remembered, so that a test can look for it."""
+    """The fake closes the connection and records the violation, so that a test can look for it."""
     ask, words = HUNG_UP_ON[case]
     if case == "a version to come":
         cluster.speak(versions={"Metadata": (0, 12)})

@@ -1,4 +1,4 @@
-"""docs/topics/testing.md is true: each of its snippets runs as it stands, its assertions included."""
+"""Tests that each snippet of docs/topics/testing.md runs unchanged, its assertions included."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_partitions_only_grow() -> None:
 
 
 def test_a_partition_by_number() -> None:
-    """Negative ones are no way to the last."""
+    """A topic has no partition with a negative number."""
     topic = make().create("t", 2, {})
     assert topic.partition(1) is topic.partitions[1]
     assert topic.partition(2) is topic.partition(-1) is None

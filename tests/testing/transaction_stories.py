@@ -1,4 +1,4 @@
-"""What producers with ids and transactions are answered, step by step: told by the fake and by real Kafka, it is the same."""
+"""Stories of producers with ids and transactions, step by step. The fake and real Kafka must answer alike."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def hand(world: World, name: str | None = "tx", version: int = 2) -> Hand:
 
 
 async def sequences(world: World) -> AsyncIterator[object]:
-    """What an idempotent producer may write after what."""
+    """An idempotent producer writes sequences in and out of order, and the broker accepts or refuses each."""
     producer = hand(world, None)
     yield await producer.init(), producer.epoch
     yield await producer.write(b"a", sequence=5), await producer.write(b"a", sequence=5)
@@ -88,7 +88,7 @@ async def identities(world: World) -> AsyncIterator[object]:
 
 
 async def second_version(world: World) -> AsyncIterator[object]:
-    """Transactions whose ends raise the epoch (KIP-890)."""
+    """Each end of a transaction raises the epoch (KIP-890)."""
     producer = hand(world)
     await producer.init()
     yield await producer.end(commit=True), await producer.end(commit=False), producer.epoch
@@ -225,7 +225,8 @@ async def interleaved(world: World) -> AsyncIterator[object]:
     yield await first.write(b"1"), await second.write(b"2"), await plain.write(b"p"), await third.write(b"3"), await first.write(b"1")
     yield await first.read(), await first.last_offset()
     yield await second.end(commit=False)
-    await first.grown(6)  # markers come in any order, if nobody waits
+    # without this wait, markers come in any order
+    await first.grown(6)
     yield await third.end(commit=True)
     await first.grown(7)
     yield await first.read()

@@ -24,7 +24,7 @@ _BUSY = 51  # CONCURRENT_TRANSACTIONS
 
 
 class Seen(NamedTuple):
-    """What a reader is given of a partition."""
+    """Holds the part of a partition that a Fetch gives to a reader."""
 
     batches: list[tuple[int, int, int, bool]]
     aborted: list[int]
@@ -33,7 +33,7 @@ class Seen(NamedTuple):
 
 
 class Hand:
-    """One producer; what it was told last is who it is.
+    """One producer. It takes its producer id and epoch from the last answer.
 
     Args:
         client: asks the bootstrap broker, which leads and coordinates all.
@@ -94,7 +94,9 @@ class Hand:
         return _by_partition(answer)
 
     async def end(self, *, commit: bool, retries: bool = True, **fields: Any) -> tuple[str, bool, int]:
-        """EndTxn: its error, whether the producer id is the same, and by how much the epoch grew; it is who it was told to be."""
+        """Send EndTxn. Returns its error, whether the producer id is the same, and the growth of the epoch. The producer takes the
+        answered id.
+        """
         asked = {**self._who, "version": 5 if self.version > 1 else 4, "committed": commit, **fields}
         answer = await self._ask(ApiKey.END_TXN, retries=retries, **asked)
         if answer.error_code or answer.producer_id < 0:

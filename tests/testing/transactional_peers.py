@@ -37,7 +37,7 @@ async def aiokafka_transacts(cluster: FakeCluster, topic: str, transactions: Seq
 
 
 async def confluent_transacts(cluster: FakeCluster, topic: str, transactions: Sequence[tuple[Sequence[bytes], bool]], name: str) -> None:
-    """Likewise."""
+    """Write the transactions with confluent-kafka: values to partitions 0 and 1, each with an offset of group "copied"."""
 
     def transact() -> None:
         servers = cluster.bootstrap_servers
@@ -58,7 +58,7 @@ async def confluent_transacts(cluster: FakeCluster, topic: str, transactions: Se
 
 
 async def kafka_python_transacts(cluster: FakeCluster, topic: str, transactions: Sequence[tuple[Sequence[bytes], bool]], name: str) -> None:
-    """Likewise."""
+    """Write the transactions with kafka-python: values to partitions 0 and 1, each with an offset of group "copied"."""
 
     def transact() -> None:
         options: Any = {"bootstrap_servers": cluster.bootstrap_servers, "transactional_id": name}
@@ -95,7 +95,7 @@ async def aiokafka_writes(cluster: FakeCluster, topic: str, values: Sequence[byt
 
 
 async def confluent_writes(cluster: FakeCluster, topic: str, values: Sequence[bytes]) -> None:
-    """Likewise, in batches of a few records, several of them in flight."""
+    """Write each value once, in order, to partition 0, with confluent-kafka: in batches of a few records, several of them in flight."""
 
     def write() -> None:
         servers = cluster.bootstrap_servers
@@ -115,7 +115,7 @@ async def confluent_writes(cluster: FakeCluster, topic: str, values: Sequence[by
 
 
 async def kafka_python_writes(cluster: FakeCluster, topic: str, values: Sequence[bytes]) -> None:
-    """Likewise."""
+    """Write each value once, in order, to partition 0, with kafka-python."""
 
     def write() -> None:
         servers = cluster.bootstrap_servers
@@ -160,7 +160,7 @@ async def aiokafka_reads_committed(cluster: FakeCluster, topic: str, partitions:
 
 
 async def confluent_reads_committed(cluster: FakeCluster, topic: str, partitions: int) -> list[list[bytes | None]]:
-    """Likewise."""
+    """Read every value of each partition with confluent-kafka's `read_committed` consumer."""
 
     def read() -> list[list[bytes | None]]:
         consumer = confluent_kafka.Consumer(

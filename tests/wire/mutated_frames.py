@@ -36,7 +36,7 @@ class Sample(NamedTuple):
 
 
 def samples() -> list[Sample]:
-    """Of every message and version one with something in every field, and one of defaults."""
+    """Return two samples for every message and version: one with every field set, and one of defaults."""
     found = []
     for name, version in EVERY_CODEC:
         api, _, side = name.partition(".")
@@ -58,7 +58,7 @@ def spoilt(sample: Sample, chance: random.Random) -> bytes:
 
 
 def take(sample: Sample, stream: bytes) -> str:
-    """What a broker or a client makes of the bytes. Whatever is raised but ProtocolError is a bug."""
+    """Return the result that a broker or a client gets from the bytes. An exception other than ProtocolError is a bug."""
     try:
         reader = FrameReader()
         frames = reader.feed(stream)
@@ -79,7 +79,7 @@ def take(sample: Sample, stream: bytes) -> str:
 
 
 def timed(sample: Sample, stream: bytes) -> tuple[str, float]:
-    """What comes of it, and the CPU seconds that it takes."""
+    """Take the bytes. Returns the result and the CPU seconds that it took."""
     started = time.thread_time()
     return take(sample, stream), time.thread_time() - started
 

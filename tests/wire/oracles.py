@@ -62,7 +62,7 @@ def snake(name: str) -> str:
 
 
 def our_name(name: str, message_name: str) -> str:
-    """What we call a field that Kafka calls so."""
+    """Return our name of a field that Kafka calls `name`."""
     if message_name == "Produce.response" and name == "responses":
         return "topics"
     name = name.removeprefix("v3_and_below_")

@@ -9,7 +9,7 @@ from aioproducer.wire.messages import SPECS
 
 
 def test_the_versions_that_we_speak() -> None:
-    """What the producer and the fake cluster were written for."""
+    """The versions are the ones that the producer and the fake cluster were written for."""
     assert CLIENT_VERSIONS == {
         ApiKey.PRODUCE: (0, 13),
         ApiKey.FETCH: (4, 17),

@@ -21,7 +21,7 @@ def _division() -> Source:
 
 
 def test_blocks_are_indented_and_names_are_found() -> None:
-    """What is written compiles, and runs with the names that it was given."""
+    """The generated code compiles, and runs with the names that it was given."""
     divide = _division().compile("divide")
     assert divide(6, 3) == 2
     with pytest.raises(ZeroDivisionError):
@@ -29,7 +29,7 @@ def test_blocks_are_indented_and_names_are_found() -> None:
 
 
 def test_a_traceback_shows_the_line() -> None:
-    """Generated code can be read where it fails, under a name that says whose it is."""
+    """A traceback shows the line of generated code that fails, under a file name that names its generator."""
     with pytest.raises(ZeroDivisionError) as raised:
         _division().compile("divide")(1, 0)
     shown = "".join(traceback.format_exception(raised.value))

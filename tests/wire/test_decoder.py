@@ -25,7 +25,7 @@ def _decoded(name: str, version: int, data: bytes) -> Any:
 
 
 def _outcome(name: str, version: int, data: bytes) -> Any:
-    """What decoding gives, the same at once and in steps."""
+    """Return the result of decoding, which must be the same at once and in steps."""
     decoded = _decoded(name, version, data)
     if isinstance(decoded, ProtocolError):
         with pytest.raises(ProtocolError) as raised:
@@ -38,7 +38,7 @@ def _outcome(name: str, version: int, data: bytes) -> Any:
 
 @pytest.mark.parametrize(("name", "version"), EVERY_CODEC)
 def test_mutated_bytes_give_a_message_or_a_protocol_error(name: str, version: int) -> None:
-    """Whatever is done to a message's bytes, decoding ends in a message or in a ProtocolError, in both decoders alike."""
+    """Both decoders end with a message or a ProtocolError, alike, for any mutated bytes."""
     data, chance = full_sample(name, version), random.Random(f"{name} {version}")
     outcomes = [_outcome(name, version, mutated(data, chance)) for _ in range(80)]
     assert len(data) < 8 or any(isinstance(outcome, ProtocolError) for outcome in outcomes)
@@ -116,7 +116,7 @@ def test_what_is_wrong_is_said(name: str, version: int, data: bytes, words: str)
 
 @pytest.mark.parametrize("tags", [b"\0", b"\x01\x07\x03abc", b"\x02\x07\0\xff\x7f\x01x", b"\x01\x07\x80\x01" + bytes(128)])
 def test_unknown_tags_are_skipped(tags: bytes) -> None:
-    """A newer peer's tagged fields do not disturb; the rest is read as if they were not there."""
+    """The decoder skips a newer peer's tagged fields, and reads all other fields as if they were not there."""
     assert codec("InitProducerId.request", 2).decode(b"\0\0\0\0\x09" + tags).transaction_timeout_ms == 9
 
 
@@ -128,7 +128,7 @@ def test_tags_that_lead_past_the_end_are_refused(tags: bytes) -> None:
 
 
 def test_known_tags_are_read_among_unknown_ones() -> None:
-    """Features of an ApiVersions answer stand between tags of the future."""
+    """Features of an ApiVersions answer are read among tags of the future."""
     epoch = b"\x01\x08" + (7).to_bytes(8, "big")
     body = b"\x02" + b"\x04kip" + b"\0\x05\0\x01" + b"\0"
     features = b"\x02" + bytes([len(body)]) + body
@@ -140,7 +140,7 @@ def test_known_tags_are_read_among_unknown_ones() -> None:
 
 @pytest.mark.parametrize("size", [7, 9])
 def test_a_known_tag_of_another_size_is_refused(size: int) -> None:
-    """A tagged int64 that claims seven or nine bytes: whoever wrote it meant something else."""
+    """A tagged int64 that claims seven or nine bytes is refused, as its writer means another field."""
     data = b"\0\0\x01\0\0\0\0" + b"\x01\x01" + bytes([size]) + bytes(9)
     with pytest.raises(ProtocolError, match="finalized_features_epoch"):
         codec("ApiVersions.response", 3).decode(data)
@@ -173,7 +173,7 @@ def test_steps_are_one_per_partition() -> None:
 
 
 def test_steps_can_be_left() -> None:
-    """Nobody needs to finish: closing the generator ends it quietly."""
+    """A caller may stop before the last step: closing the generator ends it quietly."""
     answer = message("Metadata.response", topics=[message("Metadata.response.topics", name="t")] * 2)
     decoding = codec("Metadata.response", 12).decode_in_steps(encoded("Metadata.response", 12, answer))
     next(decoding)

@@ -32,7 +32,7 @@ def test_batches_are_not_copied(version: int) -> None:
 @pytest.mark.parametrize("version", [3, 9, 13])
 @given(pieces=st.lists(buffers(), max_size=5))
 def test_records_in_pieces_are_records_in_one(version: int, pieces: list[bytes]) -> None:
-    """A sequence of buffers is one field: their lengths are summed, their bytes stand behind each other."""
+    """A sequence of buffers is one field: the encoder sums their lengths and writes their bytes in order."""
     whole = b"".join(pieces)
     expected = encoded("Produce.request", version, _produce(whole, None, whole))
     assert encoded("Produce.request", version, _produce(pieces, None, tuple(map(memoryview, pieces)))) == expected
@@ -61,7 +61,7 @@ def test_what_a_version_lacks_is_not_written() -> None:
 
 
 def test_tagged_fields_are_written_where_they_say_something() -> None:
-    """A default costs nothing; None stands for a structure's default; tags go out in ascending order."""
+    """A default costs nothing. None means a structure's default. Tags are written in ascending order."""
     bare = message("Fetch.request")
     plain = encoded("Fetch.request", 17, bare)
     assert plain.endswith(b"\x01\0")  # an empty rack, no tags

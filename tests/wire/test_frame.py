@@ -60,7 +60,7 @@ def test_an_api_versions_answer_has_the_oldest_header() -> None:
     body=st.lists(st.binary(max_size=2000), max_size=4),
 )
 def test_headers_round_trip(key: ApiKey, version: int, correlation_id: int, client_id: str | None, body: list[bytes]) -> None:
-    """What one side writes the other reads, in each version of each request, and the size is right."""
+    """One side reads the headers that the other writes, in each version of each request, and the size is right."""
     (request,) = FrameReader().feed(b"".join(encode_request(key, version, correlation_id, client_id, body)))
     header = decode_request(request)
     assert header[:4] == (key, version, correlation_id, client_id)
@@ -86,7 +86,7 @@ def test_tags_in_headers_are_skipped() -> None:
 
 
 def test_an_unknown_request_is_still_named() -> None:
-    """Of a request that we do not know, key and correlation id are read: it can be refused by name."""
+    """The decoder reads the key and the correlation id of an unknown request, so that a broker can refuse it by name."""
     assert decode_request(bytes.fromhex("03e7 0001 00000007 0000"))[:3] == (999, 1, 7)
 
 
@@ -118,7 +118,7 @@ def test_a_broken_response_header_is_refused(frame: bytes) -> None:
 
 @given(st.binary(max_size=40))
 def test_noise_is_a_header_or_a_protocol_error(frame: bytes) -> None:
-    """Whatever stands in a frame."""
+    """Any bytes in a frame give a header or a ProtocolError."""
     for decode in (decode_request, lambda frame: decode_response(3, 9, frame), correlation_of):
         try:
             decode(frame)
@@ -131,7 +131,9 @@ def test_noise_is_a_header_or_a_protocol_error(frame: bytes) -> None:
 
 @given(frames=_FRAMES, draw=st.data())
 def test_frames_come_out_however_the_stream_is_cut(frames: list[bytes], draw: st.DataObject) -> None:
-    """The same frames in the same order, each as soon as its last byte is there, and the rest of a frame is waited for."""
+    """The reader gives the same frames in the same order, each as soon as its last byte is there. It waits for the end of an incomplete
+    frame.
+    """
     stream = b"".join(map(_framed, frames)) + b"\0\0\0\x09begun"
     cuts = sorted(draw.draw(st.sets(st.integers(0, len(stream)), max_size=20)))
     reader, out, fed = FrameReader(), [], 0

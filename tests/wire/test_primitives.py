@@ -21,7 +21,7 @@ def test_varints_are_protobufs(value: int, encoded: str) -> None:
 
 @given(st.integers(0, 2**32 - 1), st.binary(max_size=3), st.binary(max_size=3))
 def test_a_varint_is_read_where_it_stands(value: int, before: bytes, behind: bytes) -> None:
-    """Whatever surrounds it."""
+    """A varint is read at its offset, with any bytes around it."""
     data = before + uvarint(value) + behind
     assert read_uvarint(data, len(before)) == (value, len(data) - len(behind))
 
@@ -54,7 +54,7 @@ def test_tags_do_not_lead_past_the_end(data: bytes) -> None:
 
 
 def test_numbers_are_big_endian() -> None:
-    """And layouts are made once."""
+    """Numbers are big-endian, and each layout is made once."""
     assert numbers("h", 2).pack(1, -2) == b"\0\x01\xff\xfe"
     assert numbers("i", 2) is numbers("i", 2)
 

@@ -43,7 +43,7 @@ def test_an_unknown_version_is_named(name: str, version: int) -> None:
 
 @pytest.mark.parametrize("name", ["", "Produce", "Produce.answer", "Telemetry.request"])
 def test_an_unknown_message_is_named(name: str) -> None:
-    """Neither a codec nor an instance of what is not in the schema."""
+    """`codec` and `message` name an unknown message in their error."""
     with pytest.raises(ValueError, match="there is no"):
         codec(name, 0)
     with pytest.raises(ValueError, match="there is no"):

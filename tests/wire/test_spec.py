@@ -51,7 +51,7 @@ def test_fixed_fields_are_told_from_others() -> None:
 
 
 def test_defaults_as_expressions() -> None:
-    """What generated code writes for an absent field."""
+    """The source of a default is the expression that generated code writes for an absent field."""
     words, loudness, _, who, polite = parse(_TEXT)["Greet.request"].fields
     assert [default_source(field) for field in (words, loudness, who, who.fields[0], polite)] == ["()", "0", "None", "ZERO_ID", "True"]
 
@@ -61,6 +61,6 @@ def test_defaults_as_expressions() -> None:
     ["x", "x i33", "x {", "x [i32", "x str??", "x i8 3..5", "x i8 =yes", "x bytes tag1", "x [bytes]", "x [uuid]", "x i8 tagged", "x ?"],
 )
 def test_a_line_that_makes_no_sense_is_named(line: str) -> None:
-    """A slip in the text is found at import, with the line."""
+    """A slip in the text is found at import, and the error quotes it."""
     with pytest.raises(ValueError, match="'  x"):
         parse(f"Greet.request 0-1 flexible 1\n  {line}\n")

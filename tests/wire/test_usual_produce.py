@@ -38,7 +38,7 @@ def named(version: int, name: str) -> str | bytes:
 
 
 def answer(version: int, partitions: Mapping[str, Sequence[Mapping[str, Any]]], *, throttle_time_ms: int = 0) -> bytes:
-    """As the schema writes it."""
+    """Return the answer's bytes as the schema writes them."""
     topics = [
         message(
             "Produce.response.topics",
@@ -54,7 +54,7 @@ def answer(version: int, partitions: Mapping[str, Sequence[Mapping[str, Any]]], 
 
 
 def written(index: int, base_offset: int, appended_ms: int, start: int) -> dict[str, int]:
-    """The fields of a partition whose batch was written."""
+    """Return the fields of a partition with a written batch."""
     return {"index": index, "base_offset": base_offset, "log_append_time_ms": appended_ms, "log_start_offset": start}
 
 
@@ -68,7 +68,7 @@ def written(index: int, base_offset: int, appended_ms: int, start: int) -> dict[
 def test_a_request_is_the_schemas(
     version: int, acks: int, timeout_ms: int, transactional_id: str | None, topics: dict[str, list[tuple[int, bytes]]]
 ) -> None:
-    """Whatever it holds: topics, each with some partitions."""
+    """The request has the schema's bytes for any topics with some partitions each."""
     model = [
         message(
             "Produce.request.topics",
@@ -125,7 +125,7 @@ def test_what_is_not_usual_is_left(version: int, at: int, unusual: dict[str, Any
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_throttle_is_left(version: int) -> None:
-    """What the broker wants besides is not in the usual answer."""
+    """An answer with a throttle time is not the usual answer, and `usual_produce` does not read it."""
     assert usual_produce.read(version, answer(version, {"orders": [written(3, 17, -1, 0)]}, throttle_time_ms=1), 0) is None
 
 

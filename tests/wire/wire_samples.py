@@ -39,7 +39,7 @@ def buffers() -> st.SearchStrategy[bytes]:
 
 
 def in_steps(name: str, version: int, data: bytes) -> tuple[Any, int]:
-    """What the stepped decoder makes of the bytes, and in how many steps."""
+    """Return the stepped decoder's result for the bytes, and the number of its steps."""
     decoding = codec(name, version).decode_in_steps(data)
     steps = 0
     while True:
