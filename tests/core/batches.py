@@ -1,4 +1,4 @@
-"""What the tests of the rules share: an open batch without an encoder, and topics as metadata tells them."""
+"""Holds helpers of the core tests: an open batch without an encoder, and topics as metadata describes them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def topic(*leaders: int, name: str = "t", topic_id: bytes = NO_ID, epoch: int = 
 def partition_queues(
     *leaders: int, linger: float = 0.0, by_load: bool = False, lifetime: float = 1000.0
 ) -> tuple[PartitionQueues, list[PartitionQueue]]:
-    """One with topic t, and its cells."""
+    """Return partition queues with the topic t, and the queues of its partitions."""
     made = PartitionQueues(FULL, linger=linger, by_load=by_load, lifetime=lifetime, on_close=lambda batch: None)
     return made, list(install(made, topic(*leaders)).queues)
 

@@ -1,11 +1,13 @@
-"""Everything that can happen to a few batches of one partition, state by state: `python tests/core/delivery_space.py --faults 4` goes further.
+"""Explores all states of a few batches of one partition; `--faults` sets how much goes wrong.
 
-The accumulator, the numbers and the verdicts are the real ones; the connections, the time and the brokers are this file's. A state is left by
-each event that is possible in it, as long as its trouble is not used up; states that were seen are not visited again. After each event:
+`python tests/core/delivery_space.py --faults 4` goes further than the test. The partition queues, the sequence numbers and the verdicts are
+the real ones. This file simulates connections, time and brokers. The exploration applies each event that is possible in a state,
+as long as the faults are not used up. It does not visit a state twice. After each event it checks these promises:
 
-1. What is acknowledged is in the log once. 2. What failed with `persisted=no` is not. 3. The log's order is that of the calls.
-4. From everywhere, without more trouble, the client comes to an end at which nothing is left of its batches.
-5. As long as nothing was refused or has expired, and brokers remember what they must, nothing fails and no epoch begins.
+1. The log has an acknowledged record once. 2. The log does not have a record that failed with `persisted=no`.
+3. The log's order is that of the calls.
+4. From every state, without more faults, the client comes to an end at which no batch is left.
+5. As long as nothing was refused or has expired, and brokers remember what they must, no record fails and no epoch begins.
 """
 
 from __future__ import annotations
@@ -87,7 +89,7 @@ class Log:
         self.known: dict[int, tuple[int, tuple[tuple[int, int], ...]]] = {}
 
     def append(self, sent: Sent) -> str | None:
-        """What the leader answers when it appends, or knows that it has."""
+        """Return the leader's answer when it appends the batch, or knows that the log has it."""
         epoch, remembered = self.known.get(sent.identity.producer_id, (-1, ()))
         last = sent.sequence + len(sent.records) - 1
         if sent.identity.epoch == epoch and (sent.sequence, last) in remembered:
@@ -108,7 +110,7 @@ class Log:
         self.committed = max(self.committed, place + 1)
 
     def fence(self, producer_id: int) -> None:
-        """Somebody else, wherever from, writes under a client's id and the last epoch."""
+        """Another producer writes to the log under the client's id and the last epoch."""
         self.batches.append(Sent(ProducerIdAndEpoch(producer_id, LAST_EPOCH), _FAR, ()))
         self._take(self.batches[-1])
         self.committed = len(self.batches)
@@ -118,7 +120,7 @@ class Log:
         self.known = {producer: (epoch, remembered[-1:]) for producer, (epoch, remembered) in self.known.items()}
 
     def elect(self, lost: int) -> None:
-        """Another leader, who has all but the last few batches."""
+        """The cluster elects another leader. That leader has all but the last few batches."""
         del self.batches[len(self.batches) - lost :]
         self.known = {}
         for batch in self.batches:
@@ -132,7 +134,7 @@ class Log:
 
 
 class _Numbers:
-    """What an `itertools.count` is, but it can be pickled."""
+    """Counts as `itertools.count` does, but can be pickled."""
 
     def __next__(self) -> int:
         return 0
@@ -143,18 +145,18 @@ def _nothing(_batch: ProducerBatch) -> None:
 
 
 class World:
-    """A client with batches for one partition, two brokers, and what is on its way between them.
+    """A client with batches for one partition, two brokers, and the requests in flight between them.
 
     Args:
-        sizes: of each batch, the number of its records.
-        trouble: how many things may go wrong.
-        epoch: of each identity that is given out.
+        sizes: the number of records of each batch.
+        trouble: the number of faults that may happen.
+        epoch: the epoch of each identity that the cluster gives out.
 
     Attributes:
-        lanes: of each broker, the connection's name and what was sent over it.
-        is_excused: something was refused or has expired, or a broker was not as it must be.
+        lanes: for each broker, the connection's name and the requests that were sent over it.
+        is_excused: a batch was refused or has expired, or a broker broke its own rules.
         strays: requests of connections that are gone, which brokers may still read.
-        fates: of each record that has ended, True: acknowledged, else what its failure said.
+        fates: for each record that has ended, True if it was acknowledged, else the `persisted` of its failure.
     """
 
     def __init__(self, sizes: tuple[int, ...], trouble: int, epoch: int = 0) -> None:
@@ -183,7 +185,7 @@ class World:
         """The client wants another identity."""
         self.asks = True
 
-    # What can happen
+    # Events
 
     def moves(self) -> list[tuple[Move, int]]:
         """Each event that may come next, and how much trouble it is."""
@@ -250,7 +252,7 @@ class World:
         return Told(error)
 
     def _on_stray(self) -> None:
-        """A broker reads the rest of a connection that is gone."""
+        """A broker reads a request of a connection that is gone."""
         node, sent = self.strays.pop(0)
         if node == self.leader:
             self.log.append(sent)
@@ -350,7 +352,7 @@ class World:
         self.fates.update(dict.fromkeys(_records(batch), said))
         self.rules.end(batch, Event.FAIL)
 
-    # What must be true
+    # Invariants
 
     def check(self) -> None:
         """Raise Violation where a promise is broken."""
@@ -375,7 +377,7 @@ class World:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether the client has nothing to wait for."""
+        """Return whether the client has nothing to wait for."""
         return not any(self.rules.incomplete) and not any(flights for _, flights in self.lanes.values())
 
     def key(self) -> object:
@@ -415,7 +417,7 @@ def _look(batch: ProducerBatch) -> tuple[object, ...]:
 
 
 class Explored(NamedTuple):
-    """What was seen: how many states, how many ways from one to another, how many in which the client is at rest."""
+    """Counts the explored states, the transitions between them, and the states in which the client has nothing to wait for."""
 
     states: int
     ways: int
@@ -445,7 +447,7 @@ class _Space:
         return is_new
 
     def story(self, number: int) -> str:
-        """The shortest way to a state, a line for each event."""
+        """Return the shortest path to a state, one event per line of text."""
         moves = []
         while number > 0:
             number, move = self.came[number]
@@ -453,7 +455,7 @@ class _Space:
         return "\n".join("  " + " ".join(map(str, move)) for move in reversed(moves))
 
     def check_ends(self) -> None:
-        """Everywhere there is a way to rest that needs no more trouble."""
+        """Check that every state has a path to the end that needs no more trouble."""
         seen = set(self.rests)
         todo = list(seen)
         while todo:
@@ -470,7 +472,7 @@ def explore(start: World) -> Explored:
     """Visit every state that can be reached.
 
     Raises:
-        Violation: a promise was broken; the shortest way there is in its text.
+        Violation: a promise was broken. Its text has the shortest path to that state.
     """
     space = _Space(start)
     todo = deque([(0, pickle.dumps(start, -1))])

@@ -1,4 +1,7 @@
-"""kafka-python and aiokafka, oracles here. kafka-python calls a deprecated function while it is imported: imported before warnings are errors."""
+"""Imports kafka-python and aiokafka as oracles.
+
+kafka-python calls a deprecated function while it is imported, so it is imported before warnings are errors.
+"""
 
 from __future__ import annotations
 

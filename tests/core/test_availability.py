@@ -86,7 +86,7 @@ def test_a_broker_is_late_after_the_timeout() -> None:
 
 
 def test_a_sticky_partition_is_left_at_once() -> None:
-    """When it is avoided, and when its broker turns out to be late; others' are not."""
+    """The sticky choice leaves a partition when that is avoided, and when its broker is found to be late. Other topics keep theirs."""
     availability, routing = made(1, 2, timeout=1.0)
     _, other = made(1)
     routing.sticky, other.sticky = routing.queues[0], other.queues[0]
@@ -116,7 +116,10 @@ def test_who_takes_now_and_then_is_not_late() -> None:
 
 
 def test_who_is_asked_for_nothing_is_not_late_any_more() -> None:
-    """What waited has expired, or has another leader: the next records may try. Nor is one that nothing waits for late at first."""
+    """A late broker becomes usable when no batch waits for it: the batches expired or have another leader.
+
+    A broker without waiting batches does not become late.
+    """
     availability, routing = made(1, 2, timeout=1.0)
     availability.blocked(1, 0.0)
     availability.look(2.0, {})
@@ -224,7 +227,10 @@ def test_one_partition_that_another_broker_leads_is_judged_anew() -> None:
 
 
 def test_who_loses_its_leader_is_left_by_the_sticky_choice() -> None:
-    """However much room its open batch has; who gets another leader is not."""
+    """The sticky choice leaves a partition that loses its leader, however many bytes its open batch has left.
+
+    It keeps one that gets another leader.
+    """
     rules, queues = partition_queues(1, 2)
     routing = queues[0].routing
     routing.sticky = queues[0]

@@ -27,7 +27,7 @@ def test_jitter_is_a_fifth_to_either_side() -> None:
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.integers(-5, 10**6), st.floats(0, 1, exclude_max=True))
 def test_no_pause_exceeds_the_longest(first: float, longest: float, failures: int, chance: float) -> None:
-    """Nor is it negative, whatever was counted."""
+    """The backoff is never negative and never exceeds its longest value, for any count of failures."""
     assert 0 <= Backoff(first, longest).after(failures, chance) <= longest
 
 

@@ -94,7 +94,7 @@ def test_halves_end_at_single_records() -> None:
 
 @given(records=RECORDS, data=st.data())
 def test_bad_records_stand_alone_and_the_others_together(records: Sequence[Any], data: st.DataObject) -> None:
-    """The bad ones first, in order; then the rest as one batch, if there is any."""
+    """The split makes a batch of each bad record first, in order. All other records, if there are any, follow as one batch."""
     bad = data.draw(st.sets(st.integers(0, len(records) - 1)))
     pieces = without(*payload_of(records), bad)
     rest = [index for index in range(len(records)) if index not in bad]

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.core.partitioner`: the user's partitioners, in whatever shape, and the one that goes round."""
+"""Tests of `aioproducer.core.partitioner`: users' partitioners of all shapes, and the round-robin one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def last(topic: str, key: bytes | None, value: bytes | None, partitions: int, av
 
 
 class Number:
-    """What another library takes for a number."""
+    """An object that another library uses as a number."""
 
     def __index__(self) -> int:
         return 2
@@ -59,7 +59,7 @@ class Number:
     ids=["object", "class", "function of five", "callable object", "function of two", "of any", "index", "of two and a default"],
 )
 def test_a_partitioner_may_have_any_of_these_shapes(given: Any, chosen: int) -> None:
-    """They all choose the same way."""
+    """The adapter accepts all of these shapes, and each of them chooses the same partition."""
     function = adapt(given)
     assert function is not None
     assert choose(function, "t", b"k", b"v", 4, (0, 2)) == chosen
@@ -114,7 +114,10 @@ def test_what_must_not_be_chosen(function: Choose, text: str) -> None:
 
 
 def test_round_robin() -> None:
-    """Each topic in its own turn, whatever the keys, among those that have a leader; among all, if none has one."""
+    """The partitioner cycles for each topic through the partitions with a leader, for all keys.
+
+    It uses all partitions if none has a leader.
+    """
     goes_round = RoundRobinPartitioner()
     assert isinstance(goes_round, Partitioner)
     pick: Callable[..., int] = goes_round.partition

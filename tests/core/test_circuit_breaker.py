@@ -49,7 +49,7 @@ def context(now: float = 0.0, records: int = 1, in_flight: int = 0) -> Any:
     return SimpleNamespace(now=now, records=records, node_id=7, partition=PARTITION, in_flight_requests={7: in_flight})
 
 
-# What counts
+# Counted errors
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_circuit_opens_for_longer_with_each_probe_that_fails() -> None:
 
 
 def test_only_a_probe_moves_a_circuit() -> None:
-    """What was on its way when it opened says nothing that is new; and a probe is begun once."""
+    """An attempt that was in flight when the circuit opened leaves the circuit as it is. A probe begins only once."""
     circuit = PartitionCircuit(10.0, 1.0, None)
     assert not circuit.fail(10.5, 5.0, FAILED)
     assert (circuit.due, circuit.interval, circuit.cause) == (11.0, 1.0, None)
@@ -124,7 +124,7 @@ def test_a_rate_below_the_trigger_mutes_nothing() -> None:
 
 
 def test_a_few_records_say_nothing() -> None:
-    """Below `trigger_message_count`, whatever the rate."""
+    """The breaker does not mute below `trigger_message_count` records, at any rate of failures."""
     breaker, manager = made()
     for _ in range(9):
         assert not breaker.on_complete(context(), PARTITION, FAILED)

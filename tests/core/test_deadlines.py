@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.core.deadlines`: whose time is there, and when the next one's is."""
+"""Tests of `aioproducer.core.deadlines`: which batches and partitions are due, and when the next one is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def queues(many: int) -> list[PartitionQueue]:
 
 
 def test_what_lingers_and_is_still_open_is_there_at_its_time() -> None:
-    """One that was closed meanwhile is passed over."""
+    """A lingering batch is due at its time. A batch that was closed before is skipped."""
     pauses = Deadlines()
     batches = [ProducerBatch(queue, 1, OpenBatch(), None, credit=0, expires_at=0.0) for queue in queues(4)]
     for at, batch in enumerate(batches):

@@ -1,4 +1,4 @@
-"""Exactly once and in order, not by chance: every state that a few batches and a few troubles can lead to (`delivery_space`)."""
+"""Tests exactly-once and order in every state that a few batches and a few faults can reach (`delivery_space`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     ids=["three batches", "all of several records", "the end of the epochs", "a batch cut twice"],
 )
 def test_every_way(sizes: tuple[int, ...], trouble: int, epoch: int, states: int, record_property: Callable[[str, object], None]) -> None:
-    """No state breaks a promise, and from each the client comes to rest."""
+    """No state breaks a promise, and from each state the client can end all its batches."""
     seen = explore(World(sizes, trouble, epoch))
     record_property("states", seen.states)
     assert seen.states >= states
@@ -30,7 +30,7 @@ def test_every_way(sizes: tuple[int, ...], trouble: int, epoch: int, states: int
 
 
 def test_without_trouble() -> None:
-    """The way of every day: all is written, nothing is in doubt."""
+    """Without faults the brokers write all batches, and the outcome of none is uncertain."""
     world = World((2, 1, 1), 0)
     while not world.is_at_rest:
         move = next(move for move, cost in reversed(list(world.moves())) if not cost)

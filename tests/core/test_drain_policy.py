@@ -1,4 +1,4 @@
-"""What leaves in a drain, rule by rule."""
+"""Tests of `aioproducer.core.drain_policy`: which batches leave in a drain, rule by rule."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def part(batch: ProducerBatch, number: int) -> ProducerBatch:
 
 
 def test_the_oldest_expires_first() -> None:
-    """One that has ended is no more among them."""
+    """The batches expire oldest first. A batch that has ended is no longer among them."""
     incomplete, [first, second, third] = made(10.0, 20.0, 30.0)
     assert incomplete.expired(9.9) == []
     assert incomplete.expired(20.0) == [first, second]

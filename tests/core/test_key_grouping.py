@@ -60,7 +60,7 @@ def test_each_row_is_where_its_key_belongs(
 
 @each_build
 def test_the_hashes_are_kafkas(build: Any, assign: Any) -> None:
-    """Of Kafka's own test (UtilsTest.testMurmur2)."""
+    """The grouping hashes keys as Kafka's own test (UtilsTest.testMurmur2) does."""
     known = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536, b"abc": 479470107}
     partitions = 2**20
     _, groups, _, _ = assign(column(build, [*known]), 0, 4, partitions)

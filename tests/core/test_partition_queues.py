@@ -1,4 +1,7 @@
-"""Tests of `aioproducer.core.partition_queues`: one rule each. `test_accumulator_machine` tries them in any order."""
+"""Tests of `aioproducer.core.partition_queues`: one rule each.
+
+The module `test_partition_queues_machine` tries the rules in any order.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def test_without_linger_an_open_batch_can_be_drained_at_once() -> None:
-    """Draining closes it; who appends next opens another."""
+    """A drain closes the open batch. The next append opens another batch."""
     rules, (queue,) = partition_queues(1)
     batch = put(rules, queue, 7)
     assert list(rules.ready.nodes()) == [1]
@@ -43,7 +46,7 @@ def test_a_partial_batch_lingers() -> None:
 
 
 def test_a_full_batch_does_not_linger() -> None:
-    """It is closed by who finds it full."""
+    """The append that finds a batch full closes it, and the batch does not wait for its linger."""
     rules, (queue,) = partition_queues(1, linger=5)
     batch = put(rules, queue)
     assert rules.close(queue) is batch
@@ -56,7 +59,7 @@ def test_a_full_batch_does_not_linger() -> None:
 
 
 def test_hurry_lets_partial_batches_go() -> None:
-    """Memory is short, or somebody flushes."""
+    """Partial batches leave before their linger ends when memory is short or a flush is under way."""
     rules, (first, second) = partition_queues(1, 1, linger=5)
     batches = [put(rules, first), put(rules, second)]
     rules.close(first)
@@ -67,7 +70,10 @@ def test_hurry_lets_partial_batches_go() -> None:
 
 @pytest.mark.parametrize("options", [{"linger": 5}, {"by_load": True}])
 def test_hurry_leaves_open_what_stands_behind_others(options: dict[str, Any]) -> None:
-    """It would not go sooner for that; when its turn comes, it does not wait for more while memory is short."""
+    """The queue leaves a batch behind others open, since an early close would not send it sooner.
+
+    It is drained without linger while memory is short.
+    """
     rules, (queue,) = partition_queues(1, **options)
     ahead = [put(rules, queue), put(rules, queue)]
     rules.close(queue)
@@ -125,7 +131,7 @@ def test_by_load_a_partial_batch_waits_for_what_its_partition_has_in_flight() ->
 
 
 def test_by_load_a_full_batch_goes_as_ever() -> None:
-    """The open one behind waits for the last of those before it, whatever their order."""
+    """The full batch leaves at once. The open batch behind it waits for all earlier batches, in any order of their answers."""
     rules, (queue,) = partition_queues(1, by_load=True)
     first = put(rules, queue)
     sent(rules, 1)
@@ -234,7 +240,7 @@ def test_one_batch_of_a_partition_in_a_request() -> None:
 
 
 def test_partitions_take_turns() -> None:
-    """Who was drained goes to the end, so that a request with room for one starves nobody."""
+    """A drained partition moves to the end of the ready queue, so that no partition starves in small requests."""
     rules, queues = partition_queues(1, 1, 1)
     for record in range(2):
         for queue in queues:
@@ -245,7 +251,7 @@ def test_partitions_take_turns() -> None:
 
 
 def test_a_request_is_full() -> None:
-    """What does not fit stays at the head."""
+    """A batch that does not fit into the request stays at the head of its queue."""
     rules, queues = partition_queues(1, 1, 1)
     for queue in queues:
         put(rules, queue)
@@ -262,7 +268,7 @@ def test_a_batch_larger_than_a_request_goes_alone() -> None:
 
 
 def test_only_the_leader_gets_a_batch() -> None:
-    """And who has no leader is seen."""
+    """Each batch goes to the leader of its partition only. The partitions without a leader are listed under the broker id -1."""
     rules, (first, second, third) = partition_queues(1, 2, NOBODY)
     for queue in (first, second, third):
         put(rules, queue)
@@ -291,7 +297,10 @@ def test_a_drain_leaves_what_still_fills() -> None:
 
 @pytest.mark.parametrize("options", [{"linger": 5}, {"by_load": True}])
 def test_a_ripe_batch_takes_more_until_its_turn_comes(options: dict[str, Any]) -> None:
-    """KIP-782: it waits for nothing else. The one behind it is not ripe for that."""
+    """KIP-782: a sendable batch takes more records until it is drained.
+
+    It waits for nothing else. The open batch behind it is not sendable yet.
+    """
     rules, (queue,) = partition_queues(1, **options)
     put(rules, queue)
     rules.close(queue)
@@ -329,7 +338,10 @@ def test_what_lingered_takes_no_more_once_it_is_old() -> None:
 
 
 def test_what_lingered_takes_more_until_its_turn_comes() -> None:
-    """Else, where a round trip is longer than that, one small batch would stand behind the other."""
+    """A batch that has lingered takes more records until it is drained.
+
+    Otherwise small batches would queue up when a round trip is longer than the linger.
+    """
     rules, (queue,) = partition_queues(1, linger=5)
     batch = to_send_again(rules, queue, 100)
     second = put(rules, queue)
@@ -355,7 +367,7 @@ def test_batches_in_flight_are_on_one_connection() -> None:
 
 
 def test_a_failed_batch_goes_back_to_its_place() -> None:
-    """Before those that were made after it, whatever the order of the failures."""
+    """A failed batch is requeued before the batches that were made after it, in any order of the failures."""
     rules, (queue,) = partition_queues(1)
     batches = []
     for record in range(4):
@@ -511,7 +523,7 @@ def test_an_election_ends_the_pause(when: str) -> None:
 
 @pytest.mark.parametrize("leader", [1, 2, NOBODY])
 def test_what_is_no_later_election_leaves_the_pause(leader: int) -> None:
-    """A broker that is behind tells of the last one; or nobody was elected."""
+    """The partition keeps its backoff if a broker reports an election that is not later, or if the partition has no leader."""
     rules, (queue,) = partition_queues(1)
     install(rules, topic(1, epoch=4))
     batch = put(rules, queue)
@@ -594,7 +606,7 @@ def test_what_expires() -> None:
 
 
 def test_a_partition_whose_last_batch_ended_is_not_ready() -> None:
-    """Nobody drains what is not there."""
+    """A drain finds no batch in a partition after its last batch has ended."""
     rules, (queue,) = partition_queues(1)
     batch = put(rules, queue)
     rules.end(batch, Event.FAIL)
@@ -625,7 +637,7 @@ def test_a_key_has_one_partition() -> None:
 
 @pytest.mark.parametrize("key", ["text", bytearray(b"bytes"), memoryview(b"bytes"), 1], ids=lambda key: type(key).__name__)
 def test_a_key_is_bytes(key: object) -> None:
-    """What is equal to bytes but can change is no key of a dictionary."""
+    """The topic routing refuses a key that equals bytes but is mutable, since it cannot be a key of a dictionary."""
     rules, _ = partition_queues(1)
     with pytest.raises(TypeError):
         _ = rules.routings["t"].by_key[key]  # type: ignore[index]
@@ -646,7 +658,7 @@ def test_remembered_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_more_partitions() -> None:
-    """Another route, with nothing of the old placement; the partitions keep their batches."""
+    """The topic gets another topic routing without the old placement of keys. The partitions keep their batches."""
     rules, (queue,) = partition_queues(1)
     before = rules.routings["t"]
     _ = before.by_key[b"key"]
@@ -681,7 +693,7 @@ def known(*leaders: int) -> TopicView:
 
 
 def test_a_topic_made_anew() -> None:
-    """Another id makes another route, also with as many partitions; its elections are counted anew."""
+    """Another topic id makes another topic routing, even with as many partitions. The leader epochs are compared anew."""
     rules, (queue,) = partition_queues(1)
     before = install(rules, topic(1, topic_id=b"sixteen bytes id", epoch=7))
     before.sticky = queue
@@ -722,7 +734,7 @@ def test_a_partition_that_is_no_more_is_forgotten_with_its_last_batch() -> None:
 
 
 def test_which_partitions_are_available() -> None:
-    """Those that have a leader now."""
+    """The available partitions are those that have a leader now."""
     rules, _ = partition_queues(1, NOBODY, 2)
     assert rules.routings["t"].available == (0, 2)
     assert install(rules, topic(NOBODY, 1, 2)).available == (1, 2)
@@ -740,7 +752,7 @@ def test_a_topic_id_stays_known() -> None:
 
 
 def test_a_cell_says_where_it_is() -> None:
-    """For whoever debugs."""
+    """The `repr` of a partition queue shows its leader and its batches, for debugging."""
     rules, (queue,) = partition_queues(1)
     put(rules, queue)
     rules.close(queue)

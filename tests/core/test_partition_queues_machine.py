@@ -1,4 +1,4 @@
-"""The accumulator against its rules, whatever happens in whatever order. The connections and the clock are this test's."""
+"""Compares the partition queues with their rules under events in any order. Connections and clock are simulated."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BROKERS = (1, 2)
 LIFETIME = 40.0
-FRESH = LIFETIME / 16  # in which a batch that waits for its turn takes more
+FRESH = LIFETIME / 16  # for so long a batch that waits for its drain takes more records
 PARTITIONS = 3
 
 
@@ -56,7 +56,7 @@ class Accumulating(RuleBasedStateMachine):
         self.highest_sent: dict[PartitionQueue, tuple[int, ...]] = dict.fromkeys(self.queues, (0,))
         self.sent_alone: dict[ProducerBatch, bool] = {}
 
-    # What happens
+    # Events
 
     @rule(partition=st.integers(0, PARTITIONS - 1), count=st.integers(1, 3))
     def append(self, partition: int, count: int) -> None:
@@ -194,7 +194,7 @@ class Accumulating(RuleBasedStateMachine):
             self.rules.close(queue)
         assert all(queue.current is None for queue in self.queues)
 
-    # What must hold
+    # Invariants
 
     @invariant()
     def nothing_is_lost_or_twice(self) -> None:

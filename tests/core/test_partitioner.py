@@ -22,7 +22,7 @@ JAVAS = {  # Kafka's UtilsTest.testMurmur2, as Java's signed int
 
 @pytest.mark.parametrize(("key", "hashed"), JAVAS.items(), ids=map(str, JAVAS))
 def test_keys_hash_as_in_java(key: bytes, hashed: int) -> None:
-    """One key has one partition, whoever sends it."""
+    """The hash of a key equals Java's, so that every client sends that key to one partition."""
     assert murmur2(key) == hashed % 2**32
 
 
@@ -33,7 +33,7 @@ def test_keys_hash_as_in_java(key: bytes, hashed: int) -> None:
     | st.integers(250, 270).map(lambda size: b"\xff\x80\x7f\x00" * (size // 4) + b"\xfe" * (size % 4))
 )
 def test_keys_hash_as_in_other_clients(client: str, key: bytes) -> None:
-    """Of every length, also where nothing is remembered of them."""
+    """The hash equals those of other clients for keys of every length, also for keys that are too long to be remembered."""
     assert murmur2(key) == MURMURS[client](key) % 2**32
 
 
@@ -82,7 +82,7 @@ def test_a_text_is_no_key() -> None:
     ],
 )
 def test_queues_weigh_as_in_java(depths: list[int], table: list[int] | None) -> None:
-    """What BuiltInPartitioner makes of them; a Java that runs is asked in tests/integration."""
+    """The weights of the queues equal those of Java's BuiltInPartitioner. The tests in tests/integration compare with a Java that runs."""
     assert weighed(depths) == table
 
 

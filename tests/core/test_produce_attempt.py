@@ -21,7 +21,7 @@ LIFETIME = 100.0
 
 
 def landed(attempts: int = 1) -> tuple[PartitionQueues, ProducerBatch]:
-    """A batch whose latest attempt has just ended."""
+    """Return partition queues, and one of their batches after its latest attempt has ended."""
     rules, (queue,) = partition_queues(1, lifetime=LIFETIME)
     rules.granted = ProducerIdAndEpoch(7, 0)
     put(rules, queue)
@@ -47,20 +47,20 @@ def landed(attempts: int = 1) -> tuple[PartitionQueues, ProducerBatch]:
     ],
 )
 def test_time_and_retries(error: str, attempts: int, now: float, action: Action) -> None:
-    """Of three retries, and LIFETIME seconds."""
+    """The batch has three retries and LIFETIME seconds. After that it is not sent again."""
     _, batch = landed(attempts)
     assert over(batch, broker_error(error), now=now, retries=3, transactional=False).action is action
     assert batch.error is not None
 
 
 def test_an_acknowledgement_counts_whenever_it_comes() -> None:
-    """It is in the log, whatever the time."""
+    """An acknowledged batch is in the log, so it completes even after its lifetime."""
     _, batch = landed(9)
     assert over(batch, None, now=2 * LIFETIME, retries=3, transactional=False).action is Action.COMPLETE
 
 
 def test_doubt_stays() -> None:
-    """What was once uncertain is not made certain by a later refusal."""
+    """An uncertain attempt leaves the batch uncertain, even if a later attempt is refused."""
     _, batch = landed()
     over(batch, ConnectionLost("cut"), now=0.0, retries=3, transactional=False)
     assert batch.may_be_written

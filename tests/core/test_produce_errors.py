@@ -1,4 +1,7 @@
-"""Tests of `aioproducer.core.produce_errors`: what each answer means for its batch, a row each. Source: Kafka's Errors and Sender."""
+"""Tests of `aioproducer.core.produce_errors`: the effect of each answer on its batch, one row each.
+
+Source: Kafka's Errors and Sender.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,8 @@ RETRY, FAIL, SPLIT, EXCLUDE, COMPLETE, AWAIT = Action.RETRY, Action.FAIL, Action
 RENUMBER, NEW_ID = Action.RENUMBER, Action.NEW_ID
 STANDINGS = (Standing.PLAIN, Standing.FIRST, Standing.UNSURE, Standing.BEHIND)
 
-# What the Java producer does on each error of a produce answer (Sender.completeBatch, canRetry), however the batch stands:
-# name: action, is metadata stale, may that attempt have been written. Other than Java: what a broker may say after an append is not certain.
+# The Java producer's action on each error of a produce answer (Sender.completeBatch, canRetry), for each standing of the batch:
+# name: action, is metadata stale, may that attempt have been written. Unlike Java: an error that may follow an append is uncertain.
 ROWS = {
     "CORRUPT_MESSAGE": (RETRY, False, False),
     "UNKNOWN_TOPIC_OR_PARTITION": (RETRY, True, False),
@@ -122,9 +125,9 @@ def test_a_brokers_error(code: int, name: str, stands: Standing, *, transactiona
 
 @pytest.mark.parametrize("name", ["NOT_LEADER_OR_FOLLOWER", "UNKNOWN_TOPIC_OR_PARTITION", "INVALID_RECORD", "OUT_OF_ORDER_SEQUENCE_NUMBER"])
 def test_an_error_with_an_offset(name: str) -> None:
-    """Of the leader that appended, and lost the partition while it waited for followers (DelayedProduce): the batch may be in the log.
+    """A leader appended the batch, and lost the partition while it waited for followers (DelayedProduce). The log may have the batch.
 
-    With errors that no broker gives after an append an offset means nothing.
+    The offset has no meaning with errors that no broker gives after an append.
     """
     for stands in STANDINGS:
         verdict = judge(broker_error(name), stands=stands)
@@ -165,7 +168,7 @@ def test_an_acknowledgement() -> None:
 
 @pytest.mark.parametrize("kind", [ConnectionLost, RequestTimedOut, ProtocolError], ids=lambda kind: kind.__name__)
 def test_no_answer_is_never_certain(kind: type[Exception]) -> None:
-    """It is sent again, to whoever leads then, and may have been written."""
+    """The client sends the batch again, to the leader of that moment. The unanswered attempt may have been written."""
     assert judge(kind("gone")) == Verdict(RETRY, refresh=True, uncertain=True)  # type: ignore[arg-type]
 
 
@@ -179,7 +182,7 @@ def test_no_answer_is_never_certain(kind: type[Exception]) -> None:
     ],
 )
 def test_whether_a_failed_batch_is_in_the_log(*, may_be_written: bool, on_wire: bool, persisted: Persisted) -> None:
-    """Certainly not only if no attempt was uncertain and none is under way."""
+    """A failed batch is certainly absent from the log only if no attempt was uncertain and none is in flight."""
     rules, (queue,) = partition_queues(1)
     batch = put(rules, queue)
     batch.may_be_written, batch.on_wire = may_be_written, on_wire

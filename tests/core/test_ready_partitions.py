@@ -8,7 +8,7 @@ from aioproducer.core.topic_routing import NOBODY, PartitionQueue, TopicRouting
 
 
 def test_turns_are_taken_in_order_and_by_broker() -> None:
-    """Who stands there already keeps its turn; who leaves twice leaves once."""
+    """A partition that is ready already keeps its position. A second removal of a partition has no effect."""
     routing = TopicRouting("orders", NO_ID)
     queues = [PartitionQueue(routing, partition, leader, None) for partition, leader in enumerate((1, 2, 1, NOBODY))]
     ready = ReadyPartitions()

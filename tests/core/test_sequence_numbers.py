@@ -1,4 +1,7 @@
-"""Tests of `aioproducer.core.sequence_numbers` in the accumulator that uses it. In brackets: the case of Java's TransactionManagerTest or SenderTest."""
+"""Tests of `aioproducer.core.sequence_numbers` in the partition queues that use it.
+
+In brackets: the case of Java's TransactionManagerTest or SenderTest.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ def more(rules: PartitionQueues, queue: PartitionQueue, count: int = 1, *, size:
 
 
 def fly(rules: PartitionQueues, connection: str = "connection") -> list[ProducerBatch]:
-    """All that may be on its way at once."""
+    """Drain all batches that may be in flight at once, and return them."""
     batches: list[ProducerBatch] = []
     while drained := sent(rules, 1, connection):
         for batch in drained:
@@ -81,7 +84,7 @@ def arrived(rules: PartitionQueues, queue: PartitionQueue, count: int = 1) -> No
 
 
 def delivered(rules: PartitionQueues, connection: str = "connection") -> list[ProducerBatch]:
-    """Whatever goes is acknowledged, until nothing goes."""
+    """Drain and acknowledge batches until none is drained. Return them."""
     batches: list[ProducerBatch] = []
     while flying := fly(rules, connection):
         batches += flying
@@ -116,7 +119,7 @@ def test_numbers_count_records() -> None:
 
 
 def test_five_are_numbered_and_no_more() -> None:
-    """So many a broker remembers, whatever way they wait (IDM-13)."""
+    """The partition queue numbers as many batches as a broker remembers. Batches that wait for a retry count too (IDM-13)."""
     rules, (queue,) = idempotent()
     arrived(rules, queue)
     more(rules, queue, 8)
@@ -169,7 +172,7 @@ def test_a_new_leader_gets_one_first() -> None:
 
 
 def test_what_is_sent_again_keeps_number_and_order() -> None:
-    """[IdempotenceWithMultipleInflightsRetriedInOrder] Whatever order the losses are noticed in."""
+    """[IdempotenceWithMultipleInflightsRetriedInOrder] Retried batches keep their numbers and their order, in any order of the losses."""
     rules, (queue,) = idempotent()
     arrived(rules, queue)
     more(rules, queue, 5)
@@ -233,7 +236,7 @@ def test_what_follows_a_refused_batch_is_numbered_anew() -> None:
     told(rules, refused, "INVALID_REQUEST")
     told(rules, second, OUT_OF_ORDER)
     more(rules, queue)
-    assert fly(rules) == []  # the third is on its way
+    assert fly(rules) == []  # the third is still in flight
     told(rules, third, LOST)
     again = fly(rules)
     assert again == [second]  # the first of an epoch goes alone
@@ -321,7 +324,7 @@ def test_a_gap_that_nothing_follows() -> None:
 
 
 def test_a_number_behind_a_gap_is_not_free() -> None:
-    """What was refused behind it was perhaps refused for it: a new epoch."""
+    """The broker may have refused the second batch because of the gap. The client begins a new epoch."""
     rules, (queue,) = idempotent()
     arrived(rules, queue)
     more(rules, queue, 2)
@@ -334,7 +337,7 @@ def test_a_number_behind_a_gap_is_not_free() -> None:
 
 
 def test_a_late_acknowledgement_closes_a_gap() -> None:
-    """It changes nothing for those who were told of the failure; the numbers go on (DLV-03)."""
+    """A late acknowledgement leaves the batch failed for its callers, and the sequence numbers go on (DLV-03)."""
     rules, (queue,) = idempotent()
     arrived(rules, queue)
     more(rules, queue, size=2)
@@ -645,7 +648,7 @@ def test_a_topic_that_comes_back_begins_an_epoch() -> None:
 
 
 def test_one_epoch_serves_all_that_were_forgotten() -> None:
-    """Those that were there go on in theirs; the epoch grows when one is forgotten that was in the newest."""
+    """The partitions that were kept go on in their epoch. The epoch grows when a partition is forgotten that was in the newest epoch."""
     rules, queues = idempotent(partitions=2)
     for queue in queues:
         arrived(rules, queue)
@@ -661,7 +664,7 @@ def test_one_epoch_serves_all_that_were_forgotten() -> None:
 
 
 def test_a_topic_is_not_forgotten_while_a_late_answer_may_come() -> None:
-    """What expired is still on its way."""
+    """The topic stays while an expired batch is in flight."""
     rules, (queue,) = idempotent()
     arrived(rules, queue)
     (batch,) = more(rules, queue)

@@ -1,4 +1,7 @@
-"""Tests of `aioproducer.core.topic_routing`: where records without a key go next, and when. Keys are tested with the accumulator."""
+"""Tests of `aioproducer.core.topic_routing`: the choice of a partition for records without a key, and when.
+
+Keys are tested with the partition queues.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ def test_records_without_a_key_go_to_another_partition_that_has_a_leader(leaders
 
 @given(leaders=st.lists(st.sampled_from([NOBODY, 1, 2]), min_size=1, max_size=8), data=st.data())
 def test_all_others_are_as_likely(leaders: list[int], data: st.DataObject) -> None:
-    """Each of them comes as often, whatever partition it is."""
+    """The choice selects each of the other partitions equally often."""
     sticky = data.draw(st.none() | st.integers(0, len(leaders) - 1))
     routing = made(leaders, sticky)
     led = [queue for queue in routing.queues if queue.leader >= 0] or routing.queues
@@ -102,7 +105,7 @@ def test_a_new_turn_is_a_new_share() -> None:
 
 @pytest.mark.parametrize("trouble", ["no leader", "avoided", "late"])
 def test_what_is_not_usable_does_not_stay(trouble: str) -> None:
-    """Whatever it has had of its share."""
+    """The sticky choice leaves an unusable partition before that has had its share."""
     availability = Availability(timeout=1.0)
     routing = TopicRouting("t", NO_ID, availability)
     routing.queues += [PartitionQueue(routing, partition, 1 + partition, FULL) for partition in range(3)]
@@ -156,7 +159,10 @@ def test_a_batch_that_took_more_as_it_could_not_be_sent_is_several() -> None:
 
 
 def test_nobody_looks_at_each_batch_of_a_long_queue() -> None:
-    """It was a thousand of them for each new batch. What their bytes are tells as much; fewer than there are batches they are not."""
+    """The choice derives a long queue's length from its bytes, and does not look at each batch.
+
+    The length is at least the number of batches.
+    """
     routing = made([1, 2, 3], None)
     for queue, (count, held) in zip(routing.queues, ((1000, 5_000_000), (99, 50_000), (0, 0)), strict=True):
         queue.closed += [None] * count  # type: ignore[list-item]
@@ -187,7 +193,7 @@ def test_queues_of_what_is_not_usable_say_nothing() -> None:
 
 
 def test_what_was_seen_of_queues_does_not_outlive_the_choice() -> None:
-    """Of 40 partitions they are looked at now and then; when one is avoided in between, they are all the same."""
+    """The choice caches the lengths of the queues of 40 partitions. It reads them again when a partition becomes avoided in between."""
     availability = Availability()
     routing = TopicRouting("t", NO_ID, availability)
     routing.queues += [PartitionQueue(routing, partition, 1, FULL) for partition in range(40)]
@@ -200,7 +206,7 @@ def test_what_was_seen_of_queues_does_not_outlive_the_choice() -> None:
 
 
 class Looked(deque[Any]):
-    """A partition's queue that counts who looks how long it is: no others' queues, whatever else runs in this process."""
+    """A partition's queue that counts how often its own length is read. Other queues of this process do not change the count."""
 
     looks = 0
 
@@ -210,7 +216,10 @@ class Looked(deque[Any]):
 
 
 def test_queues_are_looked_at_as_seldom_as_they_are_many() -> None:
-    """A few glances for each change of partition, whatever their number; of one, or of more than can be looked at, none."""
+    """The choice reads a few queues for each change of partition, for any number of partitions.
+
+    It reads none of one partition, or of more than 4096.
+    """
     for partitions, changes in ((1, 100), (12, 100), (160, 100), (4096, 1000), (4097, 1000)):
         routing = made([1] * partitions, None)
         queues = [Looked() for _ in routing.queues]

@@ -1,4 +1,7 @@
-"""Tests of `aioproducer.core.topic_updates`: a large topic is taken over, and forgotten, in steps, and records flow between any two of them."""
+"""Tests of `aioproducer.core.topic_updates`: large topics are applied and forgotten in steps.
+
+Sends append records between any two of the steps.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ def test_a_new_topic_is_there_when_it_is_whole() -> None:
 
 
 def test_a_small_topic_takes_one_step() -> None:
-    """Nobody comes between."""
+    """The update of a small topic yields to no other code."""
     rules = PartitionQueues(FULL, linger=0.0, lifetime=1000.0, on_close=lambda batch: None)
     assert list(installing(rules, large(STRIDE - 1))) == []
     assert list(retiring(rules, large(STRIDE - 1))) == []
@@ -63,7 +66,10 @@ VIEWS = {
 
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 def test_records_flow_between_the_steps(view: TopicView) -> None:
-    """To the partitions that there are as yet. Each batch goes once, to who leads then; those of a partition that is no more wait there."""
+    """Sends append to the partitions that exist at the time.
+
+    Each batch is drained once, to its leader of that time. Batches of partitions that are gone wait there.
+    """
     rules, queues = with_topic(large(MANY))
     routing = rules.routings["t"]
     written: list[ProducerBatch] = []
@@ -103,7 +109,7 @@ def test_records_flow_between_the_steps(view: TopicView) -> None:
 
 
 def test_a_batch_that_is_opened_last_for_a_partition_that_is_no_more_is_not_lost() -> None:
-    """Whoever appends in the step before the new route is there still finds the old one."""
+    """A send that appends in the step before the new topic routing is installed still finds the old one."""
     rules, queues = with_topic(large(MANY))
     view = large(2, topic_id=OTHER_ID)
     for _ in installing(rules, view):
@@ -142,7 +148,7 @@ def test_one_partition_is_elected() -> None:
 
 @pytest.mark.parametrize(("name", "partition"), [("other", 0), ("t", 2)])
 def test_what_is_not_known_is_not_elected(name: str, partition: int) -> None:
-    """Nobody produces there."""
+    """The leader of an unknown partition is ignored, as no send produces to it."""
     rules, queues = partition_queues(1, 1)
     elect(rules, topic(2, 2, 2, epoch=1, name=name), partition)
     assert [queue.leader for queue in queues] == [1, 1]
@@ -161,7 +167,10 @@ def cells_alive() -> set[PartitionQueue]:
 
 
 def test_a_topic_that_nobody_uses_is_forgotten_in_one_step() -> None:
-    """Whoever keeps something of it is told in that step; what is left holds nothing together for the collector."""
+    """The code that keeps parts of the topic is notified in that step.
+
+    The remaining objects form no reference cycle that needs the collector.
+    """
     others = cells_alive()
     rules, queues = with_topic(large(MANY))
     routing, told = rules.routings["t"], list[str]()
@@ -222,7 +231,7 @@ def test_a_topic_that_is_asked_for_is_not_forgotten() -> None:
 
 
 def test_a_topic_that_comes_back_begins_anew() -> None:
-    """Cells, keys and batches of its own."""
+    """The topic gets partition queues, keys and batches of its own."""
     rules, queues = with_topic(large(3))
     assert whole(forget(rules, []))
     again = install(rules, large(3, 2, epoch=4)).queues

@@ -40,7 +40,7 @@ CANNOT = "ImportError: AIOPRODUCER_REQUIRE_EXT is set, and aioproducer.{} cannot
 
 
 def told(code: str, **environment: str) -> str:
-    """What a new process says, or the error that it ends with."""
+    """Return the output of a new process, or the error that it ends with."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("AIOPRODUCER_")}
     done = subprocess.run(
         [sys.executable, "-P", "-c", code], env={**clean, **environment}, capture_output=True, text=True, check=False, timeout=60
@@ -104,7 +104,10 @@ def test_its_text_is_one_line_for_people(info: BuildInfo, text: str) -> None:
     ],
 )
 def test_what_chooses_plain_python(environment: dict[str, str], before: str, says: str) -> None:
-    """It says why. Where the compiled build is required its lack is an error; but whoever asks for plain Python lacks nothing."""
+    """The build names the reason for plain Python.
+
+    A required compiled build that is missing is an error, but a process that asks for plain Python needs none.
+    """
     assert told(before + TELL, **environment) == says
 
 
@@ -126,7 +129,7 @@ def test_without_an_extension_its_part_is_plain(copied: pathlib.Path, lost: str,
 
 @pytest.mark.parametrize("stale", CHOSEN)
 def test_a_stale_extension_is_an_error(copied: pathlib.Path, stale: str) -> None:
-    """Of either, as they are compiled together; plain Python is still to be had."""
+    """A stale source of either extension is an error of both, as they are compiled together. Plain Python is still available."""
     (copied / f"aioproducer/{stale}.pyx").write_text("# newer still")
     says = "ImportError: aioproducer.engine.append._fast_path is not made of the _fast_path.pyx beside it"
     assert told(TELL, PYTHONPATH=str(copied)).startswith(says)
@@ -152,7 +155,7 @@ def test_what_the_others_are_made_of_counts_too(copied: pathlib.Path, changed: s
     ],
 )
 def test_each_extension_knows_its_source(name: str, unit: Any) -> None:
-    """What setup.py made here; else nobody would see it go stale."""
+    """The extension has the checksum that setup.py made of its source. Without it a stale extension would stay undetected."""
     source = (PACKAGE / name).with_suffix(".pyx")
     made_of = crc_of_sources(PACKAGE) if source.exists() else unit.SOURCE  # a wheel has none
     assert made_of == unit.SOURCE != 0

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.net.broker_connection`: addresses, set-up times, pauses, handshakes, and two lanes that do not wait for each other."""
+"""Tests of `aioproducer.net.broker_connection`: addresses, set-up times, backoff, handshakes, two connections."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_resolver_that_hangs_is_given_up() -> None:
 
 
 def test_an_address_that_hangs_ends_the_attempt_and_another_is_next() -> None:
-    """A black hole costs its time once; then the name's other addresses have their turn."""
+    """A hanging address costs its time once. Then the connection tries the name's other addresses."""
 
     async def main() -> None:
         async def hang_at_first(dial: int) -> None:
@@ -297,7 +297,10 @@ def test_a_lane_that_hangs_holds_up_no_other() -> None:
 
 
 def test_patience_is_shorter_than_the_dial() -> None:
-    """Who asks may try another broker meanwhile; the connection goes on being made, and the next who asks has it."""
+    """The caller may ask another broker after its patience is over.
+
+    The node goes on to connect, and the next caller uses that connection.
+    """
 
     async def main() -> None:
         gate = asyncio.Event()

@@ -15,7 +15,7 @@ from aioproducer.net.broker_node import BrokerNode, InFlightRequests, Standing
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 
-# Lanes
+# Connections
 
 
 def test_nothing_is_dialled_that_nobody_wants() -> None:
@@ -33,7 +33,7 @@ def test_nothing_is_dialled_that_nobody_wants() -> None:
 
 
 def test_the_produce_lane_stands_when_it_is_wanted() -> None:
-    """Once, however often it is wanted; whoever drains is told."""
+    """The node connects once, however often the connection is wanted. The Sender is notified."""
 
     async def main() -> None:
         async with with_fake() as (node, cluster, changed):
@@ -68,7 +68,7 @@ def test_metadata_has_a_lane_of_its_own() -> None:
 
 
 def test_the_load_counts_what_is_unanswered() -> None:
-    """Of both lanes; failures come first."""
+    """The load counts the unanswered requests of both connections. The failures come first."""
 
     async def main() -> None:
         async with running(ScriptedDialer()) as node:
@@ -87,7 +87,7 @@ def test_the_load_counts_what_is_unanswered() -> None:
 
 
 def test_a_full_buffer_makes_a_node_unready() -> None:
-    """Nobody drains into it; when it has room, whoever drains is told."""
+    """The node is not ready while its buffer is full, so no batch is drained into it. The Sender is notified when the buffer has space."""
 
     async def main() -> None:
         changed: list[BrokerNode] = []
@@ -107,7 +107,7 @@ def test_a_full_buffer_makes_a_node_unready() -> None:
 
 
 def test_a_connection_that_closes_is_not_ready() -> None:
-    """What is written into it would be lost."""
+    """A node is not ready while its connection closes, since a request that is written to it would be lost."""
 
     async def main() -> None:
         dialer = ScriptedDialer()
@@ -124,7 +124,7 @@ def test_a_connection_that_closes_is_not_ready() -> None:
 
 
 def test_a_lost_connection_is_made_again_when_it_is_wanted() -> None:
-    """Whoever drains is told of the loss, and wants it if there is something to drain."""
+    """The Sender is notified of the loss. It wants the connection again if there are batches to drain."""
 
     async def main() -> None:
         changed: list[bool] = []
@@ -197,7 +197,7 @@ def test_a_call_waits_for_its_connection_no_longer_than_for_its_answer() -> None
 
 
 def test_a_cancelled_call_leaves_the_others() -> None:
-    """Whether it waits for the connection or for the answer."""
+    """The other calls go on after a call is cancelled, both while it waits for the connection and while it waits for the answer."""
 
     async def main() -> None:
         async with with_fake() as (node, cluster, _):
@@ -233,7 +233,10 @@ def test_a_request_that_the_broker_does_not_speak() -> None:
 
 
 def test_who_asks_while_a_connection_closes_gets_the_next() -> None:
-    """A close may take long: what was written must leave first. Nobody waits for a connection that nobody dials."""
+    """The second call waits for the next connection, since a close may take long: written bytes must leave first.
+
+    The node dials for that call.
+    """
 
     async def main() -> None:
         dialer = ScriptedDialer()
@@ -279,7 +282,7 @@ def test_a_connection_that_ends_before_its_waiter_runs() -> None:
 
 
 def test_closing_ends_everything() -> None:
-    """Both lanes, who waits, what is in flight, and the task."""
+    """The close ends both connections, the waiting calls, the requests in flight, and the task."""
 
     async def main() -> None:
         async with with_fake() as (node, cluster, _):
@@ -402,7 +405,7 @@ def test_a_cancelled_task_leaves_no_connection(when: str) -> None:
 
 
 def test_slots() -> None:
-    """So many may be taken as were given; nobody waits."""
+    """The caller may take as many slots as were given. A call without a free slot returns False and does not wait."""
     slots = InFlightRequests(2)
     assert [slots.try_acquire() for _ in range(3)] == [True, True, False]
     slots.release()

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.net.cluster`: which nodes there are, and whom to ask."""
+"""Tests of `aioproducer.net.cluster`: which nodes there are, and which of them is asked."""
 
 from __future__ import annotations
 
@@ -175,7 +175,10 @@ def test_a_broker_that_is_gone_is_closed() -> None:
 
 
 def test_the_least_loaded_is_asked_first() -> None:
-    """NET-22: who is connected, with the fewest requests in flight; then who is alive; then who was not tried."""
+    """NET-22: connected nodes come first, the one with the fewest requests in flight leading.
+
+    Then come nodes that are alive, then those not tried yet.
+    """
 
     async def main() -> None:
         four = Broker(4, "host4", 9092)
@@ -199,7 +202,7 @@ def test_the_least_loaded_is_asked_first() -> None:
 
 
 def test_who_pauses_or_throttles_is_not_asked() -> None:
-    """There are others; who hangs while it is dialled comes last."""
+    """The cluster asks no node in backoff and no throttled node while there are others. A node that hangs while it connects comes last."""
 
     async def main() -> None:
         async def before(dial: int) -> None:
@@ -391,7 +394,7 @@ def test_closing_ends_every_node(*, at_once: bool) -> None:
 
 
 def test_a_feature_is_the_newest_views() -> None:
-    """Of the connections that stand; nobody knows it while none does (KIP-584)."""
+    """The feature level is that of the newest connection that is open. It is None while no connection is open (KIP-584)."""
 
     async def main() -> None:
         async with (

@@ -77,7 +77,7 @@ def _whole(steps: Any) -> Any:
 
 
 def in_jumping_loop(test: Callable[[Table], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """Run a test in a loop whose time jumps, with a table."""
+    """Run a test with a table, in an event loop with virtual time."""
 
     @functools.wraps(test)
     def whole() -> None:
@@ -176,7 +176,7 @@ def test_an_answer_may_come_as_any_bytes(kind: Callable[[bytes], Any]) -> None:
 
 
 class Sloppy:
-    """A stream of somebody's own, whose methods give what is as good as true or false."""
+    """A user's stream with methods that return other types than bool, as good as true or false."""
 
     def __init__(self, real: ScriptedStream) -> None:
         self._real = real
@@ -223,7 +223,7 @@ async def test_request_numbers_begin_again(table: Table) -> None:
 
 @in_jumping_loop
 async def test_asking_and_waiting(table: Table) -> None:
-    """`ask` is `send` for those who wait."""
+    """A caller of `ask` sends a request and waits for its answer."""
     task = asyncio.ensure_future(table.connection.ask(ApiKey.METADATA, 9, _request("a"), TIMEOUT))
     await settle()
     table.stream.receive(table.answer(table.stream.asked[0]))
@@ -246,12 +246,12 @@ async def test_a_cancelled_question_leaves_the_connection_alone(table: Table) ->
     table.stream.lose()
 
 
-# What is no answer
+# Invalid answers
 
 
 @in_jumping_loop
 async def test_a_wrong_number_ends_the_connection(table: Table) -> None:
-    """Whose answer it is cannot be known: every request fails, oldest first."""
+    """The connection cannot assign the answer to a request, so it fails every request, oldest first."""
     asked = [table.send(name) for name in "ab"]
     table.stream.receive(table.answer(asked[1]) + table.answer(asked[0]))
     await settle()
@@ -410,7 +410,7 @@ async def test_a_lost_connection_leaves_no_timer(table: Table) -> None:
 
 @in_jumping_loop
 async def test_an_idle_connection_stays(table: Table) -> None:
-    """Nobody waits for anything."""
+    """The connection stays open while no request waits for an answer."""
     await asyncio.sleep(1_000_000)
     assert table.connection.is_usable
 
@@ -420,7 +420,7 @@ async def test_an_idle_connection_stays(table: Table) -> None:
 
 @pytest.mark.parametrize("error", [None, ConnectionResetError("reset by peer")], ids=["closed", "reset"])
 def test_a_lost_connection_fails_what_is_pending(error: Exception | None) -> None:
-    """Oldest first, with one cause; then whoever owns it is told, once."""
+    """The connection fails its requests with one cause, oldest first. Then it notifies its owner once."""
 
     @in_jumping_loop
     async def test(table: Table) -> None:
@@ -438,7 +438,7 @@ def test_a_lost_connection_fails_what_is_pending(error: Exception | None) -> Non
 
 @in_jumping_loop
 async def test_a_broker_that_closes(table: Table) -> None:
-    """What it answered before counts; half a frame is nothing."""
+    """An answer that arrived before the close counts. Half a frame is dropped."""
     asked = [table.send(name) for name in "ab"]
     table.stream.receive(table.answer(asked[0]) + table.answer(asked[1])[:-1])
     table.stream.end()
@@ -523,7 +523,10 @@ async def test_what_gets_no_answer_is_done_when_it_is_written(table: Table) -> N
 
 @in_jumping_loop
 async def test_a_full_buffer_holds_what_gets_no_answer(table: Table) -> None:
-    """So that memory is not given back for bytes that are still here; in order, and who owns the connection is told last."""
+    """The connection ends unanswered requests only once their bytes have left, so that memory is not given back too early.
+
+    They end in order, then the owner is notified.
+    """
     table.connection.pause_writing()
     assert table.connection.is_paused
     table.send_unanswered("a")
@@ -537,7 +540,7 @@ async def test_a_full_buffer_holds_what_gets_no_answer(table: Table) -> None:
 
 @in_jumping_loop
 async def test_a_buffer_that_is_full_again(table: Table) -> None:
-    """The rest waits on."""
+    """The remaining requests wait until the buffer has space again."""
     table.connection.pause_writing()
     table.send_unanswered("a", then=table.connection.pause_writing)
     table.send_unanswered("b")

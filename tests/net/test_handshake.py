@@ -50,7 +50,7 @@ def shake(*answers: tuple[Any, int]) -> tuple[Connection, ScriptedStream]:
 
 
 def test_a_broker_that_knows_our_newest_form() -> None:
-    """One question; it is told who asks (KIP-511)."""
+    """The client sends one request. That request names the client's software (KIP-511)."""
     connection, stream = shake((versions((0, 3, 9), (3, 0, 12)), NEWEST))
     assert connection.versions == {0: (3, 9), 3: (0, 12)}
     assert [asked.version for asked in stream.asked] == [NEWEST]

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.net.connection`: closing what nobody uses (`connections_max_idle_ms`, NET-35)."""
+"""Tests of `aioproducer.net.connection`: closing unused connections (`connections_max_idle_ms`, NET-35)."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_never() -> None:
 
 
 def test_a_lost_connection_leaves_no_timer() -> None:
-    """Whoever lost it."""
+    """The connection cancels its timer when it is lost."""
 
     async def main() -> None:
         table = Table()
@@ -131,7 +131,7 @@ def test_a_close_that_takes_long_is_one_close() -> None:
 
 
 def test_the_least_recently_used_lane_is_closed_first() -> None:
-    """Each by its own time; the next who wants it has a new one."""
+    """Each connection is closed by its own idle time. The next caller that wants it gets a new one."""
 
     async def main() -> None:
         dialer = ScriptedDialer()

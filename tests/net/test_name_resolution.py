@@ -93,7 +93,7 @@ def test_a_numeric_host_is_its_own_address(host: str, address: Any) -> None:
 
 
 def test_a_scope_id_that_is_no_interface() -> None:
-    """What the system says."""
+    """The call raises the system's error."""
     with pytest.raises(OSError, match=r"interface|No such device"):
         numeric_address("fe80::1%nowhere0", 9092)
 
@@ -143,7 +143,7 @@ async def test_names_that_hang_stop_no_other(resolver: Resolver) -> None:
 
 @pytest.mark.asyncio
 async def test_there_are_four_threads_at_most(resolver: Resolver) -> None:
-    """Of many names at once, while none has hung."""
+    """The look-ups use at most four threads for many names at once, while none hangs and while all hang."""
     lookups = NameLookups(idle_seconds=0.01)
     names = [f"name {number}" for number in range(40)]
     assert await asyncio.gather(*(ask(lookups, resolver, name) for name in names)) == [f"address of {name}" for name in names]
@@ -158,7 +158,7 @@ async def test_there_are_four_threads_at_most(resolver: Resolver) -> None:
     resolver.over.set()
     while lookups._running:
         await asyncio.sleep(0)
-    # what nobody waited for any more before it began was dropped
+    # the look-ups dropped names that no caller waited for before they began
     assert sorted(resolver.asked[40:]) == [f"hung {number}" for number in range(MAX_THREADS)]
     assert lookups.describe("hung 0") == ""
 
@@ -279,5 +279,5 @@ def test_look_ups_that_hang_hold_up_no_program(program: str, printed: str) -> No
 
 
 def test_the_process_has_one() -> None:
-    """What producers use; a test that hangs it would hang the others'."""
+    """All producers of the process share one instance. A test that hangs it would hang the tests of others."""
     assert name_resolution.describe_lookups("nobody.example") == ""

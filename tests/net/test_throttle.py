@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.net.broker_node`: a broker that wants to be left alone (KIP-219, row 35 of the fault catalogue)."""
+"""Tests of `aioproducer.net.broker_node`: a broker that throttles (KIP-219, row 35 of the fault catalogue)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aioproducer.wire.schema import codec, message
 
 
 def test_a_throttled_node_is_not_ready_for_so_long() -> None:
-    """Then whoever drains is told."""
+    """The node is not ready until its throttle time is over. Then the Sender is notified."""
 
     async def main() -> None:
         changed: list[tuple[float, bool]] = []
@@ -67,7 +67,10 @@ def test_no_time_is_no_throttle(milliseconds: int) -> None:
 
 
 def test_the_time_counts_for_no_request_on_its_way() -> None:
-    """NET-14: the broker does not read meanwhile. What is sent afterwards has its own time."""
+    """NET-14: the throttle time does not count against a request in flight, as the broker does not read meanwhile.
+
+    A later request has its own time.
+    """
 
     async def main() -> None:
         async with running(ScriptedDialer()) as node:
@@ -107,7 +110,7 @@ def test_a_call_waits_until_the_broker_may_be_asked() -> None:
 
 
 def test_a_node_that_is_closed_throttles_no_more() -> None:
-    """Who waits is told, and no timer is left."""
+    """A closed node fails the waiting calls at once and leaves no timer."""
 
     async def main() -> None:
         changed: list[BrokerNode] = []

@@ -52,7 +52,7 @@ class Ear(asyncio.Protocol):
 
 @asynccontextmanager
 async def listening() -> AsyncIterator[tuple[int, Ear]]:
-    """A port, and who hears at it."""
+    """Listen at a port. Yields the port and the protocol of its connection."""
     ear = Ear()
     server = await asyncio.get_running_loop().create_server(lambda: ear, "127.0.0.1", 0)
     try:
@@ -185,7 +185,10 @@ def test_how_buffers_are_written(monkeypatch: pytest.MonkeyPatch, version: tuple
 
 @pytest.mark.asyncio
 async def test_a_connection_that_was_reset_already(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some systems then refuse its options; it will be told as lost, and nothing stays open that nobody knows."""
+    """The dial succeeds though some systems refuse options of a reset connection.
+
+    The receiver then gets the loss, and no socket stays open unnoticed.
+    """
     real = socket.socket.setsockopt
 
     def refuse(self: socket.socket, level: int, option: int, *value: Any) -> None:
@@ -250,7 +253,7 @@ class Untouched(ThreadPoolExecutor):
 async def test_a_connection_that_is_given_up_with_a_scope_id_leaves_nothing() -> None:
     """Cancelled while the system connects: the socket is closed, and the loop watches it no more."""
     loop = asyncio.get_running_loop()
-    # the backlog of a socket that nobody accepts from: the system does not answer once it is full
+    # the system does not answer once the backlog is full: this server never accepts a connection
     with socket.create_server(("::1", 0), family=socket.AF_INET6, backlog=0) as full:
         port = full.getsockname()[1]
         dialled: list[asyncio.Task[Any]] = []

@@ -77,7 +77,7 @@ def test_a_first_answer() -> None:
 
 
 def test_the_same_answer_changes_nothing() -> None:
-    """Then nobody needs to be told."""
+    """The merge of an equal answer reports no changed topic, so no part of the producer is notified."""
     same = answer(told("t", {0: (1, 5)}))
     assert merged(same, same).changed == ()
 
@@ -103,7 +103,7 @@ def test_an_answer_without_brokers_is_one_of_a_broker_that_is_starting() -> None
     "useless", [broker(1, port=0), broker(1, port=-1), broker(1, port=65_536), broker(1, host=""), broker(-1), broker(-2)], ids=str
 )
 def test_a_broker_without_an_address_or_number_is_none(useless: Any) -> None:
-    """Nobody could dial it; below zero are the bootstrap addresses."""
+    """The client could not connect to such a broker. Negative ids belong to the bootstrap addresses."""
     assert merged(answer(brokers=(useless, broker(2)))).view.brokers == {2: Broker(2, "host", 9092)}
     assert state(merged(answer(brokers=(useless,))).view) == state(ClusterMetadata())
 
@@ -120,7 +120,10 @@ def test_a_broker_without_an_address_or_number_is_none(useless: Any) -> None:
     ids=["no port", "no host", "two addresses", "one of two has no port", "no port that there is"],
 )
 def test_a_known_broker_that_is_told_strangely_is_where_it_was(doubtful: tuple[Any, ...]) -> None:
-    """Row 49 of the fault catalogue: its old address is the better guess; one that nobody knows is left out."""
+    """Row 49 of the fault catalogue: the view keeps the broker's old address, the better guess.
+
+    It leaves out a broker that it does not know.
+    """
     view = merged(answer(brokers=(broker(1, "known"),)), answer(brokers=(*doubtful, broker(2)))).view
     assert view.brokers == {1: Broker(1, "known", 9092), 2: Broker(2, "host", 9092)}
     assert merged(answer(brokers=(*doubtful, broker(2)))).view.brokers == {2: Broker(2, "host", 9092)}
@@ -167,7 +170,7 @@ def test_a_topic_that_is_told_twice_is_what_was_told_last() -> None:
 
 @pytest.mark.parametrize(("epoch", "leader"), [(4, 1), (5, 2), (6, 2)], ids=["older", "equal", "newer"])
 def test_an_older_leader_epoch_is_a_stale_brokers(epoch: int, leader: int) -> None:
-    """MET-07: who was elected last stays; of the same election the newest answer holds."""
+    """MET-07: the view keeps the leader with the latest election. Between answers about the same election, the newest answer holds."""
     assert leaders(merged(answer(told("t", {0: (1, 5)})), answer(told("t", {0: (2, epoch)})))) == [leader]
 
 
@@ -354,7 +357,7 @@ def test_an_error_that_passes_leaves_what_is_known(code: int) -> None:
 
 
 def test_an_error_of_a_topic_that_is_not_known_stands_in_its_place() -> None:
-    """Whoever waits for it can be told."""
+    """The view holds the topic with its error, so that the sends that wait for it can fail with it."""
     topic = merged(answer(told("t", {}, topic_id=NO_ID, error=3))).view.topics["t"]
     assert topic.error is not None
     assert (topic.error.code, topic.partitions, topic.is_settled) == (3, (), False)
@@ -399,7 +402,7 @@ def test_an_error_that_does_not_pass_stands_in_the_topics_place() -> None:
 
 
 def test_after_an_error_a_topic_is_as_told() -> None:
-    """What was known before the error holds no longer."""
+    """The next answer replaces all that the view knew before the error."""
     outcome = merged(answer(told("t", {}, error=29)), answer(told("t", {0: (2, 0)})))
     assert outcome.view.topics["t"] == TopicView("t", ID, (PartitionView(2, 0),))
 

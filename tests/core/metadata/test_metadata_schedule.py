@@ -22,7 +22,7 @@ class Table:
             self.rule.told(name, now)
 
     def other(self, now: float) -> list[str] | None:
-        """What is asked for, and answered at once."""
+        """Return the topics of the next request for known topics, and answer that request at once."""
         question = self.rule.next_other(now)
         return None if question is None else self.end(question)
 
@@ -53,7 +53,7 @@ def test_new_topics_of_one_turn_share_a_question() -> None:
 
 
 def test_new_topics_that_come_meanwhile_share_the_next() -> None:
-    """One is on its way, unless the next is as large as any."""
+    """New topics wait while a request is in flight, unless they fill the next request."""
     table = Table()
     table.rule.want("a")
     question = table.rule.next_new(0.0)
@@ -185,7 +185,7 @@ def test_a_steady_refresh_is_spread() -> None:
 
 
 def test_what_is_asked_for_is_in_no_other_question() -> None:
-    """Whether it is wanted, changed or old; afterwards it is."""
+    """A topic in a request that is in flight is in no other request, whether it is wanted, changed or old. After the answer it is."""
     table = Table()
     table.told(0.0, "a", "b")
     question = table.rule.next_other(MAX_AGE)

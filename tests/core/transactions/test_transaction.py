@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.core.transactions.transaction`: its states, what is due in which order, and what each answer changes."""
+"""Tests of `aioproducer.core.transactions.transaction`: states, due requests in order, effects of answers."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def begun(version: int = 2, *, init_version: int = 5) -> Transaction:
 
 
 def due(one: Transaction, rpc: Rpc) -> Request:
-    """What is due, which must be this."""
+    """Return the request that is due, and check its kind."""
     request = one.due()
     assert request is not None
     assert request.rpc is rpc
@@ -153,7 +153,7 @@ DUE: dict[Rpc, Callable[[], Transaction]] = {
     ids=lambda value: getattr(value, "name", value),
 )
 def test_a_refusal(rpc: Rpc, name: str) -> None:
-    """What each row of the table does to a transaction in which that request is due."""
+    """A refusal of the due request changes the transaction as its row of the table says."""
     one = DUE[rpc]()
     before, operation = one.state, one.operation
     request = due(one, rpc)
@@ -237,7 +237,7 @@ def test_a_failed_record_while_it_commits() -> None:
 
 
 def test_errors_while_it_aborts_change_nothing() -> None:
-    """EPO-02: it is being aborted; but who was fenced, was."""
+    """EPO-02: an error leaves the abort as it is. A producer that was fenced still fails for good."""
     one = aborting(1)
     one.fail(ConnectionLost("gone"), "orders-0", 1.0)
     assert due(one, Rpc.ABORT)
@@ -255,7 +255,7 @@ def test_errors_while_it_aborts_change_nothing() -> None:
     ],
 )
 def test_a_missing_number_needs_another_epoch(numbered: bool, init_version: int, version: int, state: State) -> None:
-    """EPO-01: before InitProducerId 3 nobody gives one, and its partition's log takes nothing after the gap."""
+    """EPO-01: before InitProducerId 3 no broker gives another epoch, and the partition's log takes nothing after the gap."""
     one = written(version, init_version=init_version)
     one.fail(ConnectionLost("gone"), "orders-0", 1.0, is_numbered=numbered)
     assert one.state is state
@@ -504,7 +504,7 @@ def test_a_commit_that_was_refused_can_be_aborted() -> None:
 
 
 def test_an_abort_drops_what_was_to_be_added() -> None:
-    """TXN-06: offsets and partitions; who waits for the offsets learns of it."""
+    """TXN-06: the abort drops pending offsets and partitions. The caller that waits for the offsets gets the error."""
     one = written(1)
     offsets = add_offsets(one)
     one.add(TopicPartition("orders", 1))
@@ -573,7 +573,7 @@ def test_after_an_error_version_1_takes_another_epoch() -> None:
 
 
 def test_version_2_has_its_epoch_already() -> None:
-    """KIP-890: nothing more is asked, whatever was lost."""
+    """KIP-890: the client asks for no other epoch after a lost request, since the answer to the commit has it."""
     one = committing(2)
     one.lost(due(one, Rpc.COMMIT))
     one.found(HOME, 2)

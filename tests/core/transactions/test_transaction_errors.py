@@ -1,4 +1,7 @@
-"""Tests of `aioproducer.core.transactions.transaction_errors`: the table, against Kafka's as java-producer.md has it; and what users are told."""
+"""Tests of `aioproducer.core.transactions.transaction_errors`: its table, and the errors for users.
+
+The test compares the table with Kafka's, as java-producer.md has it.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,7 @@ ROWS = [
 
 @pytest.mark.parametrize(("rpc", "name", "course"), ROWS, ids=lambda value: getattr(value, "name", value))
 def test_the_table_is_kafkas(rpc: Rpc, name: str, course: Course) -> None:
-    """Each cell of Kafka's table, and of ours."""
+    """The course of each error equals the entry of Kafka's table, and of the client's own."""
     assert course_of(rpc, broker_error(name)) is course
 
 
@@ -85,7 +88,10 @@ def test_every_row_is_tested() -> None:
 
 @pytest.mark.parametrize("rpc", [rpc for rpc in Rpc if rpc is not Rpc.PRODUCE])
 def test_what_passes_is_tried_again(rpc: Rpc) -> None:
-    """Whatever a broker calls retriable, if the table does not say otherwise; a number that nobody knows is not."""
+    """The client retries every error that the broker calls retriable, unless the table has another course.
+
+    It does not retry an unknown error code.
+    """
     retriable = [error for error in errors._BY_CODE.values() if error.retriable and error.name not in COURSES[rpc]]
     assert retriable
     assert {course_of(rpc, BrokerError(error)) for error in retriable} == {Course.RETRY}
@@ -96,7 +102,10 @@ def test_what_passes_is_tried_again(rpc: Rpc) -> None:
 
 
 def test_the_gravest_counts() -> None:
-    """Of the partitions of an answer, whatever their order; who was not attempted is not the reason."""
+    """The transaction takes the gravest error of an answer's partitions, in any order.
+
+    A partition that was not attempted is not the reason.
+    """
     told = {
         "a-0": broker_error("OPERATION_NOT_ATTEMPTED"),
         "b-0": broker_error("TOPIC_AUTHORIZATION_FAILED"),
@@ -109,12 +118,12 @@ def test_the_gravest_counts() -> None:
 
 
 def test_a_lookup_outweighs_another_try() -> None:
-    """Who is not the coordinator is not asked again."""
+    """The client looks the coordinator up before it asks again, as that broker is not the coordinator."""
     course, *_ = gravest(Rpc.COMMIT_OFFSETS, {"a-0": broker_error("COORDINATOR_LOAD_IN_PROGRESS"), "a-1": broker_error("NOT_COORDINATOR")})
     assert course is Course.LOOKUP
 
 
-# What users are told
+# Errors for users
 
 KINDS = [
     (Rpc.COMMIT, Course.ABORTABLE, "TRANSACTION_ABORTABLE", TransactionAbortable, "abort_transaction"),
@@ -149,7 +158,7 @@ def test_what_the_application_is_told(rpc: Rpc, course: Course, name: str, kind:
 
 @pytest.mark.parametrize("name", sorted(EXPIRED))
 def test_a_time_out_is_no_newer_producer(name: str) -> None:
-    """Row 67: who was fenced after its time was over is told that, and what to change."""
+    """Row 67: the error of a producer that was fenced after its time-out names the time-out and the option to change."""
     error = error_of(Rpc.COMMIT, Course.FATAL, broker_error(name), expired_ms=60_000)
     assert type(error) is TransactionExpired
     assert "timed out by the coordinator" in error.reason

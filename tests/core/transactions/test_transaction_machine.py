@@ -1,7 +1,8 @@
-"""`core.transactions.transaction` against a coordinator that loses, delays and refuses: whatever is called when, nothing gets a verdict that it was not given.
+"""Runs `core.transactions.transaction` against a coordinator that loses, delays and refuses requests.
 
-The coordinator is a few lines of Kafka's: a transaction is open under one epoch, and a request of another epoch is fenced. A request that
-was lost may arrive at any later time, as long as its epoch holds (Jepsen's find): that is what epochs are for.
+In any order of calls, the client reports no outcome that the coordinator did not give. The coordinator models a few rules of Kafka's: a
+transaction is open under one epoch, and a request of another epoch is fenced. A request that was lost may arrive at any later time, as
+long as its epoch holds (Jepsen's find). Epochs exist for that reason.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ class Straggler(NamedTuple):
 
 
 class Coordinator:
-    """What the cluster thinks."""
+    """Stands for the cluster's transaction coordinator."""
 
     def __init__(self) -> None:
         self.identity = NO_IDENTITY
-        self.open: int | None = None  # the number of the client's transaction whose data it has
+        self.open: int | None = None  # the number of the client's transaction that has its data here
         self.ends: dict[int, str] = {}
         self.last = ""
 
     def carry_out(self, straggler: Straggler, number: int) -> ProducerIdAndEpoch:
-        """What a request that arrives does; `number`: of the client's transaction at that moment, whose data is what it finds."""
+        """Carry out a request that arrives. `number`: the client's transaction at that moment. The request applies to its data."""
         rpc = straggler.request.rpc
         if rpc is Rpc.INIT:
             self._end("aborted")
@@ -195,7 +196,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def arrive(self) -> None:
-        """A request of long ago arrives. If its epoch holds, it is carried out, on whatever is open by then."""
+        """An old request arrives. The coordinator carries it out if its epoch holds, on the transaction that is open by then."""
         straggler = self.stragglers.pop(0) if self.stragglers else None
         if straggler is not None and straggler.identity == self.coordinator.identity:
             is_current = straggler.number == self.one.number and straggler.number not in self.coordinator.ends
@@ -206,7 +207,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def ends_are_what_was_asked(self) -> None:
-        """A commit that went well was carried out, an abort likewise; and nothing else has such an end."""
+        """A commit that succeeded was carried out, and so was an abort. No other transaction has such an end."""
         if not hasattr(self, "one"):
             return
         for name, number, operation in self.calls:
@@ -228,7 +229,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def operations_end_with_their_transaction(self) -> None:
-        """While nothing is open, nobody waits."""
+        """No operation is pending while no transaction is open."""
         if hasattr(self, "one") and self.one.state in (State.READY, State.FATAL_ERROR, State.UNINITIALIZED):
             assert all(operation.is_over for _, _, operation in self.calls)
             assert self.one.due() is None

@@ -34,7 +34,10 @@ def made() -> tuple[Status, list[PartitionQueue]]:
 
 
 def test_what_is_looked_up_is_how_it_stands_then() -> None:
-    """Brokers by their id, partitions by their name; all of them when somebody goes through them."""
+    """The context's mappings read the present state at each look-up: of brokers by id, of partitions by name.
+
+    Iteration covers all of them.
+    """
     status, queues = made()
     queues[1].in_flight, queues[1].bytes = 4, 500
     assert dict(status.in_flight_requests) == {1: 3, 2: 4}

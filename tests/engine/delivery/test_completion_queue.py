@@ -1,4 +1,4 @@
-"""Tests of `completions`: callbacks in loop callbacks of their own, tasks woken by the loop, whatever user code does there."""
+"""Tests of `CompletionQueue`: callbacks in loop callbacks of their own, tasks that the loop wakes, user code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def build(request: pytest.FixtureRequest) -> Any:
 
 
 class Ended:
-    """Batches whose records are waited for, and what was heard of their ends."""
+    """Holds batches with pending deliveries, and records which deliveries ended."""
 
     def __init__(self, build: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.build = build
@@ -217,7 +217,7 @@ def test_an_iteration_wakes_a_bounded_number_of_tasks(build: Any, monkeypatch: p
 
 
 def test_callbacks_are_called_for_a_bounded_time(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then the loop has its turn; the rest follows in the next iteration."""
+    """The completion queue yields to the event loop when its time is over. It calls the remaining callbacks in the next iterations."""
     monkeypatch.setattr(completion_queue, "_SECONDS_PER_ITERATION", -1.0)
 
     def main(ended: Ended, loop: asyncio.AbstractEventLoop) -> None:

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.engine.delivery.copied_deliveries`: what an error from `send_many` tells of its records in another process."""
+"""Tests of `aioproducer.engine.delivery.copied_deliveries`: deliveries of a `send_many` error in a new process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RowError(ValueError):
 
 @dataclass(frozen=True)
 class FrozenError(Exception):
-    """One that takes no attribute."""
+    """An error that takes no attribute."""
 
     row: int
 
@@ -70,7 +70,7 @@ async def test_a_pools_worker_sends_it() -> None:
 
 @pytest.mark.parametrize("stamps", [False, True])
 async def test_metadata_is_the_same_in_the_copy(stamps: bool) -> None:
-    """Offsets, times and sizes of each record, whoever else's are in its batch."""
+    """The copy has the offset, the time and the sizes of each record, even if its batch also has records of other sends."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=2, config={"message.timestamp.type": "LogAppendTime"} if stamps else {})
         async with Producer(**cluster.client_options) as producer:

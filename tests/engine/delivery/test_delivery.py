@@ -1,4 +1,4 @@
-"""`Delivery` and its batch's result against asyncio's own functions, on every kind of loop. No broker, no producer."""
+"""Tests `Delivery` and its batch's result with asyncio's functions, on every kind of loop, without a broker."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ PLAIN = BUILDS[0].values[0]
 class Batch:
     """A batch of three records, and the deliveries of it."""
 
-    build: Any  # whose; each test runs on both
+    build: Any  # the build that made the classes; each test runs on both
 
     def __init__(self, unseen: list[tuple[DeliveryError, int]] | None = None) -> None:
         loop = asyncio.get_running_loop()
@@ -102,7 +102,7 @@ class Batch:
         return delivery
 
     def end(self, error: DeliveryError | None = None) -> None:
-        """As a sender ends it: everything is set before anybody is woken, in a callback of the loop."""
+        """End the batch as the Sender does, in a callback of the loop: it sets all results before it wakes any task."""
         self.open.close()
         if error is None:
             self.result.complete(100, -1)
@@ -150,7 +150,7 @@ async def test_asyncio_takes_it_for_a_future() -> None:
 
 @on_every_loop
 async def test_it_is_no_iterator() -> None:
-    """Pending or over, to whoever asks; though an `await` may step it itself."""
+    """A delivery is an awaitable and no iterator, pending or over, though an `await` may step it itself."""
     batch = Batch()
     delivery = batch.delivery(1)
     for _ in range(2):
@@ -171,7 +171,10 @@ async def test_who_is_not_over_is_not_stepped() -> None:
 
 @on_every_loop
 async def test_it_is_stepped_by_hand_as_any_awaitable() -> None:
-    """By what `__await__` gives, of one that is over and of one that is not; and where each line is looked on."""
+    """A caller may step the iterator of `__await__` by hand, of a delivery that is over and of one that is pending.
+
+    A tracer may look at each step.
+    """
 
     class Outer:
         def __await__(self) -> Iterator[Any]:
@@ -366,7 +369,7 @@ async def test_cancelling_one_of_two_waiting_tasks_leaves_the_other_waiting() ->
 
 @on_every_loop
 async def test_cancelling_the_handle_ends_those_who_await_it_with_the_record() -> None:
-    """`Delivery.cancel` ends the handle: who awaits the record still learns how it ended, later looks say cancelled."""
+    """`Delivery.cancel` ends the handle. A task that awaits the record may still get its outcome, and later looks raise CancelledError."""
     batch = Batch()
     delivery = batch.delivery()
     waiting = asyncio.create_task(offset_of(delivery))
@@ -517,7 +520,10 @@ async def test_callbacks_run_in_their_callers_context() -> None:
 
 @on_every_loop
 async def test_a_context_is_let_go_once_its_callbacks_ran() -> None:
-    """What it holds may be large, and a producer lives long. Nor is one that changed since taken for the one that was kept."""
+    """The producer drops a context after its callbacks ran, since a context may be large.
+
+    It does not confuse a changed context with the one that it kept.
+    """
 
     class Held:
         pass
@@ -570,7 +576,7 @@ def test_its_methods_say_what_they_take_and_do() -> None:
 
 @on_every_loop
 async def test_context_values_that_cannot_be_compared_harm_nothing() -> None:
-    """As an array whose == is no truth value: two contexts with such values are two contexts."""
+    """Two contexts with values that cannot be compared count as two contexts. An example is an array: its == gives no truth value."""
 
     class Odd:
         def __eq__(self, other: object) -> bool:
@@ -657,7 +663,7 @@ async def test_a_failure_nobody_looked_at_is_told_once_per_batch() -> None:
 
 @on_every_loop
 async def test_waking_a_crowd_is_spread_over_turns() -> None:
-    """10,000 callbacks do not run in one turn of the loop, and none is lost."""
+    """The completion queue spreads 10,000 callbacks over several event-loop iterations, and loses none."""
     batches = [Batch() for _ in range(10)]
     completions = batches[0].completions
     seen: list[int] = []
@@ -678,7 +684,7 @@ async def test_waking_a_crowd_is_spread_over_turns() -> None:
 
 @on_every_loop
 async def test_who_comes_after_those_who_were_woken_at_once() -> None:
-    """An answer wakes its own without another turn; a batch that ends after that has one."""
+    """The answer wakes the tasks of its batch in the same iteration. A batch that ends after that wakes its tasks in another iteration."""
     first, second = Batch(), Batch()
     second.completions = first.completions
     waiting = [asyncio.create_task(offset_of(batch.delivery())) for batch in (first, second)]

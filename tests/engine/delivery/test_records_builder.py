@@ -1,4 +1,4 @@
-"""An open batch's bytes against the reader of record batches, whatever is appended and in which way."""
+"""Compares the bytes of an open batch with what the reader of record batches reads, for all kinds of appends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ RECORDS = st.lists(
 @on_both
 @given(records=RECORDS, room=st.sampled_from([10, 300, 100_000]))
 def test_what_is_appended_is_what_a_reader_reads(build: Any, records: list[Any], room: int) -> None:
-    """In both ways of appending; what does not fit is refused and changes nothing; the room is never overdrawn."""
+    """The reader reads the appended records, for both append methods.
+
+    The builder refuses a record that does not fit, unchanged, and never exceeds its bytes.
+    """
     loop = asyncio.new_event_loop()
     try:
         result = build.ProduceRequestResult(build.DeliveryContext(loop, lambda _error, _count: None), "orders", 0, 1_000)

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.engine.delivery.unhandled_failures`: which failures that nobody looked at the hook and the log are told of."""
+"""Tests of `aioproducer.engine.delivery.unhandled_failures`: which failures the hook and the log receive."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def failure(topic: str = "orders", cause: KafkaError | None = None) -> DeliveryE
 
 
 async def told(unseen: UnhandledFailures, *failures: DeliveryError) -> list[tuple[str, int]]:
-    """What the hook is told, not before its turn in the loop."""
+    """Return the calls of the hook. The hook is called in the next event-loop iteration, not before."""
     hooked: list[tuple[str, int]] = []
     unseen.hook = lambda error, count: hooked.append((error.topic, count))
     for count, error in enumerate(failures, 1):
@@ -46,7 +46,7 @@ async def told(unseen: UnhandledFailures, *failures: DeliveryError) -> list[tupl
 async def test_who_is_told(
     warns: bool, cause: KafkaError | None, hooked: list[tuple[str, int]], lines: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What was dropped with its transaction is no news; what a commit raises needs no warning."""
+    """The hook gets no record that was dropped with its transaction. The log gets no failure that a commit raises."""
     unseen = UnhandledFailures(asyncio.get_running_loop(), warns=warns)
     assert await told(unseen, failure(cause=cause)) == hooked
     assert len(caplog.records) == lines
@@ -64,7 +64,7 @@ async def test_the_hook_hears_of_each_and_the_log_of_each_kind(caplog: pytest.Lo
 
 
 def test_thousands_of_topics_that_fail_at_once_are_a_few_lines(caplog: pytest.LogCaptureFixture) -> None:
-    """The first of them; of the others the next line says how many there were, once it is time for another."""
+    """The log gets a warning for each of the first topics. The next warning, after the interval, adds the count of the others."""
     loop = JumpingLoop()
     unseen = UnhandledFailures(loop, warns=True)
     for number in range(10_000):

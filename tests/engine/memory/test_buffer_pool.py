@@ -1,4 +1,4 @@
-"""`buffer_memory` and the lines of those who wait for it."""
+"""Tests of `buffer_memory` and of the wait queues of pending sends."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_a_line_passes_over_those_that_were_cancelled() -> None:
 
 @pytest.mark.asyncio
 async def test_two_lines_become_one_in_the_order_of_the_calls() -> None:
-    """Whoever called first stands first."""
+    """The merge orders the pending sends by their calls: the earliest call is first."""
     line, _ = line_of(1, 4, 5)
     _, others = line_of(0, 2, 6)
     line.merge(others)
@@ -89,7 +89,7 @@ async def test_a_wait_ends_with_what_it_was_given() -> None:
 
 @pytest.mark.asyncio
 async def test_a_cancelled_wait_is_out_of_the_line_at_once() -> None:
-    """Before its task runs again, so that nobody can serve it in between."""
+    """A cancelled send leaves the wait queue before its task runs again, so that the pool cannot serve it in between."""
     line, (record,) = line_of(0)
     task = asyncio.create_task(record.wait())
     await asyncio.sleep(0)

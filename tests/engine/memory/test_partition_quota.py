@@ -27,7 +27,7 @@ class Memory:
         self.queues[number].bytes += size
 
     def give(self, number: int, size: int) -> list[int]:
-        """Who may have more then."""
+        """Give bytes of a partition back, and return the partitions that may hold more then."""
         self.pool.release(size)
         self.queues[number].bytes -= size
         return [queue.partition for queue in self.shares.eased(self.queues[number])]
@@ -78,7 +78,10 @@ def test_without_a_breaker_nobody_is_full() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 300), st.booleans()), max_size=200))
 def test_who_is_full_holds_more_than_half_of_what_is_free(steps: list[tuple[int, int, bool]]) -> None:
-    """Whoever takes and gives back, in any order: after each that gave back; and what is remembered of it is bounded."""
+    """After each release the full partitions hold more than half of the free bytes, in any order of steps.
+
+    The state that the quota keeps is bounded.
+    """
     memory = Memory()
     for number, size, takes in steps:
         if takes:

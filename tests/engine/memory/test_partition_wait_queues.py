@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Yard:
-    """Lots for four partitions, and records with numbers."""
+    """Holds the wait queues of four partitions, and makes pending sends with numbers."""
 
     def __init__(self) -> None:
         self.routing = TopicRouting("orders", b"")
@@ -42,7 +42,7 @@ class Yard:
 
 
 def test_a_lot_is_still_until_it_is_roused() -> None:
-    """Then its head is the next; when it is empty, nobody is."""
+    """A notified wait queue offers its head next. An empty wait queue offers none."""
     yard = Yard()
     first = yard.park(0)
     assert not yard.lots.is_roused
@@ -72,7 +72,7 @@ def test_a_lot_that_is_calmed_waits_on() -> None:
 
 
 def test_a_lot_that_all_have_left_is_gone() -> None:
-    """Cancelled while it was roused, and roused once more before anybody looked."""
+    """A send is cancelled while its wait queue is notified, and the partition is notified again. The empty wait queue is then removed."""
     yard = Yard()
     record = yard.park(0)
     yard.lots.rouse(yard.queues[0])
@@ -85,7 +85,7 @@ def test_a_lot_that_all_have_left_is_gone() -> None:
 
 
 def test_who_is_cancelled_is_passed_over() -> None:
-    """At the head of a roused lot, and all of one."""
+    """The wait queues skip cancelled sends: the head of a notified wait queue, and all sends of another."""
     yard = Yard()
     records = [yard.park(partition) for partition in (0, 1, 0, 2)]
     for queue in yard.queues[:3]:
@@ -99,7 +99,10 @@ def test_who_is_cancelled_is_passed_over() -> None:
 
 @given(st.lists(st.one_of(st.integers(0, 3), st.tuples(st.sampled_from(["rouse", "calm", "cancel"]), st.integers(0, 3))), max_size=60))
 def test_roused_lots_are_served_by_the_number_of_the_call(steps: list[int | tuple[str, int]]) -> None:
-    """Whatever comes, is roused, calmed or cancelled before: the roused ones' records, each once, the first call first."""
+    """The notified wait queues serve their sends once each, earliest call first.
+
+    Earlier sends, notifications, withdrawals and cancellations may be in any order.
+    """
     yard = Yard()
     roused: set[int] = set()
     waiting: dict[int, list[PendingSend]] = {number: [] for number in range(4)}
@@ -129,7 +132,7 @@ def test_roused_lots_are_served_by_the_number_of_the_call(steps: list[int | tupl
 
 
 def test_a_line_takes_one_back_in_its_place() -> None:
-    """By its number, whatever came since."""
+    """The wait queue takes a pending send back at the position of its number, before the sends that came later."""
     yard = Yard()
     first, second, third = (yard.park(0) for _ in range(3))
     line = WaitQueue()

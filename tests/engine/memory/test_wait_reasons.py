@@ -1,4 +1,4 @@
-"""What a record waits for, in words."""
+"""Tests of `aioproducer.engine.memory.wait_reasons`: the texts for the reasons why records wait."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def parked(topic: str | None, reason: str) -> PendingSend:
 
 @pytest.mark.asyncio
 async def test_reasons_are_counted_the_commonest_first() -> None:
-    """By topic where that is what is waited for; who waits for nothing else waits for its turn; marks are not counted."""
+    """Sends that wait for a topic are counted by topic.
+
+    A send without a reason waits for the next event-loop iteration. Marks are not counted.
+    """
     records = [parked("late", FOR_TOPIC), *(parked(name, FOR_MEMORY) for name in ("a", "b", "c")), parked("a", ""), parked("b", "")]
     assert told([*records, parked(None, ""), parked("late", FOR_TOPIC), parked("late", FOR_TOPIC), parked("late", FOR_TOPIC)]) == [
         "  4 sends wait for metadata of the topic 'late'",
@@ -31,7 +34,7 @@ async def test_reasons_are_counted_the_commonest_first() -> None:
 
 @pytest.mark.asyncio
 async def test_only_the_commonest_reasons_are_told() -> None:
-    """Thousands of topics would be thousands of lines."""
+    """The text lists only the commonest reasons, since thousands of topics would make it too long."""
     records = [parked(f"topic{number}", FOR_PARTITION) for number in range(50) for _ in range(number + 1)]
     lines = told(records)
     assert lines[0] == "  50 sends wait for the partition to exist 'topic49'"

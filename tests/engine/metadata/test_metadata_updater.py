@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.engine.metadata.metadata_updater`: when it asks, whom, and what it does with answers; the fake cluster answers."""
+"""Tests of `aioproducer.engine.metadata.metadata_updater`: requests, choice of brokers, use of answers."""
 
 from __future__ import annotations
 
@@ -342,7 +342,7 @@ def test_many_topics_are_asked_for_in_portions() -> None:
 
 
 def test_a_new_topic_does_not_wait_behind_a_refresh() -> None:
-    """It is asked for while that is on its way, of a broker that has nothing else to answer."""
+    """The updater asks for a new topic while the refresh is in flight. It asks a broker that has no other request to answer."""
 
     async def main() -> None:
         async with with_fake(brokers=2) as (table, fake):
@@ -368,7 +368,10 @@ def test_a_new_topic_does_not_wait_behind_a_refresh() -> None:
 
 
 def test_a_topic_is_in_one_question_at_a_time() -> None:
-    """Whatever is wanted and urged meanwhile: who waits for the answer at hand needs no other."""
+    """The updater sends no second request for a topic that is in flight, even if that is wanted or urged again.
+
+    The pending answer serves all waiting sends.
+    """
 
     async def main() -> None:
         async with with_fake() as (table, fake):
@@ -402,7 +405,7 @@ def test_a_topic_that_an_answer_tells_unasked_is_not_taken() -> None:
 
 
 def test_what_nobody_needs_is_not_remembered() -> None:
-    """Of a topic that was asked for in vain, or that was given up before its answer came, nothing is left."""
+    """The updater keeps nothing of a topic that was not found, or that was given up before its answer arrived."""
 
     async def main() -> None:
         async with with_fake() as (table, fake):
@@ -415,7 +418,7 @@ def test_what_nobody_needs_is_not_remembered() -> None:
     run(main())
 
 
-# Whom
+# The choice of brokers
 
 
 def test_a_broker_that_throttles_is_left_alone() -> None:
@@ -540,7 +543,7 @@ def test_a_broker_may_ask_for_a_new_bootstrap() -> None:
 
 @pytest.mark.parametrize("size", [1, 3000], ids=["small", "decoded in steps"])
 def test_an_answer_that_does_not_decode_ends_its_connection(size: int) -> None:
-    """NET-17: whatever else would come over it cannot be trusted; the question is asked again on another one."""
+    """NET-17: the client cannot trust further answers of that connection. It asks again over another connection."""
 
     async def main() -> None:
         async with FakeCluster(memory=True) as fake:
@@ -574,7 +577,7 @@ def test_an_answer_with_an_error_changes_nothing() -> None:
 
 
 def test_a_known_broker_of_another_cluster_is_not_believed() -> None:
-    """Its address is somebody else's by now: records must not go astray."""
+    """The updater ignores the answer, because another cluster has that address by now. Records must not go to the wrong cluster."""
 
     async def main() -> None:
         async with with_fake(brokers=2) as (table, fake):
@@ -588,7 +591,10 @@ def test_a_known_broker_of_another_cluster_is_not_believed() -> None:
 
 
 def test_another_cluster_behind_a_bootstrap_address_is_gone_to(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever moved the name wants it so: a fail-over. All topics that are in use are asked for there, and it is logged."""
+    """The updater follows the bootstrap address to the other cluster, as for a fail-over.
+
+    It asks there for all topics in use, and logs a warning.
+    """
 
     async def main() -> None:
         async with with_fake() as (table, fake):
@@ -607,7 +613,7 @@ def test_another_cluster_behind_a_bootstrap_address_is_gone_to(caplog: pytest.Lo
     run(main())
 
 
-# What
+# The contents of requests and answers
 
 
 @pytest.mark.parametrize("auto_create", [True, False])
@@ -665,14 +671,14 @@ def test_a_hint_is_followed_without_a_request() -> None:
 
 @contextlib.asynccontextmanager
 async def taking(monkeypatch: pytest.MonkeyPatch, *, is_told: bool = True) -> AsyncIterator[Table]:
-    """A topic of 1,000 partitions is merged into the view or, then, installed: each step in a turn of its own."""
+    """Merge a topic of 1,000 partitions into the view, or install it next: each step in an event-loop iteration of its own."""
     monkeypatch.setattr(module, "_SLICE", -1.0)
     async with FakeCluster(memory=True) as fake:
         fake.create_topic("t", partitions=1000)
         async with refreshing(fake.network, fake.bootstrap_servers) as table:
             table.steps = 5
             table.want("t")
-            while not table.told and (is_told or not table.updater._taking):  # it is decoded for a thousand turns
+            while not table.told and (is_told or not table.updater._taking):  # the updater decodes it for a thousand event-loop iterations
                 await asyncio.sleep(0)
             yield table
         await settle()
@@ -680,7 +686,7 @@ async def taking(monkeypatch: pytest.MonkeyPatch, *, is_told: bool = True) -> As
 
 @pytest.mark.parametrize("is_told", [True, False], ids=["installed", "merged"])
 def test_a_hint_about_a_topic_that_is_being_taken_waits(monkeypatch: pytest.MonkeyPatch, *, is_told: bool) -> None:
-    """What it tells is newer, and holds in the end; it is followed once, when the topic is there."""
+    """The hint is newer than the answer, and holds in the end. The updater applies it once, after the topic has been applied."""
 
     async def main() -> None:
         async with taking(monkeypatch, is_told=is_told) as table:
@@ -697,7 +703,7 @@ def test_a_hint_about_a_topic_that_is_being_taken_waits(monkeypatch: pytest.Monk
 
 
 def test_a_hint_that_turns_out_to_be_no_news_makes_it_ask(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who gave it was told that nobody needs to be asked."""
+    """The caller of `hint` got True and sends no request. So the updater must ask for the topic itself."""
 
     async def main() -> None:
         async with taking(monkeypatch) as table:
@@ -710,7 +716,10 @@ def test_a_hint_that_turns_out_to_be_no_news_makes_it_ask(monkeypatch: pytest.Mo
 
 
 def test_a_large_answer_never_holds_the_loop() -> None:
-    """Row 50: 100,000 partitions. Turns are measured by the CPU time of this thread; the collector's pauses are not ours."""
+    """Row 50: an answer has 100,000 partitions.
+
+    The test measures each event-loop iteration by this thread's CPU time, without the collector's pauses.
+    """
     partition = message("Metadata.response.topics.partitions", leader_id=1, leader_epoch=1, replica_nodes=[1, 2, 3], isr_nodes=[1, 2, 3])
     topics = [
         message(

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.engine.observability.slow_callbacks`: who held the loop is named, now and then, and nothing of what it was given."""
+"""Tests of `aioproducer.engine.observability.slow_callbacks`: the warning names a callback without arguments."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_what_takes_long_is_named(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_also_when_it_raises(caplog: pytest.LogCaptureFixture) -> None:
-    """The error goes its way."""
+    """The caller gets the error, and the slow callback is logged."""
     with pytest.raises(LookupError):
         Time().takes(1)("secret", "bad")
     assert len(caplog.records) == 1

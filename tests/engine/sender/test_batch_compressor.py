@@ -1,4 +1,4 @@
-"""What is encoded at once and what in the worker's thread, with which level; what a format cannot hold is handed back."""
+"""Tests of the batch compressor: what the loop encodes at once, what the worker's thread encodes, and the level."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HARD = [(Compression.GZIP, 9), (Compression.LZ4, 8), (Compression.LZ4, 17), (Com
 
 
 def batch(value: bytes = VALUE, headers: Any = ()) -> ProducerBatch:
-    """One that was drained, as the encoder gets it."""
+    """Return a drained batch, as the encoder gets it."""
     builder = RecordBatchWriter()
     builder.append(NOW, b"k", value, headers)
     one = ProducerBatch(PartitionQueue(TopicRouting("orders", NO_ID), 0, 1, None), 1, None, None, credit=0, expires_at=1.0)
@@ -80,7 +80,10 @@ async def test_a_hard_level_compresses_in_the_thread(codec: Compression, level: 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
 @pytest.mark.asyncio
 async def test_many_requests_in_one_round_of_the_loop_compress_no_more_in_it_than_one_may(codec: Compression) -> None:
-    """What five brokers are sent in one turn is not five times as long on the loop; the next round may again."""
+    """The compressor encodes no more for five brokers in one event-loop iteration than for one.
+
+    In the next iteration it may encode again.
+    """
     batch_compressor, value = made(codec, None), b"v" * 20_000
     worker = asyncio.ensure_future(batch_compressor.run())
     told = [asyncio.Event() for _ in range(40)]
@@ -100,7 +103,10 @@ async def test_many_requests_in_one_round_of_the_loop_compress_no_more_in_it_tha
 
 @pytest.mark.asyncio
 async def test_slices_are_encoded_by_the_loop_in_order() -> None:
-    """What one of its rounds may encode, then the rest in the next ones, with no thread; what is too long for any goes to that, in its turn."""
+    """The loop encodes in slices over several event-loop iterations, without a thread.
+
+    A batch that is too long for a slice goes to the thread, in its order.
+    """
     batch_compressor = BatchCompressor(asyncio.get_running_loop(), Compression.ZSTD, None, CompressionRatios(), in_slices=True)
     told: list[int] = []
     jobs = [[batch(b"v" * 50_000) for _ in range(5)], [batch()], [batch(b"v" * 200_000)], [batch()]]

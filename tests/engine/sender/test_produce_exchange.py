@@ -31,7 +31,7 @@ def answer(**partition: object) -> object:
 
 @pytest.mark.parametrize("offset", [-1, 0, 17])
 def test_an_error_with_an_offset(offset: int) -> None:
-    """Who appended, and then lost the partition, says where (Kafka's DelayedProduce)."""
+    """A leader that appended, and then lost the partition, gives the offset with the error (Kafka's DelayedProduce)."""
     (told,) = produce_exchange.read(asked(0), answer(error_code=6, base_offset=offset)).values()
     assert isinstance(told.error, BrokerError)
     assert (told.error.name, told.base_offset) == ("NOT_LEADER_OR_FOLLOWER", offset)
@@ -44,7 +44,7 @@ def test_an_acknowledgement() -> None:
 
 
 def test_what_an_answer_leaves_out() -> None:
-    """Of that nobody knows; the others are as they were told (SEN-07)."""
+    """A partition that the answer leaves out ends with a ProtocolError. The other partitions have their results (SEN-07)."""
     first, second = produce_exchange.read(asked(0, 1), answer(base_offset=5)).values()
     assert first.error is None
     assert isinstance(second.error, ProtocolError)

@@ -1,4 +1,4 @@
-"""Which format a broker takes, and records from one format into another: nothing is lost but what a format cannot hold."""
+"""Tests which format a broker takes, and rewrites of records. A rewrite loses only what a format cannot hold."""
 
 from __future__ import annotations
 
@@ -73,7 +73,10 @@ def test_records_are_the_same_in_every_format(magic: int, codec: Compression) ->
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize(("first", "second"), [(2, 1), (1, 2), (2, 0), (0, 2), (1, 0), (0, 1), (2, 2)])
 def test_an_encoded_batch_is_written_once_more(first: int, second: int, codec: Compression) -> None:
-    """Its next leader is older or newer. What went through magic 0 has its batch's first time."""
+    """The Sender encodes a batch again for a leader that is older or newer.
+
+    Records that went through magic 0 get the first time of their batch.
+    """
     again = packed(packed(parcel_of(RECORDS), first, codec), second, codec)
     times = -1 if second == 0 or (first == 0 and second == 1) else NOW if first == 0 else None
     assert read(again, codec) == (RECORDS if times is None else timeless(RECORDS, times))
@@ -97,7 +100,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 2**60), TEXTS, TEXTS), min_size=1, max_
 )
 @settings(max_examples=80, deadline=None)
 def test_any_records_survive_any_way_through_magic_1_and_2(rows: list[Any], base: int, codec: Compression, magics: list[int]) -> None:
-    """Whatever they hold, whatever the batch's first time."""
+    """The records stay equal through all rewrites, for any contents and any first time of the batch."""
     records = [Record(index, *row, ()) for index, row in enumerate(rows)]
     parcel = parcel_of(records, base)
     for magic in magics:
@@ -150,7 +153,7 @@ def test_the_level_is_that_of_the_codec_in_use(options: dict[str, Any], level: i
 
 
 def lane(highest: int | None, lowest: int = 0) -> Any:
-    """A connection to a broker whose Produce goes so far; None: it has none."""
+    """Return a connection to a broker with Produce up to version `highest`. None: the broker has no Produce."""
 
     async def made() -> Connection:
         return Connection("broker:9092", "test", print, print)

@@ -88,7 +88,10 @@ async def test_once_stopped_it_never_rings() -> None:
 @pytest.mark.parametrize("factory", [asyncio.SelectorEventLoop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 @pytest.mark.parametrize("is_patient", [True, False])
 def test_a_patient_one_rings_after_the_sockets_were_read(*, factory: Callable[[], asyncio.AbstractEventLoop], is_patient: bool) -> None:
-    """What came while another timer of the same turn held the loop is there when it judges; it judges as of the time of its own timer."""
+    """A patient timer judges after the loop has read data that arrived while another timer blocked it.
+
+    It judges as of the time of its own timer.
+    """
     seen: list[str] = []
 
     async def main() -> None:
@@ -124,7 +127,7 @@ def test_a_patient_one_rings_after_the_sockets_were_read(*, factory: Callable[[]
 @pytest.mark.parametrize("turns", range(5))
 @pytest.mark.asyncio
 async def test_a_patient_one_can_be_stopped_while_it_waits_for_the_sockets(turns: int) -> None:
-    """In whichever turn: then it rings no more."""
+    """A patient timer that is stopped in any event-loop iteration calls its callback no more."""
     loop = asyncio.get_running_loop()
     rung: list[float] = []
     deadline = loop.time()

@@ -35,7 +35,7 @@ async def test_the_loop_runs_the_task() -> None:
 
 @pytest.mark.asyncio
 async def test_a_cancellation_between_its_wake_and_its_step_comes_after_it() -> None:
-    """What it waited for has happened."""
+    """The task runs on after its wait first, since the event has happened. Then the cancellation ends it."""
     waiter, log = Waiter(asyncio.get_running_loop()), list[str]()
 
     async def work() -> None:
@@ -54,7 +54,7 @@ async def test_a_cancellation_between_its_wake_and_its_step_comes_after_it() -> 
 
 @pytest.mark.asyncio
 async def test_a_waiter_that_was_cancelled_is_not_woken() -> None:
-    """The task ends with CancelledError, in the next turn."""
+    """The cancelled task ends with CancelledError in the next event-loop iteration."""
     waiter, log = Waiter(asyncio.get_running_loop()), list[str]()
     task = asyncio.create_task(wait_for(waiter, log))
     await asyncio.sleep(0)
@@ -68,7 +68,7 @@ async def test_a_waiter_that_was_cancelled_is_not_woken() -> None:
 
 @pytest.mark.asyncio
 async def test_who_comes_late_does_not_wait() -> None:
-    """Woken or cancelled before anybody awaited it."""
+    """A waiter that was woken or cancelled before the first await ends that await at once."""
     woken, cancelled = (Waiter(asyncio.get_running_loop()) for _ in range(2))
     with pytest.raises(asyncio.InvalidStateError):
         woken.result()
@@ -98,7 +98,7 @@ async def test_its_callback_can_be_taken_back() -> None:
 
 @pytest.mark.asyncio
 async def test_a_cancellation_that_comes_once_it_is_settled_is_told_after_it() -> None:
-    """What it waited for has happened: the task takes that, and is cancelled at its next await."""
+    """The event has happened, so the task returns from its wait. Its next await raises the cancellation."""
     loop, log = asyncio.get_running_loop(), list[str]()
     waiter = Waiter(loop)
 
@@ -122,7 +122,7 @@ async def test_a_cancellation_that_comes_once_it_is_settled_is_told_after_it() -
 
 @pytest.mark.asyncio
 async def test_a_late_cancellation_may_be_taken_back_meanwhile() -> None:
-    """As a time-out does whose block ended well all the same."""
+    """The task takes the cancellation back, as a time-out does if its block ended well all the same."""
     loop = asyncio.get_running_loop()
     waiter, over = Waiter(loop), loop.create_future()
 

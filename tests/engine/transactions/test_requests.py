@@ -28,7 +28,7 @@ def request(rpc: Rpc, group: ConsumerGroupMetadata | None = None, *, at: Coordin
 
 
 def sent(asked: Request, version: int) -> Any:
-    """What a broker reads of it."""
+    """Return the request as a broker decodes it."""
     transaction = Transaction("tx", 60_000, lambda: 2)
     transaction.identity = ProducerIdAndEpoch(7, 3)
     name = f"{NAMES[KEYS[asked.rpc]]}.request"
@@ -45,7 +45,7 @@ EVERY = [(rpc, version) for rpc in KEYS for version in versions(rpc) if rpc is n
 
 @pytest.mark.parametrize(("rpc", "version"), EVERY, ids=lambda value: getattr(value, "name", value))
 def test_what_is_asked(rpc: Rpc, version: int) -> None:
-    """In each version that may be spoken: who asks, and for what."""
+    """Each version of a request names the producer that asks, and what it asks for."""
     asked = sent(request(rpc), version)
     if rpc is Rpc.FIND_COORDINATOR:
         assert asked.key_type == 1
@@ -128,7 +128,10 @@ def partitions(rpc: Rpc, codes: dict[tuple[str, int], int]) -> Any:
 
 @pytest.mark.parametrize("rpc", [Rpc.ADD_PARTITIONS, Rpc.COMMIT_OFFSETS])
 def test_each_partitions_error(rpc: Rpc) -> None:
-    """By its name; one that the answer leaves out is asked for again; one that nobody asked for is nothing."""
+    """The response has an error for each partition by its name.
+
+    The client asks again for a partition that the answer leaves out, and ignores one that it did not ask for.
+    """
     asked = request(rpc)
     all_well = dict.fromkeys(PARTITIONS, 0)
     assert read(asked, 3, partitions(rpc, all_well)).errors == {}
@@ -147,7 +150,7 @@ def test_who_throttles(version: int, muted: int) -> None:
 
 
 def test_an_identity() -> None:
-    """Of InitProducerId, and of version 2's EndTxn; version 1's has none."""
+    """The response has the producer id and epoch of InitProducerId, and of version 2's EndTxn. Version 1's EndTxn has none."""
     assert read(request(Rpc.INIT), 4, answered(Rpc.INIT, producer_id=9, producer_epoch=2)) == TransactionResponse(
         {}, ProducerIdAndEpoch(9, 2)
     )
