@@ -4,8 +4,8 @@
     KAFKA=localhost:9092 python examples/aiohttp_app.py
     curl localhost:8080/orders -d '{"id": 1, "customer": "ada", "total": 9.5}'
 
-It boots while Kafka is down. An order is answered with 201 once Kafka has it. Handlers of clients that go away are cancelled: what was
-queued is sent all the same, and what was not leaves no trace.
+The service starts while Kafka is down. It answers an order with 201 once Kafka has the order. aiohttp cancels the handler of a client that
+disconnects: the producer still sends a queued record, and drops one that was not queued.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PRODUCER = web.AppKey("producer", Producer[bytes, bytes])
 
 
 async def place(request: web.Request) -> web.Response:
-    """Orders of one customer are in one partition, in the order in which they came."""
+    """Send an order. Orders of one customer are in one partition, in the order in which they came."""
     order = await request.read()
     try:
         customer = str(json.loads(order)["customer"])
@@ -33,25 +33,25 @@ async def place(request: web.Request) -> web.Response:
         raise web.HTTPBadRequest(text="an order is a JSON object with a customer") from None
     try:
         metadata = await request.app[PRODUCER].send_and_wait("orders", order, key=customer.encode())
-    except SendTimeout as error:  # Kafka is away or slower than the clients: the order is nowhere, so try again
+    except SendTimeout as error:  # Kafka is away or slower than the clients: the order was not queued, so try again
         return web.json_response({"detail": str(error), "persisted": "no"}, status=503, headers={"Retry-After": "1"})
-    except DeliveryError as error:  # it was queued and not acknowledged: `persisted` says whether it may be in the log all the same
+    except DeliveryError as error:  # the order was queued and not acknowledged: `persisted` says whether it may be in the log
         status = 503 if error.persisted is Persisted.NO else 504
         return web.json_response({"detail": str(error), "persisted": error.persisted}, status=status)
     return web.json_response({"partition": metadata.partition, "offset": metadata.offset}, status=201)
 
 
 def create_app(**options: Any) -> web.Application:
-    """The application; options go to the producer."""
+    """Return the application. The options go to the producer."""
 
     async def with_producer(app: web.Application) -> AsyncIterator[None]:
         settings = {"bootstrap_servers": os.environ.get("KAFKA", "localhost:9092"), "max_block_ms": 2_000, **options}
         app[PRODUCER] = producer = Producer[bytes, bytes](**settings)
-        await producer.start(wait=False)  # goes on connecting in the background
+        await producer.start(wait=False)  # the producer goes on connecting in the background
         try:
             yield
         finally:
-            await producer.stop()  # sends what is queued, at most for `close_timeout_ms`
+            await producer.stop()  # sends the queued records, at most for `close_timeout_ms`
 
     app = web.Application()
     app.cleanup_ctx.append(with_producer)

@@ -1,4 +1,6 @@
-"""A fast source, a slow broker, and 100 KB of memory in between: `await send` makes the source wait, and nothing is lost.
+"""A fast source, a slow broker, and 100 KB of memory between: `await send` makes the source wait.
+
+No record is lost.
 
 Run it with `python examples/backpressure.py`. It needs no Kafka, as the cluster is a fake within this process.
 """
@@ -16,7 +18,7 @@ VALUE = b"x" * 100
 
 
 async def main() -> None:
-    """First wait for memory, then refuse to."""
+    """Send with waits for memory, then without."""
     async with FakeCluster() as cluster:
         cluster.create_topic("events", partitions=2)
         async with Producer(**cluster.client_options, buffer_memory=BUFFER) as producer:
@@ -26,7 +28,7 @@ async def main() -> None:
 
 
 async def wait(producer: Producer[bytes, bytes], cluster: FakeCluster) -> None:
-    """`send` returns at once while there is memory; when there is none, it waits for its turn."""
+    """Call `send`, which returns at once while there is memory, and otherwise waits in the order of the calls."""
     cluster.delay("Produce", 0.01, times=10)
     least = BUFFER
     for number in range(RECORDS):
@@ -37,7 +39,7 @@ async def wait(producer: Producer[bytes, bytes], cluster: FakeCluster) -> None:
 
 
 async def refuse(producer: Producer[bytes, bytes], cluster: FakeCluster) -> None:
-    """`send_nowait` never waits: what finds no memory is refused, which a web service may answer with 503."""
+    """Call `send_nowait`, which never waits: it refuses a record without memory, which a web service may answer with 503."""
     hang = cluster.hang("Produce")
     taken = refused = 0
     for _ in range(RECORDS):

@@ -1,6 +1,8 @@
-"""From one topic to another, each record exactly once: aiokafka's consumer reads, the results and its offsets are one transaction.
+"""Copies records from one topic to another exactly once.
 
-Run it with `python examples/consume_transform_produce.py`: it crashes now and then, begins again, and at the end every order has one
+aiokafka's consumer reads the records. The results and the consumer's offsets are one transaction.
+
+Run it with `python examples/consume_transform_produce.py`. The program crashes on purpose and restarts, and at the end every order has one
 invoice. It needs no Kafka, as the cluster is a fake within this process.
 """
 
@@ -20,24 +22,24 @@ ORDERS = 60
 
 
 class Crash(Exception):
-    """Stands for whatever goes wrong in the middle."""
+    """Stands for any error in the middle of a transaction."""
 
 
 class Invoicing(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
-    """Reads orders, writes invoices. Each instance that runs needs a `transactional_id` of its own, the same after each restart."""
+    """Reads orders and writes invoices. Each running instance needs a `transactional_id` of its own, the same after each restart."""
 
     def __init__(self, bootstrap: dict[str, Any], transactional_id: str) -> None:
         self._bootstrap = bootstrap
         self._transactional_id = transactional_id
-        self._turn = asyncio.Lock()  # held by a transaction, and by a rebalance: what is read is committed before others read it
+        self._turn = asyncio.Lock()  # a transaction and a rebalance hold it: the offsets are committed before another consumer reads
         self.written = 0
 
     async def run(self, crash_at: int | None = None, idle: float = 1.0) -> None:
-        """Until nothing more comes for so many seconds; or crash, after so many invoices."""
+        """Run until no order comes for `idle` seconds, or crash after `crash_at` invoices."""
         consumer = AIOKafkaConsumer(
             bootstrap_servers=self._bootstrap["bootstrap_servers"],
             group_id=GROUP,
-            isolation_level="read_committed",  # orders that somebody else aborts are none
+            isolation_level="read_committed",  # skips orders of aborted transactions
             enable_auto_commit=False,  # offsets are part of the transaction
             auto_offset_reset="earliest",
         )
@@ -61,33 +63,35 @@ class Invoicing(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ha
                         await producer.send("invoices", b"invoice of " + record.value, key=record.key)
                         self.written += 1
                         if self.written == crash_at:
-                            await producer.flush()  # so that there are invoices that nobody may see
+                            await producer.flush()  # so that the log has invoices that readers of committed records must not see
                             raise Crash
                 offsets = {partition: records[-1].offset + 1 for partition, records in batches.items()}
                 await producer.send_offsets_to_transaction(offsets, group_of(consumer))
-        except (
-            TransactionAbortable
-        ) as error:  # also CommitFailed, after a rebalance that we were late for: read again from what was committed
+        except TransactionAbortable as error:
+            # also CommitFailed, after a late rebalance: read again from the committed offsets
             print(f"aborted: {error}")
             await consumer.seek_to_committed()
 
     async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:  # noqa: ARG002  (aiokafka's)
-        """Others may read these from now on: not before our transaction has ended."""
+        """Wait until our transaction has ended, as other consumers may read these partitions after this call."""
         async with self._turn:
             pass
 
     async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        """Nothing to do: aiokafka goes on at the committed offsets."""
+        """Do nothing: aiokafka goes on at the committed offsets."""
 
 
 def group_of(consumer: Any) -> ConsumerGroupMetadata:
-    """Who the consumer is within its group, which then refuses the offsets of one that it has gone on without. aiokafka keeps it to itself."""
+    """Return the consumer's generation and member id, from private attributes of aiokafka.
+
+    With them the group refuses the offsets of a consumer that is no longer a member.
+    """
     coordinator = consumer._coordinator  # noqa: SLF001
     return ConsumerGroupMetadata(GROUP, coordinator.generation, coordinator.member_id)
 
 
 async def run(bootstrap: dict[str, Any], crashes: tuple[int | None, ...]) -> None:
-    """One life after another, each but the last ended by a crash."""
+    """Run one instance after another. Each but the last ends with a crash."""
     for crash_at in crashes:
         try:
             await Invoicing(bootstrap, "invoicing-1").run(crash_at)
@@ -96,13 +100,13 @@ async def run(bootstrap: dict[str, Any], crashes: tuple[int | None, ...]) -> Non
 
 
 async def order(bootstrap: dict[str, Any]) -> None:
-    """What is to be invoiced."""
+    """Send the orders."""
     async with Producer(**bootstrap) as producer:
         await producer.send_many("orders", [b"order %d" % number for number in range(ORDERS)])
 
 
 async def main() -> None:
-    """Against the fake cluster, or against brokers that are named, where the topics are."""
+    """Run against the fake cluster, or against the brokers of the first argument, which must have the topics."""
     if len(sys.argv) > 1:
         await order({"bootstrap_servers": sys.argv[1]})
         await run({"bootstrap_servers": sys.argv[1]}, (25, None))

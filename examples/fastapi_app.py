@@ -4,8 +4,8 @@
     KAFKA=localhost:9092 uvicorn --app-dir examples --factory fastapi_app:create_app
     curl localhost:8000/orders -H 'content-type: application/json' -d '{"id": 1, "customer": "ada", "total": 9.5}'
 
-It boots while Kafka is down. An order is answered with 201 once Kafka has it; a client that goes away before that harms nobody: what
-was queued is sent all the same, and what was not leaves no trace.
+The service starts while Kafka is down. It answers an order with 201 once Kafka has the order. If a client disconnects before that, the
+producer still sends a queued record, and drops one that was not queued.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ router = APIRouter()
 
 
 class Order(BaseModel):
-    """What a client posts."""
+    """An order that a client posts."""
 
     id: int
     customer: str
@@ -35,49 +35,49 @@ class Order(BaseModel):
 
 
 class Place(BaseModel):
-    """Where Kafka has it."""
+    """The partition and offset of an order in Kafka."""
 
     partition: int
     offset: int
 
 
 def producer_of(request: Request) -> Producer[bytes, bytes]:
-    """The application's producer."""
+    """Return the application's producer."""
     producer: Producer[bytes, bytes] = request.app.state.producer
     return producer
 
 
 @router.post("/orders", status_code=201)
 async def place(order: Order, producer: Annotated[Producer[bytes, bytes], Depends(producer_of)]) -> Place:
-    """Orders of one customer are in one partition, in the order in which they came."""
+    """Send an order. Orders of one customer are in one partition, in the order in which they came."""
     metadata = await producer.send_and_wait("orders", order.model_dump_json().encode(), key=order.customer.encode())
     return Place(partition=metadata.partition, offset=metadata.offset)
 
 
 async def not_queued(_request: Request, error: Exception) -> JSONResponse:
-    """Kafka is away or slower than the clients, and `send` waited for `max_block_ms`: the order is nowhere, so try again."""
+    """Answer 503. Kafka is away or slower than the clients, `send` waited for `max_block_ms`, and the order was not queued: try again."""
     return JSONResponse({"detail": str(error), "persisted": "no"}, status_code=503, headers={"Retry-After": "1"})
 
 
 async def not_acknowledged(_request: Request, error: Exception) -> JSONResponse:
-    """It was queued and not acknowledged: `persisted` says whether it may be in the log all the same."""
+    """Answer an order that was queued and not acknowledged: `persisted` says whether it may be in the log."""
     assert isinstance(error, DeliveryError)
     status = 503 if error.persisted is Persisted.NO else 504
     return JSONResponse({"detail": str(error), "persisted": error.persisted}, status_code=status)
 
 
 def create_app(**options: Any) -> FastAPI:
-    """The application; options go to the producer."""
+    """Return the application. The options go to the producer."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         settings = {"bootstrap_servers": os.environ.get("KAFKA", "localhost:9092"), "max_block_ms": 2_000, **options}
         app.state.producer = Producer[bytes, bytes](**settings)
-        await app.state.producer.start(wait=False)  # goes on connecting in the background
+        await app.state.producer.start(wait=False)  # the producer goes on connecting in the background
         try:
             yield
         finally:
-            await app.state.producer.stop()  # sends what is queued, at most for `close_timeout_ms`
+            await app.state.producer.stop()  # sends the queued records, at most for `close_timeout_ms`
 
     app = FastAPI(lifespan=lifespan)
     app.include_router(router)

@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 _TOPIC: Final = "flights"
 _INTERRUPTED: Final = 130
-_CLOSE_TIMEOUT_MS: Final = 5_000  # after Ctrl-C, what is queued has so long to be delivered
+_CLOSE_TIMEOUT_MS: Final = 5_000  # after Ctrl-C, the producer has so long to deliver queued records
 
 
 def main() -> int:
-    """The exit code: 0 when all is equal, 1 when not or on a clear error, 130 after Ctrl-C."""
+    """Run the pipeline. Returns the exit code: 0 when all figures are equal, 1 when not or on a Kafka error, 130 after Ctrl-C."""
     options = _options()
     console = Console(width=None if sys.stdout.isatty() else 120)
     pipeline = Pipeline(options, console)
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 class Pipeline:
-    """One run: what was asked for, and what has been counted so far."""
+    """Holds one run: its options, and its counts so far."""
 
     def __init__(self, options: argparse.Namespace, console: Console) -> None:
         self.account = Account()
@@ -76,7 +76,7 @@ class Pipeline:
         self._findings = Findings()
 
     async def run(self) -> int:
-        """All stages; the exit code."""
+        """Run all stages. Returns the exit code."""
         _cancel_on_ctrl_c()
         self._folder.mkdir(parents=True)
         with self._stage("all"):
@@ -119,7 +119,7 @@ class Pipeline:
     async def _round(
         self, kafka: KafkaServer, records: AsyncIterator[source.Outgoing], expected: Expected, spark: asyncio.Task[None]
     ) -> tuple[str, str]:
-        """Send, then ingest: the folders of the good and the bad."""
+        """Send, then ingest. Returns the folders of the good and of the bad records."""
         account, in_topic = self.account, sum(await kafka.end_offsets(_TOPIC))
         sent, acknowledged = account.sent, account.acknowledged
         with self._stage("flights are sent", expected.sent):
@@ -135,7 +135,7 @@ class Pipeline:
         return report.events_path, report.bad_path
 
     async def _compare(self, events: str, bad: str) -> None:
-        """The files against the source, which is read again for it."""
+        """Compare the files with the source, which is read again for that."""
         expected = asyncio.to_thread(source.totals, self._rows)
         found, totals, reasons = await asyncio.gather(self.landing.totals(events), expected, self.landing.reasons(bad))
         self._findings.compare("carrier", found, totals)
@@ -148,7 +148,7 @@ class Pipeline:
         return path
 
     def _remove_scaffolding(self) -> None:
-        """What belongs to a Kafka that is gone."""
+        """Remove the files that are useless without the run's Kafka."""
         shutil.rmtree(self._folder / "checkpoint")
         (self._folder / "spark.log").unlink()
 
@@ -162,7 +162,7 @@ class Pipeline:
 
 
 def _cancel_on_ctrl_c() -> None:
-    """Ctrl-C cancels this task, once: the clean-up that follows is bounded, and another Ctrl-C does not break it off."""
+    """Let Ctrl-C cancel this task once. The clean-up that follows is bounded, and another Ctrl-C does not stop it."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
 
@@ -175,7 +175,7 @@ def _cancel_on_ctrl_c() -> None:
 
 
 async def _end(task: asyncio.Task[None]) -> None:
-    """Cancel and wait. Whoever awaited it has its error."""
+    """Cancel the task and wait for its end. The code that awaited the task has its error."""
     task.cancel()
     await asyncio.wait([task])
     if not task.cancelled():

@@ -1,5 +1,6 @@
-"""The first program: two records and what became of them. It needs no Kafka, as the cluster is a fake within this process.
+"""The first program: sends two records and prints their results.
 
+It needs no Kafka, as the cluster is a fake within this process.
 Run it with `python examples/hello.py`.
 """
 

@@ -1,4 +1,4 @@
-"""Objects in, JSON out: serializers, keys that keep an order's events in order, headers, a tombstone, and a record that fails.
+"""Sends objects as JSON: serializers, keys that keep events in order, headers, a tombstone, a failing record.
 
 Run it with `python examples/json_orders.py`. It needs no Kafka, as the cluster is a fake within this process.
 """
@@ -14,7 +14,7 @@ from aioproducer.testing import FakeCluster
 
 @dataclass
 class Order:
-    """What happened to an order."""
+    """Holds an event of an order."""
 
     id: int
     customer: str
@@ -23,7 +23,7 @@ class Order:
 
 
 def order_serializer(order: Order) -> bytes:
-    """A serializer is any function that makes bytes; None never comes here, it is a tombstone."""
+    """Return bytes, as any serializer does. The producer never passes None, which is a tombstone."""
     return json_serializer(asdict(order))
 
 
@@ -44,7 +44,7 @@ async def main() -> None:
 
 
 async def send_orders(producer: Producer[str, Order]) -> None:
-    """Records of one key are in one partition, in the order of the calls; those of others go on beside them."""
+    """Send events. Records of one key are in one partition, in the order of the calls. Records of other keys do not wait for them."""
     order, other = Order(1, "ada", 9.5), Order(2, "bob", 20.0)
     deliveries = [
         await producer.send("orders", order, key="order-1", headers=[("source", b"shop")]),
@@ -55,13 +55,13 @@ async def send_orders(producer: Producer[str, Order]) -> None:
     for delivery in deliveries:
         try:
             metadata = await delivery
-        except DeliveryError as error:  # it was queued, and not acknowledged
+        except DeliveryError as error:  # the record was queued, and not acknowledged
             print(f"failed: {error}; in the log: {error.persisted}")
         else:
             print(f"acknowledged: {metadata.topic}-{metadata.partition} at {metadata.offset}")
     try:
         await producer.send("orders", Order(3, "x" * 2_000, 0.0))
-    except RecordTooLarge as error:  # it was not queued: errors that can be known at once are raised by `send`
+    except RecordTooLarge as error:  # the record was not queued: `send` raises errors that it finds at once
         print(f"refused: {error}")
 
 

@@ -1,6 +1,6 @@
-"""A job that reads a stream and writes it to a topic: an async generator, back-pressure, and a checkpoint that is never ahead of Kafka.
+"""Copies a stream to a topic: an async generator, back-pressure, a checkpoint that is never ahead of Kafka.
 
-Run it with `python examples/streaming_job.py FOLDER`; stop it with Ctrl-C and run it again, and it goes on where it was. It needs no
+Run it with `python examples/streaming_job.py FOLDER`; stop it with Ctrl-C and run it again, and it goes on at its position. It needs no
 Kafka, as the cluster is a fake within this process; the checkpoint is a file in the folder.
 """
 
@@ -23,7 +23,7 @@ EVERY = 1_000  # readings between two checkpoints
 
 
 async def readings(start: int) -> AsyncIterator[dict[str, object]]:
-    """The source, from a position on. It is asked for the next reading only when the last one was taken."""
+    """Yield the readings of the source from a position on. The job requests the next reading only after it has sent the last one."""
     for number in range(start, READINGS):
         if number % 100 == 0:
             await asyncio.sleep(0)  # a real one would wait for its socket here
@@ -31,7 +31,7 @@ async def readings(start: int) -> AsyncIterator[dict[str, object]]:
 
 
 class Job:
-    """Copies readings; every one before `position` is acknowledged. After a crash some are copied again, and none is left out."""
+    """Copies readings; each one before `position` is acknowledged. After a crash the job copies some again, and skips none."""
 
     def __init__(self, producer: Producer[str, dict[str, object]], checkpoint: pathlib.Path) -> None:
         self.position = self._saved = int(checkpoint.read_text()) if checkpoint.exists() else 0
@@ -43,11 +43,11 @@ class Job:
         """Copy to the end of the source."""
         try:
             async for reading in readings(self.position):
-                # waits while memory is full, and the source with it: that is the back-pressure
+                # waits while memory is full, and so does the source: that is the back-pressure
                 delivery = await self._producer.send("readings", reading, key=str(reading["sensor"]))
                 self._pending.append(delivery)
                 self._advance()
-        finally:  # also after Ctrl-C or a failure: what is queued is sent, and counted
+        finally:  # also after Ctrl-C or a failure: the producer sends the queued records, and the job counts them
             await self._producer.flush(timeout=10)
             try:
                 self._advance()
@@ -55,7 +55,7 @@ class Job:
                 self._save()
 
     def _advance(self) -> None:
-        """Go past what was acknowledged, in the order of the sends. A failed delivery raises, and the position stays before it."""
+        """Advance over acknowledged readings, in the order of the sends. A failed delivery raises, and the position stays before it."""
         while self._pending and self._pending[0].done():
             self._pending[0].result()
             self._pending.popleft()
@@ -69,7 +69,7 @@ class Job:
 
 
 async def main(folder: str) -> None:
-    """One run of the job."""
+    """Run the job once."""
     async with FakeCluster() as cluster:
         cluster.create_topic("readings", partitions=6)
         async with Producer[str, dict[str, object]](

@@ -1,4 +1,4 @@
-"""Transfers between accounts: both records of one are visible together, or neither is.
+"""Transfers between accounts: readers see both records of a transfer, or neither.
 
 Run it with `python examples/transactions.py`. It needs no Kafka, as the cluster is a fake within this process.
 """
@@ -15,23 +15,23 @@ TOPIC = "accounts"
 
 
 class InsufficientFunds(Exception):
-    """Raised in the middle of a transfer."""
+    """The account has too little money; raised in the middle of a transfer."""
 
 
 async def transfer(producer: Producer[bytes, bytes], balances: dict[str, int], source: str, target: str, amount: int) -> None:
-    """Take and give in one transaction: whatever leaves its body aborts it."""
+    """Take and give in one transaction. Any exception of the body aborts the transaction."""
     async with producer.transaction():
         await producer.send(TOPIC, b"%+d" % -amount, key=source.encode())
         if balances[source] < amount:
-            await producer.flush()  # so that there is something to hide: that record is in the log, and never visible
+            await producer.flush()  # so that the log has a record of the aborted transaction, which readers never see
             raise InsufficientFunds(source)
         await producer.send(TOPIC, b"%+d" % amount, key=target.encode())
-    balances[source] -= amount  # it was committed
+    balances[source] -= amount  # the transaction was committed
     balances[target] += amount
 
 
 async def run(bootstrap: dict[str, object], fail_next: object = None) -> list[str]:
-    """Some transfers; what became of each."""
+    """Make some transfers, and print the result of each."""
     told: list[str] = []
     balances = {"alice": 100, "bob": 0, "carol": 0}
     async with Producer(**bootstrap, transactional_id="bank") as producer:
@@ -45,11 +45,11 @@ async def run(bootstrap: dict[str, object], fail_next: object = None) -> list[st
             fail_next()
             try:
                 await transfer(producer, balances, "bob", "carol", 20)
-            except TransactionAbortable as error:  # one of its records failed: it was aborted, and may be tried again
+            except TransactionAbortable as error:  # a record failed, so the transaction was aborted; the transfer may be tried again
                 told.append(f"aborted: {error.reason.partition(': ')[2]}")
         await transfer(producer, balances, "bob", "carol", 20)
         told.append("bob gave carol 20")
-        async with Producer(**bootstrap, transactional_id="bank"):  # the same bank, started anew while the old one still runs
+        async with Producer(**bootstrap, transactional_id="bank"):  # the same bank, started again while the old one still runs
             try:
                 await transfer(producer, balances, "bob", "carol", 1)
             except ProducerFenced as error:  # fatal: this producer can do no more
@@ -58,7 +58,7 @@ async def run(bootstrap: dict[str, object], fail_next: object = None) -> list[st
 
 
 async def main() -> None:
-    """Against the fake cluster, or against brokers that are named."""
+    """Run against the fake cluster, or against the brokers of the first argument."""
     if len(sys.argv) > 1:
         print("\n".join(await run({"bootstrap_servers": sys.argv[1]})))
         return

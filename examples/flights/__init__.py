@@ -1,1 +1,1 @@
-"""The pieces of `flights_pipeline.py`: where flights come from, how they are sent, how they land, and what is said about it."""
+"""The parts of `flights_pipeline.py`: source of the flights, sender, ingest to Parquet, and report."""

@@ -1,4 +1,4 @@
-"""The landing: Spark takes the topic to Parquet. All of it blocks, so it runs in threads that can be told to give up."""
+"""Writes the topic to Parquet with Spark. The work blocks, so it runs in threads that stop on request."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _NUMBERS: Final = (
 )
 _SMALL_AND_SHORT_LIVED: Final = {
     "spark.driver.memory": "2g",
-    # half a minute is too short for the second compiler and a concurrent collector to earn their keep on two cores
+    # in half a minute on two cores the second compiler and a concurrent collector cost more than they save
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 _RECORDS_PER_BATCH: Final = 120_000
 
 
 class GivenUpError(Exception):
-    """The work was told to stop, and did."""
+    """The work stopped on request."""
 
 
 class Landing:
-    """Spark and its folders. `written` is what the bars show."""
+    """Holds Spark and its folders. The bars show `written`."""
 
     def __init__(self, folder: Path) -> None:
         self.written = 0
@@ -52,15 +52,15 @@ class Landing:
         await self._in_thread(self._start)
 
     async def ingest(self, bootstrap_servers: str, topic: str) -> IngestReport:
-        """Take to Parquet what is new in the topic."""
+        """Write the topic's new records to Parquet."""
         return await self._in_thread(lambda: self._ingest(bootstrap_servers, topic))
 
     async def totals(self, path: str) -> dict[str, Totals]:
-        """Flights and sums per carrier, as the Parquet files have them."""
+        """Return flights and sums per carrier from the Parquet files."""
         return await self._in_thread(lambda: self._totals(path))
 
     async def reasons(self, path: str) -> dict[str, int]:
-        """How many bad records were found for which reason."""
+        """Return the number of bad records for each reason."""
         return await self._in_thread(lambda: self._reasons(path))
 
     async def close(self) -> None:
@@ -69,21 +69,21 @@ class Landing:
             await asyncio.to_thread(self._spark.stop)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Run in a thread; cancelled, tell the work to give up and wait until it has: threads cannot be cancelled."""
+        """Run the work in a thread. As threads cannot be cancelled, a cancelled call stops the work and waits for its end."""
         running = asyncio.ensure_future(asyncio.to_thread(work))
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
             self._give_up.set()
             await asyncio.wait([running])
-            running.exception()  # looked at: giving up is what was asked for
+            running.exception()  # retrieves the expected GivenUpError, so that asyncio does not log it
             raise
 
     def _start(self) -> None:
         jars.spark_connector(stop=self._give_up)
         if self._give_up.is_set():
             raise GivenUpError
-        from aioproducer.spark import session  # noqa: PLC0415  importing PySpark takes longer than all the rest, and is needed here only
+        from aioproducer.spark import session  # noqa: PLC0415  the import of PySpark is slow, and needed here only
 
         self._spark = session("flights", warehouse=self._folder / "warehouse", extra_conf=_SMALL_AND_SHORT_LIVED)
 
@@ -114,7 +114,7 @@ class Landing:
         from pyspark.sql import functions as F  # noqa: N812, PLC0415  as above
 
         assert self._spark is not None
-        sums = [F.coalesce(F.sum(measure), F.lit(0)) for measure in MEASURES]  # a carrier whose flights were all cancelled sums to null
+        sums = [F.coalesce(F.sum(measure), F.lit(0)) for measure in MEASURES]  # null if all flights of a carrier were cancelled
         rows = self._spark.read.parquet(path).groupBy("carrier").agg(F.count("event_id"), *sums).collect()
         return {carrier: Totals(*counts) for carrier, *counts in rows}
 

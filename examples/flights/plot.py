@@ -1,4 +1,4 @@
-"""The picture: how fast records went, and how long each waited for its acknowledgement."""
+"""Draws the picture: the rate of records, and the time of each until its acknowledgement."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MARKS: Final = (50.0, 90.0, 99.0, 99.9)
 
 
 def draw(path: Path, samples: Sequence[Sample], latencies: array[float], *, title: str) -> None:
-    """Write the picture as PNG. Takes a second or two; draws without a display."""
+    """Write the picture as PNG, without a display. Takes a second or two."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  slow to import, and needed at the end only
     from matplotlib.figure import Figure  # noqa: PLC0415  as above
 
@@ -38,7 +38,7 @@ def draw(path: Path, samples: Sequence[Sample], latencies: array[float], *, titl
 
 
 def _throughput(axes: Any, samples: Sequence[Sample]) -> None:
-    """Records a second against time: the producer's in half seconds, Spark's as one step per micro-batch."""
+    """Draw records a second against time: the producer's in half seconds, Spark's as one step per micro-batch."""
     _plain(axes, "Throughput", "thousand records a second")
     for name, colour, count in (
         ("sent", _SENT, lambda sample: sample.sent),
@@ -68,7 +68,7 @@ def _rates(samples: Sequence[Sample], count: Callable[[Sample], int]) -> tuple[l
 
 
 def _steps(samples: Sequence[Sample]) -> tuple[list[float], list[float]]:
-    """Rows come in micro-batches: each one's rate is spread over the time since the one before, or since the last acknowledgement."""
+    """Return the rate of each micro-batch of rows, over the time since the batch before it, or since the last acknowledgement."""
     times, rates = [0.0], [0.0]
     since = samples[0]
     for before, sample in pairwise(samples):
@@ -82,7 +82,7 @@ def _steps(samples: Sequence[Sample]) -> tuple[list[float], list[float]]:
 
 
 def _latency(axes: Any, milliseconds: Sequence[float]) -> None:
-    """Percentiles on an axis where each nine takes the same room, so that the tail is seen."""
+    """Draw percentiles on an axis on which each nine has the same width, so that the tail is visible."""
     _plain(axes, "From send to acknowledgement", "milliseconds")
     if not milliseconds:
         return
@@ -112,7 +112,7 @@ def _latency(axes: Any, milliseconds: Sequence[float]) -> None:
 
 
 def _tail(percentile: float) -> float:
-    """How many nines a percentile has: 90 is 1, 99 is 2."""
+    """Return the number of nines of a percentile: 1 for 90, 2 for 99."""
     return -log10(1 - percentile / 100)
 
 

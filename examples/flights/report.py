@@ -1,4 +1,4 @@
-"""What is said at the end: the two tables, and whether all of it is true."""
+"""Makes the report at the end: the two tables, and whether all figures are right."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Expected(NamedTuple):
-    """What the plan says that a round must come to."""
+    """Holds the figures that a round must have by the plan."""
 
     sent: int
     bad: int
@@ -26,16 +26,16 @@ class Expected(NamedTuple):
 
 @dataclass(frozen=True)
 class Round:
-    """One sending and the ingest after it, each figure as counted by the one who did it."""
+    """Holds one sending and the ingest after it. Each figure is counted by the part that did the work."""
 
     sent: int
     acknowledged: int
-    in_topic: int  # end offsets, as the broker gives them
+    in_topic: int  # by the broker's end offsets
     report: IngestReport
     expected: Expected
 
     def lines(self) -> list[tuple[str, int, int]]:
-        """Each figure with what it must be."""
+        """Return each figure with its expected value."""
         report, expected = self.report, self.expected
         return [
             ("sent", self.sent, expected.sent),
@@ -52,18 +52,18 @@ class Round:
 
 @dataclass
 class Findings:
-    """Everything that was counted and compared."""
+    """Holds all counts and comparisons."""
 
     rounds: list[Round] = field(default_factory=list)
     stages: list[tuple[str, float, int]] = field(default_factory=list)  # name, seconds, records
     faults: list[str] = field(default_factory=list)
 
     def stage(self, name: str, seconds: float, records: int = 0) -> None:
-        """Note how long a stage took, for how many records."""
+        """Note a stage's seconds and records."""
         self.stages.append((name, seconds, records))
 
     def add(self, one: Round) -> None:
-        """Note a round, and what does not balance in it."""
+        """Note a round, and its figures that differ from the expected ones."""
         self.rounds.append(one)
         self.faults += [f"{name}: {found:,}, expected {expected:,}" for name, found, expected in one.lines() if found != expected]
 
@@ -74,7 +74,7 @@ class Findings:
                 self.faults.append(f"{what} {key}: Parquet has {found.get(key)}, the source {expected.get(key)}")
 
     def balance(self) -> Table:
-        """What became of the records."""
+        """Return the table of the records' results."""
         table = Table(title="Where the records went", title_justify="left")
         table.add_column("")
         for number in range(len(self.rounds)):
@@ -87,7 +87,7 @@ class Findings:
         return table
 
     def speed(self) -> Table:
-        """How long it took."""
+        """Return the table of the stages' times."""
         table = Table(title="How long it took", title_justify="left")
         for name in ("stage", "seconds", "records", "records/s"):
             table.add_column(name, justify="left" if name == "stage" else "right")
@@ -96,14 +96,14 @@ class Findings:
         return table
 
     def verdict(self) -> str:
-        """One line when all is equal, or every difference."""
+        """Return one line if all figures are equal, otherwise every difference."""
         if self.faults:
             return "[bold red]It does not balance:[/]\n" + "\n".join(f"  {fault}" for fault in self.faults)
         rows = sum(one.report.written for one in self.rounds)
         return f"[bold green]It balances:[/] {rows:,} flights, and the sums of {', '.join(MEASURES)} of each carrier, equal the source."
 
     def as_json(self) -> dict[str, Any]:
-        """The same for programs."""
+        """Return the same data for programs."""
         return {
             "rounds": [{name: found for name, found, _ in one.lines()} for one in self.rounds],
             "stages": [{"stage": name, "seconds": round(seconds, 3), "records": records} for name, seconds, records in self.stages],

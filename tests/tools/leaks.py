@@ -39,17 +39,17 @@ SMALL: Final = {"buffer_memory": 20_000, "batch_size": 2_000}
 WARM: Final = 3
 """Rounds that fill caches."""
 TURN: Final = 2000
-"""Sends within one turn of the loop that are too many for it."""
+"""More sends than one event-loop iteration handles."""
 OBJECTS_A_ROUND: Final = 0.5
-"""How many of a type may stay of each round: less than one."""
+"""The number of objects of a type that may stay from each round: less than one."""
 BLOCKS_A_SEND: Final = 0.001
 BLOCKS: Final = 300
-"""What may stay beside: of caches, and of the samples themselves; so may references."""
+"""Blocks, and references, that may stay besides, for caches and for the samples themselves."""
 RSS: Final = 8 * 2**20
-"""Bytes: the allocator gives back what it likes."""
+"""Bytes by which the process may grow, as the allocator does not return all freed memory."""
 
 
-# The ends of a send. Each is given a producer of its own, its cluster, and how many sends to make
+# The ends of a send. Each function gets a producer of its own, the producer's cluster, and the number of sends
 
 
 async def acknowledged(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
@@ -74,7 +74,7 @@ async def many(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) 
 
 
 async def columns(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
-    """Sliced, chunked, with nulls; and refused at a row in the middle, or before the first."""
+    """Send sliced and chunked columns with nulls, and columns that the producer refuses at a row in the middle, or before the first."""
     rows = [None if number % 10 == 0 else VALUE for number in range(sends // 2)]
     sliced = pa.array(rows)[1:-1]
     chunked = pa.chunked_array([pa.array(rows[:7]), sliced])
@@ -86,7 +86,7 @@ async def columns(producer: Producer[Any, Any], _cluster: FakeCluster, sends: in
 
 
 async def batches(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
-    """Of the user's own: sent, or let go with what is in them."""
+    """Send one half of the user's own batches, and drop the other half with their records."""
     for number in range(sends // 20):
         batch = producer.create_batch(TOPIC, 0)
         while len(batch) < 20 and batch.append(VALUE):
@@ -96,7 +96,7 @@ async def batches(producer: Producer[Any, Any], _cluster: FakeCluster, sends: in
 
 
 async def from_a_thread(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
-    """Some are taken back before the loop saw them."""
+    """Send from a thread, and cancel half of the sends before the loop sees them."""
     futures: list[Any] = []
 
     def work() -> None:
@@ -110,7 +110,7 @@ async def from_a_thread(producer: Producer[Any, Any], _cluster: FakeCluster, sen
 
 
 async def in_transactions(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
-    """Committed and aborted by turns."""
+    """Commit and abort transactions alternately."""
     for number in range(sends // 50):
         with contextlib.suppress(KeyError):
             async with producer.transaction():
@@ -121,7 +121,7 @@ async def in_transactions(producer: Producer[Any, Any], _cluster: FakeCluster, s
 
 
 async def at_once(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
-    """`send_nowait`, also where it would have to wait."""
+    """Call `send_nowait`, also where `send` would have to wait."""
     await producer.partitions_for(TOPIC)
     refused = 0
     for number in range(sends):
@@ -133,7 +133,7 @@ async def at_once(producer: Producer[Any, Any], _cluster: FakeCluster, sends: in
 
 
 async def refused(producer: Producer[Any, Any], cluster: FakeCluster, sends: int) -> None:
-    """By the broker: half of them are awaited, the others nobody looks at."""
+    """Let the broker refuse all records. The task awaits half of the deliveries and drops the others."""
     cluster.fail("Produce", "POLICY_VIOLATION", times=None)
     failed = 0
     for delivery in [await producer.send(TOPIC, VALUE) for _ in range(sends)][::2]:
@@ -159,7 +159,7 @@ async def expired(producer: Producer[Any, Any], cluster: FakeCluster, sends: int
 
 
 async def misused(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
-    """Never queued: no bytes, no such partition, too large, a strange header."""
+    """Send records that the producer refuses: no bytes, an unknown partition, too large, a wrong header, a wrong timestamp."""
     wrong: Sequence[Mapping[str, Any]] = (
         {"value": "text"},
         {"value": VALUE, "partition": 99},
@@ -177,7 +177,7 @@ async def misused(producer: Producer[Any, Any], _cluster: FakeCluster, sends: in
 
 
 async def never_awaited(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
-    """The call alone sends nothing, and Python says so."""
+    """Call `send` without `await`: no record is sent, and Python warns of each call."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for _ in range(sends):
@@ -186,21 +186,21 @@ async def never_awaited(producer: Producer[Any, Any], _cluster: FakeCluster, sen
 
 
 async def without_memory(producer: Producer[Any, Any], cluster: FakeCluster, sends: int) -> None:
-    """Cancelled while they wait for memory."""
+    """Cancel sends while they wait for memory."""
     hang = cluster.hang("Produce")
     assert await _cancelled([producer.send(TOPIC, VALUE) for _ in range(sends)]) >= sends // 2
     hang.release()
 
 
 async def without_topic(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
-    """Cancelled while they wait for a topic that is unknown; a few wait until `max_block_ms` is over."""
+    """Cancel sends while they wait for an unknown topic; a few wait until `max_block_ms` is over."""
     assert await _cancelled([producer.send("nowhere", VALUE) for _ in range(sends)]) == sends
     failed = await asyncio.gather(*[producer.send("nowhere", VALUE) for _ in range(5)], return_exceptions=True)
     assert all(isinstance(error, KafkaError) for error in failed)
 
 
 async def at_the_end_of_a_turn(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
-    """Cancelled, or not, while they wait for the next turn of the loop."""
+    """Cancel sends that still wait after one event-loop iteration."""
     large = bytes(4_000)
     await producer.partitions_for(TOPIC)
     for number in range(0, sends, TURN):
@@ -208,7 +208,7 @@ async def at_the_end_of_a_turn(producer: Producer[Any, Any], _cluster: FakeClust
 
 
 async def with_callbacks(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
-    """Some are taken back, some called, some added when all is over."""
+    """Add callbacks to deliveries before and after they end, and remove some before they are called."""
     called: list[Any] = []
 
     def other(_: Any) -> None:
@@ -230,7 +230,7 @@ async def with_callbacks(producer: Producer[Any, Any], _cluster: FakeCluster, se
 
 
 async def gathered_and_cancelled(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
-    """The handles end, the records are sent all the same."""
+    """Cancel a gather of deliveries. The deliveries end as cancelled for the caller, and the producer still sends the records."""
     for _ in range(sends // 100):
         gathered = asyncio.gather(*[await producer.send(TOPIC, VALUE) for _ in range(100)])
         gathered.cancel()
@@ -239,7 +239,7 @@ async def gathered_and_cancelled(producer: Producer[Any, Any], _cluster: FakeClu
 
 
 async def waited_for_in_vain(producer: Producer[Any, Any], cluster: FakeCluster, sends: int) -> None:
-    """`wait_for`, `shield` and tasks that are cancelled while they await a delivery."""
+    """Cancel `wait_for`, `shield` and tasks while they await a delivery."""
     hang = cluster.hang("Produce")
     for delivery in [await producer.send(TOPIC, VALUE) for _ in range(sends)]:
         await _cancelled([_wait(delivery), asyncio.wait_for(delivery, 60), asyncio.wait_for(asyncio.shield(delivery), 60)], turns=2)
@@ -247,7 +247,7 @@ async def waited_for_in_vain(producer: Producer[Any, Any], cluster: FakeCluster,
 
 
 async def closed_upon(producer: Producer[Any, Any], cluster: FakeCluster, sends: int) -> None:
-    """Pending, some of them awaited, when their producer is closed."""
+    """Stop the producer while deliveries are pending, of which a task awaits half."""
     cluster.hang("Produce")
     deliveries = [await producer.send(TOPIC, VALUE) for _ in range(sends)]
     waiting = asyncio.gather(*deliveries[: sends // 2], return_exceptions=True)
@@ -260,7 +260,7 @@ async def _wait(delivery: Any) -> None:
 
 
 async def _cancelled(calls: Iterable[Coroutine[Any, Any, Any]], turns: int = 3) -> int:
-    """Cancel what did not end within some turns of the loop; how many that were."""
+    """Cancel the calls that did not end within `turns` event-loop iterations. Returns the number of cancelled calls."""
     tasks = [asyncio.create_task(call) for call in calls]
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -294,11 +294,11 @@ ENDS: Final[Mapping[Any, Mapping[str, Any]]] = {
     waited_for_in_vain: {},
     closed_upon: {"close_timeout_ms": 100},
 }
-"""And the options of their producers."""
+"""The ends, with the options of their producers."""
 
 
 async def play(end: Any, options: Mapping[str, Any], sends: int) -> None:
-    """Let sends end in this way."""
+    """Play one end: open its producer and cluster, and call the function `end` with them."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic(TOPIC, partitions=3)
         async with Producer(**cluster.client_options, on_delivery_error=_unseen, **options) as producer:
@@ -306,22 +306,22 @@ async def play(end: Any, options: Mapping[str, Any], sends: int) -> None:
 
 
 def _unseen(_error: DeliveryError, _records: int) -> None:
-    """What nobody looks at is meant."""
+    """Ignore unhandled failures: this program drops deliveries on purpose."""
 
 
-# What is looked at
+# The figures that the program samples
 
 clear_caches: Callable[[], None] = getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache
-"""CPython's cache of attributes, which keeps up to 4,096 names alive: asyncio and signal look some up that they make anew each time."""
+"""CPython's cache of attributes, which keeps up to 4,096 names alive: asyncio and signal look up new names each time."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sample:
-    """What is alive.
+    """Holds the numbers of objects, blocks and references that are alive.
 
     Attributes:
-        references: all that there are; None where this Python does not count them.
-        shared: references to each object that outlives all records: compiled code that counts one wrongly makes no object and no block.
+        references: the number of all references; None where this Python does not count them.
+        shared: references to each object that outlives all records. Compiled code that counts one wrongly makes no object and no block.
     """
 
     types: Mapping[str, int]
@@ -332,7 +332,7 @@ class Sample:
 
 
 def sample() -> Sample:
-    """Of now; names of types are interned, so that samples share them: they are blocks of memory too."""
+    """Return a sample of now. It interns the names of types, so that samples share them: the names are blocks of memory too."""
     clear_caches()
     gc.collect()
     types = Counter[str]()
@@ -344,7 +344,7 @@ def sample() -> Sample:
 
 
 def _shared() -> Iterator[tuple[str, Any]]:
-    """Yield what all records share: every class that the package has here by now, whichever build it is of, and what `ENDS` send."""
+    """Yield the objects that all records share: every class of the package in any build that is loaded, and the values that `ENDS` send."""
     yield from {"a topic": TOPIC, "a value": VALUE, "an empty tuple": ()}.items()
     for name in sorted(name for name in sys.modules if name.startswith("aioproducer.")):
         for one in list(vars(sys.modules[name]).values()):
@@ -353,7 +353,7 @@ def _shared() -> Iterator[tuple[str, Any]]:
 
 
 def grown(first: Sample, last: Sample, rounds: int, sends: int) -> list[str]:
-    """What is more than it may be after so many rounds and sends, in words."""
+    """Return, in words, the figures that grew beyond their limit for the number of rounds and sends."""
     more = {name: count - first.types.get(name, 0) for name, count in last.types.items()}
     found = [f"{name}: {count:+,}" for name, count in sorted(more.items(), key=lambda item: -item[1]) if count > rounds * OBJECTS_A_ROUND]
     memory = BLOCKS + sends * BLOCKS_A_SEND
@@ -369,7 +369,7 @@ def grown(first: Sample, last: Sample, rounds: int, sends: int) -> list[str]:
 
 
 def hunt(ends: Mapping[Any, Mapping[str, Any]], rounds: int, sends: int, *, tell: Callable[[str], object] = print) -> list[str]:
-    """Rounds of every end with so many sends each; what grew after the first of them."""
+    """Play rounds of every end with `sends` sends each. Returns the figures that grew after the first rounds."""
     first: Sample | None = None
     for number in range(WARM + rounds):
         for end, options in ends.items():
@@ -387,7 +387,7 @@ def hunt(ends: Mapping[Any, Mapping[str, Any]], rounds: int, sends: int, *, tell
 
 
 def rounds_for(sends: int, ends: int) -> tuple[int, int]:
-    """How many rounds, and sends of each end in each, for at least so many sends in all: 10 rounds or more, each as long as useful."""
+    """Return the number of rounds (10 or more), and of sends for each end in each round, for at least so many sends in all."""
     each = min(max(sends // (10 * ends) // 100 * 100, 100), 1000)
     return -(-sends // (each * ends)), each
 
@@ -398,7 +398,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="END", help=f"only these of {', '.join(end.__name__ for end in ENDS)}")
     chosen = parser.parse_args(words)
     ends = {end: options for end, options in ENDS.items() if not chosen.names or end.__name__ in chosen.names}
-    logging.getLogger("aioproducer").setLevel(logging.CRITICAL)  # outages are told; these are meant
+    logging.getLogger("aioproducer").setLevel(logging.CRITICAL)  # the producer logs outages; these are intended
     rounds, sends = rounds_for(chosen.sends, len(ends))
     print(f"{rounds:,} rounds, {WARM} before them, of {len(ends)} ends with {sends:,} sends each: {rounds * len(ends) * sends:,}")
     if not hasattr(sys, "gettotalrefcount"):

@@ -28,7 +28,7 @@ MODULES: Final = (
 
 
 def parameters(thing: Any) -> str:
-    """The parameters of something that can be called, with their defaults; empty if it does not say."""
+    """Return the parameters of a callable, with their defaults; empty if it has no signature."""
     try:
         signature = inspect.signature(thing)
     except (TypeError, ValueError):
@@ -40,7 +40,7 @@ def parameters(thing: Any) -> str:
 
 
 class _Written:
-    """A default whose text holds no address."""
+    """Shows a default as text without a memory address."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -56,7 +56,7 @@ def _default(value: Any) -> Any:
 
 
 def members(kind: type) -> Iterator[str]:
-    """The public members of a class of ours, those that it inherits from classes of ours among them."""
+    """Yield the public members of a class of ours, also those that it inherits from classes of ours."""
     for name in sorted(dir(kind)):
         owner = next((base for base in kind.__mro__ if name in vars(base)), None)
         if (
@@ -71,7 +71,7 @@ def members(kind: type) -> Iterator[str]:
 
 
 def lines() -> Iterator[str]:
-    """The whole text."""
+    """Return the whole text."""
     for module in MODULES:
         yield f"{module}:"
         names = importlib.import_module(module).__all__

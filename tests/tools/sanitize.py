@@ -1,10 +1,11 @@
-"""The unit tests on extensions that are built with AddressSanitizer and UndefinedBehaviorSanitizer.
+"""Runs the unit tests on extensions that are built with AddressSanitizer and UndefinedBehaviorSanitizer.
 
     python -m tests.tools.sanitize [pytest's arguments]
 
-First a toy extension with two mistakes, to see that they are caught. Then the tree is copied into a temporary folder, and its extensions,
-whatever setup.py has, are built there so that the first mistake ends the process. Every process of the tests leaves its report in a
-folder, so that one is seen too whose status nobody looks at. Exit status 1: a report, or a test failed; 3: it cannot be run here, and why.
+First it builds a toy extension with two mistakes, to check that the sanitizers find them. Then it copies the tree into a temporary folder,
+and builds all extensions of setup.py there, so that the first mistake ends the process. Every process of the tests writes its report into a
+folder, so that a report counts even if no test checks that process's status. Exit status 1: there is a report, or a test failed; 3: the
+sanitizers cannot run here, and the output says why.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ TESTS: Final = (
     "--deselect=tests/engine/metadata/test_metadata_updater.py::test_a_large_answer_never_holds_the_loop",  # it allows 5 ms of CPU
     "--deselect=tests/tools/faults/test_coded.py::test_row[50-",  # these, 10 ms
     "--ignore=tests/test_gate.py",  # valgrind and preloaded libraries do not go together
-    "--ignore=tests/test_leaks.py",  # freed memory is kept, to see who uses it
+    "--ignore=tests/test_leaks.py",  # keeps freed memory, to find code that uses it
     "--ignore=tests/test_sanitize.py",
 )
 
@@ -82,21 +83,21 @@ NO_MEMORY: Final = "WARNING: AddressSanitizer failed to allocate"
 
 
 class Missing(Exception):
-    """What is needed here and is not there, with what to do."""
+    """A required tool is missing; the text says how to get it."""
 
 
 def libraries() -> list[str]:
-    """The sanitizers' own libraries, as gcc knows them.
+    """Return the sanitizers' own libraries, as gcc finds them.
 
     Raises:
-        Missing: gcc, or one of them.
+        Missing: gcc, or one of the libraries, is missing.
     """
     gcc = shutil.which("gcc")
     if gcc is None:
         raise Missing(f"there is no gcc: {INSTALL}")
     found = [_said(gcc, f"-print-file-name={name}") for name in LIBRARIES]
     for path in found:
-        if not pathlib.Path(path).is_absolute():  # gcc gives back what it does not know
+        if not pathlib.Path(path).is_absolute():  # gcc prints the name again if it does not find the library
             raise Missing(f"there is no {path}: {INSTALL}")
     return [str(pathlib.Path(path).resolve()) for path in found]
 
@@ -106,10 +107,10 @@ def _said(*words: str) -> str:
 
 
 def environment(folder: pathlib.Path, kept: pathlib.Path, preloaded: Sequence[str]) -> dict[str, str]:
-    """For Python, which is not built with sanitizers itself, and its children: reports go into `kept`.
+    """Return the environment for Python, which is not built with sanitizers, and its children. They write reports into `kept`.
 
-    PYTHONMALLOC: blocks of Python's own allocator are nothing that AddressSanitizer sees. detect_leaks: what an interpreter keeps until
-    its end is no leak; `nox -s leaks` looks for those. libubsan knows no log_path beside libasan: every Python tells it as it starts.
+    PYTHONMALLOC: AddressSanitizer does not see blocks of Python's own allocator. detect_leaks: memory that an interpreter keeps until its
+    end is no leak; `nox -s leaks` finds leaks. libubsan ignores log_path beside libasan, so every Python sets it as it starts.
     """
     return {
         **os.environ,
@@ -124,7 +125,7 @@ def environment(folder: pathlib.Path, kept: pathlib.Path, preloaded: Sequence[st
 
 
 def suite(folder: pathlib.Path, preloaded: Sequence[str], arguments: Sequence[str]) -> tuple[int, list[str]]:
-    """Run a folder's tests; pytest's exit status, and the reports of all processes."""
+    """Run a folder's tests. Returns pytest's exit status, and the reports of all processes."""
     with tempfile.TemporaryDirectory(prefix="reports-") as name:
         kept = pathlib.Path(name)
         (kept / "start").mkdir()
@@ -136,15 +137,15 @@ def suite(folder: pathlib.Path, preloaded: Sequence[str], arguments: Sequence[st
 
 
 def _report(path: pathlib.Path) -> str:
-    """What is wrong; that terabytes were asked for in vain, which ends in a MemoryError, is not."""
+    """Return the errors of a report. A refused allocation of terabytes, which ends in a MemoryError, is no error."""
     lines = path.read_text(errors="replace").splitlines(keepends=True)
     return "".join(line for line in lines if NO_MEMORY not in line)
 
 
 def built(folder: pathlib.Path) -> list[str]:
-    """Build a folder's extensions with sanitizers; their names."""
+    """Build a folder's extensions with sanitizers. Returns their names."""
     previous = os.environ.get("CC")
-    os.environ["CC"] = "gcc"  # whose libraries they are
+    os.environ["CC"] = "gcc"  # the compiler that the libraries belong to
     try:
         return sorted(path.name for path in trees.build(folder, FLAGS))
     finally:
@@ -152,7 +153,7 @@ def built(folder: pathlib.Path) -> list[str]:
 
 
 def missed(preloaded: Sequence[str]) -> list[str]:
-    """The toy's mistakes that are not caught, or what is taken for one."""
+    """Return the toy's mistakes that the sanitizers miss, and their false reports."""
     with tempfile.TemporaryDirectory(prefix="toy-") as name:
         folder = pathlib.Path(name)
         for file, text in TOY.items():

@@ -32,7 +32,7 @@ LIMITS: Final = {"acknowledged": (30, 13, 90), "retry": (44, None, None), "memor
 
 
 class Trail:
-    """The calls that were seen, in order: file and function.
+    """Collects calls in order: file and function.
 
     Attributes:
         calls: file within the package, and qualified name.
@@ -42,13 +42,13 @@ class Trail:
         self.calls: list[tuple[str, str]] = []
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
-        """`sys.setprofile`'s function."""
+        """Note a call, as `sys.setprofile`'s function."""
         if event == "call" and (file := _file_of(frame)) and not file.startswith("testing/") and not _is_the_fakes(frame):
             self.calls.append((file, frame.f_code.co_qualname))
 
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
-        """While the block runs."""
+        """Collect calls while the block runs."""
         sys.setprofile(self)
         try:
             yield
@@ -57,12 +57,12 @@ class Trail:
 
     @property
     def files(self) -> Counter[str]:
-        """Calls by file."""
+        """Return the number of calls by file."""
         return Counter(file for file, _ in self.calls)
 
     @property
     def moves(self) -> int:
-        """Calls whose file is not that of the call before."""
+        """Return the number of calls in another file than the call before."""
         return sum(one[0] != other[0] for one, other in zip(self.calls, self.calls[1:], strict=False))
 
 
@@ -72,7 +72,7 @@ def _file_of(frame: FrameType) -> str:
 
 
 def _is_the_fakes(frame: FrameType) -> bool:
-    """Whether the fake cluster makes this call; its network only carries bytes."""
+    """Return whether the fake cluster makes this call; its network only carries bytes."""
     caller: FrameType | None = frame.f_back
     while caller is not None:
         file = _file_of(caller)
@@ -89,7 +89,7 @@ async def acknowledged(_: FakeCluster, producer: Producer[Any, Any], trail: Trai
 
 
 async def retry(cluster: FakeCluster, producer: Producer[Any, Any], trail: Trail) -> None:
-    """The leader refuses it once."""
+    """Send one record that the leader refuses once."""
     for _ in range(2):  # the first one compiles the codecs of the answer
         cluster.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=1)
         trail.calls.clear()
@@ -97,7 +97,7 @@ async def retry(cluster: FakeCluster, producer: Producer[Any, Any], trail: Trail
 
 
 async def memory(cluster: FakeCluster, producer: Producer[Any, Any], trail: Trail) -> None:
-    """It waits until another one, which takes all of `buffer_memory`, is acknowledged."""
+    """Send one record that waits until another one, which takes all of `buffer_memory`, is acknowledged."""
     cluster.delay("Produce", 0.05)
     large = b"v" * (producer.config.buffer_memory * 3 // 4)
     delivery = await producer.send(TOPIC, large, b"key")
@@ -114,7 +114,7 @@ CASES: Final[dict[str, Callable[[FakeCluster, Producer[Any, Any], Trail], Awaita
 
 
 async def followed(case: str) -> Trail:
-    """What a case passes."""
+    """Return the calls of a case."""
     trail = Trail()
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic(TOPIC, 1)

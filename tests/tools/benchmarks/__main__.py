@@ -49,14 +49,14 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
 
 
 def turns(rounds: int, workloads: Sequence[str], clients: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(workload, client) of every run, in order: whoever went first in one round goes last in the next."""
+    """Yield (workload, client) of every run, in order. The client that is first in one round is last in the next."""
     for number in range(rounds):
         order = clients if number % 2 == 0 else clients[::-1]
         yield from ((workload, client) for workload in workloads for client in order)
 
 
 def topics_of(workload: str, client: str) -> list[str]:
-    """All that a run sends to; many topics are the same for every client, as a broker takes long to make them."""
+    """Return all topics of a run. Workloads with many topics use the same ones for every client, as a broker creates them slowly."""
     wanted = WORKLOADS[workload]
     if wanted.topics > 1:
         return [f"bench-{workload}-{number}" for number in range(wanted.topics)]
@@ -64,7 +64,7 @@ def topics_of(workload: str, client: str) -> list[str]:
 
 
 async def run_client(client: str, workload: str, broker: Broker, records: int) -> Measure:
-    """One fresh process, one measure."""
+    """Run one client in a fresh process. Returns its measure."""
     wanted = WORKLOADS[workload]
     task = Task(
         client=client,
@@ -86,7 +86,7 @@ async def run_client(client: str, workload: str, broker: Broker, records: int) -
 
 
 async def measure(chosen: argparse.Namespace, console: Console) -> report.Rounds:
-    """All rounds, each run's figures printed as it ends."""
+    """Run all rounds, and print each run's figures as it ends."""
     rounds: report.Rounds = {workload: {client: [] for client in chosen.clients} for workload in chosen.workloads}
     rtts_ms = sorted({WORKLOADS[workload].rtt_ms for workload in chosen.workloads} - {0})
     async with real_broker(rtts_ms=rtts_ms) as broker:

@@ -1,4 +1,4 @@
-"""One real Kafka for a bench, near and, through proxies in processes of their own, far. Knows nothing of clients and workloads."""
+"""Starts one real Kafka for a bench, with direct connections, or with delayed ones through proxy processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ READY_SECONDS: Final = 300.0
 POLL_SECONDS: Final = 0.5
 _LATEST: Final = -1
 SERVER_PROPERTIES: Final[Mapping[str, object]] = {
-    # what was measured is of no use any more
+    # the figures so far are of no use any more
     "log.segment.bytes": 64 * 2**20,
     "log.retention.bytes": 64 * 2**20,
     "log.retention.check.interval.ms": 5_000,
@@ -35,7 +35,7 @@ SERVER_PROPERTIES: Final[Mapping[str, object]] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Broker:
-    """A running Kafka and the ways to it; the far ones by their round trip's milliseconds."""
+    """Holds a running Kafka and its addresses; those of proxies by the milliseconds of their round trip."""
 
     server: KafkaServer
     far: Mapping[float, str] = dataclasses.field(default_factory=dict)
@@ -45,14 +45,14 @@ class Broker:
         return self.server.bootstrap_servers
 
     def bootstrap_servers_at(self, rtt_ms: float) -> str:
-        """Where clients find it when a round trip is to take so long; 0: without a proxy."""
+        """Return the bootstrap servers for a round trip of so many milliseconds; 0: without a proxy."""
         return self.far[rtt_ms] if rtt_ms else self.bootstrap_servers
 
     async def create_topic(self, name: str, partitions: int) -> None:
         await self.server.create_topic(name, partitions)
 
     async def create_topics(self, names: Sequence[str]) -> None:
-        """Of one partition each, some hundred a request; each has a leader then."""
+        """Create topics of one partition each, some hundred a request, and wait until each has a leader."""
         async with WireClient(self.bootstrap_servers, timeout=120.0) as client:
             for first in range(0, len(names), TOPICS_A_REQUEST):
                 some = names[first : first + TOPICS_A_REQUEST]
@@ -70,7 +70,7 @@ class Broker:
                     return
 
     async def ends(self, topics: Sequence[str], partitions: int) -> list[int]:
-        """The offset after the last record of each partition of each topic. LookupError: the broker does not lead one, or not yet."""
+        """Return the end offset of each partition of each topic. LookupError: the broker does not lead a partition, or not yet."""
         ends: dict[tuple[str, int], int] = {}
         async with WireClient(self.bootstrap_servers, timeout=60.0) as client:
             for first in range(0, len(topics), TOPICS_A_REQUEST):
@@ -97,11 +97,11 @@ def _ends_of(topic: str, partitions: int) -> object:
 
 @contextlib.asynccontextmanager
 async def real_broker(*, rtts_ms: Sequence[float] = (), is_server: bool = False) -> AsyncGenerator[Broker]:
-    """A fresh Kafka for as long as the block lasts.
+    """Run a fresh Kafka while the block runs.
 
     Args:
-        rtts_ms: with a listener and a proxy for each of these.
-        is_server: as a server runs it, for a long run: all compilers, more memory, logs kept short. Else quick to start.
+        rtts_ms: the broker gets a listener and a proxy for each of these.
+        is_server: settings of a server, for a long run: all compilers, more memory, short logs. Without it Kafka starts faster.
     """
     async with contextlib.AsyncExitStack() as stack:
         proxies = {rtt_ms: await stack.enter_async_context(delaying_proxy(rtt_ms / 2)) for rtt_ms in rtts_ms}
@@ -112,10 +112,10 @@ async def real_broker(*, rtts_ms: Sequence[float] = (), is_server: bool = False)
 
 
 class _ManyDoors(KafkaServer):
-    """A node with a listener more for each proxy, which sends clients there: a broker's own address would lead them around it."""
+    """A node with one more listener for each proxy, which advertises the proxy: the broker's own address would bypass it."""
 
     def __init__(self, proxy_ports: Sequence[int], *, is_server: bool) -> None:
-        if is_server:  # which may compile as well as it can, and has room: it is not what is measured
+        if is_server:  # all compilers and enough memory, as the bench does not measure the broker
             super().__init__(properties=SERVER_PROPERTIES, heap="1g", jvm_options=("-XX:TieredStopAtLevel=4",))
         else:
             super().__init__()
@@ -137,13 +137,13 @@ class _ManyDoors(KafkaServer):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Proxy:
-    """A running `tests.tools.benchmarks.proxy`."""
+    """Holds a running `tests.tools.benchmarks.proxy`."""
 
     port: int
     process: asyncio.subprocess.Process
 
     async def lead_to(self, port: int) -> None:
-        """Where it connects its clients to; before the first of them."""
+        """Set the port that the proxy connects its clients to. Call it before the first client."""
         assert self.process.stdin is not None
         self.process.stdin.write(b"%d\n" % port)
         await self.process.stdin.drain()
@@ -151,7 +151,7 @@ class Proxy:
 
 @contextlib.asynccontextmanager
 async def delaying_proxy(delay_ms: float) -> AsyncGenerator[Proxy]:
-    """A proxy that delays each way by so much, listens, and ends with the block, or with this process."""
+    """Run a listening proxy that delays each direction by so much. It ends with the block, or with this process."""
     command = (sys.executable, "-m", "tests.tools.benchmarks.proxy", str(delay_ms))
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=pipe, stdout=pipe)

@@ -1,8 +1,10 @@
-"""How many Python calls one fast send makes, by `sys.setprofile`. C functions do not count; entering a coroutine does, and so does resuming one.
+"""Counts the Python calls of one fast send, by `sys.setprofile`.
+
+C functions do not count. Each entry and each resumption of a coroutine counts.
 
     python -m tests.tools.benchmarks.calls
 
-`calls_per_send` drives each `send` by hand and leaves out those that waited: they took the slow way. Knows nothing of brokers but to start one.
+`calls_per_send` drives each `send` by hand and leaves out those that waited, as they took the slow path.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ BAR = 4
 
 @types.coroutine
 def counted(start: Callable[[], Awaitable[object]], counts: collections.Counter[int]) -> Generator[Any, Any, None]:
-    """Run what `start` gives; when it ends without waiting, note how many Python calls that took."""
+    """Run the coroutine of `start`. If it ends without waiting, note the number of its Python calls."""
     calls = 0
 
     def note(_: types.FrameType, event: str, __: object) -> None:
@@ -52,7 +54,7 @@ def counted(start: Callable[[], Awaitable[object]], counts: collections.Counter[
 
 
 async def calls_per_send(client: Client, topic: str, keys: Iterable[bytes]) -> collections.Counter[int]:
-    """Number of Python calls -> how many fast sends took as many."""
+    """Return, for each number of Python calls, how many fast sends made as many."""
     counts: collections.Counter[int] = collections.Counter()
     send = client.send
     for key in keys:

@@ -2,8 +2,8 @@
 
     python -m tests.tools.benchmarks.client < TASK
 
-The task is JSON (see `task`), from standard input. Measured is the workload alone: imports, start and a warm-up lie before it, the stop after it. CPU is the
-whole process's, every thread's. Knows nothing of other clients, of rounds and ratios.
+The task is JSON (see `task`), from standard input. The measure covers the workload alone: imports, start and a warm-up are before
+it, the stop is after it. CPU is that of the whole process with all its threads.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ STATUS = pathlib.Path("/proc/self/status")
 
 
 def cpu_seconds() -> float:
-    """User and system time of this process so far."""
+    """Return the user and system time of this process so far."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 def peak_bytes() -> int:
-    """The most memory that this program ever held: Linux's own figure for it, as `ru_maxrss` begins with what its parent held."""
+    """Return the peak memory of this program. It is Linux's own figure, as `ru_maxrss` begins with the memory of the parent."""
     with contextlib.suppress(OSError):
         for line in STATUS.read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -51,7 +51,7 @@ def peak_bytes() -> int:
 
 
 def percentiles_ms(latencies: Sequence[float]) -> tuple[float, float]:
-    """The median and the 99th percentile, in milliseconds."""
+    """Return the median and the 99th percentile, in milliseconds."""
     if len(latencies) < 2:
         return 0.0, 0.0
     cuts = statistics.quantiles(latencies, n=100, method="inclusive")

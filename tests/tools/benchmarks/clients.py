@@ -1,6 +1,6 @@
-"""The clients of one face, aioproducer and aiokafka: acks=all and idempotence, the rest as a task says; ours also without it, and without metrics.
+"""Opens the clients with one interface, aioproducer and aiokafka.
 
-Knows no workload but by name.
+Both have acks=all, idempotence, and the other settings of a task. Ours also runs without idempotence, and without metrics.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from tests.tools.benchmarks.workloads import Client, Job, Tally
 
 OURS, PEER, PLAIN, SILENT, PURE = "aioproducer", "aiokafka", "plain", "without_metrics", "aioproducer_pure"
-"""Ours, the one that it is held against, and ours without idempotence, without metrics, and in plain Python."""
+"""Our producer, the peer that it is compared with, and ours without idempotence, without metrics, and in plain Python."""
 BASE, BASE_PURE = "base", "base_pure"
-"""Ours as it is in another tree, in both builds: for before and after side by side."""
+"""Our producer of another tree, in both builds, to compare before and after."""
 OF_BASE = {BASE, BASE_PURE}
 BASE_TREE = "AIOPRODUCER_BENCH_BASE"
 """The variable that says where that tree is."""
@@ -33,10 +33,10 @@ CHOOSES_PURE = "AIOPRODUCER_PURE"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """How a client is opened, which ways it sends, and what its process needs.
+    """Holds how a client is opened, its functions that send, and the needs of its process.
 
     Attributes:
-        own: settings in its own words that make this kind of it.
+        own: settings of this kind, by the client's own names.
         env: of its process.
     """
 
@@ -47,13 +47,13 @@ class Kind:
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def settings(self, asked: Settings) -> Settings:
-        """Those asked for, over its own."""
+        """Return the kind's own settings, overridden by those of the task."""
         return dataclasses.replace(asked, own={**self.own, **asked.own})
 
 
 @contextlib.asynccontextmanager
 async def aioproducer(bootstrap_servers: str, settings: Settings = BASELINE) -> AsyncGenerator[Client]:
-    """Ours, started and stopped."""
+    """Start our producer, and stop it after the block."""
     from aioproducer import Producer
 
     producer: Producer[bytes, bytes] = Producer(
@@ -73,7 +73,7 @@ async def aioproducer(bootstrap_servers: str, settings: Settings = BASELINE) -> 
 
 @contextlib.asynccontextmanager
 async def aiokafka(bootstrap_servers: str, settings: Settings = BASELINE) -> AsyncGenerator[Client]:
-    """The peer, started and stopped."""
+    """Start aiokafka's producer, and stop it after the block."""
     from aiokafka import AIOKafkaProducer
 
     producer = AIOKafkaProducer(
@@ -92,7 +92,7 @@ async def aiokafka(bootstrap_servers: str, settings: Settings = BASELINE) -> Asy
 
 
 def our_build() -> str:
-    """Our version, and which of our two builds runs."""
+    """Return our version, and which of our two builds runs."""
     import aioproducer as package
 
     tell = getattr(package, "build_info", None)

@@ -38,13 +38,13 @@ PARTITIONS: Final = 6
 BAR: Final = 4e6
 DEFAULT: Final = 16_384
 START: Final = 1_700_000_000_000
-"""Of the timestamps, one for each millisecond."""
+"""The first timestamp; each record's is one millisecond later."""
 _SLOW: Final = 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """One run of one way."""
+    """Holds the figures of one run of one function that sends."""
 
     way: str
     batch_size: int
@@ -65,7 +65,7 @@ class Measure:
 
 
 def columns(count: int) -> tuple[Any, Any, Any]:
-    """Values, keys and times as arrays."""
+    """Return values, keys and times as arrays."""
     import pyarrow as pa
 
     offsets = pa.array(range(0, (count + 1) * SIZE, SIZE), pa.int64()).buffers()[1]
@@ -85,7 +85,7 @@ async def by_keyed_columns(producer: Producer[bytes, bytes], count: int) -> Call
 
 
 async def by_many(producer: Producer[bytes, bytes], count: int) -> Callable[[], Awaitable[Any]]:
-    """Its fast way has no timestamps."""
+    """Send with `send_many`; its fast path has no timestamps."""
     values = columns(count)[0].to_pylist()
     return lambda: producer.send_many(TOPIC, values)
 
@@ -125,7 +125,7 @@ async def run(way: str, count: int, batch_size: int, address: str) -> Measure:
 
 
 async def measured(*words: str) -> Measure:
-    """One run in a fresh process, against a fresh stub."""
+    """Return the figures of one run in a fresh process, against a fresh stub."""
     pipe = asyncio.subprocess.PIPE
     stub = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.tools.benchmarks.stub", str(PARTITIONS), cwd=ROOT, stdin=pipe, stdout=pipe

@@ -48,7 +48,7 @@ MAX_BAR_MS = 5.0
 
 
 class Collector:
-    """The pauses of the cyclic collector while it is entered, as (begin, end)."""
+    """Records the pauses of the cyclic collector while it is entered, as (begin, end)."""
 
     def __init__(self) -> None:
         self.pauses: list[tuple[float, float]] = []
@@ -70,7 +70,7 @@ class Collector:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Beat:
-    """When it was due, when it came, and the seconds of processor time that the loop's thread took since the last one."""
+    """Holds when a beat was due, when it came, and the loop thread's seconds of processor time since the beat before it."""
 
     due: float
     came: float
@@ -83,7 +83,7 @@ class Beat:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Lateness:
-    """What some seconds of beats show. `own` is what remains of a beat's lateness without the collector's pauses; `worked`: see `Beat`."""
+    """Holds the figures of some seconds of beats. `own` is a beat's lateness without the collector's pauses; `worked`: see `Beat`."""
 
     beats: int
     p50_ms: float
@@ -109,7 +109,7 @@ async def beat(beats: list[Beat]) -> None:
 
 
 def collected(beats: Sequence[Beat], pauses: Sequence[tuple[float, float]]) -> list[float]:
-    """The seconds of each beat's lateness that the collector took. Both sequences are in order of time, and beats do not overlap."""
+    """Return the seconds of each beat's lateness that the collector took. Both sequences are in order of time; beats do not overlap."""
     shares, first = [], 0
     for one in beats:
         while first < len(pauses) and pauses[first][1] <= one.due:
@@ -148,7 +148,7 @@ def p99(values: Sequence[float]) -> float:
 
 
 def weighted_p99(late: Sequence[float]) -> float:
-    """The lateness that the loop stays under for 99 % of the time: each beat weighs as much as the time it covers."""
+    """Return the lateness that the loop stays under for 99 % of the time: each beat weighs as much as the time it covers."""
     left = 0.01 * sum(PERIOD + one for one in late)
     for one in sorted(late, reverse=True):
         left -= PERIOD + one
@@ -158,9 +158,9 @@ def weighted_p99(late: Sequence[float]) -> float:
 
 
 async def runs(records: int, compression: str, count: int) -> AsyncGenerator[tuple[Lateness, Lateness, float]]:
-    """Of each: the idle loop's lateness, that beside the sends, and the seconds that these took.
+    """Yield for each run the idle loop's lateness, the lateness beside the sends, and the seconds of the sends.
 
-    The broker is one, and warm: a young JVM compiles on the cores that the loop would have, and its slowness is not the producer's.
+    All runs share one warm broker: a new JVM compiles on the cores that the loop needs, and that slowness is not the producer's.
     """
     async with real_broker() as broker:
         await broker.create_topic(TOPIC, PARTITIONS)
@@ -176,9 +176,10 @@ async def runs(records: int, compression: str, count: int) -> AsyncGenerator[tup
 
 
 async def send_all(client: Client, keys: Sequence[bytes]) -> deque[object]:
-    """The deliveries, as a user who will read them keeps them: to let a million of them go takes 10 ms at once, which are not the producer's.
+    """Send all records. Returns the deliveries, as a user keeps them to read them later.
 
-    Nor is the growth of a list: the last time, its megabytes are copied into 1,600 fresh pages, 5 ms of the loop. A deque copies nothing.
+    To free a million of them takes 10 ms at once, which are not the producer's. Nor is the growth of a list: its last growth copies
+    megabytes into 1,600 fresh pages, 5 ms of the loop. A deque copies nothing.
     """
     send, kept = client.send, deque[object]()
     keep = kept.append
@@ -189,7 +190,7 @@ async def send_all(client: Client, keys: Sequence[bytes]) -> deque[object]:
 
 
 async def watched(work: Awaitable[object]) -> tuple[Lateness, float]:
-    """The lateness of a heartbeat beside the work, and how long that took."""
+    """Return the lateness of a heartbeat beside the work, and the seconds of the work."""
     beats: list[Beat] = []
     gc.collect()
     with Collector() as collector:
@@ -206,7 +207,7 @@ async def watched(work: Awaitable[object]) -> tuple[Lateness, float]:
 
 
 def tell(console: Console, idle: Lateness, busy: Lateness, records: int, seconds: float) -> None:
-    """One run, in words."""
+    """Return one run, in words."""
     own = f"without it p99 {busy.own_p99_ms:.2f} ms, max {busy.own_max_ms:.2f} ms"
     console.print(f"{records:,} keyed sends, deliveries kept, flushed in {seconds:.2f} s ({records / seconds / 1e3:.0f} k/s)")
     console.print(f"idle:  {idle.beats:,} beats, p99 {idle.p99_ms:.2f} ms, max {idle.max_ms:.2f} ms")
@@ -221,7 +222,7 @@ def tell(console: Console, idle: Lateness, busy: Lateness, records: int, seconds
 
 
 async def measure(console: Console, records: int, compression: str, count: int) -> list[dict[str, Any]]:
-    """The figures of that many runs, told as they come."""
+    """Return the figures of that many runs, and print each run as it ends."""
     figures: list[dict[str, Any]] = []
     async with contextlib.aclosing(runs(records, compression, count)) as measured:
         async for idle, busy, seconds in measured:

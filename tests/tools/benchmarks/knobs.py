@@ -43,13 +43,13 @@ BATCHES: Final = (4, 8, 16, 32, 64, 128, 256)
 """KiB."""
 PACED_SECONDS: Final = 1.5
 FETCH_VERSION: Final = 11
-"""The last whose batches are asked for by the topic's name and without an epoch."""
+"""The last version in which a Fetch request names the topic and needs no epoch."""
 COLOURS: Final = ("#12a594", "#2f6fde", "#e5793a", "#b03a6f")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Knobs:
-    """What one setting gave. Rate at full speed; batch bytes, fill (of `batch_size`), latencies at the steady load."""
+    """Holds the figures of one setting: rate at full speed; batch bytes, fill (of `batch_size`) and latencies at the steady load."""
 
     linger_ms: int
     batch_kib: int
@@ -62,7 +62,7 @@ class Knobs:
 
 
 async def full_speed(producer: Producer[bytes, bytes], topic: str, keys: Sequence[bytes]) -> float:
-    """Records a second."""
+    """Return records a second."""
     before = time.perf_counter()
     send = producer.send
     deliveries = [await send(topic, VALUE, key) for key in keys]
@@ -74,7 +74,7 @@ async def full_speed(producer: Producer[bytes, bytes], topic: str, keys: Sequenc
 
 
 async def paced(producer: Producer[bytes, bytes], topic: str, keys: Sequence[bytes], rate: int) -> list[float]:
-    """Milliseconds from each call to its acknowledgement; the load does not wait for them."""
+    """Return milliseconds from each call to its acknowledgement. The load does not wait for acknowledgements."""
     latencies: list[float] = []
     clock = time.perf_counter
 
@@ -94,7 +94,7 @@ async def paced(producer: Producer[bytes, bytes], topic: str, keys: Sequence[byt
 
 
 async def batch_sizes(broker: Broker, topic: str) -> list[int]:
-    """Bytes of the records of each batch in the log."""
+    """Return the bytes of the records of each batch in the log."""
     sizes: list[int] = []
     async with WireClient(broker.bootstrap_servers) as client:
         for partition, end in enumerate(await client.end_offsets(topic)):
@@ -107,7 +107,7 @@ async def batch_sizes(broker: Broker, topic: str) -> list[int]:
                 at = 0
                 while at + OVERHEAD <= len(records):
                     size = int.from_bytes(records[at + 8 : at + 12], "big") + 12
-                    if at + size > len(records):  # the broker cuts the last one where the limit is
+                    if at + size > len(records):  # the broker cuts the last batch at the limit
                         break
                     sizes.append(size - OVERHEAD)
                     offset = int.from_bytes(records[at : at + 8], "big") + int.from_bytes(records[at + 23 : at + 27], "big") + 1
@@ -160,7 +160,7 @@ def table(found: Sequence[Knobs], rate: int) -> Table:
 
 
 def draw(path: pathlib.Path, found: Sequence[Knobs], rate: int) -> None:
-    """Three panels over `batch_size`, a line for each `linger_ms`, as SVG."""
+    """Draw three panels over `batch_size`, with a curve for each `linger_ms`, as SVG."""
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure

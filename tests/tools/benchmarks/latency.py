@@ -1,10 +1,12 @@
-"""Ways of sending in which a record's latency counts: from before `send` to the callback of its delivery. `load` says how much work there is.
+"""Holds workloads that measure a record's latency, from before `send` to the callback of its delivery.
 
-1. `busy`: one task counts to `load` before each send, and never waits for anything else; `busy_mixed`: to many topics in turn.
+`load` is the amount of work:
+
+1. `busy`: one task counts to `load` before each send, and waits for nothing else; `busy_mixed`: the same, to many topics alternately.
 2. `paced`: one task wakes every millisecond and sends what `load` records a second make due.
 3. `tasks`: `job.tasks` tasks share `load` records a second, evenly apart.
 
-The client may be any that has an `async` `send` and gives back something with `add_done_callback`; confluent's AIOProducer has an adapter.
+The client needs an `async` `send` that returns an object with `add_done_callback`; confluent's AIOProducer has an adapter.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ TICK: Final = 0.001
 
 
 async def busy(client: Any, job: Job) -> Tally:
-    """One task that computes between its sends."""
+    """Send from one task that computes between its sends."""
     send, topic, value, clock, load = client.send, job.topic, job.value, time.perf_counter, job.load
     notes = Notes(job)
     for key in job.keys:
@@ -37,7 +39,7 @@ async def busy(client: Any, job: Job) -> Tally:
 
 
 async def busy_mixed(client: Any, job: Job) -> Tally:
-    """The same, to many topics in turn."""
+    """Send as `busy` does, to many topics alternately."""
     send, value, clock, load = client.send, job.value, time.perf_counter, job.load
     notes = Notes(job)
     for topic, cell, key in zip(itertools.cycle(job.topics), job.cells(), job.keys, strict=False):
@@ -49,7 +51,7 @@ async def busy_mixed(client: Any, job: Job) -> Tally:
 
 
 async def paced(client: Any, job: Job) -> Tally:
-    """One task in ticks of a millisecond; what is due after a late tick is sent at once."""
+    """Send from one task in ticks of a millisecond. After a late tick it sends all due records at once."""
     clock, notes = time.perf_counter, Notes(job)
     begin, sent, ticks = clock(), 0, 0
     while sent < len(job.keys):
@@ -61,7 +63,7 @@ async def paced(client: Any, job: Job) -> Tally:
 
 
 async def tasks(client: Any, job: Job) -> Tally:
-    """Many tasks, each of which sends at its own even pace."""
+    """Send from many tasks, each at its own even rate."""
     clock, notes, many = time.perf_counter, Notes(job), job.tasks
     begin = clock()
 
@@ -84,7 +86,7 @@ async def _send(client: Any, job: Job, keys: Sequence[bytes], notes: Notes) -> N
 
 
 class Notes:
-    """What the callbacks note of each record."""
+    """Collects the facts that the callbacks note of each record."""
 
     def __init__(self, job: Job) -> None:
         self._tally = job.tally()
@@ -92,7 +94,7 @@ class Notes:
         self._is_done = asyncio.Event()
 
     def done(self, began: float, delivery: Any, *, cell: int = 0) -> None:
-        """A record was acknowledged; `cell`: where its topic's partitions begin in the tally."""
+        """Note an acknowledged record; `cell` is the index of its topic's first partition in the tally."""
         tally = self._tally
         tally.latencies.append(time.perf_counter() - began)
         metadata = delivery.result()
@@ -103,7 +105,7 @@ class Notes:
             self._is_done.set()
 
     async def all(self, client: Any) -> Tally:
-        """The tally, once every callback has run."""
+        """Wait until every callback has run. Returns the tally."""
         await client.flush()
         if self._left:
             await self._is_done.wait()

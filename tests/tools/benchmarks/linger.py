@@ -49,19 +49,19 @@ LINGERS: Final[Sequence[Linger]] = (0, AUTO, 5)
 RTTS: Final = (0.0, 2.0, 20.0)
 """Milliseconds that the proxy adds; 0: there is none."""
 MODELLED: Final = (0.7, 2.3, 20.3)
-"""No whole ones: the loads beat by the millisecond, and would be in step with the answers."""
+"""Fractions of milliseconds: the loads send each millisecond, and would otherwise be synchronous with the answers."""
 COLOURS: Final[Mapping[Linger, str]] = {0: "#12a594", AUTO: "#2f6fde", 5: "#e5793a"}
 TOPIC: Final = "linger"
 WORSE: Final = 1.1
 WIDTH: Final = 130
 _KEYS: Final = few_keys(0, FEW_KEYS)
-_SAMPLED: Final = 16  # of so many records of the loop one is timed: a callback for each would cost as much as its send
+_SAMPLED: Final = 16  # the loop times one record of so many: a callback for each would cost as much as its send
 
 # Loads: each for so many seconds; milliseconds from the calls to their acknowledgements
 
 
 async def crowd(tasks: int, producer: Producer[bytes, bytes], seconds: float, clock: Clock, *, apart: float = 0.0) -> list[float]:
-    """So many tasks, each sending one record at a time; the last begins when `apart` of the time is over."""
+    """Send from many tasks, each one record at a time. The last task begins when the share `apart` of the time is over."""
     latencies: list[float] = []
     until = clock() + seconds
 
@@ -81,7 +81,7 @@ async def crowd(tasks: int, producer: Producer[bytes, bytes], seconds: float, cl
 
 
 async def steady(rate: int, producer: Producer[bytes, bytes], seconds: float, clock: Clock) -> list[float]:
-    """So many records a second, each millisecond's at its beginning; nobody waits for them."""
+    """Send so many records a second, those of each millisecond at its beginning. No task waits for them."""
     latencies: list[float] = []
 
     def note(_delivery: Delivery, sent_at: float) -> None:
@@ -101,7 +101,7 @@ async def steady(rate: int, producer: Producer[bytes, bytes], seconds: float, cl
 
 
 async def loop(producer: Producer[bytes, bytes], seconds: float, clock: Clock) -> list[float]:
-    """`await send()` without a pause; memory is what holds it back."""
+    """Call `await send()` without a pause. Only the memory limit makes it wait."""
     latencies: list[float] = []
     until = clock() + seconds
 
@@ -129,12 +129,12 @@ LOADS: Final[Mapping[str, Load]] = {
 }
 
 FULL: Final = frozenset({"50 k/s", "loop", "crowd 2000"})
-"""Loads of full batches, which are the same whatever lingers: the model leaves them out, for they are millions of records."""
+"""Loads of full batches, which are the same with each linger. The model leaves them out, as they have millions of records."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What one run gave; CPU is this process's, 0 in the model."""
+    """Holds the figures of one run. CPU is this process's, and 0 in the model."""
 
     rtt: float
     load: str
@@ -149,11 +149,11 @@ class Run:
 
 
 FIGURES: Final = ("rate", "p50_ms", "p99_ms", "cpu_us")
-"""Those that are judged; of all but the rate less is better."""
+"""The figures that are judged. Less is better, except for the rate."""
 
 
 async def measure(options: Mapping[str, Any], rtt: float, load: str, linger: Linger, seconds: float, clock: Clock | None = None) -> Run:
-    """One run; `clock` is the model's."""
+    """Return the figures of one run; the model passes its own `clock`."""
     from aioproducer import Producer
 
     now = clock or time.perf_counter
@@ -182,13 +182,13 @@ async def measure(options: Mapping[str, Any], rtt: float, load: str, linger: Lin
 
 
 def counts(producer: Producer[bytes, bytes]) -> tuple[float, int, float]:
-    """Records, batches and requests that were sent."""
+    """Return the numbers of sent records, batches and requests."""
     metrics = producer.metrics()
     return metrics.number("record-send-total"), metrics.distribution("batch-fill-ratio").count, metrics.number("request-total")
 
 
 async def run(chosen: argparse.Namespace, console: Console) -> list[Run]:
-    """All rounds of each round trip; who goes first in one round goes last in the next."""
+    """Run all rounds of each round trip. The linger that is first in one round is last in the next."""
     found: list[Run] = []
     for rtt in chosen.rtts:
         async with real_broker(rtts_ms=[rtt] if rtt else ()) as broker:
@@ -204,7 +204,7 @@ async def run(chosen: argparse.Namespace, console: Console) -> list[Run]:
 
 
 async def reckon(rtt: float, load: str, linger: Linger, seconds: float) -> Run:
-    """One run of the model."""
+    """Return the figures of one run of the model."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic(TOPIC, PARTITIONS)
         cluster.brokers[1].latency = rtt / 1e3
@@ -212,7 +212,7 @@ async def reckon(rtt: float, load: str, linger: Linger, seconds: float) -> Run:
 
 
 def model(chosen: argparse.Namespace, console: Console) -> list[Run]:
-    """One round, each run in a loop of its own."""
+    """Run one round of the model, each run in a loop of its own."""
     found = []
     for rtt in chosen.rtts:
         for load in chosen.loads:
@@ -224,7 +224,7 @@ def model(chosen: argparse.Namespace, console: Console) -> list[Run]:
 
 
 def settings(found: Sequence[Run]) -> Iterator[tuple[float, str, dict[Linger, list[Run]]]]:
-    """Round trip, load, and each linger's runs in the order of the rounds."""
+    """Yield round trip, load, and each linger's runs in the order of the rounds."""
     for rtt, load in dict.fromkeys((one.rtt, one.load) for one in found):
         yield rtt, load, {linger: [one for one in found if (one.rtt, one.load, one.linger) == (rtt, load, linger)] for linger in LINGERS}
 
@@ -246,7 +246,7 @@ def table(found: Sequence[Run]) -> Table:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """auto over another linger, paired by round; above 1 is worse, also for rates."""
+    """Holds the ratio of auto to another linger, paired by round. Above 1 is worse, also for rates."""
 
     rtt: float
     load: str
@@ -296,7 +296,7 @@ PANELS: Final = (
 
 
 def draw(path: pathlib.Path, found: Sequence[Run]) -> None:
-    """A row for each figure, a column for each round trip; loads side by side, a bar for each linger; as SVG."""
+    """Draw a row for each figure and a column for each round trip, with the loads side by side and a bar for each linger, as SVG."""
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure

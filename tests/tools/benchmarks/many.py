@@ -55,7 +55,7 @@ async def many(producer: Producer[bytes, bytes], records: Sequence[Any]) -> None
 
 
 async def awaited(producer: Producer[bytes, bytes], records: Sequence[Any], rounds: int) -> tuple[float, float, float]:
-    """Seconds of `await deliveries`, of the results one by one, and the median of their ratios, for records that are acknowledged."""
+    """Return the seconds of `await deliveries` and of single results, and the median of their ratios, for acknowledged records."""
     deliveries = await producer.send_many(TOPIC, records)
     assert (await deliveries.wait()).acknowledged == len(records)
     found: list[tuple[float, float]] = []

@@ -41,7 +41,7 @@ BROKERS: Final = 3
 BUFFER_MEMORY: Final = 512 * MIB
 LONG_MS: Final = 900_000  # longer than any run
 PARTITIONS: Final = 6
-"""Of the one topic; those by the thousand have one each."""
+"""The number of partitions of a single topic. Each of many topics has one partition."""
 AT_ONCE: Final = 500
 """Topics that become known at the same time."""
 TIME_BAR: Final = 1.5
@@ -51,13 +51,14 @@ DELIVERY_BAR: Final = 120
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """One run.
+    """Holds the figures of one run.
 
     Attributes:
-        known_us, send_us, end_us: CPU for each record, while the topics become known, of the sends, and from the first answer to the last result.
+        known_us, send_us, end_us: CPU for each record, while the topics become known, of the sends, and from the first answer to
+            the last result.
         rss: bytes over the base, with all deliveries pending; the base is that of a started producer that knows no topic.
-        credits: bytes of `buffer_memory` that were taken then.
-        pauses: the collector's, by generation, while sending: how many, seconds of CPU in all, seconds of the longest.
+        credits: bytes of `buffer_memory` that were in use then.
+        pauses: the collector's while sending, by generation: their number, seconds of CPU in all, seconds of the longest.
     """
 
     topics: int
@@ -72,7 +73,7 @@ class Measure:
 
     @property
     def bar(self) -> float:
-        """Bytes that the memory may be."""
+        """Return the highest allowed bytes of memory."""
         return CREDITS_BAR * self.credits + DELIVERY_BAR * self.records
 
     @property
@@ -81,7 +82,7 @@ class Measure:
 
     @property
     def collector_us(self) -> float:
-        """CPU for each record; it is part of `send_us`."""
+        """Return the collector's CPU for each record, which is part of `send_us`."""
         return sum(total for _, total, _ in self.pauses.values()) * 1e6 / self.records
 
 
@@ -98,7 +99,7 @@ def values(records: int, size: int) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def pauses() -> Iterator[dict[str, list[float]]]:
-    """The collector's within the block, by generation: how many, seconds of CPU in all, seconds of the longest."""
+    """Collect the collector's pauses within the block, by generation: their number, seconds of CPU in all, seconds of the longest."""
     found = {str(generation): [0.0, 0.0, 0.0] for generation in range(3)}
     began = cpu = 0.0
 
@@ -118,7 +119,7 @@ def pauses() -> Iterator[dict[str, list[float]]]:
 
 
 async def run(topics: int, records: int, size: int, address: str) -> Measure:
-    """One run; who started it hears on standard output when all are pending."""
+    """Do one run. It prints a line for the parent process when all deliveries are pending."""
     from aioproducer import Producer
 
     chosen = names(topics)
@@ -162,7 +163,7 @@ async def run(topics: int, records: int, size: int, address: str) -> Measure:
 
 
 async def _send(producer: Producer[bytes, bytes], topics: Sequence[str], values: Iterator[bytes]) -> list[Any]:
-    """One record to each topic in turn, again and again."""
+    """Send one record to each topic, and repeat that until all records are sent."""
     send = producer.send
     return [await send(topic, value) for topic, value in zip(cycle(topics), values, strict=False)]
 
@@ -171,7 +172,7 @@ async def _send(producer: Producer[bytes, bytes], topics: Sequence[str], values:
 
 
 async def serve(topics: int) -> None:
-    """A cluster that answers no Produce until it reads a line."""
+    """Serve a cluster that answers no Produce request until it reads a line."""
     from aioproducer.testing import FakeCluster
 
     async with FakeCluster(BROKERS) as cluster:
@@ -186,7 +187,7 @@ async def serve(topics: int) -> None:
 
 @contextlib.asynccontextmanager
 async def process(*words: str) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """This module in another process, which ends with the block."""
+    """Run this module in another process, which ends with the block."""
     pipe = asyncio.subprocess.PIPE
     one = await asyncio.create_subprocess_exec(sys.executable, "-m", __spec__.name, *words, cwd=ROOT, stdin=pipe, stdout=pipe)
     try:
@@ -198,7 +199,7 @@ async def process(*words: str) -> AsyncGenerator[asyncio.subprocess.Process]:
 
 
 async def measured(topics: int, records: int, size: int) -> Measure:
-    """One run in a fresh process, against a fresh cluster."""
+    """Return the figures of one run in a fresh process, against a fresh cluster."""
     async with process("serve", str(topics)) as cluster:
         assert cluster.stdin is not None
         assert cluster.stdout is not None
@@ -213,12 +214,12 @@ async def measured(topics: int, records: int, size: int) -> Measure:
     return Measure(**json.loads(lines[-1]))
 
 
-# What came of it
+# The results
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:
-    """A bar, what was measured, and whether that is enough."""
+    """Holds a bar, the measured figure, and whether the figure meets the bar."""
 
     what: str
     found: str
@@ -226,7 +227,7 @@ class Verdict:
 
 
 def verdicts(many: Sequence[Measure], one: Sequence[Measure]) -> list[Verdict]:
-    """Of the rounds: medians of ratios paired by round, and the worst round's memory."""
+    """Return the verdicts of the rounds: medians of ratios paired by round, and the worst round's memory."""
 
     def ratio(what: str) -> float:
         return statistics.median(getattr(ours, what) / getattr(theirs, what) for ours, theirs in zip(many, one, strict=True))

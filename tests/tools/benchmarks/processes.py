@@ -1,4 +1,4 @@
-"""A client's process: what it is told, what it prints, how it fails. Knows no client."""
+"""Runs a client's process: its input, its output and its failures."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import re
 
 ROOT = pathlib.Path(__file__).parents[3]
 WORDS = 200
-"""Characters that a failed client may say."""
+"""The most characters of a failed client's reason."""
 RAISED = re.compile(r"^[\w.]+(Error|Exception|Failed|Timeout)\b")
 
 
 class RunFailed(Exception):
-    """A client's process failed, or took too long; in words for a reader."""
+    """A client's process failed, or took too long; the text is for a reader."""
 
 
 async def output(told: str, *command: str, env: dict[str, str] | None = None, cwd: pathlib.Path = ROOT) -> bytes:
-    """What a process prints that is `told` something. RunFailed: its status is not 0. Cancelled, it is killed."""
+    """Run a process with the input `told`. Returns its output. RunFailed: its status is not 0. Cancellation kills the process."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=pipe)
     try:
@@ -32,6 +32,6 @@ async def output(told: str, *command: str, env: dict[str, str] | None = None, cw
 
 
 def reason(complaints: bytes) -> str:
-    """What a process died of: the last exception that it named, within a group or not, or else its last line."""
+    """Return the cause of a process's failure: the last exception that it printed, within a group or not, or its last output line."""
     lines = [line.strip(" |+-^") for line in complaints.decode(errors="replace").splitlines()]
     return next((line for line in reversed(lines) if RAISED.match(line)), next(filter(None, reversed(lines)), ""))[:WORDS]

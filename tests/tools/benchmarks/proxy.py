@@ -1,10 +1,10 @@
-"""A TCP proxy in a process of its own that makes a near broker far: each way, every byte leaves some milliseconds after it came.
+"""Runs a TCP proxy that delays every byte by some milliseconds in each direction, as a distant broker does.
 
     python -m tests.tools.benchmarks.proxy DELAY_MS
 
 Bytes are stamped as they come and released when their time is up, however many are on the way: delay, and no limit of throughput.
-It prints the port that it listens on, reads the port that it leads to from its standard input, and ends when that does, that is, with its parent.
-Knows nothing of Kafka.
+It prints the port that it listens on, and reads the upstream port from its standard input. It ends when its standard input does, that is,
+with its parent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HOST = "127.0.0.1"
 
 
 class Lane(asyncio.Protocol):
-    """One end of a proxied connection: what it reads, its `other` end writes, late."""
+    """One end of a proxied connection. Its `other` end writes the bytes that it reads, after the delay."""
 
     def __init__(self, delay: float) -> None:
         self._loop = asyncio.get_running_loop()
@@ -41,13 +41,13 @@ class Lane(asyncio.Protocol):
         self._take(None)
 
     def _take(self, data: bytes | None) -> None:
-        """None stands for the connection's end, which travels as late as the bytes before it."""
+        """Queue bytes with their time. None stands for the connection's end, which gets the same delay as the bytes before it."""
         self._late.append((self._loop.time() + self._delay, data))
         if self._timer is None:
             self.start()
 
     def start(self) -> None:
-        """Release what is due once there is another end; the rest has a timer."""
+        """Write the due bytes once there is another end, and set a timer for the later ones."""
         if self._late and self.other is not None:
             self._timer = self._loop.call_at(self._late[0][0], self._release)
 
@@ -56,7 +56,7 @@ class Lane(asyncio.Protocol):
         assert self.other.transport is not None
         self._timer = None
         if self.other.transport.is_closing():
-            self._late.clear()  # nobody is there to read it
+            self._late.clear()  # the other end is closed, so no peer reads the bytes
             return
         now = self._loop.time()
         while self._late and self._late[0][0] <= now:
@@ -69,7 +69,7 @@ class Lane(asyncio.Protocol):
 
 
 class Door(Lane):
-    """The client's end: dials the upstream as soon as a client came."""
+    """The client's end: dials the upstream as soon as a client connects."""
 
     def __init__(self, delay: float, upstream_port: int) -> None:
         super().__init__(delay)

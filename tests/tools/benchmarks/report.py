@@ -1,6 +1,6 @@
-"""What the rounds say: medians, paired ratios, bars, as tables and as JSON. Knows nothing of how they were run.
+"""Computes medians, paired ratios and bars of the rounds, as tables and as JSON.
 
-A ratio is ours over the peer's of the same round, so that a slow spell of the machine falls on both. A bar is judged by the median ratio;
+A ratio is ours over the peer's of the same round, so that a slow phase of the machine affects both. A bar is judged by the median ratio;
 the worst round stands beside it.
 """
 
@@ -32,7 +32,10 @@ Rounds = dict[str, dict[str, "list[Measure]"]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bar:
-    """What a workload's ratio (ours over another client's) must be: `at_most` or at least `ratio`; `other_workload`: if theirs is another."""
+    """Holds the bar of a workload's ratio (ours over another client's).
+
+    The ratio must be `at_most` or at least `ratio`. `other_workload` is the other client's workload, if it differs.
+    """
 
     figure: str
     ratio: float
@@ -64,7 +67,7 @@ BARS: Mapping[str, Sequence[Bar]] = {
 
 
 def _latency_bars(ours: str) -> dict[str, Sequence[Bar]]:
-    """Of the workloads of `latency`, for one of our builds."""
+    """Return the bars of the workloads of `latency`, for one of our builds."""
     bars: dict[str, Sequence[Bar]] = {}
     for name in LATENCY:
         is_tight = name in {"busy_0", "busy_200"}
@@ -84,7 +87,7 @@ def _latency_bars(ours: str) -> dict[str, Sequence[Bar]]:
 
 
 LATENCY_BARS: Mapping[str, Sequence[Bar]] = {name: (*bars, *_latency_bars(PURE)[name]) for name, bars in _latency_bars(OURS).items()}
-"""Beside aiokafka; and beside another tree, where that is measured."""
+"""Bars relative to aiokafka; and to another tree, if that is measured."""
 FIGURES: Mapping[str, Callable[[Measure], float]] = {
     name: operator.attrgetter(name) for name in ("cpu_us", "rate", "seconds", "p50_ms", "p99_ms", "peak_mib", "growth_mib")
 }
@@ -92,7 +95,7 @@ FIGURES: Mapping[str, Callable[[Measure], float]] = {
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """A workload's bar and what the rounds made of it."""
+    """Holds a workload's bar and the ratios of its rounds."""
 
     workload: str
     bar: Bar
@@ -108,7 +111,7 @@ class Verdict:
 
     @property
     def worst_round(self) -> int:
-        """Counted from 1."""
+        """Return the number of the worst round, counted from 1."""
         return self.ratios.index(self.worst) + 1
 
     @property
@@ -117,7 +120,7 @@ class Verdict:
 
 
 def verdicts(rounds: Rounds, bars: Mapping[str, Sequence[Bar]] = {**BARS, **LATENCY_BARS}) -> list[Verdict]:
-    """One for each bar of a workload that both its clients ran. Who failed in a round is in none after it."""
+    """Return one verdict for each bar of a workload that both its clients ran. A client that failed in a round is in no later round."""
     found = []
     for workload, by_client in rounds.items():
         for bar in bars.get(workload, ()):
@@ -130,7 +133,7 @@ def verdicts(rounds: Rounds, bars: Mapping[str, Sequence[Bar]] = {**BARS, **LATE
 
 
 def measures_table(rounds: Rounds) -> Table:
-    """Each workload's medians, one row a client."""
+    """Return the table of each workload's medians, one row a client."""
     table = Table(title="medians of the rounds (CPU of the client process per record; MiB: its peak, and growth while measured)")
     for heading in ("workload", "keys", "client"):
         table.add_column(heading, no_wrap=True)
@@ -160,7 +163,7 @@ def _medians(measures: Sequence[Measure]) -> list[str]:
 
 
 def verdicts_table(found: Sequence[Verdict]) -> Table:
-    """The bars: met or not met."""
+    """Return the table of the bars: met or not met."""
     table = Table(title=f"{OURS} / the other, paired by round")
     for heading in ("workload", "bar", "median", "worst", "rounds", ""):
         table.add_column(heading)
@@ -171,7 +174,7 @@ def verdicts_table(found: Sequence[Verdict]) -> Table:
 
 
 def as_json(rounds: Rounds, found: Sequence[Verdict]) -> dict[str, Any]:
-    """Everything, for a program: each round's measures, and the ratios with their bars."""
+    """Return all results for a program: each round's measures, and the ratios with their bars."""
     return {
         "machine": {"cpus": os.cpu_count(), "platform": platform.platform(), "python": sys.version.split()[0]},
         "measures": [dataclasses.asdict(one) for by_client in rounds.values() for measures in by_client.values() for one in measures],
@@ -190,5 +193,5 @@ def as_json(rounds: Rounds, found: Sequence[Verdict]) -> dict[str, Any]:
 
 
 def said(ratio: float) -> str:
-    """A ratio, in words."""
+    """Return a ratio, in words."""
     return f"1/{1 / ratio:.2f}" if ratio < 1 else f"{ratio:.2f} x"

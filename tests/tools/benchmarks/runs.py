@@ -1,4 +1,4 @@
-"""Runs one task in a fresh process, and proves it by the log. Knows no rounds, ratios or bars."""
+"""Runs one task in a fresh process, and checks its result against the log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 async def run(name: str, task: Task, broker: Broker, limit: float) -> Measure:
-    """One fresh process, one measure. RunFailed: it failed, or took longer than `limit` seconds."""
+    """Run one task in a fresh process. Returns its measure. RunFailed: it failed, or took longer than `limit` seconds."""
     starts = await broker.ends(task.topics, task.partitions)
     try:
         async with asyncio.timeout(limit):

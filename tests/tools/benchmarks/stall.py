@@ -39,12 +39,12 @@ BAR_MIB = 40.0
 VALUE = struct.Struct(">II92x")
 """Task and number, filled up to the 100 bytes of the other workloads."""
 NOBODY = 2**32 - 1
-"""The task of a record that is no task's: it made the topic known before the stall."""
+"""The task number of the record that made the topic known before the stall; it belongs to no task."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """What happened. Growth is over the level after the tasks had started."""
+    """Holds the figures of the run. Growth is relative to the level after the tasks had started."""
 
     level_mib: float
     stall_growth_mib: float
@@ -63,7 +63,7 @@ class Stall:
 
 @dataclasses.dataclass(slots=True)
 class Herd:
-    """The tasks' shared state: the gate, and how many sends came back."""
+    """Holds the tasks' shared state: the gate, and the number of sends that returned."""
 
     producer: Producer[bytes, bytes]
     sends: int
@@ -73,7 +73,7 @@ class Herd:
     gate: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
 
     async def send(self, task: int) -> None:
-        """One task: its sends in order. Only the last delivery is kept: a user who wanted all would pay for all."""
+        """Send one task's records in order. It keeps only the last delivery, as all deliveries would count as memory."""
         key = b"task-%d" % task
         self.started += 1
         await self.gate.wait()
@@ -86,7 +86,7 @@ class Herd:
 
 
 class Memory:
-    """The resident memory of this process: its level when entered, and its peak since, looked at every 20 ms."""
+    """Samples the resident memory of this process every 20 ms: its level when entered, and its peak since."""
 
     def __init__(self) -> None:
         self._process = psutil.Process()
@@ -119,7 +119,7 @@ async def run(tasks: int, sends: int, seconds: float) -> Stall:
 
 async def stalled(herd: Herd, broker: Broker, tasks: int, seconds: float) -> Stall:
     running = [asyncio.create_task(herd.send(number)) for number in range(tasks)]
-    await asyncio.sleep(0)  # one turn, in which every task came to the gate
+    await asyncio.sleep(0)  # one event-loop iteration, in which every task reaches the gate
     assert herd.started == tasks
     gc.collect()
     memory = Memory()
@@ -154,7 +154,7 @@ async def stalled(herd: Herd, broker: Broker, tasks: int, seconds: float) -> Sta
 
 
 def values(bootstrap_servers: str) -> Iterable[bytes]:
-    """Every value of the topic, partition by partition in the order of the log."""
+    """Return every value of the topic, partition by partition in the order of the log."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "stall", "enable.auto.commit": False})
@@ -175,7 +175,7 @@ def values(bootstrap_servers: str) -> Iterable[bytes]:
 
 
 def audit(log: Iterable[bytes], tasks: int, sends: int) -> dict[str, int]:
-    """What the log has too little, too often, or in the wrong order."""
+    """Return the records that the log lacks, has twice, or has in the wrong order."""
     seen = [bytearray(sends) for _ in range(tasks)]
     highest = [-1] * tasks
     doubled = disordered = 0

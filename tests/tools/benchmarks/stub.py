@@ -1,9 +1,9 @@
-"""A broker that costs next to nothing: it takes every Produce request and answers at once, and reads no record.
+"""Runs a broker that costs almost no CPU: it takes every Produce request, answers at once, and reads no record.
 
     python -m tests.tools.benchmarks.stub PARTITIONS
 
 It prints its address, and ends with its standard input. Every topic exists and has that many partitions. Offsets count up, as the batches'
-headers say; nothing is kept, checked or compared. Knows nothing of who measures what.
+headers say. The stub keeps, checks and compares no data.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COUNT_AT: Final = 57  # of records, in a batch's header
 
 
 class Stub(asyncio.BufferedProtocol):
-    """One connection."""
+    """Serves one connection."""
 
     def __init__(self, port: int, partitions: int, ends: defaultdict[tuple[str, int], int]) -> None:
         self._port = port

@@ -1,4 +1,4 @@
-"""What one client process is told, and what it tells: both travel as JSON. Knows no client, workload or broker."""
+"""Holds the input and the output of one client process; both are sent as JSON."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ WARM_UP = 20_000
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What every client is told in its own words; with acks=all, and idempotence wherever it is known.
+    """Holds settings for every client, which translates them into its own; with acks=all, and idempotence where the client has it.
 
     Attributes:
-        own: more of it, in the client's own words, over what it would be told otherwise.
+        own: more settings, by the client's own names, which override the others.
     """
 
     linger_ms: int = 0
@@ -30,15 +30,15 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One run of one client.
+    """Describes one run of one client.
 
     Attributes:
-        way: of sending, by its name in `workloads`.
+        way: the function that sends, by its name in `workloads`.
         warm_up: records before the clock starts.
-        keys: how many different ones; 0: none is there twice.
-        text: whether values are lines of JSON, of 1,000 kinds, for codecs; else they are all the same.
-        tasks: of a herd.
-        load: what a task counts to before each send, or records a second, as its way says (`latency`).
+        keys: the number of different keys; 0: each record has another key.
+        text: whether values are lines of JSON, of 1,000 kinds, for codecs; otherwise they are all the same.
+        tasks: the number of tasks of a herd.
+        load: the number that a task counts to before each send, or records a second, depending on `way` (`latency`).
         settings: the client's.
     """
 
@@ -67,12 +67,12 @@ class Task:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What the process measured of itself while the workload ran, each thread of it; and of the whole run, what it was told of its records.
+    """Holds the figures of a process with all its threads while the workload ran, and the results of all records of the run.
 
     Attributes:
-        records: that were measured; may differ from those asked for where a client ends by itself.
-        counts: acknowledged records of each topic's each partition, warm-up included; empty: this client was not told.
-        offsets: the sum of their offsets; None: this client was not told.
+        records: the number of measured records; may differ from the requested number where a client ends by itself.
+        counts: acknowledged records of each partition of each topic, warm-up included; empty: the client does not get them.
+        offsets: the sum of their offsets; None: the client does not get them.
         build: the client's versions, in words.
         p50_ms: from the call to the acknowledgement; 0 where the workload has none.
     """
@@ -98,7 +98,7 @@ class Told:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """What one run of one client cost, and whether the log has its records once each and no other."""
+    """Holds the cost of one run of one client, and whether the log has exactly its records, each once."""
 
     client: str
     workload: str
@@ -121,14 +121,17 @@ class Measure:
 
 
 def is_gapless(told: Told, starts: list[int], ends: list[int]) -> bool:
-    """Whether a client was told just the offsets that the log grew by: each partition's run begins at its start, without hole or double."""
+    """Return whether a client got exactly the new offsets of the log.
+
+    The offsets of each partition begin at its start, without a gap or a duplicate.
+    """
     grown = [end - start for start, end in zip(starts, ends, strict=True)]
     runs = zip(starts, grown, strict=True)
     return told.counts in ([], grown) and told.offsets in (None, sum(start * count + count * (count - 1) // 2 for start, count in runs))
 
 
 def measure(name: str, task: Task, told: Told, starts: list[int], ends: list[int]) -> Measure:
-    """`name`: of the workload. `starts` and `ends` are those of the log before and after."""
+    """Return the measure of the workload `name`. `starts` and `ends` are the log's end offsets before and after it."""
     written = sum(ends) - sum(starts) - task.warm_up
     return Measure(
         client=task.client,

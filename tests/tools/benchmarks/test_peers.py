@@ -1,4 +1,4 @@
-"""The report's words are what its rounds say: verdicts, tables and page from a recorded run, and the plan's own sense."""
+"""Tests of the report: verdicts, tables and page from recorded runs, and the consistency of the plan."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def ran(part: str, number: int, one: Measure) -> Ran:
 
 
 def recorded() -> Found:
-    """Three rounds of two workloads, with a peer that fails in the second, and one of a curve, without franz-go."""
+    """Return three rounds of two workloads, with a peer that fails in the second, and one round of a curve, without franz-go."""
     machine = {"kafka": "Kafka 4.3.1", "cpus": 2, "platform": "Linux x86_64", "python": "3.11.7"}
     found = Found(command="nox -s peers -- --rounds 3", machine=machine, date="2026-11-21", rounds=3, other_rounds=1, minutes=12.0)
     found.left_out[FRANZ] = "no Go here"
@@ -84,16 +84,16 @@ def test_what_was_found_comes_back_from_json() -> None:
 
 
 def test_a_bar_is_judged_by_the_median_of_paired_rounds() -> None:
-    """And the worst round is named."""
+    """The report judges a bar by the median of ratios paired by round, and names the worst round."""
     verdicts = {(verdict.workload, verdict.bar.other, verdict.bar.figure): verdict for verdict in found_verdicts(recorded())}
     cpu = verdicts["stream", PEER, "cpu_us"]
     assert (cpu.median, cpu.worst, cpu.worst_round, cpu.is_met) == (0.05, 0.1, 2, True)
-    rate = verdicts["many", JAVA, "rate"]  # its stream: it has no other
+    rate = verdicts["many", JAVA, "rate"]  # its stream, the only one that it has
     assert (rate.median, rate.is_met) == (1.2, True)
 
 
 def test_what_was_promised_is_judged_with_each_ones_best_settings_too() -> None:
-    """By runs of that part alone."""
+    """The report also judges the bars with each client's best settings, by the runs of that part alone."""
     found = recorded()
     found.runs += [ran("best", 1, measure(OURS, "stream", cpu_us=1.0)), ran("best", 1, measure(PEER, "stream", cpu_us=10.0))]
     rows = rows_of(bars(found, "best"))
@@ -112,7 +112,7 @@ def test_each_bar_is_met_or_not_or_why_it_was_not_measured() -> None:
 
 
 def test_a_missing_compiled_build_is_told() -> None:
-    """By both of ours saying the same of themselves."""
+    """The report says that the compiled build is missing if both of our clients report the same build."""
     found = recorded()
     assert bars(found).below == ""
     one = dataclasses.replace(measure(PURE, "stream"), build=found.builds()[OURS])
@@ -121,7 +121,7 @@ def test_a_missing_compiled_build_is_told() -> None:
 
 
 def test_the_issues_bars_are_there() -> None:
-    """Each with its figure, direction and number; nobody lowers one unseen."""
+    """The plan has each bar of the issue with its figure, direction and number, so that no change lowers a bar unnoticed."""
     promised = {
         (name, bar.figure, bar.other, bar.at_most): round(1 / bar.ratio if bar.ratio < 0.5 else bar.ratio, 6)
         for name, some in BARS.items()
@@ -144,7 +144,7 @@ def test_the_issues_bars_are_there() -> None:
 
 
 def test_the_page_keeps_what_is_written_by_hand() -> None:
-    """However often it is written; and has the spread, the command, the picture, who failed and who was left out."""
+    """Repeated writes of the page keep the text by hand. The page has spread, command, picture, failed clients and left-out clients."""
     page = f"# Performance\n\nby hand\n\n{BEGIN}\nold\n{END}\n\nmore by hand\n"
     once = written(page, recorded())
     assert written(once, recorded()) == once
@@ -161,7 +161,7 @@ def test_the_page_keeps_what_is_written_by_hand() -> None:
 
 
 def test_what_a_report_has_not_stays_on_the_page() -> None:
-    """As it stands there, with its day and its command, in the plan's order; a part that the plan has no more goes."""
+    """The page keeps parts that a report lacks, with their day and command, in the plan's order. It drops parts that left the plan."""
     first = written(f"{BEGIN}\n\n### Gone\n\nold\n\n{END}\n", recorded())
     later = dataclasses.replace(recorded(), command="later", date="2026-11-25")
     later.runs = [ran("rtt", 1, measure(OURS, point, cpu_us=0.25)) for point in ("0", "100")]
@@ -211,7 +211,7 @@ def test_the_status_says_whether_all_is_well(change: Ran | None, expected: int) 
 
 @pytest.mark.parametrize(("part", "rounds"), [("best", 3), ("strict", 3), ("workloads", 1)])
 def test_bars_decide_after_several_rounds_with_the_same_settings_alone(part: str, rounds: int) -> None:
-    """Elsewhere they are shown for comparison, and one round, as `--quick` makes it, says whether it runs."""
+    """Only several rounds with the same settings decide the exit status. Other parts show bars for comparison; `--quick` has one round."""
     runs = [ran(part, 1, measure(OURS, "many", rate=2e6)), ran(part, 1, measure(JAVA, "stream", rate=1e7))]
     assert status(dataclasses.replace(recorded(), rounds=rounds, runs=runs)) == 0
 
@@ -225,7 +225,7 @@ def test_curves_have_a_column_for_each_point_that_was_run() -> None:
 
 
 def test_the_settings_of_each_client_are_listed() -> None:
-    """In its own words, with the version it told."""
+    """The report lists the settings of each client by the client's names, with the version that it reported."""
     rows = rows_of(settings(recorded(), "workloads"))
     assert rows["aiokafka"][:2] == ["aiokafka 1.0", "linger_ms=0 or 5, max_batch_size=16,384"]
     assert "franz-go" not in rows
@@ -250,7 +250,7 @@ def test_a_figure_has_its_spread(values: list[float], expected: str) -> None:
 
 
 def test_of_several_runs_each_case_is_the_last_ones() -> None:
-    """As one that takes long, or was disturbed, may be repeated alone."""
+    """In a merge of several runs each case is the last run's, so that a long or disturbed case may be repeated alone."""
     first, second = recorded(), dataclasses.replace(recorded(), command="another", rounds=4, other_rounds=2, minutes=3.0)
     second.runs = [ran("rtt", 1, measure(OURS, "0", cpu_us=7.0))]
     both = merged([first, second])
@@ -269,7 +269,7 @@ def test_who_goes_first_goes_last_in_the_next_round() -> None:
 
 @pytest.mark.parametrize(("part", "case"), CASES, ids=[f"{part}-{case.name}" for part, case in CASES])
 def test_each_client_can_do_what_its_case_wants(part: str, case: Case) -> None:
-    """Its way is one of the client's; there is work for each task and topic; and nothing takes gigabytes."""
+    """Each client has the function of its case. Each task and topic has a record, and no case takes gigabytes."""
     for client in case.clients:
         task = case.task(client, "localhost:1")
         assert task.way in ways_of(client)
@@ -280,7 +280,7 @@ def test_each_client_can_do_what_its_case_wants(part: str, case: Case) -> None:
 
 
 def test_shapes_have_topics_of_their_own() -> None:
-    """Cases of one shape share a topic, and no two shapes do."""
+    """Cases of one shape share a topic, and cases of two shapes do not."""
     names = {tuple(topics(case)): (case.partitions, case.topics) for _, case in CASES if case.topics == 1}
     assert len(set(names.values())) == len(names)
 
@@ -298,7 +298,7 @@ def test_everyone_has_best_settings() -> None:
 
 
 def test_what_is_asked_for_is_what_is_run() -> None:
-    """Parts, clients, cases; of a quick run's curves, two points."""
+    """The report runs the chosen parts, clients and cases; a quick run has two points of each curve."""
     parts = parts_of(arguments(["--only", "workloads", "rtt", "--clients", OURS, PURE, "--quick"]))
     assert list(parts) == ["workloads", "rtt"]
     assert [case.name for case in parts["rtt"].cases] == ["0", "20"]
@@ -308,16 +308,16 @@ def test_what_is_asked_for_is_what_is_run() -> None:
 
 
 def test_text_values_have_their_size() -> None:
-    """And are the same for whoever makes them."""
+    """Text values have their exact size, and are the same in each process."""
     values = text_values(300)
     assert (len(values), {len(value) for value in values}) == (TEXTS, {300})
     assert len(set(values)) == TEXTS
     assert values == text_values(300)
-    assert not any(b"\n" in value for value in values)  # Java's tool reads them from lines
+    assert not any(b"\n" in value for value in values)  # Java's tool reads them from the lines of a file
 
 
 def test_text_values_cost_what_they_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each part is written once: values of 100,000 bytes took hours while all was written anew for each."""
+    """The cost of text values is linear in their size: the function writes each part once."""
     written = 0
 
     def dumps(what: object, dumps: Callable[[object], str] = json.dumps) -> str:
@@ -338,7 +338,7 @@ STEADY = (
 
 
 def test_javas_steady_state_is_what_is_measured() -> None:
-    """CPU between the glances after its warm-up, rate and latencies as its tool prints them."""
+    """The steady state has CPU from the glances after the warm-up, and rate and latencies as Java's tool prints them."""
     task = PARTS["workloads"].cases[0].task(JAVA, "localhost:1")
     task = dataclasses.replace(task, records=2_000, warm_up=1_000)
     glances = [Glance(900, 5.0, 2**20), Glance(1_500, 6.0, 2 * 2**20), Glance(2_500, 6.5, 4 * 2**20)]

@@ -1,4 +1,4 @@
-"""What a process is told comes back as it was; and what it tells is held against the log."""
+"""Tests of the input and output of a client's process, and of the check against the log."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_figures_are_those_of_the_measured_records() -> None:
     ],
 )
 def test_a_run_is_proved_by_the_log(counts: list[int], offsets: int | None, ends: list[int], is_sound: bool) -> None:
-    """Each partition's offsets begin where the log was, without hole or double, and are as many as were sent."""
+    """A run is right if each partition's offsets begin at the log's old end, have no gap or duplicate, and match the sent number."""
     assert measure("name", TASK, told(counts, offsets), STARTS, ends).is_sound == is_sound
 
 
@@ -81,7 +81,7 @@ def test_what_a_process_died_of(complaints: bytes, expected: str) -> None:
 
 @pytest.mark.asyncio
 async def test_a_process_that_fails_says_why() -> None:
-    """And one that does not is read to the end."""
+    """The error of a failed process has its reason. The output of a process that succeeds is read to the end."""
     assert await output("told", sys.executable, "-c", "print(input())") == b"told\n"
     with pytest.raises(RunFailed, match=r"^status 1: ValueError: no$"):
         await output("", sys.executable, "-c", "raise ValueError('no')")

@@ -1,8 +1,8 @@
-"""The workloads: what a client does between two looks at the clock. Both clients of one face run these very functions.
+"""Holds the workloads that the bench measures. Both clients with one interface run the same functions.
 
-`send`, `send_and_wait` and `flush` have one signature in aiokafka and in aioproducer, so nothing stands between a workload and the client.
-Of every result the same two facts are read, its offset and its partition; from a `Tally` of them it is proved that nothing was lost or
-doubled. Knows nothing of which client it drives, nor of processes, brokers and reports.
+`send`, `send_and_wait` and `flush` have one signature in aiokafka and in aioproducer, so a workload calls the client without an adapter.
+A workload reads the same two facts of every result, its offset and its partition. A `Tally` of them proves that no record was lost or
+duplicated.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ PARTITIONS = 6
 VALUE = b"v" * VALUE_BYTES
 GATHERED = 10_000
 SAMPLED = 256
-"""Of so many records of a burst the latency of one is noted: to note each would cost as much as to send it."""
+"""A burst notes the latency of one record of so many, as a note for each record would cost as much as its send."""
 TEXTS = 1_000
 
 
 class Metadata(Protocol):
-    """What both clients say about a record that arrived."""
+    """Holds the facts that both clients report about an acknowledged record."""
 
     @property
     def offset(self) -> int: ...
@@ -43,7 +43,7 @@ class Metadata(Protocol):
 
 
 class Client(Protocol):
-    """The face that both producers have."""
+    """Declares the interface that both producers have."""
 
     async def send(self, topic: str, value: bytes, key: bytes | None = None, /, *, partition: int | None = None) -> Awaitable[Metadata]: ...
 
@@ -53,11 +53,11 @@ class Client(Protocol):
 
 
 class Tally:
-    """How many results each partition had, the sum of their offsets, and how long single ones took.
+    """Holds the number of results of each partition, the sum of their offsets, and the seconds of single results.
 
     Attributes:
-        unread: results that the workload does not read; they are read when the clock has stopped.
-        is_told: whether this client says where its records are.
+        unread: results that the workload does not read; the process reads them when the clock has stopped.
+        is_told: whether this client reports the offsets of its records.
     """
 
     def __init__(self, cells: int = PARTITIONS, *, is_told: bool = True) -> None:
@@ -68,7 +68,7 @@ class Tally:
         self.is_told = is_told
 
     def note(self, began: float, _delivery: object) -> None:
-        """A sampled record was acknowledged, now."""
+        """Note that a sampled record was acknowledged now."""
         self.latencies.append(time.perf_counter() - began)
 
     async def read_rest(self) -> None:
@@ -80,7 +80,7 @@ class Tally:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
-    """So many records; `keys` holds the key of each, made before the clock starts. With more than one topic, or value, they take turns."""
+    """Holds the records of a run; `keys` has the key of each, made before the clock starts. Several topics, or values, alternate."""
 
     topics: Sequence[str]
     keys: Sequence[bytes]
@@ -101,12 +101,12 @@ class Job:
         return Tally(len(self.topics) * self.partitions, is_told=is_told)
 
     def cells(self) -> itertools.cycle[int]:
-        """Of each record in turn, where its topic's partitions begin in a tally."""
+        """Yield for each record the index of its topic's first partition in a tally."""
         return itertools.cycle(range(0, len(self.topics) * self.partitions, self.partitions))
 
 
 def jobs(task: Task) -> tuple[Job, Job]:
-    """The warm-up, and what is measured."""
+    """Return the job of the warm-up, and that of the measured part."""
     keys = few_keys(0, task.warm_up + task.records, task.keys) if task.keys else unique_keys(0, task.warm_up + task.records)
     values = text_values(task.value_bytes) if task.text else [b"v" * task.value_bytes]
     first, rest = keys[: task.warm_up], keys[task.warm_up :]
@@ -115,18 +115,18 @@ def jobs(task: Task) -> tuple[Job, Job]:
 
 
 def few_keys(first: int, records: int, different: int = FEW_KEYS) -> list[bytes]:
-    """So many different keys of 10 bytes, in turn."""
+    """Return keys of 10 bytes, of which so many are different, alternately."""
     keys = [b"key-%06d" % number for number in range(different)]
     return [keys[number % different] for number in range(first, first + records)]
 
 
 def unique_keys(first: int, records: int) -> list[bytes]:
-    """Keys of 16 bytes, none of them twice."""
+    """Return keys of 16 bytes, each different from the others."""
     return [b"%016x" % number for number in range(first, first + records)]
 
 
 def text_values(size: int) -> list[bytes]:
-    """1,000 lines of JSON of just so many bytes, the same every time: orders of some goods, which gzip makes about a quarter of."""
+    """Return 1,000 lines of JSON of exactly so many bytes, the same every time: orders of goods, of which gzip makes about a quarter."""
     chance = random.Random(7)
     goods = ["hammer", "screwdriver", "pliers", "spanner", "chisel", "saw", "drill", "vice", "file", "plane", "level", "clamp"]
     lines = []
@@ -142,7 +142,7 @@ def text_values(size: int) -> list[bytes]:
 
 
 async def stream(client: Client, job: Job) -> Tally:
-    """`await send()` for each record, flush, then read every result."""
+    """Call `await send()` for each record, flush, then read every result."""
     send, topic, value = client.send, job.topic, job.value
     tally, deliveries = job.tally(), []
     for first in range(0, len(job.keys), SAMPLED):
@@ -160,7 +160,7 @@ async def stream(client: Client, job: Job) -> Tally:
 
 
 async def mixed(client: Client, job: Job) -> Tally:
-    """A `stream` to many topics in turn, or of many values."""
+    """Send as `stream` does, to many topics alternately, or with many values."""
     send = client.send
     each = zip(itertools.cycle(job.topics), itertools.cycle(job.values), job.keys, strict=False)
     tally, deliveries = job.tally(), []
@@ -177,7 +177,7 @@ async def mixed(client: Client, job: Job) -> Tally:
 
 
 async def gather(client: Client, job: Job) -> Tally:
-    """`await send()` 10,000 times, `asyncio.gather` these deliveries, and so on."""
+    """Call `await send()` 10,000 times, `asyncio.gather` these deliveries, and repeat."""
     send, topic, value = client.send, job.topic, job.value
     tally = job.tally()
     counts, offsets = tally.counts, 0
@@ -195,7 +195,7 @@ async def gather(client: Client, job: Job) -> Tally:
 
 
 async def many(client: Any, job: Job) -> Tally:
-    """One `send_many` of values without keys, and flush; only ours has it. Results are read when the clock has stopped."""
+    """Call `send_many` once with values without keys, and flush; only ours has it. Results are read when the clock has stopped."""
     deliveries = await client.send_many(job.topic, [job.value] * len(job.keys))
     await client.flush()
     tally = job.tally()
@@ -204,20 +204,20 @@ async def many(client: Any, job: Job) -> Tally:
 
 
 async def read(deliveries: Any) -> AsyncIterable[Metadata]:
-    """The results, one by one."""
+    """Read the results, one by one."""
     for delivery in deliveries:
         yield await delivery
 
 
 async def single(client: Client, job: Job) -> Tally:
-    """One record at a time, each waited for."""
+    """Send one record at a time, and wait for each."""
     tally = job.tally()
     await _one_by_one(client, job, job.keys, tally)
     return tally
 
 
 async def herd(client: Client, job: Job) -> Tally:
-    """Some thousand tasks, each sending its share one at a time, each record waited for."""
+    """Send from some thousand tasks. Each sends its share one record at a time, and waits for each record."""
     tally = job.tally()
     tasks = min(job.tasks, len(job.keys))
     async with asyncio.TaskGroup() as group:
@@ -248,15 +248,15 @@ WAYS: Mapping[str, Callable[[Any, Job], Coroutine[Any, Any, Tally]]] = {
     "paced": latency.paced,
     "tasks": latency.tasks,
 }
-"""By name, for whoever has the face of `Client`."""
+"""The workloads by name, for clients with the interface of `Client`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Workload:
-    """What is run, on how many records, with how many different keys.
+    """Describes a workload: its function, the number of records, and the number of different keys.
 
     Attributes:
-        rtt_ms: through a proxy that delays by so much in all.
+        rtt_ms: the round trip of the proxy that it goes through.
         load, tasks: as a task has them.
     """
 
@@ -276,7 +276,7 @@ class Workload:
 
 
 def _latency(way: str, load: int, records: int, **more: int) -> Workload:
-    """Values of 300 B, 16 keys."""
+    """Return a workload of `latency` with values of 300 B and 16 keys."""
     return Workload(way, records, keys=16, value_bytes=300, load=load, **more)
 
 
@@ -300,4 +300,4 @@ WORKLOADS: Mapping[str, Workload] = {
     "topics2000": Workload("busy_mixed", 150_000, value_bytes=300, partitions=1, topics=2_000),
 }
 LATENCY: Sequence[str] = [name for name, one in WORKLOADS.items() if one.way in {"busy", "paced", "tasks"} and one.partitions == PARTITIONS]
-"""Those whose latency is promised."""
+"""The workloads with a promised latency."""

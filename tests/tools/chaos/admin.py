@@ -1,6 +1,7 @@
-"""What is asked of the cluster itself: by kafka-python's admin client, each question from a thread, on connections of its own.
+"""Sends admin requests to the cluster with kafka-python's admin client.
 
-Every question is asked again until it is answered, as nodes are missing at times. Knows nothing of producers.
+Each request runs in a thread, on connections of its own. `Admin` sends every request again until the
+cluster answers it, as nodes are missing at times.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # of how it reads its own files
+    warnings.simplefilter("ignore", DeprecationWarning)  # the warning is about how kafka-python reads its own files
     from kafka import IsolationLevel, KafkaAdminClient, OffsetSpec, TopicPartition
     from kafka.admin import UpdateFeatureType
     from kafka.errors import KafkaError as TheirError
@@ -27,11 +28,11 @@ _PATIENCE: Final = 120.0
 _POLL: Final = 0.3
 _PREFERRED: Final = 0
 
-logging.getLogger("kafka").setLevel(logging.CRITICAL)  # it tells of every node that is away
+logging.getLogger("kafka").setLevel(logging.CRITICAL)  # it logs every node that is away
 
 
 class Partition(NamedTuple):
-    """Of one partition: who leads it, who has it, who is up to date."""
+    """Holds the leader, the replicas and the in-sync replicas of one partition."""
 
     number: int
     leader: int
@@ -40,13 +41,13 @@ class Partition(NamedTuple):
 
 
 class Admin:
-    """Asks one cluster."""
+    """Sends admin requests to one cluster."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers.split(",")
 
     async def partitions(self, topic: str) -> list[Partition]:
-        """The partitions of a topic, by number."""
+        """Return the partitions of a topic, by number."""
         [found] = await self._ask(lambda client: client.describe_topics([topic]))
         return sorted(
             Partition(one["partition_index"], one["leader_id"], tuple(one["replica_nodes"]), frozenset(one["isr_nodes"]))
@@ -54,7 +55,7 @@ class Admin:
         )
 
     async def until_whole(self, topics: Sequence[str], copies: int) -> None:
-        """Wait until each partition has so many replicas, all in sync, and a leader."""
+        """Wait until each partition has the given number of replicas, all in sync, and a leader."""
         for topic in topics:
             async with asyncio.timeout(_PATIENCE):
                 while not all(one.leader >= 0 and len(one.in_sync) == copies for one in await self.partitions(topic)):
@@ -70,12 +71,12 @@ class Admin:
         await self._ask(lambda client: client.delete_topics([topic]))
 
     async def elect_preferred(self, topic: str) -> None:
-        """Let the first replica of each partition lead it."""
+        """Elect the first replica of each partition as its leader."""
         numbers = [one.number for one in await self.partitions(topic)]
         await self._ask(lambda client: client.elect_leaders(_PREFERRED, {topic: numbers}, raise_errors=False))
 
     async def reassign(self, topic: str, replicas: Mapping[int, Sequence[int]]) -> None:
-        """Give partitions other replicas, and wait until they are there."""
+        """Give partitions other replicas, and wait until these are in place."""
         wanted = {TopicPartition(topic, number): list(nodes) for number, nodes in replicas.items()}
         await self._ask(lambda client: client.alter_partition_reassignments(wanted))
         async with asyncio.timeout(_PATIENCE):
@@ -83,7 +84,7 @@ class Admin:
                 await asyncio.sleep(_POLL)
 
     async def set_feature(self, name: str, level: int) -> None:
-        """Finalize another level of a feature, a lower one, too, as `kafka-features` does."""
+        """Finalize another level of a feature, as `kafka-features` does. The level may be lower."""
 
         def change(client: Any) -> Any:
             [_, now] = client.describe_features()[name]["finalized"]
@@ -95,7 +96,7 @@ class Admin:
             raise RuntimeError(f"{name}={level}: {answer}")
 
     async def open_ends(self, topic: str) -> list[int]:
-        """The partitions of a topic in which a transaction is open: there readers of committed records stop before the end."""
+        """Return the partitions of a topic with an open transaction. Readers of committed records stop before the end there."""
         places = [TopicPartition(topic, one.number) for one in await self.partitions(topic)]
         ends = []
         for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
@@ -106,7 +107,7 @@ class Admin:
         return [number for number, end in ends[0].items() if end != ends[1][number]]
 
     async def _ask(self, question: Callable[[Any], T]) -> T:
-        """The answer; errors of a cluster that is not whole are waited out."""
+        """Return the answer. Errors of a cluster in which nodes are missing lead to another attempt."""
 
         def asked() -> T:
             client = KafkaAdminClient(bootstrap_servers=self._bootstrap_servers, request_timeout_ms=10_000, bootstrap_timeout_ms=10_000)

@@ -67,16 +67,16 @@ class Source:
 
     @property
     def is_at_its_end(self) -> bool:
-        """Whether nothing was left in any partition when it was last looked at."""
+        """Return whether the last read of every partition reached the partition's end."""
         return bool(self.positions) and self._ended >= set(self.positions)
 
     def begin(self) -> None:
-        """Go to where the last committed transaction ended."""
+        """Start at the offsets of the last committed transaction."""
         self.positions.clear()
         self.look()
 
     def look(self) -> None:
-        """See to partitions that are new."""
+        """Assign new partitions to the consumer."""
         self._looked_at = time.monotonic()
         known = self._consumer.list_topics(self._topic, timeout=_ASK_SECONDS).topics[self._topic].partitions
         new = [TopicPartition(self._topic, number) for number in known if number not in self.positions]
@@ -86,12 +86,12 @@ class Source:
             self.rewind()
 
     def rewind(self) -> None:
-        """Read again what was not committed."""
+        """Seek back to `positions`, those of the last committed transaction."""
         self._ended.clear()
         self._consumer.assign([TopicPartition(self._topic, number, offset) for number, offset in self.positions.items()])
 
     def read(self) -> list[Message]:
-        """Some records; none, if there are none within a moment."""
+        """Return some records; an empty list if none arrives within a moment."""
         if time.monotonic() - self._looked_at > _LOOK_SECONDS:
             self.look()
         records = []
@@ -105,12 +105,12 @@ class Source:
         return records
 
     def close(self) -> None:
-        """Let go of the brokers."""
+        """Close the consumer."""
         self._consumer.close()
 
 
 class Copier:
-    """One producer's life: transaction after transaction, until it fails or is told to stop."""
+    """Runs one producer: transaction after transaction, until the producer fails or the copier is stopped."""
 
     def __init__(self, producer: Producer[bytes, bytes], source: Source, lines: Lines, chosen: argparse.Namespace, life: int) -> None:
         self._name = f"{os.getpid()}-{life}"
@@ -124,11 +124,11 @@ class Copier:
         self._queued = 0
 
     async def copy(self, stopping: asyncio.Event) -> None:
-        """Until it is told to stop and all is copied. Raises what ends a producer."""
+        """Copy until the copier is stopped and all records are copied. Raises the error that ends a producer."""
         await patiently(self._source.begin)
         while not stopping.is_set():
             await self._transact(await patiently(self._source.read))
-        await patiently(self._source.rewind)  # what it knows of ends is older than the last record
+        await patiently(self._source.rewind)  # the known end offsets are older than the last record
         while not self._source.is_at_its_end:
             await self._transact(await patiently(self._source.read))
 
@@ -169,11 +169,11 @@ class Copier:
 
     def _tell(self, name: str, **facts: object) -> None:
         self._lines.say(name, **facts)
-        self._lines.flush()  # it may be killed next
+        self._lines.flush()  # the process may be killed next
 
 
 async def patiently(ask: Callable[[], Any]) -> Any:
-    """Ask the consumer from a thread, again and again while brokers are missing."""
+    """Call the consumer from a thread, and again while brokers are missing."""
     while True:
         try:
             return await asyncio.to_thread(ask)
@@ -183,7 +183,7 @@ async def patiently(ask: Callable[[], Any]) -> Any:
 
 
 async def again(call: Callable[[], Awaitable[None]]) -> None:
-    """A call of a transaction, which may be made again when its time is over."""
+    """Make a call of a transaction, and make it again after a time-out."""
     while True:
         try:
             await call()
@@ -194,7 +194,7 @@ async def again(call: Callable[[], Awaitable[None]]) -> None:
 
 
 async def run(chosen: argparse.Namespace) -> None:
-    """Producer after producer: one that has failed is replaced, as its hint says."""
+    """Run one producer after another: a failed producer is replaced if its hint says so."""
     options = OPTIONS | {"transactional_id": chosen.transactional_id} | json.loads(chosen.options)
     stopping = asyncio.Event()
     source = Source(chosen.bootstrap_server, chosen.source, chosen.group)
@@ -207,7 +207,7 @@ async def run(chosen: argparse.Namespace) -> None:
                     lines.say("startup_complete")
                     await Copier(producer, source, lines, chosen, life).copy(stopping)
                     break
-            except ProducerFenced as error:  # another one does the work now
+            except ProducerFenced as error:  # another copier does the work now
                 lines.say("producer_fenced", message=str(error))
                 break
             except KafkaError as error:

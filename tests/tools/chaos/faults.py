@@ -1,7 +1,7 @@
-"""The faults as a table: what is done to the cluster, or to the way to it, while programs send. Each leaves what `settle` mends.
+"""Holds the table of faults of the cluster and of its connections. `settle` repairs each of them.
 
 Numbers are those of the project's list of faults: 26 a leader killed, cleanly restarted, bounced; 29 a rolling restart; 30 a leader
-that sleeps 20 s; 37 a topic deleted and made again. Knows nothing of judging, but for 37, where what is right is another matter.
+that sleeps 20 s; 37 a topic deleted and made again. Fault 37 has a judge of its own, as its acknowledged records may be lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LARGEST: Final = 12  # partitions that the topics may grow to
 
 
 class Fault(NamedTuple):
-    """One line of the table. `rows`: of the list of faults. `copies`: it is about the program that copies."""
+    """Holds one entry of the table. `rows`: numbers of the list of faults. `copies`: the fault is about the program that copies."""
 
     name: str
     rows: tuple[int, ...]
@@ -38,7 +38,7 @@ class Fault(NamedTuple):
 
 
 async def _some_leader(stage: Stage) -> int:
-    """The leader of any partition."""
+    """Return the leader of a random partition."""
     partitions = await stage.admin.partitions(SENT)
     return await stage.cluster.leader(SENT, stage.random.choice(partitions).number)
 
@@ -80,7 +80,7 @@ async def _rolling_restart(stage: Stage) -> None:
     for node in stage.cluster.answering:
         await stage.cluster.stop(node)
         await stage.cluster.start(node)
-        await stage.admin.until_whole(stage.topics, COPIES)  # as an operator waits, or two of three are behind
+        await stage.admin.until_whole(stage.topics, COPIES)  # as an operator waits; without it two of three nodes would lag
 
 
 async def _leader_paused(stage: Stage) -> None:
@@ -91,7 +91,7 @@ async def _leader_paused(stage: Stage) -> None:
 
 
 async def _connections_cut(stage: Stage) -> None:
-    """Again and again, some of them while little comes through: in mid-request and in mid-answer."""
+    """Cut connections several times, some at a low bandwidth: in the middle of a request and in the middle of an answer."""
     for _ in range(12):
         proxy = stage.random.choice(list(stage.cluster.proxies.values()))
         proxy.slow(stage.random.choice((2_000, 50_000, 1e9)))
@@ -101,7 +101,7 @@ async def _connections_cut(stage: Stage) -> None:
 
 
 async def _answers_lost(stage: Stage) -> None:
-    """Requests arrive, are written, and nobody hears of it: what is sent again was written before."""
+    """Drop the answers of requests that the broker has written. The producer sends records again that are in the log already."""
     proxy = stage.cluster.proxies[await _some_leader(stage)]
     proxy.black_hole("answers")
     await asyncio.sleep(stage.random.uniform(1.0, 8.0))
@@ -109,14 +109,14 @@ async def _answers_lost(stage: Stage) -> None:
 
 
 async def _broker_unreachable(stage: Stage) -> None:
-    """For clients; the other nodes see it, so it goes on leading."""
+    """Make a broker unreachable for clients. The other nodes reach it, so it stays the leader."""
     proxy = stage.cluster.proxies[await _some_leader(stage)]
     proxy.cut()
     await asyncio.sleep(stage.random.uniform(2.0, 10.0))
 
 
 async def _leaders_elected(stage: Stage) -> None:
-    """Each partition is given another first replica, and then that one leads."""
+    """Give each partition another first replica, and elect that replica as the leader."""
     for topic in (SENT, COPIED):
         turned = {one.number: (*one.replicas[1:], one.replicas[0]) for one in await stage.admin.partitions(topic)}
         await stage.admin.reassign(topic, turned)
@@ -124,7 +124,7 @@ async def _leaders_elected(stage: Stage) -> None:
 
 
 async def _partitions_reassigned(stage: Stage) -> None:
-    """Each partition loses its leader's copy, and gets it back as a new one."""
+    """Remove the leader's replica of each partition, and add it again as a new one."""
     for topic in (SENT, COPIED):
         partitions = await stage.admin.partitions(topic)
         kept = {one.number: [node for node in one.replicas if node != one.leader] for one in partitions}
@@ -135,19 +135,19 @@ async def _partitions_reassigned(stage: Stage) -> None:
 async def _topic_grown(stage: Stage) -> None:
     count = len(await stage.admin.partitions(SENT)) + 1
     if count <= _LARGEST:
-        await stage.admin.grow(COPIED, count)  # first, or there is no place for what is copied
+        await stage.admin.grow(COPIED, count)  # first, as the copied records need the new partitions
         await stage.admin.grow(SENT, count)
 
 
 async def _copier_killed(stage: Stage) -> None:
-    """In the middle of a transaction; the next one, of the same name, must end it."""
+    """Kill the copier in the middle of a transaction. The next copier, with the same name, must end that transaction."""
     assert stage.copier is not None
     await stage.copier.kill()
     await stage.copier.start()
 
 
 async def _copier_replaced(stage: Stage) -> None:
-    """It sleeps in the middle of a transaction, another one takes its name; when it wakes, it must hear so, and end."""
+    """Pause the copier in the middle of a transaction while another copier takes its name. After the pause it must be fenced, and end."""
     copier = stage.copier
     assert copier is not None
     copier.pause()
@@ -159,7 +159,7 @@ async def _copier_replaced(stage: Stage) -> None:
 
 
 async def _in_trouble(stage: Stage) -> None:
-    """A leader dies while another's answers are late or lost, and the third one's connections are cut."""
+    """Kill a leader while a second broker's answers are late or lost, and the connections of the third are cut."""
     killed, late, cut = stage.random.sample(stage.cluster.answering, 3)
     stage.cluster.proxies[late].black_hole("answers")
     stage.cluster.proxies[cut].delay(0.2)
@@ -167,14 +167,14 @@ async def _in_trouble(stage: Stage) -> None:
     for _ in range(6):
         await asyncio.sleep(stage.random.uniform(0.2, 1.5))
         stage.cluster.proxies[cut].reset()
-    stage.cluster.proxies[late].heal()  # what was held comes late
+    stage.cluster.proxies[late].heal()  # the held answers arrive late
     await asyncio.sleep(stage.random.uniform(0.0, 2.0))
     stage.cluster.proxies[late].reset()
     await stage.cluster.start(killed)
 
 
 async def _transactions_switched(stage: Stage) -> None:
-    """To the other protocol of transactions (2 is KIP-890's) and back, each in mid-life: clients hear of it on new connections."""
+    """Switch to the other protocol of transactions (2 is KIP-890's) and back, while clients run. They learn of it on new connections."""
     assert stage.copier is not None
     numbers = [one.number for one in await stage.admin.partitions(SENT)]
     for level in (3 - stage.settings.transactions, stage.settings.transactions):
@@ -187,7 +187,7 @@ async def _transactions_switched(stage: Stage) -> None:
 
 
 async def _topic_recreated(stage: Stage) -> None:
-    """A topic and a sender of its own, as most of what is acknowledged goes with the topic."""
+    """Delete and create a topic that has a sender of its own, as the topic's acknowledged records are lost with it."""
     name = f"{_DOOMED}-{len(stage.marks)}"
     await stage.cluster.create_topic(name, 3)
     sender = stage.program("verifiable", "--topic", name, "--throughput", "300", name=name)
@@ -216,7 +216,7 @@ async def _found_in_the_new(stage: Stage, sender: Program, name: str) -> list[st
 
 
 def java_hash(text: str) -> int:
-    """Java's `String.hashCode`, by which coordinators are chosen."""
+    """Return Java's `String.hashCode`, by which Kafka chooses coordinators."""
     value = 0
     for character in text:
         value = (31 * value + ord(character)) & 0xFFFFFFFF

@@ -1,4 +1,4 @@
-"""How long acknowledgements stayed away after each fault. Pure; times are milliseconds of the wall clock."""
+"""Computes how long each fault interrupted the acknowledgements, from wall clock milliseconds. Pure functions."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["Mark", "gaps", "per_second"]
 
 @dataclass
 class Mark:
-    """A fault from its first deed until the cluster was whole again.
+    """Holds the time of a fault, from its first action until the cluster was restored.
 
     Attributes:
-        failed: records that failed meanwhile.
+        failed: records that failed during the fault.
         longest: by topic: seconds without an acknowledgement, of the partition that waited longest.
         silent: by topic: the same, of all partitions together.
     """
@@ -32,7 +32,7 @@ class Mark:
 
 
 def gaps(marks: Sequence[Mark], topic: str, acks: Iterable[tuple[int, int]]) -> None:
-    """Give each mark the longest gap that ended in its time, or began in it; `acks` are (partition, time), in any order."""
+    """Set the longest gap of each mark that began or ended during the mark; `acks` are (partition, time), in any order."""
     times: dict[int, list[int]] = {}
     for partition, at in acks:
         times.setdefault(partition, []).append(at)
@@ -45,14 +45,14 @@ def gaps(marks: Sequence[Mark], topic: str, acks: Iterable[tuple[int, int]]) -> 
 
 
 def _longest(times: Sequence[int], mark: Mark) -> float:
-    """From the last one before the mark to the first one after it; nothing of a partition that came later or had ended."""
+    """Return the longest gap in seconds, from the last time before the mark to the first one after it; 0 with fewer than two times."""
     first = max(bisect_right(times, mark.start) - 1, 0)
     within = times[first : bisect_right(times, mark.end) + 1]
     return max((later - earlier for earlier, later in pairwise(within)), default=0) / 1000
 
 
 def per_second(times: Iterable[int], start: int) -> list[int]:
-    """How many there were in each second from `start` on."""
+    """Return the number of acknowledgements in each second from `start` on."""
     counts: list[int] = []
     for at in times:
         second = max(0, at - start) // 1000

@@ -1,7 +1,6 @@
-"""What the programs under chaos told, read back from their lines as a history that the simulation's checker judges.
+"""Reads the lines of the programs under chaos into a history that the simulation's checker judges.
 
-A record of the program that sends has the number that is its value; one that was copied has a number for each attempt. Knows nothing of
-logs and of what is right.
+A record of the program that sends has its value as its number. A copied record has a number for each attempt.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ _FATES: Final = {"committed": Fate.COMMITTED, "aborted": Fate.ABORTED}
 
 @dataclass
 class Told:
-    """A history, and what else was told.
+    """Holds a history, and the other facts from the lines.
 
     Attributes:
-        bases: of each transaction, by name: the number of its first record.
-        sizes: how many records each was to have.
-        failures: what was said of records that failed.
-        totals: of each `tool_data`; a program that was killed has none.
+        bases: the number of each transaction's first record, by the transaction's name.
+        sizes: the intended number of records of each transaction.
+        failures: the lines about records that failed.
+        totals: the counts of each `tool_data`; a program that was killed has none.
     """
 
     history: History = field(default_factory=lambda: History(lambda: 0.0))
@@ -41,12 +40,12 @@ class Told:
 
 
 def acknowledged(history: History) -> Iterator[tuple[int, int]]:
-    """Of each acknowledged record: partition, and milliseconds of the wall clock."""
+    """Return partition and wall clock time in milliseconds of each acknowledged record."""
     return ((one.ends[0].partition, int(one.ends[0].at * 1000)) for one in history.sent if one.is_acknowledged)
 
 
 def read_sent(files: Iterable[pathlib.Path], topic: str) -> Told:
-    """Of a program that sends values which are the numbers of their calls."""
+    """Read the lines of a program that sends values which are the numbers of their calls."""
     told = Told()
     for line in _lines(files):
         if line["name"] == "tool_data":
@@ -59,7 +58,7 @@ def read_sent(files: Iterable[pathlib.Path], topic: str) -> Told:
 
 
 def read_copied(files: Iterable[pathlib.Path], topic: str) -> Told:
-    """Of a program that copies; records that nobody was left to tell of are doubtful."""
+    """Read the lines of a program that copies. A record is doubtful if the program was killed before it wrote the record's end."""
     told = Told()
     transactions: dict[str, Transaction] = {}
     for line in _lines(files):
@@ -94,7 +93,7 @@ def _begun(told: Told, topic: str, name: str, records: int) -> Transaction:
 
 
 def _add(history: History, topic: str, count: int) -> None:
-    """Have so many records."""
+    """Extend the history to `count` records."""
     history.sent.extend(Sent(number, topic, None, number, number, 0.0) for number in range(len(history.sent), count))
 
 
@@ -113,7 +112,7 @@ def _end(told: Told, sent: Sent, line: Line) -> None:
 
 
 def _forget(transaction: Transaction) -> None:
-    """Its program was killed, or its producer given up: what was not told of may be anything."""
+    """Mark records without a line as unknown: their program was killed, or replaced its producer."""
     transaction.fate = Fate.UNKNOWN
     for one in transaction.records:
         if not one.ends:
@@ -121,7 +120,7 @@ def _forget(transaction: Transaction) -> None:
 
 
 def _lines(files: Iterable[pathlib.Path]) -> Iterator[Line]:
-    """Those that are whole."""
+    """Yield the complete lines."""
     for path in files:
         with path.open(encoding="utf-8") as file:
             for text in file:

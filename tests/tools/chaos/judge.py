@@ -1,7 +1,7 @@
-"""What was told, held against what is in the logs: by the simulation's checker, and by what only real programs can do. Pure.
+"""Compares histories with logs: by the simulation's checker, and by rules for real programs. Pure functions.
 
-A program may be killed in the middle of a transaction: that one is there whole or not at all. A copy has every record of its source once,
-in the order of the source, whatever became of the attempts. Complaints are sentences that begin with their kind.
+A program may be killed in the middle of a transaction: readers then see all records of that transaction, or none. A copy has every record
+of its source once, in the order of the source, independent of the attempts' ends. Complaints are sentences that begin with their kind.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ KINDS: Final = (
     "undecided",
 )
 PROMISE: Final = Promise(keeps=True, is_once=True, is_ordered=True, is_ordered_when_acknowledged=True, lifetime=125.0)
-"""What idempotence promises; the lifetime is the default `delivery_timeout_ms`, and some seconds for a machine that is busy."""
+"""The promise of idempotence. The lifetime is the default `delivery_timeout_ms`, and some seconds for a busy machine."""
 
 
 class Read(NamedTuple):
-    """A record as a consumer read it: `attempt`, by its header, is "transaction/place"."""
+    """Holds a record as a consumer read it: `attempt`, from its header, is "transaction/place"."""
 
     offset: int
     value: int
@@ -53,19 +53,22 @@ Reads: TypeAlias = "Mapping[int, Sequence[Read]]"
 
 
 def kinds(complaints: Iterable[str]) -> dict[str, int]:
-    """How many there are of each kind, none among them."""
+    """Return the number of complaints of each kind, also where it is 0."""
     counts = Counter(text.partition(":")[0] for text in complaints)
     return {kind: counts.pop(kind, 0) for kind in KINDS} | dict(counts)
 
 
 def judge_sent(told: Told, topic: str, reads: Reads, promise: Promise = PROMISE) -> list[str]:
-    """Of values that are the numbers of their calls."""
+    """Return the complaints about a topic in which each value is the number of its call."""
     logs = {(topic, partition): [Logged(one.offset, one.value) for one in records] for partition, records in reads.items()}
     return [*check(told.history, logs, promise), *_unended(told)]
 
 
 def judge_copied(told: Told, topic: str, source: Reads, everything: Reads, copied: Reads, promise: Promise = PROMISE) -> list[str]:
-    """Of a topic that transactions made of another, partition by partition: all that is in it, and what readers of committed records get."""
+    """Return the complaints about a topic that transactions copied from `source`, partition by partition.
+
+    `everything` is all its records, `copied` those that readers of committed records get.
+    """
     seen = {(partition, one.offset) for partition, records in copied.items() for one in records}
     logs = {
         (topic, partition): [Logged(one.offset, _number(told, one.attempt), (partition, one.offset) in seen) for one in records]
@@ -75,9 +78,9 @@ def judge_copied(told: Told, topic: str, source: Reads, everything: Reads, copie
 
 
 def since_rebirth(history: History) -> None:
-    """Of a topic that was deleted and made again: what the old one had acknowledged may be gone.
+    """Mark the acknowledged records of a deleted topic as possibly lost, after the topic was created again.
 
-    In each partition the new one begins where offsets, in the order of the acknowledgements, fall.
+    In each partition the new topic begins where offsets, in the order of the acknowledgements, fall.
     """
     latest: dict[int, list[int]] = {}
     for number in sorted((one.number for one in history.sent if one.is_acknowledged), key=lambda number: history.sent[number].ends[0].at):
@@ -91,7 +94,7 @@ def since_rebirth(history: History) -> None:
 
 
 def _number(told: Told, attempt: str) -> int | None:
-    """Which of the history's records it is; None: of no transaction that was told of."""
+    """Return the record's number in the history; None: its transaction is not in the history."""
     name, _, place = attempt.partition("/")
     return told.bases[name] + int(place) if name in told.bases and int(place) < told.sizes[name] else None
 
@@ -103,7 +106,7 @@ def _unended(told: Told) -> Iterator[str]:
 
 
 def _torn(told: Told, copied: Reads) -> Iterator[str]:
-    """Of those whose program was killed, or gave its producer up: in part."""
+    """Yield the transactions of which readers see only a part. Their program was killed, or replaced its producer."""
     visible = Counter(one.attempt.partition("/")[0] for records in copied.values() for one in records)
     for name, transaction in zip(told.bases, told.history.transactions, strict=True):
         if transaction.fate is Fate.UNKNOWN and visible[name] not in {0, told.sizes[name]}:
@@ -111,7 +114,7 @@ def _torn(told: Told, copied: Reads) -> Iterator[str]:
 
 
 def _unlike(source: Reads, copied: Reads) -> Iterator[str]:
-    """How a copy differs from its source; a second copy is no matter of order."""
+    """Yield the differences between a copy and its source. The check of the order ignores second copies."""
     for partition in sorted({*source, *copied}):
         places = {one.value: place for place, one in enumerate(source.get(partition, ()))}
         counts = Counter(one.value for one in copied.get(partition, ()))

@@ -1,8 +1,8 @@
-"""What a program under chaos tells of itself: JSON lines with the names and fields of Kafka's `VerifiableProducer`.
+"""Writes the lines of a program under chaos: JSON with the names and fields of Kafka's `VerifiableProducer`.
 
-Ours beside Kafka's: `queued`, when a send returned; `partition`, `persisted`, `cause` and `history` of what failed; what was not even
-queued (`producer_send_refused`); transactions, and a record's `attempt`. And how such a program ends: when its stdin does, so that it
-never outlives who started it. Knows nothing of who reads the lines.
+Fields that Kafka's lines do not have: `queued`, the time when a send returned; `partition`, `persisted`, `cause` and `history` of a failed
+record; records that were not queued (`producer_send_refused`); transactions, and a record's `attempt`. The module also ends such a
+program when its stdin ends, so that it never outlives the process that started it.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 class Lines:
-    """Writes what happens, a line each, and counts."""
+    """Writes a line for each event, and counts the records."""
 
     def __init__(self) -> None:
         self.sent = self.acked = self.failed = 0
 
     def say(self, name: str, **facts: object) -> None:
-        """One line; `flush` brings it out."""
+        """Buffer one line; `flush` writes it."""
         sys.stdout.write(json.dumps({"timestamp": _now(), "name": name, **facts}, separators=(",", ":")) + "\n")
 
     def flush(self) -> None:
-        """Bring all lines out: a killed process tells nothing more."""
+        """Write all buffered lines, as a killed process would lose them."""
         sys.stdout.flush()
 
     def follow(self, delivery: Delivery, value: bytes, key: bytes | None, **facts: object) -> None:
-        """Say how a record ends, when it does."""
+        """Write a line when a record's delivery ends."""
         self.sent += 1
         facts |= {"key": key and key.decode(), "value": value.decode(), "queued": _now()}
         delivery.add_done_callback(lambda ended: self._ended(ended, facts))
 
     def refused(self, topic: str, value: bytes, error: BaseException) -> None:
-        """Say that a record was not even queued."""
+        """Write a line for a record that was not queued."""
         self.sent += 1
         self.failed += 1
         self.say("producer_send_refused", topic=topic, value=value.decode(), exception=type(error).__name__, message=str(error))
@@ -73,7 +73,7 @@ def _now() -> int:
 
 
 def die_with_parent() -> None:
-    """Where the system can: be killed when the process that started this one ends, even if this one is stopped by then."""
+    """Let the system kill this process when its parent ends, even if this process is stopped by then. Only some systems can."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() == 1:  # it has ended already
@@ -81,7 +81,7 @@ def die_with_parent() -> None:
 
 
 async def until_stdin_ends() -> None:
-    """The stage closes it, or has died. After that there are some minutes, then the process is ended."""
+    """Wait until the stage closes stdin, or dies. The process then has some minutes to end before it is killed."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -92,7 +92,7 @@ async def until_stdin_ends() -> None:
 
 @contextlib.asynccontextmanager
 async def telling(throughput: int) -> AsyncIterator[Lines]:
-    """Lines that come out now and then, and in the end the tool's data: none, if it ended with an error."""
+    """Give lines that are written now and then, and the tool's data at the end. If the block raises, no tool data are written."""
     lines, start = Lines(), time.monotonic()
     flusher = asyncio.create_task(_flushing(lines))
     try:

@@ -1,6 +1,6 @@
-"""What is in a topic: as another client's consumer reads it (confluent-kafka, read_committed), and as Kafka's own tool finds it on disk.
+"""Reads a topic: with confluent-kafka's consumer (read_committed), and with Kafka's own tool on disk.
 
-Plain functions that wait; call them from a thread. Knows nothing of what was told.
+These are blocking functions; call them from a thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TOGETHER: Final = 10_000
 
 
 def read_topic(bootstrap_servers: str, topic: str, partitions: int, *, isolation: str = "read_committed") -> dict[int, list[Read]]:
-    """Every record that a reader gets, by partition."""
+    """Return every record that a reader gets, by partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -51,7 +51,7 @@ def read_topic(bootstrap_servers: str, topic: str, partitions: int, *, isolation
                     reads[partition].append(Read(offset, int(message.value() or b""), attempt.decode()))
                 elif error.code() == KafkaError._PARTITION_EOF:
                     waiting.discard(partition)
-                elif error.fatal():  # else it tries again by itself
+                elif error.fatal():  # the client retries after other errors by itself
                     raise RuntimeError(str(error))
                 last = time.monotonic()
             if time.monotonic() - last > _SILENCE:
@@ -62,7 +62,7 @@ def read_topic(bootstrap_servers: str, topic: str, partitions: int, *, isolation
 
 
 def broken_sequences(folders: Iterable[pathlib.Path]) -> tuple[int, list[str]]:
-    """Of partitions' folders on brokers' disks: how many batches they have, and what is wrong with their sequences."""
+    """Return the number of batches in partitions' folders on brokers' disks, and the errors of their sequences."""
     segments = [str(path) for folder in folders for path in sorted(folder.glob("*.log"))]
     command = [
         *(str(jars.java()), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars.kafka()}/*"),

@@ -1,4 +1,4 @@
-"""One program under chaos: its process, and the files that its lines go to. Knows nothing of faults."""
+"""Runs one program under chaos: holds its process, and the files of its lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Program", "ProgramFailed"]
 
 _ROOT: Final = pathlib.Path(__file__).parents[3]
-_STOP_SECONDS: Final = 240.0  # it flushes, at most as long as a record may live, and a copier copies to the end
+_STOP_SECONDS: Final = 240.0  # the program flushes, at most as long as a record may live, and a copier copies to the end
 _FLOW_SECONDS: Final = 120.0
 _POLL: Final = 0.2
 _ACKED: Final = re.compile(rb'"name":"producer_send_success".*?"partition":(\d+),"offset"')
@@ -25,22 +25,22 @@ _FAILED: Final = (b'"name":"producer_send_error"', b'"name":"producer_send_refus
 
 
 class ProgramFailed(Exception):
-    """It ended when it should not have, or does not do what it is there for; the text holds its last words."""
+    """The program ended too early, or does not work; the text holds the end of its stderr."""
 
 
 class Program:
-    """A module of this folder, run with Python, started as often as need be.
+    """Runs a module of this folder with Python, and starts it again when needed.
 
     Args:
         module: such as "verifiable".
         words: its arguments.
-        folder: where its lines go: a file for each start.
+        folder: gets a file of lines for each start.
         name: of these files.
 
     Attributes:
         files: its lines so far, in the order of the starts.
-        acked: how many records were acknowledged, by partition, when it was last looked at.
-        failed: how many failed.
+        acked: the number of acknowledged records, by partition, at the last `look`.
+        failed: the number of failed records.
     """
 
     def __init__(self, module: str, words: Iterable[str], folder: pathlib.Path, name: str) -> None:
@@ -55,7 +55,7 @@ class Program:
         self._read: Counter[pathlib.Path] = Counter()
 
     async def start(self) -> None:
-        """Start it; it ends when this process does, as its stdin then ends."""
+        """Start the program. It ends when this process does, as its stdin then ends."""
         self.files.append(self._folder / f"{self._name}-{len(self.files)}.jsonl")
         with self.files[-1].open("wb") as lines, self._errors.open("ab") as errors:
             self._process = await asyncio.create_subprocess_exec(
@@ -63,7 +63,7 @@ class Program:
             )
 
     async def kill(self) -> None:
-        """End it at once (SIGKILL), and all its zombies."""
+        """Kill the process (SIGKILL), and all paused ones."""
         processes = [*self._zombies, *([self._process] if self._process is not None else [])]
         self._process = None
         self._zombies.clear()
@@ -73,14 +73,14 @@ class Program:
             await process.wait()
 
     def pause(self) -> None:
-        """Stop it as a debugger would (SIGSTOP), and forget it: it can be started anew."""
+        """Stop the process as a debugger would (SIGSTOP), and set it aside: the program can be started again."""
         process, self._process = self._process, None
         assert process is not None
         process.send_signal(signal.SIGSTOP)
         self._zombies.append(process)
 
     async def wake(self) -> None:
-        """Let what was paused go on (SIGCONT), and wait until it has ended, as it must. ProgramFailed: it does not."""
+        """Continue the process that was paused last (SIGCONT), and wait until it ends, as it must. ProgramFailed: it does not."""
         process = self._zombies.pop()
         process.send_signal(signal.SIGCONT)
         try:
@@ -94,7 +94,7 @@ class Program:
             raise ProgramFailed(f"{self} ended with {status}\n{self.last_words()}")
 
     async def stop(self) -> None:
-        """Let it end in good order. ProgramFailed: it does not, or ended with an error."""
+        """Close stdin and wait for the program's regular end. ProgramFailed: it does not end, or ended with an error."""
         process = self._process
         if process is None or process.stdin is None:
             raise ProgramFailed(f"{self} does not run")
@@ -110,7 +110,7 @@ class Program:
             raise ProgramFailed(f"{self} ended with {status}\n{self.last_words()}")
 
     def look(self) -> None:
-        """Read on in its lines: count what was acknowledged, by partition, and what failed."""
+        """Read the new lines: count acknowledged records, by partition, and failed records."""
         for path in self.files:
             with path.open("rb") as file:
                 file.seek(self._read[path])
@@ -121,7 +121,7 @@ class Program:
             self.failed += sum(text[:whole].count(name) for name in _FAILED)
 
     async def until_flowing(self, partitions: Iterable[int]) -> None:
-        """Wait until each of these has acknowledgements again. ProgramFailed: they do not come."""
+        """Wait until each of these partitions has acknowledgements again. ProgramFailed: one has none."""
         self.look()
         before, wanted = Counter(self.acked), tuple(partitions)
         try:
@@ -136,7 +136,7 @@ class Program:
             raise ProgramFailed(f"{self}: {_FLOW_SECONDS} s without an acknowledgement of partitions {silent}") from None
 
     def last_words(self) -> str:
-        """What it wrote to stderr, the end of it."""
+        """Return the end of the program's stderr."""
         return self._errors.read_text(encoding="utf-8", errors="replace")[-4_000:] if self._errors.exists() else ""
 
     @property

@@ -1,4 +1,4 @@
-"""What a run found, as tables for the terminal, as JSON, and as docs/topics/chaos.md with its picture. Knows nothing of how it was found."""
+"""Renders the results of a run as tables for the terminal, JSON, and docs/topics/chaos.md with its picture."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ Written by
 
 @dataclass
 class Judged:
-    """Of one program: what it did and what was found, by the words of the table; what is wrong; its acknowledgements in each second."""
+    """Holds the figures of one program by the table's words, the complaints, and its acknowledgements in each second."""
 
     name: str
     figures: dict[str, int]
@@ -70,7 +70,10 @@ class Judged:
 
 @dataclass
 class Report:
-    """All of a run. `start`: milliseconds of the wall clock. `may_fail`: records may; by default they live longer than any fault."""
+    """Holds all results of a run.
+
+    `start`: milliseconds of the wall clock. `may_fail`: records may fail; by default they live longer than any fault.
+    """
 
     command: str
     version: str
@@ -82,15 +85,15 @@ class Report:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing at all is wrong."""
+        """Return whether the run has no complaint, and no failed record unless records may fail."""
         return not any(self.complaints()) and (self.may_fail or not any(mark.failed for mark in self.marks))
 
     def complaints(self) -> Iterator[str]:
-        """Everything that is wrong, in words."""
+        """Return all complaints, in words."""
         return (f"{one.name}: {complaint}" for one in self.judged for complaint in one.complaints)
 
     def by_fault(self) -> list[tuple[str, int, dict[str, float], dict[str, float], int]]:
-        """Name, how often, the longest gap of a partition and of all, by topic, records failed."""
+        """Return for each fault its name, its count, the longest gaps of a partition and of all by topic, and the failed records."""
         rows = []
         for fault in FAULTS:
             marks = [mark for mark in self.marks if mark.fault == fault.name]
@@ -100,7 +103,7 @@ class Report:
         return rows
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, but for complaints and failures by the million."""
+        """Return all results, with complaints and failures cut to a limited number."""
         return {
             "command": self.command,
             "version": self.version,
@@ -121,7 +124,7 @@ def _most(gaps: Iterable[dict[str, float]]) -> dict[str, float]:
 
 
 def figures_of(told: Told, reads: Reads, complaints: Iterable[str]) -> dict[str, int]:
-    """One program's column."""
+    """Return one program's column of the table."""
     fates = Counter(one.ends[0].persisted for one in told.history.sent if one.ends and not one.is_acknowledged)
     outcomes = Counter(str(one.fate) for one in told.history.transactions)
     return {
@@ -135,8 +138,8 @@ def figures_of(told: Told, reads: Reads, complaints: Iterable[str]) -> dict[str,
 
 
 def tables(report: Report) -> Iterator[Table]:
-    """For the terminal."""
-    from rich.table import Table  # it comes with the demo, and this module is imported without it, too
+    """Return the tables for the terminal."""
+    from rich.table import Table  # rich is installed with the demo, and this module is imported without it, too
 
     figures = Table("", *(one.name for one in report.judged))
     for row in _figure_rows(report):
@@ -149,7 +152,7 @@ def tables(report: Report) -> Iterator[Table]:
 
 
 def page(report: Report) -> str:
-    """docs/topics/chaos.md."""
+    """Return the text of docs/topics/chaos.md."""
     return "\n".join(
         [
             _HEAD.format(version=report.version, command=report.command),
@@ -191,7 +194,7 @@ def _markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def draw(path: pathlib.Path, report: Report) -> None:
-    """Acknowledgements a second, as SVG: a panel for each program, a line where each fault began."""
+    """Draw acknowledgements a second, as SVG: a panel for each program, and a vertical mark at the beginning of each fault."""
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure

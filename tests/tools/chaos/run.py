@@ -1,4 +1,4 @@
-"""One run: faults until the time is over, then the end of all programs, then everything is read back and judged."""
+"""Runs the faults until the time is over, ends all programs, reads their records back and judges them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ _NOTHING: Final = lambda _: None  # noqa: E731
 
 @dataclass(frozen=True)
 class Chosen:
-    """What is asked for. `faults`: as many as there is time for, in a random order; `once`: each once, whatever the time."""
+    """Holds the options of a run.
+
+    `faults`: as many of these as there is time for, in a random order; `once`: each fault once, even if the time is over.
+    """
 
     minutes: float = 20.0
     faults: Sequence[Fault] = FAULTS
@@ -47,7 +50,7 @@ class Chosen:
 
     @property
     def command(self) -> str:
-        """What makes the same run again, as far as a run can be the same."""
+        """Return the command that repeats the run, as far as a run can be the same."""
         only = [word for fault in self.faults for word in ("--only", fault.name)] if len(self.faults) < len(FAULTS) else []
         words = ["--minutes", f"{self.minutes:g}", "--seed", str(self.seed), *only]
         told = (("--kafka", "version"), ("--transactions", "transactions"), ("--throughput", "throughput"), ("--options", "options"))
@@ -59,7 +62,7 @@ class Chosen:
 
 
 async def chaos(chosen: Chosen, folder: pathlib.Path, tell: Callable[[str], object] = _NOTHING) -> Report:
-    """Do it all; `tell` hears a line now and then, and what the programs told stays in `folder`.
+    """Run the faults and judge the records. `tell` gets a line now and then, and the programs' lines stay in `folder`.
 
     Raises:
         ProgramFailed: a program does not even start.
@@ -94,7 +97,7 @@ async def _strike_on(stage: Stage, chosen: Chosen, tell: Callable[[str], object]
 
 
 def _turns(chosen: Chosen, chance: random.Random) -> Iterator[Fault]:
-    """Each fault once, in a random order, and so on."""
+    """Yield each fault once, in a random order, and again in another order."""
     able = [fault for fault in chosen.faults if chosen.settings.is_copying or not fault.copies]
     for _ in range(1) if chosen.once else itertools.count():
         yield from chance.sample(able, len(able))
@@ -144,7 +147,7 @@ def _of(name: str, told: Told, reads: Reads, complaints: list[str], start: int) 
 
 
 async def _look_at_segments(stage: Stage, judged: Judged, partitions: int, tell: Callable[[str], object]) -> None:
-    """Of the leader's copy of each partition."""
+    """Check the sequences in the leader's copy of each partition."""
     tell(f"reading the segments of {judged.name}")
     folders = []
     for number in range(partitions):

@@ -1,6 +1,6 @@
-"""Sequence numbers as they stand in a log, by Kafka's `DumpLogSegments`: what it prints, and what must hold of it. Pure.
+"""Parses and checks the sequence numbers of a log, as Kafka's `DumpLogSegments` prints them. Pure functions.
 
-Of each producer id and epoch a partition has one unbroken row of sequences: no batch twice, none left out, none in between.
+For each producer id and epoch a partition has one unbroken row of sequences: no batch twice, no batch missing, no other batch in between.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "batches", "broken_rows"]
 
-_WRAP: Final = 2**31  # behind 2^31-1 comes 0
+_WRAP: Final = 2**31  # 0 follows 2^31-1
 _FACT: Final = re.compile(r"(\w+): (\S+)")
 
 
 class Batch(NamedTuple):
-    """The header of a batch."""
+    """Holds the header of a batch."""
 
     base_offset: int
     size: int
@@ -32,7 +32,7 @@ class Batch(NamedTuple):
 
 
 def batches(lines: Iterable[str]) -> dict[str, list[Batch]]:
-    """What the tool says of batches, by partition, in the order of its segments."""
+    """Return the batches that the tool prints, by partition, in the order of its segments."""
     found: dict[str, list[Batch]] = {}
     mine: list[Batch] = []
     for line in lines:
@@ -58,7 +58,7 @@ def _batch(facts: dict[str, str]) -> Batch:
 
 
 def broken_rows(found: Iterable[Batch]) -> Iterator[str]:
-    """What is wrong with one partition, in words."""
+    """Return the errors of one partition's sequences, in words."""
     newest: dict[int, int] = {}
     expected: dict[tuple[int, int], int] = {}
     for batch in found:

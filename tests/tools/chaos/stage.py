@@ -1,7 +1,7 @@
-"""Three nodes, a program that sends, one that copies what was sent, and the hand that strikes them.
+"""Holds three nodes, a program that sends, one that copies the records, and the methods that run faults.
 
-Topic SENT takes what is sent, COPIED what transactions make of it. After each fault all is made whole again, and acknowledgements must
-flow in every partition, before the next one. Knows nothing of what the faults are.
+The topic SENT has the sent records, the topic COPIED the records that transactions copy from it. After each fault the stage restores the
+cluster. Every partition must have acknowledgements again before the next fault.
 """
 
 from __future__ import annotations
@@ -39,15 +39,18 @@ COPIES: Final = 3
 TRANSACTION_VERSION: Final = "transaction.version"
 _NEWEST: Final = 2
 _PARTITIONS: Final = 6
-_BUSY: Final = 5.0  # seconds by which a machine that does much else is late
-_START_SECONDS: Final = 240.0  # of a node, on a machine that does much else
+_BUSY: Final = 5.0  # seconds by which a busy machine is late
+_START_SECONDS: Final = 240.0  # of a node, on a busy machine
 _INTERNAL: Final = ("__transaction_state", "__consumer_offsets")
 _PROPERTIES: Final = {"unclean.leader.election.enable": "false", "auto.create.topics.enable": "false"}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The Kafka, and what the programs are told. `transactions`: the level of `transaction.version`; `options`: of producers, as JSON."""
+    """Holds the Kafka version and the programs' settings.
+
+    `transactions` is the level of `transaction.version`; `options` are the producers' options, as JSON.
+    """
 
     version: str = KAFKA_VERSION
     transactions: int = _NEWEST
@@ -57,23 +60,23 @@ class Settings:
 
     @property
     def promise(self) -> Promise:
-        """What the producers promise by these options."""
+        """Return the producers' promise with these options."""
         lifetime_ms = json.loads(self.options).get("delivery_timeout_ms")
         return PROMISE if lifetime_ms is None else dataclasses.replace(PROMISE, lifetime=lifetime_ms / 1000 + _BUSY)
 
 
 class Stage:
-    """What a fault may lay hands on.
+    """Holds everything that a fault may change.
 
     Args:
         cluster: three nodes behind proxies, with the topics SENT and COPIED.
-        settings: what the programs are told.
-        folder: where the programs' lines go.
-        chance: what faults draw their places and times from.
+        settings: of Kafka and of the programs.
+        folder: has the files of the programs' lines.
+        chance: the source of the faults' random places and times.
 
     Attributes:
         marks: the faults so far.
-        complaints: what was found before all is judged, by the name of who found it.
+        complaints: what was found before the judgement, by the name of the part that found it.
     """
 
     def __init__(self, cluster: KafkaCluster, settings: Settings, folder: pathlib.Path, chance: random.Random) -> None:
@@ -90,29 +93,29 @@ class Stage:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """All topics that must be whole before the next fault."""
+        """Return all topics that must have all replicas in sync before the next fault."""
         return (SENT, COPIED, *_INTERNAL) if self.copier is not None else (SENT,)
 
     @property
     def programs(self) -> list[Program]:
-        """Those that send and must not stop; in this order they can be ended."""
+        """Return the programs that send and must not stop, in the order in which they can be ended."""
         return [self.sender, *([self.copier] if self.copier is not None else [])]
 
     def program(self, module: str, *words: str, name: str = "") -> Program:
-        """One that talks to this cluster; `name` of its files of lines."""
+        """Return a program that talks to this cluster; `name` is that of its files of lines."""
         options = ("--bootstrap-server", self.cluster.bootstrap_servers, "--options", self.settings.options)
         return Program(module, (*options, *words), self._folder, name or module)
 
     def complain(self, who: str, *complaints: str) -> None:
-        """Remember what is wrong."""
+        """Note a complaint."""
         self.complaints.setdefault(who, []).extend(complaints)
 
     async def strike(self, name: str, fault: Callable[[Stage], Awaitable[None]]) -> Mark:
-        """Do it, make all whole again, and note when it was.
+        """Run a fault, restore the cluster, and note the fault's time.
 
         Raises:
-            ProgramFailed: a program ended, or nothing was acknowledged any more.
-            TimeoutError: the cluster did not become whole.
+            ProgramFailed: a program ended, or had no acknowledgements any more.
+            TimeoutError: the replicas did not get in sync.
         """
         mark = Mark(name, now(), now())
         self.marks.append(mark)
@@ -127,7 +130,7 @@ class Stage:
         return mark
 
     async def settle(self) -> None:
-        """Every node up, every replica in sync, acknowledgements in every partition of every program. Errors as `strike`."""
+        """Wait until nodes are up, replicas are in sync, and each partition of each program has acknowledgements. Raises as `strike`."""
         await self.cluster.restore()
         await self.admin.until_whole(self.topics, COPIES)
         numbers = [one.number for one in await self.admin.partitions(SENT)]
@@ -135,7 +138,7 @@ class Stage:
             await program.until_flowing(numbers)
 
     async def end(self) -> None:
-        """Let every program end what it began; one that cannot is killed, and complained of."""
+        """Let every program finish its work. A program that cannot is killed, and the stage notes a complaint."""
         for program in self.programs:
             try:
                 await program.stop()
@@ -144,13 +147,13 @@ class Stage:
 
 
 def now() -> int:
-    """Milliseconds of the wall clock."""
+    """Return milliseconds of the wall clock."""
     return int(time.time() * 1000)
 
 
 @contextlib.asynccontextmanager
 async def staged(settings: Settings, folder: pathlib.Path, chance: random.Random) -> AsyncIterator[Stage]:
-    """Cluster and topics, and the programs at work; lines go to `folder`. All are ended with the block, whatever happens."""
+    """Start cluster, topics and programs, with lines in `folder`. The end of the block always ends all of them."""
     async with KafkaCluster(version=settings.version, proxied=True, properties=_PROPERTIES, start_timeout=_START_SECONDS) as cluster:
         for topic in (SENT, COPIED):
             await cluster.create_topic(topic, _PARTITIONS)

@@ -1,4 +1,4 @@
-"""How long acknowledgements stayed away."""
+"""Tests of `tests.tools.chaos.gaps`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .gaps import Mark, gaps, per_second
 
 
 def test_the_longest_gap_of_each_fault() -> None:
-    """Of the partition that waited longest, and of all together; from the last before the fault to the first after it."""
+    """A mark has the longest gap of one partition, and that of all together, from the last time before the fault to the first after it."""
     silent, other = (1_000, 1_900, 7_000, 7_100, 8_000, 20_000), (1_500, 4_000, 7_050, 8_100, 20_000)
     acks = [*((0, at) for at in silent), *((1, at) for at in other)]
     first, second = Mark("a", 2_000, 7_060), Mark("b", 8_200, 19_000)
@@ -16,7 +16,7 @@ def test_the_longest_gap_of_each_fault() -> None:
 
 
 def test_gaps_of_nothing() -> None:
-    """No acknowledgements, or none since: no gap that could be told."""
+    """A mark has no gap without acknowledgements, or without any after the fault."""
     mark = Mark("a", 2_000, 3_000)
     gaps([mark], "t", [])
     assert (mark.longest, mark.silent) == ({"t": 0.0}, {"t": 0.0})
@@ -25,5 +25,5 @@ def test_gaps_of_nothing() -> None:
 
 
 def test_per_second() -> None:
-    """Seconds without any are there, as 0."""
+    """A second without acknowledgements counts 0."""
     assert per_second([5_000, 5_999, 8_000], 5_000) == [2, 0, 0, 1]

@@ -1,4 +1,4 @@
-"""What programs told is read back, as far as they could tell it."""
+"""Tests of `tests.tools.chaos.history`: it reads the programs' lines back, also those of killed programs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def error(value: int, **facts: object) -> dict[str, object]:
 
 
 def written(path: pathlib.Path, lines: list[dict[str, object]]) -> list[pathlib.Path]:
-    """With a torn line at both ends, as of programs that were killed; half of them in another file."""
+    """Write lines with a torn line at both ends, as killed programs leave them; half of the lines are in another file."""
     half = len(lines) // 2
     return [_written(path.with_suffix(f".{number}"), some) for number, some in enumerate((lines[:half], lines[half:]))]
 
@@ -39,7 +39,7 @@ def _written(path: pathlib.Path, lines: list[dict[str, object]]) -> pathlib.Path
 
 
 def test_what_was_sent(tmp_path: pathlib.Path) -> None:
-    """By number, in whatever order it ended; what nobody told of has no end."""
+    """The history has records by number, in any order of their ends. A record without a line has no end."""
     refused = line("producer_send_refused", topic="t", value="3", exception="MetadataTimeout", message="not known")
     lines = [line("startup_complete"), success(1, 2, 9), error(0), refused, success(4, 0, 7), line("tool_data", sent=5, acked=2, failed=2)]
     told = read_sent(written(tmp_path / "lines", lines), "t")
@@ -59,7 +59,7 @@ def test_what_was_sent(tmp_path: pathlib.Path) -> None:
 
 
 def test_what_was_copied(tmp_path: pathlib.Path) -> None:
-    """Attempts have numbers in the order of transactions; of one without an end, what was not told of is doubtful."""
+    """Attempts have numbers in the order of transactions. In a transaction without an end, records without a line are doubtful."""
     lines = [
         line("transaction_begun", transaction="a", records=2),
         success(7, 0, 0, transaction="a", attempt=0),

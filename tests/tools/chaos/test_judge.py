@@ -1,4 +1,4 @@
-"""What the judge adds to the simulation's checker: copies, programs that were killed, topics that were made again."""
+"""Tests of `tests.tools.chaos.judge`: copies, killed programs and recreated topics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def found(complaints: list[str]) -> dict[str, int]:
 
 
 def sent(told: Told, *ends: End) -> list[Sent]:
-    """One more record for each end."""
+    """Return a history with one more record for each end."""
     first = len(told.history.sent)
     records = [Sent(first + n, "t", None, first + n, first + n, 0.0, 1.0, ends=[end]) for n, end in enumerate(ends)]
     told.history.sent += records
@@ -33,7 +33,7 @@ READS = {0: [Read(0, 0), Read(3, 2)], 1: [Read(0, 1)]}
 
 
 def test_nothing_is_wrong_with_what_was_sent() -> None:
-    """Offsets that are left out are markers."""
+    """The judge has no complaint of a correct log. Missing offsets belong to markers."""
     assert found(judge_sent(told_of_sent(), "t", READS)) == {}
 
 
@@ -50,19 +50,19 @@ def test_nothing_is_wrong_with_what_was_sent() -> None:
     ],
 )
 def test_what_is_wrong_with_what_was_sent(reads: dict[int, list[Read]], complaints: dict[str, int]) -> None:
-    """One thing at a time, and what follows from it."""
+    """The judge names each single error, and the errors that follow from it."""
     assert found(judge_sent(told_of_sent(), "t", reads)) == complaints
 
 
 def test_deliveries_without_an_end() -> None:
-    """The program's own counts must agree."""
+    """The judge complains if the program's own counts do not agree."""
     told = told_of_sent()
     told.totals[0]["sent"] = 5
     assert found(judge_sent(told, "t", READS)) == {"never ended": 1}
 
 
 def told_of_copied() -> Told:
-    """Transaction a was committed, b aborted; nobody was left to tell of c."""
+    """Return a history: transaction a was committed, b aborted, and the program was killed before it wrote the end of c."""
     told = Told()
     for number, (name, fate, ends) in enumerate(
         [
@@ -88,7 +88,7 @@ def judged(copied: list[Read], everything: list[Read]) -> dict[str, int]:
 
 
 def test_a_copy_that_is_right() -> None:
-    """What was aborted is there, and nobody sees it."""
+    """The judge accepts aborted records in the log that readers of committed records do not see."""
     assert judged(COPY[0], [*COPY[0][:2], ABORTED, COPY[0][2]]) == {}
 
 
@@ -104,12 +104,12 @@ def test_a_copy_that_is_right() -> None:
     ],
 )
 def test_what_is_wrong_with_a_copy(copied: list[Read], hidden: list[Read], complaints: dict[str, int]) -> None:
-    """Of attempts by the checker, of programs that were killed and of what differs from the source by the judge."""
+    """The checker finds wrong attempts. The judge finds torn transactions of killed programs, and differences from the source."""
     assert judged(copied, sorted(copied + hidden)) == complaints
 
 
 def test_a_topic_made_again() -> None:
-    """Where offsets begin anew, what was acknowledged before may be gone; another partition's may not."""
+    """Where a partition's offsets begin again, earlier acknowledged records may be gone. Those of another partition may not."""
     told = Told()
     sent(told, End(1.0, 0, 0), End(2.0, 0, 1), End(3.0, 1, 7), End(4.0, 0, 0), End(5.0, 0, 1))
     since_rebirth(told.history)

@@ -1,4 +1,4 @@
-"""A report says what is wrong, and how it was found."""
+"""Tests of `tests.tools.chaos.report`, and of the names of faults."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def report(*complaints: str, failed: int = 0) -> Report:
 
 
 def test_a_clean_report() -> None:
-    """Nothing is wrong; the longest gap of each fault stands in its line."""
+    """A clean report has no complaint, and shows the longest gap of each fault in the fault's table line."""
     one = report()
     assert one.is_clean
     killed = ("leader-killed", 2, {"sent": 4.5, "copied": 1.0}, {"sent": 2.0, "copied": 0.7}, 0)
@@ -31,7 +31,7 @@ def test_a_clean_report() -> None:
 
 
 def test_what_is_not_clean() -> None:
-    """A complaint, or a record that failed, unless records may."""
+    """A report with a complaint is not clean, nor is one with a failed record, unless records may fail."""
     one = report("lost: record 7", "lost: record 8", "duplicated: record 9")
     assert not one.is_clean
     assert next(one.complaints()) == "sent: lost: record 7"
@@ -43,7 +43,7 @@ def test_what_is_not_clean() -> None:
 
 
 def test_the_page() -> None:
-    """The command, every figure, every fault."""
+    """The page has the command, every figure and every fault."""
     text = page(report())
     assert "    python -m tests.tools.chaos --page" in text
     assert "| records sent | 1,200,000 |" in text
@@ -52,19 +52,19 @@ def test_the_page() -> None:
 
 
 def test_faults_have_names_of_their_own() -> None:
-    """And the numbers of the list of faults that only real nodes can show are among them."""
+    """Each fault has a name of its own, and the table has the numbers of all faults that only real nodes can show."""
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
     assert {26, 29, 30, 37} <= {row for fault in FAULTS for row in fault.rows}
 
 
 @pytest.mark.parametrize(("text", "value"), [("", 0), ("hello", 99162322), ("polygenelubricants", -(2**31))])
 def test_javas_hash(text: str, value: int) -> None:
-    """As Java's `String.hashCode` has it."""
+    """The function returns the same values as Java's `String.hashCode`."""
     assert java_hash(text) == value
 
 
 def test_the_command_of_a_run() -> None:
-    """What was chosen and is not by default, so that the same can be done again."""
+    """The command has each option that differs from its default, so that it repeats the run."""
     assert Chosen().command == "python -m tests.tools.chaos --minutes 20 --seed 1"
     some = Chosen(2.5, FAULTS[:1], 7, settings=Settings(throughput=500, is_copying=False))
     assert some.command == "python -m tests.tools.chaos --minutes 2.5 --seed 7 --only leader-killed --throughput 500 --no-copy"

@@ -1,4 +1,4 @@
-"""Rows of sequence numbers in what Kafka's tool prints."""
+"""Tests of `tests.tools.chaos.sequences`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def batch(offset: int, first: int, count: int = 1, producer: int = 7, epoch: int
 
 
 def test_what_the_tool_prints() -> None:
-    """Batches and markers; a wrong checksum is found."""
+    """The parser reads batches and markers, and finds a wrong checksum."""
     found = batches(PRINTED.splitlines())
     assert found == {
         "sent-0": [
@@ -37,14 +37,14 @@ def test_what_the_tool_prints() -> None:
 
 
 def test_unbroken_rows() -> None:
-    """Each epoch, and each producer, begins at 0; a marker has none; behind 2^31-1 comes 0."""
+    """Each epoch, and each producer, begins at 0. A marker has no sequence number. 0 follows 2^31-1."""
     assert not list(broken_rows([batch(0, 0, 3), batch(3, 3), batch(4, -1, is_control=True), batch(5, 4), batch(6, 0, epoch=1)]))
     assert not list(broken_rows([batch(0, 0, 2), batch(2, 0, producer=8), batch(3, 2)]))
     assert not list(broken_rows([batch(0, 0, 2**31 - 1), batch(1, 2**31 - 1, 2), batch(3, 1)]))
 
 
 def test_broken_rows() -> None:
-    """A batch twice, one left out, a first that is not 0, an epoch behind, a count that does not fit, none at all."""
+    """The check finds a repeated or missing batch, a first number that is not 0, an older epoch, a wrong count, and no batch at all."""
     assert list(broken_rows([batch(0, 0), batch(1, 0)])) == ["offset 1, producer 7, epoch 0: sequence 0 where 1 was due"]
     assert list(broken_rows([batch(0, 0), batch(1, 2)])) == ["offset 1, producer 7, epoch 0: sequence 2 where 1 was due"]
     assert list(broken_rows([batch(0, 3)])) == ["offset 0, producer 7, epoch 0: sequence 3 where 0 was due"]

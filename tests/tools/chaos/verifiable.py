@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 OPTIONS: Final[dict[str, Any]] = {
     "enable_idempotence": True,
     "linger_ms": 5,
-    "request_timeout_ms": 5_000,  # what a paused leader has not answered by then is sent to another
-    "metadata_max_age_ms": 3_000,  # new partitions are seen soon
-    "allow_auto_create_topics": False,  # one that was deleted is made again by the hand that deleted it
+    "request_timeout_ms": 5_000,  # after this time a request to a paused leader is sent to another broker
+    "metadata_max_age_ms": 3_000,  # so that the producer soon sees new partitions
+    "allow_auto_create_topics": False,  # the fault that deletes a topic creates it again
 }
 _TOGETHER: Final = 10  # records between two looks at the clock
-_BEHIND: Final = 1.0  # seconds that a task that was held up may catch up on; the rest of its time is gone
+_BEHIND: Final = 1.0  # a delayed task catches up on at most so many seconds of records
 _KEYS: Final = 97
 
 
 async def send_on(producer: Producer[bytes, bytes], lines: Lines, topic: str, numbers: Iterator[int], pace: Pace) -> None:
-    """One task: numbered values for ever."""
+    """Send numbered values for ever, as one task."""
     for count in itertools.count(1):
         number = next(numbers)
         value = b"%d" % number
@@ -57,7 +57,7 @@ async def send_on(producer: Producer[bytes, bytes], lines: Lines, topic: str, nu
 
 
 class Pace:
-    """A bounded rate, in records a second."""
+    """Keeps a rate, in records a second."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
@@ -65,13 +65,13 @@ class Pace:
         self._due = self._loop.time()
 
     async def keep(self, records: int) -> None:
-        """Wait until so many more are due."""
+        """Wait until `records` more records are due."""
         self._due = max(self._due + records / self._rate, self._loop.time() - _BEHIND)
         await asyncio.sleep(self._due - self._loop.time())
 
 
 async def run(chosen: argparse.Namespace) -> None:
-    """Start, send until told to stop, and end what was begun."""
+    """Start the producer, send until stdin ends, and wait for all deliveries."""
     options = OPTIONS | json.loads(chosen.options)
     async with telling(chosen.throughput) as lines, Producer(bootstrap_servers=chosen.bootstrap_server, **options) as producer:
         lines.say("startup_complete")

@@ -1,4 +1,4 @@
-"""What the producer's special systems are good for, each with itself on and off: `python -m tests.tools.experiments`.
+"""Experiments: the producer with one of its special systems on and off, `python -m tests.tools.experiments`.
 
 Each module has `async def run(quick: bool) -> Result`, and its docstring says what it measures.
 """

@@ -42,7 +42,7 @@ def arguments() -> argparse.Namespace:
 
 
 def said(value: Any) -> str:
-    """A value as a table has it."""
+    """Return a value as table text."""
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
@@ -58,7 +58,7 @@ def table(name: str, rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def markdown(name: str, result: Result) -> str:
-    """The table, its words, and the picture."""
+    """Return the table, its text, and the picture as Markdown."""
     heads = list(result.rows[0])
     lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *([said(value) for value in row.values()] for row in result.rows)]
     shown = "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -67,7 +67,7 @@ def markdown(name: str, result: Result) -> str:
 
 
 def write_page(name: str, result: Result) -> None:
-    """Between the marks of its page."""
+    """Write the result between the marks of its page."""
     page = DOCS / PAGES[name]
     begin, end = f"<!-- written by: nox -s experiments -- {name} --page -->", "<!-- end -->"
     before, found, rest = page.read_text(encoding="utf-8").partition(begin)

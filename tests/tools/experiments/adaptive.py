@@ -1,8 +1,8 @@
-"""KIP-794: one broker of three takes a tenth of what the others take. Who gets how much, how fast it goes in all, how late it is.
+"""KIP-794: measures shares, total rate and latency while one broker of three has a tenth of the others' rate.
 
-Records without a key, in 12 partitions, on fake brokers in a loop whose time jumps: what brokers take is stated, and the machine's own
-speed is not in the numbers. Each way of choosing goes through two loads: as fast as `buffer_memory` lets it, and an open loop, which
-sends at its times whether or not what was sent before is acknowledged, at half of what the two fast brokers take.
+The records have no key, and go to 12 partitions of fake brokers in a loop with jumping time. The brokers' rates are set, so the machine's
+own speed does not affect the figures. Each partitioning method runs with two loads. One sends as fast as `buffer_memory` allows. The
+other is an open loop at half the rate of the two fast brokers: it sends at its times, without waiting for acknowledgements.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _COLOURS: Final = ("#2f6fde", "#12a594", "#b03a6f")
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Of one way: bytes of values a second by broker, at full load; milliseconds from a record's time to its end, at half load."""
+    """Holds the figures of one method: bytes of values a second by broker, at full load; milliseconds of records, at half load."""
 
     rates: Sequence[float]
     latencies: Sequence[float]
@@ -65,12 +65,12 @@ class Measured:
 
 
 async def run(quick: bool) -> Result:
-    """All ways."""
+    """Run all methods."""
     return await run_for(4.0 if quick else 20.0)
 
 
 async def run_for(seconds: float) -> Result:
-    """The same, for so long."""
+    """Run all methods, for so long."""
     measured = {name: await asyncio.to_thread(_measure, name, options, seconds) for name, options in _WAYS.items()}
     alone = measured[_ALONE].rate
     adaptive = measured["adaptive (the default)"]
@@ -121,7 +121,7 @@ def _producer(cluster: FakeCluster, options: Mapping[str, Any]) -> Producer[Any,
 
 
 async def _full_load(brokers: int, options: Mapping[str, Any], seconds: float) -> list[float]:
-    """Bytes a second that each broker appends, once memory is full."""
+    """Return the bytes a second that each broker appends, once memory is full."""
     loop = asyncio.get_running_loop()
     async with _cluster(brokers) as cluster, _producer(cluster, options) as producer:
 
@@ -140,7 +140,7 @@ async def _full_load(brokers: int, options: Mapping[str, Any], seconds: float) -
 
 
 def _taken(cluster: FakeCluster) -> Counter[int | None]:
-    """Bytes of values by broker."""
+    """Return the bytes of values by broker."""
     taken: Counter[int | None] = Counter()
     for partition, records in cluster.end_offsets(_TOPIC).items():
         taken[cluster.leader(_TOPIC, partition)] += records * len(_VALUE)
@@ -148,7 +148,7 @@ def _taken(cluster: FakeCluster) -> Counter[int | None]:
 
 
 async def _half_load(brokers: int, options: Mapping[str, Any], seconds: float) -> list[float]:
-    """Milliseconds from each record's time to its acknowledgement."""
+    """Return milliseconds from each record's time to its acknowledgement."""
     loop = asyncio.get_running_loop()
     latencies: list[float] = []
     async with _cluster(brokers) as cluster, _producer(cluster, options) as producer:
@@ -172,7 +172,7 @@ async def _half_load(brokers: int, options: Mapping[str, Any], seconds: float) -
 
 
 def _draw(measured: Mapping[str, Measured], path: Path) -> None:
-    """Bytes a second by broker, and times, a bar for each way."""
+    """Draw bytes a second by broker, and times, with a bar for each method."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 3.6), layout="constrained", facecolor="white")

@@ -1,8 +1,9 @@
-"""KIP-693: one partition of 20 fails, with the circuit breaker on and off. What becomes of the other 19, and how soon the one is well again.
+"""KIP-693: one partition of 20 fails, with the circuit breaker on and off.
 
-Fake brokers in a loop whose time jumps: what brokers take is stated, and the machine's own speed is not in the numbers. An open loop
-sends at its times, whether or not what was sent before is acknowledged, at half of what the healthy brokers take. Each run is judged by
-the simulation's checker: nothing acknowledged is lost, nothing is there twice, each partition's records are in call order.
+It measures the other 19, and the recovery of the one. The brokers are fake, in a loop with jumping time. Their rates are set, so the
+machine's own speed does not affect the figures. An open loop sends at half the rate of the healthy brokers, at its times, without waiting
+for acknowledgements. The simulation's checker judges each run: no acknowledged record is lost, no record is in the log twice, each
+partition's records are in call order.
 
 `breaker_real` runs it on three real nodes, one of which is stopped (SIGSTOP).
 """
@@ -51,10 +52,10 @@ _COLOURS: Final = {"off": "#b03a6f", "on": "#2f6fde"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Seconds of a run before its fault, of the fault, of these those before it is measured, and after it; and the load.
+    """Holds the seconds of a run before, during and after its fault, and the load. `settling` is the fault's time before the measurement.
 
     Attributes:
-        load: share of what the healthy brokers take.
+        load: share of the healthy brokers' rate.
     """
 
     before: float = 10.0
@@ -70,7 +71,10 @@ QUICK: Final = Times(failing=35.0)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """How the one partition fails; `brokers`: how many, and whether it shares one: with a broker's silence all of its partitions fail."""
+    """Describes how the one partition fails.
+
+    `brokers` is the number of brokers, and so says whether the partition shares one: if a broker is silent, all its partitions fail.
+    """
 
     name: str
     brokers: int
@@ -101,7 +105,7 @@ _FAULTS: Final = (Fault("errors", 5, _errors), Fault("black hole", _PARTITIONS, 
 
 @dataclass(slots=True)
 class Measured:
-    """Of one run: the moments of the fault, acknowledgements of the other 19 as (moment, milliseconds), and what else came of it."""
+    """Holds the results of one run: the times of the fault, acknowledgements of the other 19 as (time, milliseconds), and more."""
 
     fault: str
     traffic: str
@@ -116,22 +120,22 @@ class Measured:
     wrong: list[str] = field(default_factory=list)
 
     def rate(self, since: float, until: float) -> float:
-        """Acknowledged records a second, of the other 19."""
+        """Return acknowledged records a second, of the other 19."""
         return sum(since <= at < until for at, _ in self.acknowledged) / (until - since)
 
     def take(self, loop: OpenLoop) -> None:
-        """What a run came to."""
+        """Note the results of a run."""
         self.begun, self.healed, self.refused, self.acknowledged = loop.begun, loop.healed, loop.refused, loop.acknowledged
         self.recovery = loop.recovered - loop.healed
 
     @property
     def before(self) -> tuple[float, float]:
-        """What is measured as healthy, from when until when: without the first fifth."""
+        """Return the begin and end of the healthy measurement, without the first fifth."""
         return self.begun - 0.8 * self.times.before, self.begun
 
     @property
     def during(self) -> tuple[float, float]:
-        """And as failing."""
+        """Return the begin and end of the measurement during the fault."""
         return self.begun + self.times.settling, self.healed
 
     @property
@@ -147,7 +151,7 @@ class Measured:
         return self.failing / self.healthy
 
     def p99(self, since: float, until: float) -> float:
-        """Milliseconds from a record's time to its acknowledgement, of the other 19; 0: none came."""
+        """Return the p99 of milliseconds from a record's time to its acknowledgement, of the other 19; 0: no acknowledgement came."""
         times = [taken for at, taken in self.acknowledged if since <= at < until]
         return statistics.quantiles(times, n=100)[98] if len(times) > 1 else 0.0
 
@@ -170,12 +174,12 @@ class Measured:
 
 
 async def run(quick: bool) -> Result:
-    """All faults, both kinds of records, on and off."""
+    """Run all faults, with both kinds of records, with the breaker on and off."""
     return await run_for(QUICK if quick else WHOLE)
 
 
 async def run_for(times: Times) -> Result:
-    """The same, for so long."""
+    """Run all of them, for so long."""
     capacity = await asyncio.to_thread(lambda: run_jumping(_capacity(times.before / 2)))
     runs = [
         await asyncio.to_thread(_measure, fault, Measured(fault.name, traffic, breaker, times), capacity * times.load)
@@ -228,7 +232,7 @@ def _producer(cluster: FakeCluster, **options: Any) -> Producer[Any, Any]:
 
 
 async def _capacity(seconds: float) -> float:
-    """Records a second, as fast as memory lets them."""
+    """Return the records a second at full load, limited by memory alone."""
     async with _cluster(_PARTITIONS) as cluster, _producer(cluster, max_block_ms=60_000) as producer:
 
         async def send() -> None:
@@ -246,7 +250,7 @@ async def _capacity(seconds: float) -> float:
 
 
 def _keys() -> list[bytes]:
-    """A key for each partition."""
+    """Return a key for each partition."""
     names: Iterator[bytes] = (b"key-%d" % number for number in count())
     found: dict[int, bytes] = {}
     while len(found) < _PARTITIONS:
@@ -278,7 +282,7 @@ async def _play(fault: Fault, measured: Measured, rate: float) -> None:
 
 
 def interval_of(producer: Producer[Any, Any]) -> float:
-    """Of the open circuit, in seconds; 0: none is."""
+    """Return the interval of the open circuit, in seconds; 0: no circuit is open."""
     engine = producer._engine
     circuit_break_manager = engine._circuit_break_manager if engine is not None else None
     return (
@@ -289,7 +293,7 @@ def interval_of(producer: Producer[Any, Any]) -> float:
 
 
 def _draw(runs: list[Measured], path: Path) -> None:
-    """Acknowledged records a second over time, a field for each fault and kind of records."""
+    """Draw acknowledged records a second over time, with a field for each fault and kind of records."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 5.2), layout="constrained", facecolor="white")

@@ -37,7 +37,7 @@ _ON_OFF: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 async def _places(cluster: KafkaCluster) -> list[int]:
-    """The one of the node that is stopped, and 19 of the others'."""
+    """Return a partition of the node that is stopped, and 19 partitions of the other nodes."""
     leaders = [await cluster.leader(_TOPIC, partition) for partition in range(_SPARE)]
     return [leaders.index(_STOPPED), *[at for at, leader in enumerate(leaders) if leader != _STOPPED][:19]]
 
@@ -65,7 +65,7 @@ async def _play(cluster: KafkaCluster, breaker: str) -> Measured:
 
 
 async def main() -> int:
-    """Both, one after the other, on one cluster."""
+    """Run with the breaker on and off, one after the other, on one cluster."""
     async with KafkaCluster() as cluster:
         await cluster.create_topic(_TOPIC, _SPARE, replication_factor=1)
         runs = []

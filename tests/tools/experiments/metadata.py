@@ -1,13 +1,13 @@
-"""KIP-526: what metadata costs who sends to 10,000 topics: at the start, while 50 of them are hot, and after the others are forgotten.
+"""KIP-526: measures metadata of 10,000 topics: at the start, with 50 hot ones, and after the others expired.
 
-1. Start: each topic's first record at its time, whatever became of those before (1,000 new topics a second), to 10 fake brokers in a
-   process of their own that answer after 50 ms. Ours, Java's rule (below), aiokafka, each in a fresh process.
-2. Steady state, in a loop whose time jumps: 50 topics are sent to for half an hour after all 10,000 were. Ours, ours without forgetting,
-   and Java's rule, which forgets too.
+1. Start: the program sends each topic's first record at its time, without waiting for the records before (1,000 new topics a second). 10
+   fake brokers in a process of their own answer after 50 ms. Ours, Java's rule (below), aiokafka, each in a fresh process.
+2. Steady state, in a loop with jumping time: after one send to each of the 10,000 topics, the program sends to 50 topics for half an hour.
+   Ours, ours without topic expiry, and Java's rule, which has topic expiry too.
 3. Memory: what Python allocates (tracemalloc), sockets and all, before the 10,000, with them, and after 9,950 of them are forgotten.
 
-Java's rule is a policy in the place of ours: new topics alone, and all of them when the oldest is `max_age` old or one has changed. It is
-Kafka's since KIP-526 was built there; aiokafka asks for every topic whenever one is new.
+Java's rule is a policy in the place of ours: a request has new topics alone, or all topics when the oldest is `max_age` old or one has
+changed. It is Kafka's rule since KIP-526 was built there. aiokafka requests every topic whenever one is new.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ COLOURS: Final = {OURS: "#12a594", JAVAS: "#2f6fde", PEER: "#e5793a", KEPT: "#b0
 
 
 class JavasRule(MetadataSchedule):
-    """New topics alone; all of them when one is old or has changed."""
+    """Requests new topics alone, and all topics when one is old or has changed."""
 
     @property
     def target(self) -> int:
-        return 0  # nothing fills a request
+        return 0  # the rule fills no request with other topics
 
     def next_other(self, now: float) -> Question | None:
         oldest = next(iter(self._told.values()), self._answered_at)
@@ -75,7 +75,7 @@ class JavasRule(MetadataSchedule):
 
 
 def javas() -> Any:
-    """While entered, producers that are made follow Java's rule."""
+    """Let producers that are created within the block follow Java's rule."""
     return mock.patch.object(wiring, "MetadataSchedule", JavasRule)
 
 
@@ -83,7 +83,7 @@ def javas() -> Any:
 
 
 async def start(client: str, bootstrap_servers: str, topics: int) -> dict[str, Any]:
-    """Seconds of each first `send`, until its record was queued; those that were not within PATIENCE are left out."""
+    """Return the seconds of each first `send` until its record was queued, without those that took longer than PATIENCE."""
     names = topic_names(topics)
     random.Random(1).shuffle(names)
     waits: list[float] = []
@@ -119,7 +119,7 @@ async def start(client: str, bootstrap_servers: str, topics: int) -> dict[str, A
 
 @contextlib.contextmanager
 def paused() -> Iterator[list[float]]:
-    """Seconds of each of the collector's pauses. What was there before is frozen: it is the imports, not what a client makes."""
+    """Collect the seconds of each of the collector's pauses. Earlier objects are frozen: they belong to imports, not to a client."""
     pauses: list[float] = []
     began = 0.0
 
@@ -158,7 +158,7 @@ async def made(client: str, bootstrap_servers: str) -> Any:
 
 
 async def remember(options: Mapping[str, Any], topics: int) -> dict[str, float]:
-    """Bytes that are allocated with the hot topics alone, with all, and when the others are forgotten. The loop says what time it is."""
+    """Return the bytes allocated with the hot topics alone, with all topics, and after the others expired, by the loop's clock."""
     from aioproducer import Producer
 
     clock = asyncio.get_running_loop().time
@@ -185,7 +185,7 @@ async def remember(options: Mapping[str, Any], topics: int) -> dict[str, float]:
         for at in range(0, topics, 100):
             await asyncio.gather(*(producer.send(name, b"v" * 100) for name in names[at : at + 100]))
         await producer.flush()
-        full, held = level(), len(parts._partition_queues.routings)  # of a busy machine some are forgotten by now
+        full, held = level(), len(parts._partition_queues.routings)  # on a busy machine some topics have expired by now
         await beat(producer, 3 * IDLE)
         after = level()
         return {"before": before, "full": full, "held": held, "after": after, "left": len(parts._partition_queues.routings) - HOT}
@@ -195,7 +195,7 @@ async def remember(options: Mapping[str, Any], topics: int) -> dict[str, float]:
 
 
 def steady(client: str, topics: int, minutes: int) -> list[Figures]:
-    """Metadata of each minute; the first has the start."""
+    """Return the metadata of each minute; the first minute has the start."""
     from aioproducer import Producer
 
     names = topic_names(topics)
@@ -227,7 +227,7 @@ def steady(client: str, topics: int, minutes: int) -> list[Figures]:
 
 
 async def in_process(*words: str) -> Any:
-    """This module's own program."""
+    """Run this module's own program in a fresh process."""
     with tempfile.TemporaryDirectory() as folder:
         told = Path(folder) / "told.json"
         program = (sys.executable, "-m", "tests.tools.experiments.metadata", str(told), *words)
@@ -239,13 +239,13 @@ async def in_process(*words: str) -> Any:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Found:
-    """What the three parts told.
+    """Holds the results of the three parts.
 
     Attributes:
-        alone: bytes that one topic takes in an answer.
-        starts: by client, what it told, and what the brokers did.
+        alone: the bytes of one topic in an answer.
+        starts: by client, its own figures, and those of the brokers.
         minutes: of the steady state, by client.
-        memory: bytes, by when.
+        memory: bytes, by phase.
     """
 
     topics: int
@@ -256,7 +256,7 @@ class Found:
 
 
 async def run(quick: bool) -> Result:
-    """The three parts, one after another."""
+    """Run the three parts, one after another."""
     topics, minutes = (500, 12) if quick else (10_000, 30)
     starts = {client: await started(client, topics) for client in (OURS, JAVAS, PEER)}
     minutes_of = {client: await asyncio.to_thread(steady, client, topics, minutes) for client in (OURS, KEPT, JAVAS)}
@@ -266,14 +266,14 @@ async def run(quick: bool) -> Result:
 
 
 async def started(client: str, topics: int) -> tuple[dict[str, Any], Figures]:
-    """A client's start, with brokers of its own."""
+    """Run a client's start, with brokers of its own."""
     async with served(BROKERS, topics, RTT_MS) as cluster:
         told = await in_process("start", client, cluster.bootstrap_servers, str(topics))
         return told, await cluster.figures()
 
 
 def shown(found: Found) -> Result:
-    """What it comes to."""
+    """Return the result that the figures give."""
     topics, minutes_of, memory = found.topics, found.minutes, found.memory
     rows = [start_row(client, told, figures, topics, found.alone) for client, (told, figures) in found.starts.items()]
     waits = {client: sorted(told["waits"]) for client, (told, _) in found.starts.items()}
@@ -301,7 +301,7 @@ def shown(found: Found) -> Result:
 
 
 async def description(topics: int) -> float:
-    """Bytes that one topic takes in an answer."""
+    """Return the bytes of one topic in an answer."""
     async with FakeCluster(brokers=BROKERS, memory=True) as cluster:
         for name in topic_names(topics):
             cluster.create_topic(name)
@@ -331,7 +331,7 @@ def start_row(client: str, told: dict[str, Any], figures: Figures, topics: int, 
 
 
 def steady_cells(minutes: Sequence[Figures]) -> dict[str, Any]:
-    """Bytes a second before anything is forgotten, without the start, and in the last half."""
+    """Return bytes a second before the first topic expires, without the start, and in the last half."""
     early, late = minutes[1:5], minutes[len(minutes) // 2 :]
     rates = {name: sum(one.size for one in some) / (60 * len(some)) for name, some in (("B/s at first", early), ("B/s later", late))}
     return {**rates, "largest KB": max(one.largest for one in minutes[1:]) / 1000}
@@ -350,7 +350,7 @@ def words(topics: int, memory: Mapping[str, float], growth: float, building: flo
 
 
 def draw(path: Path, waits: Mapping[str, list[float]], minutes: Mapping[str, list[Figures]]) -> None:
-    """How long first sends waited, and metadata by the minute."""
+    """Draw the waits of first sends, and metadata by the minute."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 4), layout="constrained", facecolor="white")
@@ -370,7 +370,7 @@ def draw(path: Path, waits: Mapping[str, list[float]], minutes: Mapping[str, lis
 
 
 def main() -> None:
-    """One part, as a process of its own."""
+    """Run one part, as a process of its own."""
     parser = argparse.ArgumentParser()
     parser.add_argument("told", type=Path)
     parser.add_argument("part", choices=("start", "memory"))

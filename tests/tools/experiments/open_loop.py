@@ -1,7 +1,4 @@
-"""An open loop of sends to partitions of which one fails for a while: each at its time, whatever became of those before.
-
-Knows nothing of how it fails, or of what the cluster is.
-"""
+"""Runs an open loop of sends, each at its time, to partitions of which one fails for a while."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ _TICK = 0.01  # seconds between two looks at what is due
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a record is sent: to a key's partition, to a named one, or where the producer likes; and which partition that is."""
+    """Holds the target of a record: a key's partition, a named one, or the producer's choice; and the number of that partition."""
 
     key: bytes | None = None
     named: int | None = None
@@ -34,14 +31,14 @@ class Place:
 
 @dataclass(slots=True)
 class OpenLoop:
-    """One run.
+    """Runs the sends, and holds their results.
 
     Attributes:
-        bad: the partition that fails, for `seconds`, which `before` come before and `after` behind.
-        begun, healed: the moments of its failing.
-        acknowledged: of the others: (moment, milliseconds since a record's time).
+        bad: the partition that fails for `seconds`, with `before` seconds before the fault and `after` seconds after it.
+        begun, healed: the times at which the fault begins and ends.
+        acknowledged: of the other partitions: (time, milliseconds since a record's time).
         refused: sends that raised.
-        recovered: when a record of the bad one was acknowledged first, after it was healed.
+        recovered: the time of the bad partition's first acknowledgement after the fault.
     """
 
     producer: Producer[Any, Any]
@@ -59,7 +56,7 @@ class OpenLoop:
     acknowledged: list[tuple[float, float]] = field(default_factory=list)
 
     async def run(self, places: Sequence[Place], rate: float, begin: Callable[[], object], heal: Callable[[], object]) -> None:
-        """So many records a second, to each place in turn; then wait for all of them."""
+        """Send so many records a second, to the places alternately, then wait for all deliveries."""
         loop = asyncio.get_running_loop()
         self.history = History(loop.time)
         async with asyncio.TaskGroup() as group:

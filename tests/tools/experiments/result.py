@@ -1,4 +1,4 @@
-"""What an experiment gives: rows of a table, what they say in words, bars, a picture. Knows nothing of how it was found."""
+"""Holds the result of an experiment: rows of a table, their meaning in words, bars, a picture."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["Result"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """All of one run.
+    """Holds the result of one run.
 
     Attributes:
-        rows: of the table: each a value, or text, by the column's heading; all have the same columns, in the order of the first.
-        text: what stands below the table, Markdown.
-        draw: makes the picture; the path's suffix says of which kind.
-        bars: what had to be shown, in words, and whether it was.
+        rows: of the table: each has a value, or text, by the column's heading; all have the same columns, in the order of the first.
+        text: the text below the table, in Markdown.
+        draw: writes the picture; the path's suffix gives its format.
+        bars: the claims in words, and whether the run confirmed each.
     """
 
     rows: Sequence[Mapping[str, Any]]

@@ -1,8 +1,8 @@
-"""A fake cluster in a process of its own, so that its work is not the client's, and what it tells of the metadata that it was asked for.
+"""Runs a fake cluster in a process of its own, apart from the client's, and reports its Metadata figures.
 
     python -m tests.tools.experiments.served BROKERS TOPICS RTT_MS
 
-It prints its addresses; each line it reads asks for the figures since the last one. Knows nothing of clients.
+It prints its addresses. For each line that it reads it prints the figures since the line before.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def topic_names(count: int) -> list[str]:
 
 @dataclass(slots=True)
 class Figures:
-    """Of Metadata: requests, topics told of, bytes of all answers and of the largest; seconds of building them, and the longest."""
+    """Holds figures of Metadata: requests, topics, bytes of all answers and of the largest, seconds of all builds and of the longest."""
 
     requests: int = 0
     topics: int = 0
@@ -51,7 +51,7 @@ class Figures:
 
 @contextlib.contextmanager
 def metered() -> Iterator[Figures]:
-    """Count the answers of every fake cluster of this process; `clear` begins anew."""
+    """Count the answers of every fake cluster of this process; `clear` resets the counts."""
     figures = Figures()
     answer, encode = call.Call._answer, call.encode_response
 
@@ -60,7 +60,7 @@ def metered() -> Iterator[Figures]:
             answer(one)
             return
         began = time.perf_counter()
-        answer(one)  # to its last byte: the latency comes behind it
+        answer(one)  # to its last byte: the latency is added after it
         took = time.perf_counter() - began
         figures.requests += 1
         figures.topics += len(one.request.topics or ())
@@ -83,14 +83,14 @@ def metered() -> Iterator[Figures]:
 
 
 class Served:
-    """A cluster in its own process."""
+    """Controls a cluster in its own process."""
 
     def __init__(self, process: asyncio.subprocess.Process, bootstrap_servers: str) -> None:
         self._process = process
         self.bootstrap_servers = bootstrap_servers
 
     async def figures(self) -> Figures:
-        """Since it was asked last."""
+        """Return the figures since the last call."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(b"\n")
@@ -99,7 +99,7 @@ class Served:
 
 @contextlib.asynccontextmanager
 async def served(brokers: int, topics: int, rtt_ms: float) -> AsyncIterator[Served]:
-    """Start one; it ends with the block."""
+    """Start a cluster; it ends with the block."""
     words = ("-m", "tests.tools.experiments.served", *map(str, (brokers, topics, rtt_ms)))
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(sys.executable, *words, cwd=ROOT, stdin=pipe, stdout=pipe)

@@ -1,4 +1,4 @@
-"""Tests of what experiments are shown by, and of the rule that one of them puts in the place of ours."""
+"""Tests of the experiments' page, and of Java's rule that one experiment uses instead of ours."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def result(draw: Callable[[Path], object]) -> Result:
 
 
 def test_a_page_gets_what_was_found_between_its_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And keeps the rest, however often it is written."""
+    """The page gets the result between its marks, and repeated writes keep the other text."""
     monkeypatch.setattr(report, "DOCS", tmp_path)
     page = tmp_path / report.PAGES["metadata"]
     page.write_text("# Metadata\n\n<!-- written by: nox -s experiments -- metadata --page -->\nold\n<!-- end -->\n\nmore\n")
@@ -43,7 +43,7 @@ def test_a_page_gets_what_was_found_between_its_marks(tmp_path: Path, monkeypatc
 
 
 def test_a_page_without_marks_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who forgot them is told which line is missing."""
+    """A page without marks stays unchanged, and the error names the missing mark."""
     monkeypatch.setattr(report, "DOCS", tmp_path)
     (tmp_path / report.PAGES["metadata"]).write_text("# Metadata\n")
     with pytest.raises(SystemExit, match="has no line"):
@@ -53,14 +53,14 @@ def test_a_page_without_marks_is_left_alone(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("name", report.PAGES)
 def test_each_page_has_its_marks(name: str) -> None:
-    """In docs/topics."""
+    """Each experiment's page in docs/topics has its marks."""
     text = (report.DOCS / report.PAGES[name]).read_text(encoding="utf-8")
     assert text.count(f"<!-- written by: nox -s experiments -- {name} --page -->") == 1
     assert "<!-- end -->" in text
 
 
 def test_javas_rule() -> None:
-    """New topics alone; all of them when one is old, or has changed."""
+    """Java's rule requests new topics alone, and all topics when one is old or has changed."""
     rule = JavasRule(300.0, lambda _: True)
     rule.answered(0.0)
     for number in range(30):

@@ -1,4 +1,4 @@
-"""Each experiment runs, so small that its figures mean nothing: what it reaches into is where it was, and what must not be lost is not."""
+"""Tests that run each experiment at a small size: the internals that it uses still exist, and no record is lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOPICS = 20
 
 
 def assert_shown(result: Result, rows: int, folder: Path) -> None:
-    """As a table, as words, as a picture."""
+    """Assert that a result renders as a table, as words and as a picture."""
     assert table("it", result.rows).row_count == len(result.rows) == rows
     assert result.text
     assert result.bars
@@ -32,7 +32,7 @@ def assert_shown(result: Result, rows: int, folder: Path) -> None:
 
 
 def test_the_breakers(tmp_path: Path) -> None:
-    """Each fault, with and without it; nothing is lost, doubled or out of order."""
+    """The breaker experiment runs each fault with the breaker on and off; no record is lost, duplicated or out of order."""
     times = breaker.Times(before=1.5, failing=3.0, settling=1.0, after=1.5, load=0.1)
     result = asyncio.run(breaker.run_for(times))
     assert_shown(result, 12, tmp_path)
@@ -42,32 +42,32 @@ def test_the_breakers(tmp_path: Path) -> None:
 
 
 def test_the_adaptive_choices(tmp_path: Path) -> None:
-    """Each way of choosing; the slow broker is left out where it is not there."""
+    """The adaptive experiment runs each partitioning method; a run without the slow broker leaves it out."""
     result = asyncio.run(adaptive.run_for(3.0))
     assert_shown(result, 5, tmp_path)
     assert [row["to broker 3 [%]"] > 0 for row in result.rows] == [False, True, True, True, True]
 
 
-# Metadata: its parts, and what they come to
+# Metadata: its parts, and their result
 
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hot topics."""
+    """Set small numbers of topics."""
     monkeypatch.setattr(metadata, "HOT", 5)
 
 
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("client", [metadata.OURS, metadata.JAVAS])
 def test_a_producer_that_is_made_has_the_rule_of_its_client(client: str) -> None:
-    """Java's asks for all topics together once a description is old; ours for a few at a time, and never again for what is forgotten."""
+    """Java's rule requests all topics once a description is old. Ours requests a few at a time, and no expired topic again."""
     told = metadata.steady(client, topics=100, minutes=7)
     asked = max(one.topics / max(one.requests, 1) for one in told[1:])
     assert (asked > 50) is (client == metadata.JAVAS), asked
 
 
 def test_the_rule_goes_with_its_block() -> None:
-    """A producer that is made afterwards has ours."""
+    """A producer that is created after the block has our rule."""
 
     async def rule() -> str:
         async with FakeCluster(memory=True) as cluster, Producer(**cluster.client_options) as producer:
@@ -81,7 +81,7 @@ def test_the_rule_goes_with_its_block() -> None:
 
 @pytest.mark.usefixtures("few")
 def test_the_memory() -> None:
-    """With its topics, and when all but the hot ones are forgotten."""
+    """The memory part has a figure with all topics, and one after all but the hot topics expired."""
 
     async def remember() -> dict[str, float]:
         async with FakeCluster(memory=True) as cluster:
@@ -95,7 +95,7 @@ def test_the_memory() -> None:
 
 
 async def start_here(client: str) -> tuple[dict[str, Any], Figures]:
-    """Its start, in this process."""
+    """Run a client's start in this process."""
     async with FakeCluster(brokers=2) as cluster:
         for name in metadata.topic_names(TOPICS):
             cluster.create_topic(name)
@@ -103,7 +103,7 @@ async def start_here(client: str) -> tuple[dict[str, Any], Figures]:
 
 
 def test_what_is_found_of_metadata_is_shown(tmp_path: Path) -> None:
-    """Starts of all three clients, ours with brokers and a client in processes of their own."""
+    """The result shows the starts of all three clients, ours with brokers and a client in processes of their own."""
     starts = {metadata.OURS: asyncio.run(metadata.started(metadata.OURS, TOPICS))}
     starts |= {client: asyncio.run(start_here(client)) for client in (metadata.JAVAS, metadata.PEER)}
     assert [len(told["waits"]) for told, _ in starts.values()] == [TOPICS] * 3

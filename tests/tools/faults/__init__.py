@@ -1,7 +1,6 @@
-"""The fault catalogue: what can go wrong between a producer and Kafka, one scenario a row, and who survives it.
+"""The fault catalogue: faults between a producer and Kafka, one scenario a row, and the clients that survive it.
 
-`rows/*.toml` are scenarios as data (`row` says what they consist of); what data cannot say is in `coded_*.py`, by the same numbers, and
-what only real nodes or whole suites show is named in `elsewhere`.
-Ours runs them as tests, in time that jumps; `python -m tests.tools.faults` runs them against other clients too, and writes
-docs/topics/faults.md.
+`rows/*.toml` are scenarios as data; `row` describes their format. Scenarios that data cannot express are in `coded_*.py`, by the same
+numbers. `elsewhere` names those that only real nodes or whole suites show. The test suite plays the rows with our producer, in time that
+jumps. `python -m tests.tools.faults` plays them with other clients too, and writes docs/topics/faults.md.
 """

@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from .row import Row
 
 _PATIENCE = 20.0  # seconds that other clients' deliveries may take after the last step of a row, and each call of a transaction
-_BEYOND = 5.0  # seconds, where the row says what they may take
+_BEYOND = 5.0  # seconds, where the row limits their time
 _LONGEST = 120.0  # seconds of a whole process
 _AT_ONCE = 4
 
 
 def main(words: Sequence[str]) -> None:
-    """Do what the words say."""
+    """Run what the command line asks for."""
     if words and words[0] == "--one":
         _one(*words[1:])
         return
     numbers = {int(word) for word in words}
     chosen = [row for row in rows() if not numbers or row.number in numbers]
-    with ThreadPoolExecutor(_AT_ONCE) as pool:  # the others first: most of their time is waiting
+    with ThreadPoolExecutor(_AT_ONCE) as pool:  # the other clients first: most of their time is waiting
         others = {(row.file, client): pool.submit(_other, row, client) for row in chosen for client in row.clients if client != CLIENTS[0]}
         lines = [_coded_line(coded) for coded in coded_rows() if not numbers or coded.number in numbers]
         for row in chosen:
@@ -72,13 +72,13 @@ def _complaints(coded: Coded, client: str) -> list[str]:
             coded.run(client)
     except AssertionError as error:
         return [str(error).splitlines()[0] if str(error) else "it does not hold"]
-    except Exception as error:  # noqa: BLE001  whatever came of it is the result
+    except Exception as error:  # noqa: BLE001  any exception is the row's result
         return [f"{type(error).__name__}: {error}"]
     return []
 
 
 def _other(row: Row, client: str) -> list[str]:
-    """Another client, in a process that is ended if it does not end."""
+    """Play a row with another client in a process of its own. The process is killed if it does not end."""
     command = [sys.executable, "-m", "tests.tools.faults", "--one", row.file, client]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST, check=False)
@@ -99,7 +99,7 @@ def _one(file: str, client: str) -> None:
         return complaints(await play(row, make(client), memory=False, patience=patience), is_ours=client == CLIENTS[0])
 
     print(json.dumps(asyncio.run(played())), flush=True)
-    os._exit(0)  # whatever threads of the client still run
+    os._exit(0)  # although threads of the client may still run
 
 
 if __name__ == "__main__":

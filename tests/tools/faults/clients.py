@@ -1,4 +1,7 @@
-"""Producers of three makes behind one face (`stage.Client`). Options have our names; each client is given what it has of them."""
+"""Holds producers of three makes behind one interface (`stage.Client`).
+
+Options have our names; each client gets those that it has.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _STOPPING = 10.0  # seconds that another client may take to stop
 
 
 class Ours:
-    """aioproducer."""
+    """Adapts aioproducer."""
 
     def __init__(self) -> None:
         self.producer: Producer[Any, Any] | None = None
@@ -60,7 +63,7 @@ class Ours:
         await self.producer.send_offsets_to_transaction({(topic, 0): offset}, group)
 
     def scope(self) -> AbstractAsyncContextManager[Any]:
-        """A transaction that ends with its body."""
+        """Run the body in a transaction that ends with it."""
         assert self.producer is not None
         return self.producer.transaction()
 
@@ -70,7 +73,7 @@ class Ours:
 
 
 class Aiokafka:
-    """aiokafka. It has one time-out for a request and for a record, and none for the calls of a transaction."""
+    """Adapts aiokafka. It has one time-out for a request and for a record, and none for the calls of a transaction."""
 
     _NAMES = (
         "acks",
@@ -131,7 +134,7 @@ class Aiokafka:
         await self._bounded(self._producer.send_offsets_to_transaction({TopicPartition(topic, 0): offset}, group))
 
     def scope(self) -> AbstractAsyncContextManager[Any]:
-        """Likewise."""
+        """Run the body in a transaction that ends with it."""
         scope: AbstractAsyncContextManager[Any] = self._producer.transaction()
         return scope
 
@@ -145,7 +148,7 @@ class Aiokafka:
 
 
 class Confluent:
-    """confluent-kafka's Producer, polled by a thread."""
+    """Adapts confluent-kafka's Producer, which a thread polls."""
 
     _NAMES: ClassVar = {
         "acks": "acks",
@@ -187,7 +190,7 @@ class Confluent:
         self._servers = options.get("bootstrap_servers", cluster.bootstrap_servers)
         self._producer = Other({"bootstrap.servers": self._servers, "log_level": 0, "statistics.interval.ms": 0, **given})
         self._polling = loop.run_in_executor(None, self._poll)
-        try:  # without transactions it has no start of its own: one question to the cluster is what the others' is
+        try:  # without transactions it has no start of its own: one request to the cluster stands for the start of the other clients
             if "transactional_id" in options:
                 await loop.run_in_executor(None, self._producer.init_transactions, self._block)
             else:
@@ -200,7 +203,7 @@ class Confluent:
         from confluent_kafka import KafkaException
 
         while not self._is_over:
-            with contextlib.suppress(KafkaException):  # a fatal error; its records are told of all the same
+            with contextlib.suppress(KafkaException):  # a fatal error; the client reports its records all the same
                 self._producer.poll(0.02)
 
     async def send(self, topic: str, value: bytes, partition: int | None) -> Awaitable[tuple[int, int]]:
@@ -248,7 +251,7 @@ class Confluent:
         from confluent_kafka import KafkaException
 
         loop = asyncio.get_running_loop()
-        with contextlib.suppress(KafkaException):  # it is told of a fatal error once more; what that did to records they tell
+        with contextlib.suppress(KafkaException):  # the client raises the fatal error again; its records have reported their own results
             await loop.run_in_executor(None, self._producer.flush, _STOPPING)
         self._is_over = True
         if self._polling is not None:
@@ -256,6 +259,6 @@ class Confluent:
 
 
 def make(name: str) -> Client:
-    """A client by its name on the page."""
+    """Return a client by its name on the page."""
     makers: dict[str, type[Client]] = {"aioproducer": Ours, "aiokafka": Aiokafka, "confluent-kafka": Confluent}
     return makers[name]()

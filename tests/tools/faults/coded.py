@@ -1,4 +1,4 @@
-"""Rows that data cannot say, as functions with the number of their row. An asynchronous one runs in time that jumps."""
+"""Holds rows that data cannot express, as functions. Asynchronous ones run in time that jumps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FOUND: list[Coded] = []
 
 @dataclass(frozen=True)
 class Coded:
-    """One such row, or one case of it. Where it is put to others than ours too, its function is told to whom."""
+    """Holds one such row, or one case of it. If other clients play it too, its function gets the client's name."""
 
     number: int
     name: str
@@ -34,7 +34,7 @@ class Coded:
     clients: tuple[str, ...] = CLIENTS[:1]
 
     def run(self, client: str = CLIENTS[0]) -> None:
-        """Play it. What does not hold is an AssertionError."""
+        """Play the row. A rule that does not hold raises AssertionError."""
         if len(self.clients) > 1:
             self.function(client)
         elif inspect.iscoroutinefunction(self.function):
@@ -57,7 +57,7 @@ async def _with_nothing_left(function: Callable[[], Any]) -> None:
 def row(
     number: int, name: str, expected: str, case: str = "", *, known: str = "", clients: tuple[str, ...] = CLIENTS[:1]
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter a function in the catalogue. `known`: why ours does not pass yet."""
+    """Add a function to the catalogue. `known`: why ours does not pass yet."""
 
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
         _FOUND.append(Coded(number, name, expected, case, known, function, clients))
@@ -67,7 +67,7 @@ def row(
 
 
 def coded_rows() -> list[Coded]:
-    """All of them, by number."""
+    """Return all such rows, by number."""
     for path in pathlib.Path(__file__).parent.glob("coded_*.py"):
         importlib.import_module(f"{__package__}.{path.stem}")
     return sorted(_FOUND, key=lambda coded: coded.number)

@@ -1,4 +1,4 @@
-"""Rows about the client itself: cancellation, other loops, forks, memory, limits, its end."""
+"""Holds rows about the client itself: cancellation, other loops, forks, memory, limits, its end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PROGRAMS = pathlib.Path(__file__).parent / "programs"
 
 @contextlib.contextmanager
 def program(name: str) -> Iterator[subprocess.Popen[str]]:
-    """A program of this folder, in a process of its own; every warning is shown. What has not ended is killed."""
+    """Run a program of this folder in a process of its own, with every warning shown. A process that has not ended is killed."""
     command = [sys.executable, "-X", "dev", "-W", "always", str(_PROGRAMS / f"{name}.py")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -82,7 +82,7 @@ async def cancelled_in_flight() -> None:
 
 
 async def _cancelled_after(turns: int, what: Any) -> bool:
-    """Cancel a call after so many turns of the loop; whether it was still going."""
+    """Cancel a call after `turns` event-loop iterations. Returns whether it was still running."""
     task = asyncio.ensure_future(what)
     for _ in range(turns):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Rows about code that is not ours, and about very many of everything."""
+"""Holds rows about code that is not ours, and about very large numbers of records and topics."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def a_callback_raises() -> None:
 
 
 class _Told(logging.Handler):
-    """What the package warns of."""
+    """Collects the warnings of the package."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -110,7 +110,7 @@ class _Told(logging.Handler):
 
 
 async def _blocked(name: str, **options: Callable[..., Any]) -> None:
-    """Two records of ten are held up for a second each by a function of the user's; one warning names it, and nothing else happens."""
+    """A user's function delays two records of ten by a second each. One warning names the function, and no other effect is seen."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
         with _Told() as told:
@@ -180,7 +180,7 @@ async def a_hook_blocks() -> None:
 
 
 async def _cpu_of(pending: int) -> float:
-    """CPU seconds a record of so many that are all pending at once."""
+    """Return CPU seconds for each record of `pending` records that are all pending at once."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         async with Producer(**cluster.client_options, buffer_memory=2**30, linger_ms=1000) as producer:
@@ -202,7 +202,7 @@ async def _cpu_of(pending: int) -> float:
 
 
 async def _cpu_of_topics(count: int) -> float:
-    """CPU seconds a topic of so many that are all new at once."""
+    """Return CPU seconds for each topic of `count` topics that are all new at once."""
     async with FakeCluster(memory=True) as cluster:
         names = [f"topic-{number}" for number in range(count)]
         for name in names:
@@ -219,9 +219,10 @@ async def _cpu_of_topics(count: int) -> float:
 
 
 async def _assert_linear(cost: Callable[[int], Awaitable[float]], count: int) -> None:
-    """A tenth of it costs no less than half as much each. What else the machine does can only make it look worse: so the best of some.
+    """Assert that the cost of each one at a tenth of the number is at least half of the cost at the full number.
 
-    Without the collector, whose full passes go over all that the process holds: how many of them fall into one measurement is chance.
+    Other work of the machine can only make a measurement worse, so the best of several counts. The collector is off: its full passes go
+    over all objects of the process, and chance decides how many passes one measurement has.
     """
     gc.disable()
     try:
@@ -236,7 +237,7 @@ async def _assert_linear(cost: Callable[[int], Awaitable[float]], count: int) ->
 
 
 _MANY, _LINEAR = "a million pending deliveries, 10,000 topics", "linear time, bounded memory that all comes back"
-_BYTES = 500  # that a pending delivery with its record, its callback and its place in a gather may take
+_BYTES = 500  # at most so much for a pending delivery with its record, its callback and its place in a gather
 
 
 @row(87, _MANY, _LINEAR, "deliveries")

@@ -1,4 +1,4 @@
-"""Rows about numbers and transactions that data cannot say: every mixture of outcomes, cancellation at every await, a killed process."""
+"""Holds rows about sequence numbers and transactions: mixed outcomes, cancellation at each await, kills."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _script(cluster: FakeCluster, outcomes: Iterable[str]) -> None:
         elif outcome:
             cluster.fail("Produce", outcome)
         else:
-            cluster.segment("Produce", 1 << 20, times=1)  # all is well: a piece that is larger than the answer
+            cluster.segment("Produce", 1 << 20, times=1)  # no fault: a piece that is larger than the answer
 
 
 @row(57, "five in flight, the first refused, the others refused or not", "the log has all in call order, each once", "every mixture")
@@ -107,7 +107,7 @@ async def _transactional(version: int) -> AsyncIterator[tuple[FakeCluster, Produ
 
 
 async def _was_cancelled(turns: int, call: Awaitable[Any]) -> bool:
-    """Cancel a call after so many turns of the loop; whether that ended it."""
+    """Cancel a call after `turns` event-loop iterations. Returns whether that ended it."""
     task = asyncio.ensure_future(call)
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -120,7 +120,7 @@ async def _was_cancelled(turns: int, call: Awaitable[Any]) -> bool:
 
 
 async def _cancel_everywhere(method: str, ends: Callable[[Producer[Any, Any]], Awaitable[Any]]) -> None:
-    """Cancel it after any number of turns; whatever became of it, another end follows, and the next transaction is well."""
+    """Cancel the call after each number of event-loop iterations. Another end of the transaction must work, and so must the next one."""
     for version in (1, 2):
         turns, cancelled = 0, True
         while cancelled:
@@ -129,7 +129,7 @@ async def _cancel_everywhere(method: str, ends: Callable[[Producer[Any, Any]], A
                     await producer.begin_transaction()
                     await producer.send("orders", b"1")
                 cancelled = await _was_cancelled(turns, getattr(producer, f"{method}_transaction")())
-                with contextlib.suppress(TransactionMisuse):  # nothing is open any more, or its commit is on its way
+                with contextlib.suppress(TransactionMisuse):  # no transaction is open any more, or its commit is in flight
                     await ends(producer)
                 with contextlib.suppress(TransactionMisuse):
                     await producer.commit_transaction()
@@ -180,7 +180,7 @@ async def the_body_is_cancelled_anywhere() -> None:
 
 
 def _ends_badly(client: str, body: Callable[[], Awaitable[None]], kind: type[BaseException]) -> None:
-    """What its transaction sent is not visible, the exception is the body's own, and the next transaction is well."""
+    """The records of the transaction are not visible, the exception is the body's own, and the next transaction works."""
 
     async def main() -> None:
         async with FakeCluster() as cluster:
@@ -240,7 +240,7 @@ async def _killed(client: str, version: int) -> None:
                     told = (await process.stdout.readline()).decode().strip()
                     assert told == ("sent" if end == "killed" else "committed"), told
             finally:
-                with contextlib.suppress(ProcessLookupError):  # uvloop's, of one that has ended
+                with contextlib.suppress(ProcessLookupError):  # uvloop raises it for a process that has ended
                     process.kill()
                 await process.communicate()
         assert cluster.values("orders") == [b"%d" % number for number in range(10)]

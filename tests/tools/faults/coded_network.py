@@ -1,4 +1,4 @@
-"""Rows about names, cut requests, idle connections, large metadata and a loop that stood still."""
+"""Holds rows about host names, cut requests, idle connections, large metadata and a blocked event loop."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def no_such_name() -> None:
 
 
 class Cutting:
-    """A dialer whose next Produce request is cut after so many bytes, and its connection reset."""
+    """A dialer that cuts the next Produce request after some bytes, and resets its connection."""
 
     def __init__(self, network: MemoryNetwork) -> None:
         self._network = network
@@ -142,7 +142,7 @@ async def a_stall_with_answers_waiting() -> None:
         cluster.create_topic("orders")
         async with Producer(**cluster.client_options, request_timeout_ms=30_000, delivery_timeout_ms=35_000) as producer:
             await producer.send_and_wait("orders", b"1")
-            loop.call_later(5, lambda: None)  # so that time has somewhere to go
+            loop.call_later(5, lambda: None)  # so that the time can jump to a later event
             delivery = await producer.send("orders", b"2")
             await cluster.seen("Produce", 2)  # the answer is written, and not read yet
             loop.advance(40)
@@ -151,7 +151,7 @@ async def a_stall_with_answers_waiting() -> None:
 
 
 class _Served(threading.Thread):
-    """A fake cluster in a thread with a loop of its own, so that its work is not the client's."""
+    """Runs a fake cluster in a thread with a loop of its own, so that its work is not counted as the client's."""
 
     def __init__(self, topics: int, partitions: int) -> None:
         super().__init__(daemon=True)
@@ -174,11 +174,11 @@ class _Served(threading.Thread):
 
     @property
     def asked(self) -> int:
-        """How many Metadata requests came."""
+        """Return the number of Metadata requests that came."""
         return len(self._cluster.requests("Metadata"))
 
     def change(self, change: Callable[[FakeCluster], None]) -> None:
-        """Do that there."""
+        """Run a function in the cluster's thread."""
         self._loop.call_soon_threadsafe(change, self._cluster)
 
     def run(self) -> None:
@@ -195,7 +195,7 @@ class _Served(threading.Thread):
 
 
 class _Turns:
-    """The most CPU seconds of this thread between two turns of the loop; the collector's pauses are not among them."""
+    """Measures the most CPU seconds of this thread in one event-loop iteration, without the collector's pauses."""
 
     def __init__(self) -> None:
         self.longest = 0.0
@@ -215,7 +215,7 @@ class _Turns:
     async def _watch(self) -> None:
         last = time.thread_time()
         while True:
-            await asyncio.sleep(0.0001)  # at each turn of a busy loop, without keeping an idle one busy
+            await asyncio.sleep(0.0001)  # in each iteration of a busy loop, without keeping an idle loop busy
             now = time.thread_time()
             self.longest = max(self.longest, now - last)
             last = now
@@ -240,7 +240,7 @@ def many_topics_are_refreshed() -> None:
                     if longest >= _BAR:
                         asked = served.asked
                         async with _Turns() as turns:
-                            while served.asked < asked + 2:  # so that one answer was taken in whole
+                            while served.asked < asked + 2:  # so that the client has taken over one whole answer
                                 await asyncio.sleep(0.01)
                         longest = min(longest, turns.longest)
         return longest
@@ -288,7 +288,7 @@ def one_large_topic_changes() -> None:
                         while len(routings["topic-0"].queues) != partitions:
                             await producer.send_and_wait("topic-0", b"v", partition=1)
                         asked = served.asked
-                        while served.asked < asked + 2:  # the old ones are let go of, and nothing changes any more
+                        while served.asked < asked + 2:  # the client drops the old ones, and nothing changes any more
                             await producer.send_and_wait("topic-0", b"v", partition=1)
                     longest[partitions] = min(longest[partitions], turns.longest)
         return longest

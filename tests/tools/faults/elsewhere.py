@@ -1,4 +1,4 @@
-"""Rows that are shown elsewhere: by real Kafka nodes that die, and by whole suites. The page says where."""
+"""Lists the rows that other tests show: real Kafka nodes that die, and whole suites. The page says where."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["ELSEWHERE", "Elsewhere"]
 
 
 class Elsewhere(NamedTuple):
-    """One such row, of ours alone.
+    """Names one such row, of ours alone.
 
     Attributes:
         faults: by their names in `tests/tools/chaos/faults.py`.
@@ -24,7 +24,7 @@ class Elsewhere(NamedTuple):
 
     @property
     def where(self) -> str:
-        """For the page."""
+        """Return the words for the page."""
         sessions = ", ".join(f"`nox -s {session}`" for session in self.sessions)
         return f"{'real: ' if self.faults else 'suites: '}{sessions}{': ' if self.faults else ''}{', '.join(self.faults)}"
 

@@ -1,4 +1,4 @@
-"""What was promised, held against what came. `complaints` says what is wrong, in words; none: the client survived."""
+"""Compares a row's expected results with its real ones. A client survives if `complaints` returns none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["complaints"]
 
 
 def complaints(played: Played, *, is_ours: bool) -> list[str]:
-    """What does not hold. Of other clients only what the log and their deliveries show is asked, and time with some patience."""
+    """Return the rules that do not hold. Other clients are judged by the log and their deliveries alone, and get some more time."""
     holds = played.row.holds
     if not holds.starts:
         return list(_of_start(played, is_ours=is_ours))
@@ -41,7 +41,7 @@ def _text(error: BaseException) -> str:
 
 
 def _names(error: BaseException | None) -> Iterator[str]:
-    """An error's names, and those of its causes."""
+    """Return an error's names, and those of its causes."""
     while error is not None:
         yield type(error).__name__
         if isinstance(error, BrokerError):
@@ -126,7 +126,7 @@ def _partitions(played: Played) -> Iterable[int]:
 
 
 def _of_transactions(played: Played) -> Iterator[str]:
-    """All that was acknowledged of what was committed is visible, and nothing of the rest."""
+    """Yield a complaint unless readers see all acknowledged records of committed transactions, and no record of the others."""
     if not any(topic.name == TOPIC for topic in played.cluster.topics):
         return
     visible = set(played.cluster.values(TOPIC, isolation="read_committed"))
@@ -159,7 +159,7 @@ def _of_each(acked: list[Sent], logged: dict[int, dict[int, bytes | None]], ever
 
 
 def _is_in_order(values: Iterable[bytes | None], sent: list[Sent]) -> bool:
-    """Whether the first copies of records stand as they were sent."""
+    """Return whether the log has the first copies of records in the order of their sends."""
     place = {record.value: number for number, record in enumerate(sent)}
     places = [place[value] for value in dict.fromkeys(values) if value in place]
     return places == sorted(places)
@@ -175,7 +175,7 @@ def _of_the_rest(played: Played) -> Iterator[str]:
 
 
 def _failures(played: Played) -> list[Sent | Called]:
-    """The failed records, or, where records are not what fails, the failed calls."""
+    """Return the failed records, or the failed calls where the row is about calls."""
     records: list[Sent | Called] = [record for record in played.sent if record.error is not None]
     return records or [call for call in played.calls if call.error is not None]
 

@@ -1,4 +1,4 @@
-"""Our producer through a row that is data, in time that jumps, and what must not be left of it."""
+"""Plays a row that is data with our producer, in time that jumps, and checks that no task or socket is left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["complaints_of_ours"]
 
 
 def complaints_of_ours(row: Row) -> list[str]:
-    """What does not hold."""
+    """Return the rules that do not hold."""
     return run_jumping(_play(row))
 
 

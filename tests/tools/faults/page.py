@@ -1,4 +1,4 @@
-"""docs/topics/faults.md, made of the rows and of what came of them. Knows nothing of how they are played."""
+"""Makes docs/topics/faults.md from the rows and their results."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ This page is written by `python -m tests.tools.faults`; do not edit it.
 
 
 class Line(NamedTuple):
-    """One line of the table.
+    """Holds one line of the table.
 
     Attributes:
-        results: by client, what did not hold; a client that is not there was not asked.
+        results: by client, the rules that did not hold; a client that is missing did not play the row.
         shown: where ours is shown, if not by this run.
     """
 
@@ -64,12 +64,12 @@ class Line(NamedTuple):
 
     @property
     def title(self) -> str:
-        """As the page shows it."""
+        """Return the title as the page shows it."""
         return f"{self.name}: {self.case}" if self.case else self.name
 
 
 def page(lines: Sequence[Line]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     heads = [_head(client) for client in CLIENTS]
     table = [f"| # | fault | must hold | {' | '.join(heads)} |", f"|---|---|---|{'---|' * len(CLIENTS)}"]
     for line in lines:
@@ -91,7 +91,7 @@ def _cell(complaints: Sequence[str] | None) -> str:
 
 
 def _cut(text: str) -> str:
-    """At the end of a word, if it is too long."""
+    """Return the text, cut at the end of a word if it is too long."""
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST].rpartition(' ')[0]} ..."
 
 
@@ -101,7 +101,7 @@ def _total(lines: Sequence[Line], client: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Without what differs from run to run, or would break the table."""
+    """Return the text without the parts that differ from run to run or would break the table."""
     text = re.sub(r"<[^<>]*( at 0x\w+)[^<>]*>", "...", text)
     text = re.sub(r"(127\.0\.0\.1|localhost):\d+", "the broker", text)
     text = re.sub(r"\[\('127\.0\.0\.1', \d+[^\]]*\]", "the broker", text)

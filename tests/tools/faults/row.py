@@ -1,30 +1,30 @@
-"""A row of the catalogue as data: what the fake is told to do, what is sent, what must hold.
+"""Holds a row of the catalogue as data: the cluster's faults, the client's sends, the expected results.
 
     number = 22
     name = "NOT_LEADER_OR_FOLLOWER twice"
     expected = "metadata is refreshed, the records are sent again"     # for the page
-    case = ""                       # what this file is about, where a row has several
-    brokers = 2                     # of the fake; topic orders, whose partitions its brokers lead in turn
+    case = ""                       # the subject of this file, where a row has several files
+    brokers = 2                     # of the fake; topic orders, with its partitions led by the brokers alternately
     partitions = 2
     cluster = { version = "2.8" }   # arguments of FakeCluster
     config = {}                     # of the topic
-    options = { linger_ms = 5 }     # of the producer, by our names; other clients are given what they have of them; all are idempotent
-    clients = ["aioproducer"]       # whom it can be put to; all three by default
+    options = { linger_ms = 5 }     # of the producer, by our names; other clients get those that they have; all are idempotent
+    clients = ["aioproducer"]       # the clients that can play it; all three by default
     before = [{ stop = 1 }]         # steps before the producer starts
     do = [{ fail = "Produce", error = "NOT_LEADER_OR_FOLLOWER", times = 2 }, { send = 10 }]
-    after = []                      # steps once all deliveries have ended; what they send must be acknowledged
+    after = []                      # steps once all deliveries have ended; their records must be acknowledged
     known = ""                      # why ours does not pass yet
 
-The first name of a step is its verb (`stage` has them all). The calls of transactions are steps too, and each must succeed, unless it
-says that it fails, and ours by which error; `by = 2` lets the second client do it, which `successor` starts:
+The first name of a step is its verb (`stage` has them all). The calls of transactions are steps too. Each must succeed, unless the
+step says that it fails and which error ours raises. `by = 2` lets the second client make the call; `successor` starts that client:
 
     do = [{ begin = 1 }, { send = 5 }, { successor = 1 }, { commit = 1, by = 1, fails = "ProducerFenced" }]
 
 After the last step of `do`, every delivery must end. `[holds]` says how:
 
     starts = true                   # or start fails
-    acked = "all"                   # or "none", "any", or a number; of what `do` sent
-    persisted = "no"                # what the failures of ours say of the log
+    acked = "all"                   # or "none", "any", or a number; of the records that `do` sent
+    persisted = "no"                # the `persisted` of the failures of ours
     error = "MESSAGE_TOO_LARGE"     # the name of an error of ours, or of Kafka, among the causes of each failure
     says = ["9092"]                 # words of each failure's text and `explain()`, or of the failed start's
     within = [0, 2.5]               # seconds from the last step of `do` to the end of the last delivery
@@ -32,14 +32,18 @@ After the last step of `do`, every delivery must end. `[holds]` says how:
     duplicates = false              # whether the log may hold a record twice
     in_order = true                 # whether the log has the records in the order in which they were sent
     requests = { Produce = [3, 3] } # how many requests of ours the brokers took
-    asks = { Metadata = 10 }        # at most so many requests of any client since `do` began
+    asks = { Metadata = 10 }        # at most this many requests of any client since `do` began
     epochs = 1                      # how many producer ids and epochs of them partition 0 of ours has seen
-    offsets = { group = 5 }         # what groups have committed for partition 0
-    fired = true                    # whether every fault must have fallen on something
+    offsets = { group = 5 }         # the offsets that groups have committed for partition 0
+    fired = true                    # whether every fault must have affected a request or an answer
 
-Always: no delivery ends later than `delivery_timeout_ms` and a second after it was sent; what was acknowledged stands where its offset
-says; what failed for certain does not stand in the log; no broker saw a request that it could not read; nothing is left running; of a
-transaction whose commit succeeded all that was acknowledged is visible to who reads committed records, of any other nothing.
+The judge always checks these rules:
+
+1. No delivery ends later than `delivery_timeout_ms` and a second after it was sent.
+2. An acknowledged record is in the log at its offset. A record that failed for certain is not in the log.
+3. No broker saw a request that it could not read. No task or socket of the client is left.
+4. If a transaction's commit succeeded, readers of committed records see all its acknowledged records. They see no
+   record of any other transaction.
 """
 
 from __future__ import annotations
@@ -57,7 +61,7 @@ _FOLDER = pathlib.Path(__file__).parent / "rows"
 
 @dataclass(frozen=True, kw_only=True)
 class Holds:
-    """What must hold of one row."""
+    """Holds the expected results of one row."""
 
     starts: bool = True
     acked: str | int = "all"
@@ -77,7 +81,7 @@ class Holds:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One scenario."""
+    """Holds one scenario."""
 
     number: int
     name: str
@@ -98,7 +102,7 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """All rows that are data, by number."""
+    """Return all rows that are data, by number."""
     found = [_read(path) for path in sorted(_FOLDER.glob("*.toml"))]
     return sorted(found, key=lambda row: (row.number, row.file))
 

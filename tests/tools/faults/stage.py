@@ -1,4 +1,4 @@
-"""Where a row is played: a fake cluster, one client, the row's steps, and what came of it. Knows no client in particular."""
+"""Plays a row: a fake cluster, one client of any kind, the row's steps, and their results."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ _ALWAYS = {"enable_idempotence": True}  # unless a row says otherwise
 
 
 class Client(Protocol):
-    """A producer of any kind. Made without arguments."""
+    """A producer of any kind. The constructor takes no arguments."""
 
     async def start(self, cluster: FakeCluster, options: dict[str, Any]) -> None:
         """Start, or raise."""
 
     async def send(self, topic: str, value: bytes, partition: int | None) -> Awaitable[tuple[int, int]]:
-        """Queue a record; what it gives back ends with partition and offset, or raises. -1 is an offset that is not known."""
+        """Queue a record. The awaitable that it returns gives partition and offset, or raises. The offset -1 means unknown."""
 
     async def begin(self) -> None:
-        """Begin a transaction, or raise."""
+        """Begin a transaction, or raise the client's error."""
 
     async def commit(self) -> None:
-        """Commit it, or raise."""
+        """Commit the transaction, or raise the client's error."""
 
     async def abort(self) -> None:
-        """Abort it, or raise."""
+        """Abort the transaction, or raise the client's error."""
 
     async def offsets(self, group: str, topic: str, offset: int) -> None:
-        """Let it have an offset of partition 0, or raise."""
+        """Add an offset of partition 0 to the transaction, or raise the client's error."""
 
     async def stop(self) -> None:
         """Stop, within some seconds."""
@@ -50,7 +50,7 @@ class Client(Protocol):
 
 @dataclass
 class Sent:
-    """What became of one record. `is_gone`: what stood in a log, and was taken from it by the row."""
+    """Holds the result of one record. `is_gone`: the record was in a log, and the row removed it from there."""
 
     value: bytes
     at: float
@@ -67,7 +67,7 @@ class Sent:
 
 @dataclass
 class Called:
-    """What became of a call. `fails`: that it should fail, and ours as what."""
+    """Holds the result of a call. `fails`: the call should fail, and ours with the error of this name."""
 
     name: str
     fails: str | bool
@@ -76,7 +76,7 @@ class Called:
 
 @dataclass
 class Transaction:
-    """What was sent in one, and whether its commit has succeeded."""
+    """Holds the records of one transaction, and whether its commit has succeeded."""
 
     sent: list[Sent] = field(default_factory=list)
     is_committed: bool = False
@@ -84,7 +84,7 @@ class Transaction:
 
 @dataclass
 class Played:
-    """What came of one row."""
+    """Holds the results of one row."""
 
     row: Row
     cluster: FakeCluster
@@ -101,11 +101,11 @@ class Played:
 
 
 class OffScriptError(Exception):
-    """A call did not end as its row says; what follows would mean nothing."""
+    """A call did not end as its row says. The steps after it would prove nothing."""
 
 
 class Stage:
-    """One row's play. Steps do what its verbs do; see also `verbs`."""
+    """Plays one row. Each step calls the method that its verb names; `verbs` has more verbs."""
 
     def __init__(self, played: Played, client: Client, limit: float) -> None:
         self.played = played
@@ -139,7 +139,7 @@ class Stage:
     # --- records
 
     def send(self, count: int, *, partition: int | None = 0, size: int = 0, topic: str = TOPIC, by: int = 0) -> None:
-        """Let one task send so many records, one after the other; the steps go on."""
+        """Let one task send `count` records, one after the other. The next steps do not wait for that task."""
         client = self.clients[by - 1]
         values = [b"%d" % (self.count + number) for number in range(count)]
         self.count += count
@@ -155,7 +155,7 @@ class Stage:
         for record in records:
             try:
                 delivery = await client.send(topic, record.value, partition)
-            except Exception as error:  # noqa: BLE001  whatever a client raises is what came of the record
+            except Exception as error:  # noqa: BLE001  any exception of a client is the record's result
                 record.error, record.ended = error, self.loop.time()
             else:
                 ending.append(self.loop.create_task(self._end(record, delivery)))
@@ -170,7 +170,7 @@ class Stage:
         record.ended = self.loop.time()
 
     async def settle(self, seconds: float) -> None:
-        """Wait until all that was sent has ended, at most so long."""
+        """Wait until all deliveries have ended, at most `seconds`."""
         if self.senders:
             await asyncio.wait(self.senders, timeout=seconds)
 
@@ -179,7 +179,7 @@ class Stage:
             hang.release()
 
     def forget_logged(self, from_offset: int = 0) -> None:
-        """What stands in the topic's logs now, from an offset on, is to be taken from there, and asked for no more."""
+        """Mark the records that are in the topic's logs from an offset on as removed: the judge does not expect them there."""
         standing = {record.value for record in self.cluster.records(TOPIC) if record.offset >= from_offset}
         for sent in self.played.sent:
             sent.is_gone = sent.is_gone or sent.value in standing
@@ -187,7 +187,7 @@ class Stage:
     # --- transactions, by the newest client or by a certain one
 
     async def successor(self, _one: object) -> None:
-        """Start another client of the same make and options; the one before is left as it is."""
+        """Start another client of the same make and options. The client before it keeps running."""
         client = type(self.clients[-1])()
         self.clients.append(client)
         await self._call("start", False, lambda: client.start(self.cluster, self.options))
@@ -216,7 +216,7 @@ class Stage:
         await self._call("offsets", fails, lambda: self.clients[by - 1].offsets(group, TOPIC, at))
 
     async def _call(self, name: str, fails: str | bool, call: Callable[[], Awaitable[None]]) -> bool:
-        """Whether it succeeded."""
+        """Make the call and note its result. Returns whether it succeeded."""
         called = Called(name, fails)
         self.played.calls.append(called)
         try:
@@ -231,7 +231,7 @@ class Stage:
         return called.error is None
 
     async def end(self) -> None:
-        """Stop the clients, and what is still being sent."""
+        """Stop the clients, and the tasks that still send."""
         for client in self.clients:
             try:
                 await client.stop()
@@ -251,9 +251,9 @@ async def play(row: Row, client: Client, *, memory: bool, patience: float | None
     """Play a row with a client that was not started yet.
 
     Args:
-        row: what happens.
-        client: to whom.
-        memory: whether there are sockets.
+        row: the scenario.
+        client: the client that plays it.
+        memory: whether the fake cluster works in memory, without sockets.
         patience: seconds from the last step to the end of the last delivery, and of each call; None: as long as the row's options let
             them take.
     """
@@ -265,13 +265,13 @@ async def play(row: Row, client: Client, *, memory: bool, patience: float | None
         await stage.do(row.before)
         try:
             await client.start(cluster, stage.options)
-        except Exception as error:  # noqa: BLE001  whatever it raises is what came of the start
+        except Exception as error:  # noqa: BLE001  any exception is the result of the start
             played.start_error = error
             return played
         try:
             await _act(stage, 30 if patience is None else patience)
         except OffScriptError:
-            pass  # the call that it was about tells
+            pass  # that call's own result says so
         finally:
             await stage.end()
     return played

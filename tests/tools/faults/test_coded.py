@@ -1,4 +1,4 @@
-"""The rows that are functions."""
+"""Tests that play the rows that are functions."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def case(coded: Coded) -> object:
 
 @pytest.mark.parametrize("coded", [case(coded) for coded in coded_rows()])
 def test_row(coded: Coded) -> None:
-    """It holds, and nothing is left."""
+    """The row's expected results hold, and no task or socket is left."""
     coded.run()

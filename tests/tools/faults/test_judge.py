@@ -1,4 +1,4 @@
-"""The judge sees what it is there to see: clients that lie, in every way that a row forbids."""
+"""Tests of `tests.tools.faults.judge`: it finds every wrong result that a row forbids."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Liar(Ours):
-    """Our producer, which does one thing wrong with the third record."""
+    """Our producer, with one defect at the third record."""
 
     def __init__(self, lie: str) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ LIES = {
 
 @pytest.mark.parametrize("lie", LIES)
 def test_a_lie_is_seen(lie: str) -> None:
-    """Each by its own words, the truth by none."""
+    """The judge names each wrong result in its own words, and has no complaint of a client that reports the right ones."""
     assert told(lie) == LIES[lie]
 
 
@@ -164,7 +164,7 @@ def test_a_lie_is_seen(lie: str) -> None:
     ],
 )
 def test_what_a_row_asks_beside_that_is_asked(holds: dict[str, Any], words: list[str]) -> None:
-    """Of a client that tells the truth."""
+    """The judge checks a row's other expected results too, here with a client that reports the right results."""
     assert told("tells the truth", **holds) == words
 
 
@@ -179,7 +179,7 @@ def test_what_a_row_asks_beside_that_is_asked(holds: dict[str, Any], words: list
     ],
 )
 def test_failures_are_looked_at(holds: dict[str, Any], words: list[str]) -> None:
-    """Their names, words, and what they say of the log."""
+    """The judge checks the names and texts of failures, and what they say of the log."""
     assert told("fails", acked=4, **holds) == words
 
 
@@ -201,13 +201,13 @@ ABORTS = ({"begin": 1}, {"send": 5}, {"settle": 5}, {"abort": 1})
     ],
 )
 def test_transactions_are_looked_at(lie: str, steps: tuple[dict[str, Any], ...], words: list[str]) -> None:
-    """What became visible, and whether each call ended as it should."""
+    """The judge checks which records became visible, and whether each call ended as it should."""
     offsets = {"group": 5} if steps is COMMITS else {}
     assert told(lie, *steps, offsets=offsets) == words
 
 
 def test_a_call_fails_as_it_should() -> None:
-    """Of ours, as that error; of others, at all. What fails wrongly ends the row."""
+    """Our client must fail with the named error; other clients must fail with any error. A call that ends otherwise ends the row."""
     steps: tuple[dict[str, Any], ...] = (*ABORTS, {"abort": 1, "fails": "ProducerFenced"})
     [words] = told("tells the truth", *steps)
     assert words.startswith("abort failed as TransactionMisuse, not as ProducerFenced: ")
@@ -217,7 +217,7 @@ def test_a_call_fails_as_it_should() -> None:
 
 
 def test_what_a_row_takes_from_the_log_is_not_lost() -> None:
-    """A topic that is made anew, and a log that loses its end; what is lost besides is seen."""
+    """The judge accepts records that a row removes, by creating a topic again or truncating a log. It reports any other lost record."""
     for steps, words in {
         (("send", 5), ("settle", 5), ("remake", "orders"), ("send", 5)): [],
         (("send", 5), ("settle", 5), ("lose", "orders"), ("send", 5)): [],
@@ -235,7 +235,7 @@ def test_what_a_row_takes_from_the_log_is_not_lost() -> None:
 
 
 def test_a_fault_that_did_not_happen_is_told() -> None:
-    """The row tested nothing then."""
+    """The judge complains of a fault that affected no request, as the row then tested nothing."""
     row = Row(number=0, name="", expected="", do=({"fail": "Produce", "error": 6, "times": 2, "partition": 9}, {"send": 1}))
 
     async def main() -> list[str]:

@@ -1,4 +1,4 @@
-"""The page is of these rows; what is known not to hold of ours is what it says."""
+"""Tests of the page docs/topics/faults.md: it has these rows, and shows the known failures of ours."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def _known(entry: Row | Coded | Elsewhere) -> str:
 
 
 def test_every_row_is_there() -> None:
-    """As data, as a function, or by naming what shows it."""
+    """Each number of the catalogue has a row: as data, as a function, or as the name of the test that shows it."""
     assert {entry.number for entry in entries()} == WANTED
 
 
 def test_rows_of_a_number_have_one_name() -> None:
-    """And differ by their case."""
+    """Rows of one number have one name, and their cases differ."""
     names = [(entry.number, entry.name, entry.case) for entry in entries()]
     assert len({(number, name) for number, name, _ in names}) == len(WANTED)
     assert len(set(names)) == len(names)
 
 
 def test_what_is_shown_elsewhere_is_there() -> None:
-    """Faults of that number that the chaos run knows, and sessions that nox knows."""
+    """The chaos run has a fault of each number that the page names, and nox has each session."""
     told = {(fault.name, number) for fault in FAULTS for number in fault.rows}
     assert {(fault, entry.number) for entry in ELSEWHERE for fault in entry.faults} <= told
     functions = {node.name for node in ast.parse(NOXFILE.read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef)}
@@ -48,7 +48,7 @@ def test_what_is_shown_elsewhere_is_there() -> None:
 
 
 def test_the_page_names_every_row() -> None:
-    """Its lines are those of the rows, with what each must hold; ours fails where the rows say so, and nowhere else."""
+    """The page has a table line for each row, with its expected results. Ours fails only where the rows say so."""
     lines = {
         (int(number), title, expected): ours
         for number, title, expected, ours in re.findall(
@@ -63,7 +63,7 @@ def test_the_page_names_every_row() -> None:
 
 
 def test_a_line_of_each_kind() -> None:
-    """Survived, not survived, not asked, shown elsewhere; nothing in it breaks the table or differs from run to run."""
+    """A line says survived, not survived, not asked, or shown elsewhere. No text breaks the table or differs from run to run."""
     results = {CLIENTS[0]: [], CLIENTS[1]: ["lost | <X at 0x7f00> at 127.0.0.1:5555\nor [('127.0.0.1', 7, <A>)]", "more"]}
     made = page([Line(7, "a name", "a case", "must hold", results), Line(8, "another", "", "too", {}, "real: there")])
     assert "| 7 | a name: a case | must hold | yes | no: lost / ... at the broker or the broker | - |" in made
@@ -72,12 +72,12 @@ def test_a_line_of_each_kind() -> None:
 
 
 def test_a_long_reason_is_cut() -> None:
-    """At the end of a word, so that no half of one is left."""
+    """The page cuts a long reason at the end of a word, so that no half of a word is left."""
     made = page([Line(7, "a name", "", "must hold", {CLIENTS[0]: ["word " * 30]})])
     assert f"| no: {'word ' * 22}... |" in made
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.file)
 def test_file_names_begin_with_their_number(row: Row) -> None:
-    """So that a row is found."""
+    """A row's file name begins with the row's number, so that a reader finds it."""
     assert int(row.file.split("-")[0]) == row.number

@@ -1,4 +1,4 @@
-"""The rows that are data, played with our producer in time that jumps."""
+"""Tests that play the rows that are data with our producer in time that jumps."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def case(row: Row) -> object:
 
 @pytest.mark.parametrize("row", [case(row) for row in rows() if "aioproducer" in row.clients])
 def test_row(row: Row) -> None:
-    """It holds, and nothing is left."""
+    """The row's expected results hold, and no task or socket is left."""
     assert complaints_of_ours(row) == []

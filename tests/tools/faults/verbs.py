@@ -1,4 +1,4 @@
-"""The verbs of rows that are about the cluster: one table, by name. What a client does is in `stage`."""
+"""Holds the verbs of rows that change the cluster, in one table, by name. `stage` has the verbs of clients."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 __all__ = ["SCRIPTED", "VERBS"]
 
 _RAISES_EPOCH = 5  # the version of EndTxn from which on an end raises the epoch
-_LAST_EPOCH = 32_766  # the last but one that there is
+_LAST_EPOCH = 32_766  # the last epoch but one
 _WHOLE = 1 << 20  # bytes
 
 
 def _broker(method: str) -> Callable[..., Any]:
-    """A step whose value is a broker's number."""
+    """Return a step that calls `method` of the broker with the number that is the step's value."""
     return lambda stage, number, **rest: getattr(stage.cluster.brokers[number], method)(**rest)
 
 
 def _each_broker(name: str, nothing: float | None) -> Callable[..., None]:
-    """A step whose value is given to every broker; 0: nothing of the kind."""
+    """Return a step that sets the attribute `name` of every broker to the step's value; 0 sets it to `nothing`."""
 
     def step(stage: Stage, value: float) -> None:
         for broker in stage.cluster.brokers.values():
@@ -38,12 +38,12 @@ def _each_broker(name: str, nothing: float | None) -> Callable[..., None]:
 
 
 def _of_cluster(name: str) -> Callable[..., None]:
-    """A step whose value the cluster has from now on."""
+    """Return a step that sets the cluster's attribute `name` to the step's value."""
     return lambda stage, value: setattr(stage.cluster, name, value)
 
 
 def _spoil(make: Callable[[bytes, bytes], bytes]) -> Callable[..., None]:
-    """A step whose value is a request, and whose `bytes`, in hexadecimal, make the body of its answer."""
+    """Return a step that names a request. The step's `bytes`, in hexadecimal, make the body of that request's answer."""
 
     def step(stage: Stage, api: str, times: int | None = 1, **given: str) -> None:
         stage.cluster.garbage(api, lambda sound: make(bytes.fromhex(given["bytes"]), sound), times=times)
@@ -52,7 +52,7 @@ def _spoil(make: Callable[[bytes, bytes], bytes]) -> Callable[..., None]:
 
 
 def _rewrite(change: Callable[[Any], object], api: str = "Metadata") -> Callable[..., None]:
-    """A step whose value is how many answers are changed; 0: all."""
+    """Return a step that changes as many answers as its value says; 0: all answers."""
     return lambda stage, times: stage.cluster.rewrite(api, change, times=times or None)
 
 
@@ -75,7 +75,7 @@ def _twice(answer: Any) -> None:
 
 
 def _strange_partition(answer: Any) -> None:
-    """Beside the partitions that were sent, one that was not."""
+    """Add a partition that the client did not send to."""
     for topic in answer.topics:
         strange = copy.copy(topic.partitions[0])
         strange.index += 70
@@ -83,7 +83,7 @@ def _strange_partition(answer: Any) -> None:
 
 
 def _old_leader(answer: Any) -> None:
-    """Who led before the epoch that there is now, as a broker tells that has not heard of it."""
+    """Name the leader of an earlier epoch, as a broker does that does not know of the current epoch."""
     for topic in answer.topics:
         for partition in topic.partitions:
             partition.leader_id = 1
@@ -91,24 +91,24 @@ def _old_leader(answer: Any) -> None:
 
 
 def _retention(answer: Any) -> None:
-    """All that was written before is deleted."""
+    """Let the answer say that the broker has deleted all records that were written before."""
     for topic in answer.topics:
         for partition in topic.partitions:
             partition.log_start_offset = 1_000_000
 
 
 def _late_epoch(answer: Any) -> None:
-    """The last epoch but one of the producer id that was given."""
+    """Set the producer's epoch to the last one but one of its producer id."""
     answer.producer_epoch = _LAST_EPOCH
 
 
 def _straggler(stage: Stage, seconds: float) -> None:
-    """The next EndTxn's connection is cut before it arrives; it arrives after so many seconds."""
+    """Cut the connection of the next EndTxn before the broker handles the request. The broker handles it after `seconds`."""
     loop, cluster = asyncio.get_running_loop(), stage.cluster
 
     def arrive(request: Any, version: int) -> None:
         holder = Holder(request.producer_id, request.producer_epoch)
-        with contextlib.suppress(BrokerError):  # nobody is there to be answered
+        with contextlib.suppress(BrokerError):  # no connection is left for the answer
             cluster.transactions.end(request.transactional_id, holder, is_commit=request.committed, raises_epoch=version >= _RAISES_EPOCH)
 
     @cluster.on("EndTxn", keep=False)
@@ -118,18 +118,18 @@ def _straggler(stage: Stage, seconds: float) -> None:
 
 
 def _well(stage: Stage, api: str, times: int = 1) -> None:
-    """So many requests meet no fault, though others are scripted behind them: their answers come in pieces that are larger than they."""
+    """Let `times` requests succeed before the faults that are scripted next: their answers come in pieces larger than the answers."""
     stage.cluster.segment(api, _WHOLE, times=times)
 
 
 def _lose(stage: Stage, topic: str, offset: int) -> None:
-    """An unclean election: partition 0 ends at an offset, and what stood from there on is nobody's any more."""
+    """Simulate an unclean election: partition 0 ends at `offset`, and no replica has the records from there on."""
     stage.forget_logged(from_offset=offset)
     stage.cluster.log(topic, 0).truncate(offset)
 
 
 def _remake(stage: Stage, topic: str) -> None:
-    """The topic is deleted and made again, with another id."""
+    """Delete the topic and create it again, with another id."""
     stage.forget_logged()
     stage.cluster.delete_topic(topic)
     stage.cluster.create_topic(topic, stage.played.row.partitions, stage.played.row.config)

@@ -1,1 +1,1 @@
-"""The gate: instructions for each record, of this tree and of the one that it goes into."""
+"""The gate: compares the instructions for each record of this tree with those of its base tree."""

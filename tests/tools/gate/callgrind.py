@@ -1,10 +1,11 @@
-"""Runs a program under callgrind, and gives the instructions between its marks. Knows nothing of producers, trees and verdicts.
+"""Runs a program under callgrind, and returns the instructions between its marks.
 
-Counting is turned over by functions of CPython that nobody else calls, those of `@`, `@=` and unary `+` (marks.py): exported, so that
-callgrind finds them in every build of it. Each has one option alone, as callgrind 3.19 mixes up those of one that has two.
+Functions of CPython that no other code calls switch counting on and off: those of `@`, `@=` and unary `+` (marks.py). CPython exports
+them, so callgrind finds them in every build of it. Each has one option alone, as callgrind 3.19 confuses the options of a function with
+two.
 
-What would make counts differ from run to run is fixed here: the hashes of strings, and lazy binding, whose resolver also returns in a way
-in which callgrind loses its place.
+This module fixes the causes of counts that differ from run to run: the hashes of strings, and lazy binding. The resolver of lazy binding
+also returns in a manner in which callgrind loses its position.
 """
 
 from __future__ import annotations
@@ -34,23 +35,23 @@ OPTIONS: Final = (
 )
 _OUT: Final = "out"
 _SAID: Final = 2000  # characters of its last words
-_CLEAR: Final = 10  # how much more steps that count are
-CALIBRATING: Final = 2  # marks before those that are meant
+_CLEAR: Final = 10  # at least so many times more instructions with counting on
+CALIBRATING: Final = 2  # the calibration's marks come first
 _PART: Final = re.compile(r"^part: (\d+)$", re.MULTILINE)
 _TOTALS: Final = re.compile(r"^totals: (\d+)$", re.MULTILINE)
 
 
 class Crashed(Exception):
-    """The program, or valgrind, did not do what it should; its last words."""
+    """The program or valgrind failed; the text holds the end of its output."""
 
 
 def found() -> str | None:
-    """Where valgrind is."""
+    """Return the path of valgrind."""
     return shutil.which("valgrind")
 
 
 def parts_of(outputs: Iterable[str]) -> list[int]:
-    """The instructions of each mark, from callgrind's files in any order; without those that calibrate.
+    """Return the instructions of each mark, from callgrind's files in any order, without the calibration's marks.
 
     Raises:
         Crashed: a part is missing, or the marks do not work.
@@ -70,10 +71,10 @@ def parts_of(outputs: Iterable[str]) -> list[int]:
 
 
 def counted(program: Sequence[str], folder: pathlib.Path, environment: Mapping[str, str]) -> tuple[list[int], list[str]]:
-    """Run a Python program with `folder` as its PYTHONPATH; gives the instructions of each mark, and the lines that it wrote.
+    """Run a Python program with `folder` as its PYTHONPATH. Returns the instructions of each mark, and the program's output lines.
 
     Raises:
-        Crashed: see there.
+        Crashed: the program or valgrind failed.
     """
     with tempfile.TemporaryDirectory(prefix="callgrind-") as name:
         out = pathlib.Path(name)

@@ -1,10 +1,10 @@
-"""Where counting begins and ends, for the programs that callgrind.py runs: operators that nobody else uses, each a function of CPython.
+"""Marks where counting begins and ends, for programs under callgrind.py: operators that no other code uses.
 
-    calibrate()                                 # first of all
-    counted("name", records, call)              # a part of its own: what `call()` does is counted
-    uncounted(call)                             # within it: this is not
+    calibrate()                                 # before all other marks
+    counted("name", records, call)              # a part of its own: the work of `call()` is counted
+    uncounted(call)                             # within it: this call is not counted
 
-Knows nothing of what is counted.
+Each operator is a function of CPython.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STEPS: Final = 1000
 
 
 class _Mark:
-    """`+mark` begins a part, `mark @ call` turns counting over for a call, and within it `mark @= call` turns it back."""
+    """Provides the operators: `+mark` begins a part, `mark @ call` counts a call, and within it `mark @= call` does not count one."""
 
     is_on = False
 
@@ -43,14 +43,14 @@ _MARK: Final = _Mark()
 
 
 def counted(name: str, records: int, call: Callable[[], object]) -> None:
-    """Count a call, and tell so on standard output."""
+    """Count a call, and print its name and records on standard output."""
     _ = +_MARK
     _ = _MARK @ call
     print(json.dumps([name, records]), flush=True)
 
 
 def uncounted(call: Callable[[], object]) -> None:
-    """Do not count this call; where nothing is counted it is an ordinary one."""
+    """Do not count this call. Outside a counted call it is an ordinary call."""
     mark = _MARK
     if mark.is_on:
         mark @= call
@@ -59,7 +59,7 @@ def uncounted(call: Callable[[], object]) -> None:
 
 
 def calibrate() -> None:
-    """Two parts of the same steps, counted and not: whoever reads the counts sees whether the marks work."""
+    """Run two parts of the same steps, counted and not counted: the reader of the counts checks with them that the marks work."""
     counted("counted", STEPS, _steps)
     counted("uncounted", STEPS, lambda: uncounted(_steps))
 

@@ -1,7 +1,4 @@
-"""The two trees that are compared: this one and the one that it goes into, each copied into a folder and built there.
-
-Knows nothing of what is measured.
-"""
+"""Copies the two trees that the gate compares, this tree and its base, into folders and builds them there."""
 
 from __future__ import annotations
 
@@ -23,30 +20,30 @@ __all__ = ["BuildFailed", "NoBase", "NoBuild", "base_of", "build", "copy", "extr
 
 MAINS: Final = ("origin/main", "main")
 BASE: Final = "tests/tools/gate/base"
-"""What main itself is compared with: a commit of it, moved on by hand, as 3 % more at each landing would add up."""
+"""Names the commit that main itself is compared with. It is updated by hand, as 3 % more at each merge would add up."""
 _UNSHALLOW: Final = "in a shallow clone: git fetch --unshallow origin main"
 _SAID: Final = 3000  # characters of a compiler's last words
 
 
 class NoBase(Exception):
-    """There is nothing to compare with; the reason, and what to do."""
+    """No base tree was found; the text holds the reason, and the remedy."""
 
 
 class NoBuild(Exception):
-    """This tree has no compiled build here; the reason."""
+    """This tree has no compiled build here; the text holds the reason."""
 
 
 class BuildFailed(Exception):
-    """It has one, and that does not build; the compiler's last words."""
+    """The compiled build fails; the text holds the end of the compiler's output."""
 
 
 def base_of(root: pathlib.Path, named: str | None = None) -> str:
-    """The commit that this tree is compared with: the merge base with main; main itself with the one that the file `BASE` names.
+    """Return the commit of the base tree: the merge base with main, or on main itself the commit that the file `BASE` names.
 
-    Changes that are not committed are this tree's: with them, main is compared with its last commit.
+    Uncommitted changes belong to this tree: with them, main is compared with its last commit.
 
     Raises:
-        NoBase: no git, no repository, a clone that is too shallow, or main itself where nothing is named.
+        NoBase: no git, no repository, a clone that is too shallow, or main itself where `BASE` names no commit.
     """
     if named is not None:
         return _commit(root, named)
@@ -84,7 +81,7 @@ def _git(root: pathlib.Path, *words: str) -> str:
 
 
 def extract(root: pathlib.Path, commit: str, folder: pathlib.Path) -> None:
-    """A commit's files into a folder."""
+    """Write a commit's files into a folder."""
     with tempfile.TemporaryFile() as archive:
         subprocess.run(["git", "archive", "--format=tar", commit], cwd=root, stdout=archive, check=True)
         archive.seek(0)
@@ -93,10 +90,10 @@ def extract(root: pathlib.Path, commit: str, folder: pathlib.Path) -> None:
 
 
 def copy(root: pathlib.Path, folder: pathlib.Path) -> None:
-    """This tree's files, changed and new ones as they are, without what git ignores: nothing that was built comes along."""
+    """Copy this tree's files, also changed and new ones. Files that git ignores are left out, and so are built extensions."""
     names = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
     for name in filter(None, names):
-        if (root / name).is_file():  # and was not deleted
+        if (root / name).is_file():  # git lists deleted files too
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / name, folder / name)
 
@@ -109,8 +106,8 @@ def build(folder: pathlib.Path, flags: str = "") -> list[pathlib.Path]:
         flags: for compiler and linker, beside Python's own.
 
     Raises:
-        NoBuild: it has none, or there is no compiler.
-        BuildFailed: see there.
+        NoBuild: the tree has no extensions, or there is no compiler.
+        BuildFailed: the build fails.
     """
     if not (folder / "setup.py").exists():
         raise NoBuild("no setup.py, so no compiled build")

@@ -1,10 +1,10 @@
-"""What is counted: the ways of a record through a producer, each between two marks that callgrind sees.
+"""Holds the counted workloads: records that pass a producer, between two marks that callgrind sees.
 
     python -P tests/tools/gate/workloads.py RECORDS SINGLES       # under valgrind, as callgrind.py calls it
 
-The producer is that of the tree on PYTHONPATH, older ones too: this file takes its public face, `FakeCluster` and `JumpingLoop` alone.
-Nothing depends on clocks, chance or the kernel: time jumps, the cluster is in memory, and both builds see the same loop turns each time.
-Knows nothing of trees, valgrind and verdicts.
+The producer is that of the tree on PYTHONPATH, which may be older: this file uses only its public names, `FakeCluster` and `JumpingLoop`.
+No workload depends on clocks, chance or the kernel: time jumps, the cluster is in memory, and both builds run the same event-loop
+iterations each time.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ MANY: Final = 1000
 MOMENT: Final = 1_700_000_000.0
 
 
-# The cluster: what it does is not counted
+# The cluster: its work is not counted
 
 
 class Far:
-    """A receiver of the cluster's."""
+    """Wraps a receiver of the cluster, and does not count its work."""
 
     def __init__(self, receiver: Any) -> None:
         self._receiver = receiver
@@ -58,7 +58,7 @@ class Far:
 
 
 class Network(MemoryNetwork):
-    """One whose listeners are not counted."""
+    """A memory network that does not count the work of its listeners."""
 
     def listen(self, host: str, port: int, receiver: Callable[[], Any]) -> None:
         super().listen(host, port, lambda: Far(receiver()))  # type: ignore[arg-type, return-value]
@@ -152,14 +152,14 @@ async def opened() -> tuple[FakeCluster, Producer[bytes, bytes]]:
 
 
 def run(name: str, records: int) -> int:
-    """Run one workload twice, the second time counted; gives what its cluster has in the log."""
+    """Run one workload twice, the second time counted. Returns the number of records in its cluster's log."""
     work = WORKLOADS[name]
     with asyncio.Runner(loop_factory=JumpingLoop) as runner:
         cluster, producer = runner.run(opened())
         runner.run(work(producer, records // 2))  # caches, specialized bytecode
         before = sum(cluster.end_offsets(TOPIC).values())
         gc.collect()
-        gc.freeze()  # a collection walks over what the work made, not over whatever was imported
+        gc.freeze()  # so that a collection visits the workload's objects, and not all imported ones
         loop = runner.get_loop()
         counted(name, records, lambda: loop.run_until_complete(work(producer, records)))
         gc.unfreeze()
@@ -171,7 +171,7 @@ def run(name: str, records: int) -> int:
 
 
 def is_compiled() -> bool:
-    """Whether the way of a record is the extension; what else is one is imported in either build."""
+    """Return whether the send path is the compiled extension. Both builds import the other extensions."""
     loaded = (module for name, module in sys.modules.items() if name.startswith("aioproducer.engine.") and name.endswith("._fast_path"))
     file = getattr(next(loaded, None), "__file__", None) or ""
     return file.endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES))

@@ -34,7 +34,7 @@ def arguments(words: Sequence[str] | None) -> Chosen:
 
 
 def progress(soaked: Soaked) -> str:
-    """The line for the last sample; its rate is that since the sample before."""
+    """Return the line for the last sample; its rate is that since the sample before."""
     now = soaked.samples[-1]
     seconds, acked = (soaked.samples[-2].at, soaked.samples[-2].acked) if len(soaked.samples) > 1 else (0.0, 0)
     rate = (now.acked - acked) / max(now.at - seconds, 1e-9)

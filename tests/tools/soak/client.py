@@ -37,7 +37,7 @@ _RETRY: Final = 0.1  # seconds after a record was refused
 
 
 class Client:
-    """Sends at a rate, and counts."""
+    """Sends at a rate, and counts its records."""
 
     def __init__(self, producer: Producer[Any, Any], topic: str) -> None:
         self.sent = self.acked = self.failed = 0
@@ -47,7 +47,7 @@ class Client:
         self._process = psutil.Process()
 
     def sample(self) -> Sample:
-        """The state of now."""
+        """Return a sample of the current state."""
         return Sample(
             time.monotonic() - self._began,
             self._process.memory_info().rss,
@@ -59,7 +59,7 @@ class Client:
         )
 
     def tasks(self, rate: float) -> list[asyncio.Task[None]]:
-        """Start to send."""
+        """Start the sending tasks."""
         ways: dict[str, Callable[[int], Coroutine[Any, Any, None]]] = {"keyed": self._keyed, "keyless": self._keyless, "many": self._many}
         started = [asyncio.create_task(self._keep_on(ways[name], part * (rate - _WAITED_FOR))) for name, part in _PARTS]
         return [*started, asyncio.create_task(self._keep_on(self._one, _WAITED_FOR, most=1))]
@@ -107,7 +107,7 @@ class Client:
 
 
 async def run(chosen: argparse.Namespace) -> None:
-    """Send until stdin ends; tell a sample now and then, and one at the end."""
+    """Send until stdin ends. Prints a sample now and then, and one at the end."""
     async with Producer(bootstrap_servers=chosen.bootstrap_server, **json.loads(chosen.options)) as producer:
         client = Client(producer, chosen.topic)
         tasks = client.tasks(chosen.rate)

@@ -1,4 +1,4 @@
-"""Decides whether a soak is clean: memory, tasks and sockets are flat, the rate is kept, every record is there once. Pure."""
+"""Decides whether memory, tasks and sockets are flat, the rate is kept, and each record is there once. Pure."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ LONGEST_WARM_UP: Final = 300.0
 FEWEST: Final = 12
 """Samples that a judgement needs."""
 GROWTH: Final = 8 * 2**20
-"""Bytes by which the process may grow over the judged part: the allocator keeps what it likes. `tests.tools.leaks` allows as much."""
+"""Bytes by which the process may grow over the judged part: the allocator may keep memory. `tests.tools.leaks` allows as much."""
 MOST: Final = 0.75
-"""Part of a third's samples that count for tasks and sockets: in the others a connection is being made (one more), or was cut and is
-not wanted yet (one less). They have grown if so many of the last third each count more than so many of the first third do."""
+"""Part of a third's samples that count for tasks and sockets. In the others a connection is being made (one more), or was cut and is
+not needed yet (one less). Tasks or sockets have grown if each of so many samples of the last third has more than so many of the first."""
 RATE: Final = 0.95
 """Part of the wanted rate that has to be acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The state of the client at one moment; its counts are since the client began.
+    """Holds the state of the client at one moment; its counts are since the client began.
 
     Attributes:
         at: seconds since it began.
         rss: bytes of its process.
         tasks: of its event loop.
-        sockets: that its process has open.
+        sockets: the open sockets of its process.
         sent: records that were queued.
-        acked: of them, those that were acknowledged.
-        failed: of them, those whose delivery failed; and records that were refused.
+        acked: the queued records that were acknowledged.
+        failed: the queued records with a failed delivery, and records that were refused.
     """
 
     at: float
@@ -50,13 +50,13 @@ class Sample:
 
 
 def judged(samples: Sequence[Sample]) -> Sequence[Sample]:
-    """The samples behind the warm-up."""
+    """Return the samples after the warm-up."""
     begin = min(samples[-1].at * WARM_UP, LONGEST_WARM_UP) if samples else 0.0
     return [sample for sample in samples if sample.at >= begin]
 
 
 def slope(samples: Sequence[Sample], value: Callable[[Sample], float]) -> float:
-    """The growth of a value in a second: the line of the least squares through all samples.
+    """Return the growth of a value in a second: the slope of the least squares through all samples.
 
     Raises:
         statistics.StatisticsError: there are fewer than two.
@@ -65,11 +65,11 @@ def slope(samples: Sequence[Sample], value: Callable[[Sample], float]) -> float:
 
 
 def complaints(samples: Sequence[Sample], rate: float, written: int) -> list[str]:
-    """What is wrong, in words.
+    """Return the complaints, in words.
 
     Args:
         samples: the whole run, in order; the last one is from after the client's `flush`.
-        rate: records a second that were wanted.
+        rate: the wanted records a second.
         written: records in the topic's partitions, by their end offsets.
     """
     kept = judged(samples)

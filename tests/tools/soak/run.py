@@ -26,7 +26,7 @@ __all__ = ["Chosen", "ClientFailed", "Soaked", "soak"]
 _ROOT: Final = pathlib.Path(__file__).parents[3]
 _TOPIC: Final = "soaked"
 _PARTITIONS: Final = 6
-# a few hundred MiB on the disk, whatever is sent
+# the log takes a few hundred MiB on the disk, at any rate
 _PROPERTIES: Final = {"log.retention.check.interval.ms": 5_000, "log.segment.delete.delay.ms": 1_000}
 _RETENTION: Final = {"retention.bytes": 16 * 2**20, "segment.bytes": 4 * 2**20, "file.delete.delay.ms": 1_000}
 _STOP_SECONDS: Final = 180.0  # the client's `flush` waits at most as long as a record may live
@@ -34,17 +34,17 @@ _SLOW: Final = (50_000, 2_000_000)  # bytes a second of a connection before it i
 
 
 class ClientFailed(Exception):
-    """The client ended by itself, or did not end; the text holds the end of its stderr."""
+    """The client ended too early, or did not end; the text holds the end of its stderr."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """What is asked for.
+    """Holds the options of a run.
 
     Attributes:
-        minutes: for so long records are sent.
+        minutes: the duration of the sends.
         rate: records a second.
-        seed: of the moments and kinds of the cuts.
+        seed: of the random times and kinds of the cuts.
         every: seconds between two samples.
         pause: the least and the most seconds between two cuts.
         options: of the producer, as JSON.
@@ -60,7 +60,7 @@ class Chosen:
 
 @dataclass(slots=True)
 class Soaked:
-    """What came of a run: the client's samples, the number of cuts, and what is wrong."""
+    """Holds the results of a run: the client's samples, the number of cuts, and the complaints."""
 
     samples: list[Sample]
     cuts: int = 0
@@ -68,7 +68,7 @@ class Soaked:
 
 
 async def soak(chosen: Chosen, tell: Callable[[Soaked], object] = lambda _: None) -> Soaked:
-    """Do it all; `tell` is called after each sample.
+    """Run the soak. It calls `tell` after each sample.
 
     Raises:
         ClientFailed: the client ended by itself.
@@ -108,7 +108,7 @@ async def _client(bootstrap_server: str, chosen: Chosen) -> AsyncIterator[Proces
 
 
 async def _read(client: Process, soaked: Soaked, tell: Callable[[Soaked], object]) -> None:
-    """Take the client's samples, until it ends."""
+    """Read the client's samples, until it ends."""
     assert client.stdout is not None
     while line := await client.stdout.readline():
         soaked.samples.append(Sample(**json.loads(line)))
@@ -134,7 +134,7 @@ async def _cut(proxy: FaultProxy, chosen: Chosen, soaked: Soaked) -> None:
 
 
 async def _stop(client: Process, reading: asyncio.Task[None]) -> None:
-    """Let the client flush and end."""
+    """Close the client's stdin, and wait until it has flushed and ended."""
     assert client.stdin is not None
     client.stdin.close()
     try:

@@ -17,7 +17,7 @@ MIB = 2**20
 
 
 def run(change: Callable[[Sample], Sample] = lambda sample: sample, seconds: int = 1800) -> list[Sample]:
-    """A sample every 5 s; the process grows by 40 MiB within its first 60 s, and then breathes by 2 MiB."""
+    """Return a sample every 5 s. The process grows by 40 MiB within its first 60 s, and then varies by 2 MiB."""
     samples = []
     for at in range(5, seconds + 1, 5):
         rss = 60 * MIB + min(at, 60) * 40 * MIB // 60 + (at // 5 % 3) * MIB
@@ -32,7 +32,7 @@ def written(samples: list[Sample]) -> int:
 
 
 def test_a_flat_run_is_clean() -> None:
-    """What the first minutes take is not growth."""
+    """The judge does not count the memory of the first minutes as growth."""
     samples = run()
     assert complaints(samples, RATE, written(samples)) == []
 
@@ -41,20 +41,20 @@ def test_a_flat_run_is_clean() -> None:
     ("bytes_an_hour", "found"), [(10 * MIB, []), (40 * MIB, ["memory: +16.7 MiB in 1500 s, at most +8.0 MiB"]), (-40 * MIB, [])]
 )
 def test_memory_is_judged_by_its_slope(bytes_an_hour: int, found: list[str]) -> None:
-    """A leak of 57 KiB between two samples is less than what the process breathes by, and is seen in half an hour."""
+    """The judge finds a leak of 57 KiB between two samples in half an hour, although the process varies by more."""
     samples = run(lambda sample: dataclasses.replace(sample, rss=sample.rss + int(sample.at * bytes_an_hour / 3600)))
     assert complaints(samples, RATE, written(samples)) == found
 
 
 def test_one_peak_is_no_slope() -> None:
-    """A backlog behind a cut holds memory for a while."""
+    """The judge accepts one peak: a backlog after a cut holds memory for a while."""
     samples = run(lambda sample: dataclasses.replace(sample, rss=sample.rss + 60 * MIB * (900 <= sample.at < 920)))
     assert complaints(samples, RATE, written(samples)) == []
 
 
 @pytest.mark.parametrize("name", ["tasks", "sockets"])
 def test_one_task_or_socket_more_is_noticed(name: str) -> None:
-    """In most samples of the last third; in a few it is a connection that is being made."""
+    """The judge reports one more task or socket in most samples of the last third. In a few samples it is a new connection's."""
     for begin, found in ((1700, []), (1400, [name])):
         samples = run(
             lambda sample, begin=begin: dataclasses.replace(sample, **{name: getattr(sample, name) + (begin <= sample.at < 1800)})
@@ -63,13 +63,13 @@ def test_one_task_or_socket_more_is_noticed(name: str) -> None:
 
 
 def test_a_connection_that_is_not_wanted_yet_is_no_growth_later() -> None:
-    """Half of the first samples are from after a cut, with one of two sockets."""
+    """The judge accepts two sockets at the end if half of the first samples, taken after a cut, have one."""
     samples = run(lambda sample: dataclasses.replace(sample, sockets=1 + (sample.at > 800 or sample.at % 10 == 0)))
     assert complaints(samples, RATE, written(samples)) == []
 
 
 def test_connections_that_are_being_made_are_no_growth() -> None:
-    """A third of the last samples, and a sixth of the first, saw the task of one; the cuts of a short run are close together."""
+    """The judge accepts a connecting task in a third of the last and a sixth of the first samples, as a short run's cuts are close."""
     samples = run(lambda sample: dataclasses.replace(sample, tasks=sample.tasks + (sample.at % (15 if sample.at > 800 else 30) == 0)))
     assert complaints(samples, RATE, written(samples)) == []
 
@@ -85,14 +85,14 @@ def test_connections_that_are_being_made_are_no_growth() -> None:
     ],
 )
 def test_what_becomes_of_records(changes: dict[str, int], more: int, found: list[str]) -> None:
-    """By the last sample, which is from after the flush, and by the topic's end offsets."""
+    """The judge checks the records by the last sample, which is from after the flush, and by the topic's end offsets."""
     samples = run()
     samples[-1] = dataclasses.replace(samples[-1], **changes)
     assert complaints(samples, RATE, written(samples) + more) == found
 
 
 def test_a_run_that_is_too_short_is_no_verdict() -> None:
-    """A slope of a few samples says nothing."""
+    """The judge gives no verdict on a run that is too short, as the slope of a few samples proves nothing."""
     assert complaints([], RATE, 0) == ["too short: 0 samples behind the warm-up, at least 12 are needed"]
     samples = run(seconds=65)
     assert complaints(samples, RATE, written(samples)) == ["too short: 11 samples behind the warm-up, at least 12 are needed"]
@@ -100,11 +100,11 @@ def test_a_run_that_is_too_short_is_no_verdict() -> None:
 
 @pytest.mark.parametrize(("seconds", "begin"), [(100, 20), (1800, 300), (7200, 300)])
 def test_the_warm_up_is_a_fifth_and_five_minutes_at_most(seconds: int, begin: int) -> None:
-    """A longer run does not need a longer one."""
+    """The warm-up is a fifth of the run, and five minutes at most: a longer run does not need a longer warm-up."""
     assert judged(run(seconds=seconds))[0].at == begin
 
 
 def test_the_slope_is_a_second() -> None:
-    """Of a line it is the line's own."""
+    """The slope of samples on a straight line is the line's own slope, in a second."""
     samples = [Sample(at, GROWTH + 7 * at, 1, 1, 0, 0, 0) for at in range(10)]
     assert slope(samples, lambda sample: sample.rss) == pytest.approx(7)

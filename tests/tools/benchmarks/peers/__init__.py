@@ -1,1 +1,1 @@
-"""The report: ours beside every other client on one real Kafka, as tables, curves and a page."""
+"""The report: compares our producer with every other client on one real Kafka, as tables, curves and a page."""

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 QUICK_SCALE: Final = 0.1
 KEPT: Final = "measure nothing: show what --json has kept; of several files, each case is of the last that has it"
 DECIDES: Final = "workloads"
-"""The part whose bars are promised: the others show them, too, for comparison."""
+"""The part with the promised bars. The others show them, too, for comparison."""
 WIDTH: Final = 170
 """Columns that the tables need."""
 
@@ -68,7 +68,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
 
 
 def parts_of(chosen: argparse.Namespace) -> dict[str, Part]:
-    """Those that were asked for; of a quick run's curves, two points."""
+    """Return the chosen parts. A quick run has two points of each curve."""
     parts: dict[str, Part] = {}
     for name in chosen.only:
         part = PARTS[name]
@@ -91,7 +91,7 @@ def machine() -> dict[str, object]:
 
 
 def measure(chosen: argparse.Namespace, console: Console) -> Found:
-    """All rounds, each run's figures printed as it ends."""
+    """Run all rounds, and print each run's figures as it ends."""
     parts = parts_of(chosen)
     found = Found(
         command=shlex.join(["nox", "-s", "peers", "--", *_telling(sys.argv[1:])]),
@@ -114,7 +114,7 @@ def measure(chosen: argparse.Namespace, console: Console) -> Found:
             progress.console.print(line(ran))
             progress.update(shown, advance=1, description=f"{ran.part} {ran.case}")
             found.minutes = (time.monotonic() - start) / 60
-            if chosen.json:  # each time: an hour is not to be lost by its last minute
+            if chosen.json:  # after each run, so that a late failure does not lose an hour of results
                 chosen.json.write_text(found.to_json(), encoding="utf-8")
 
         bench.told = told
@@ -123,7 +123,7 @@ def measure(chosen: argparse.Namespace, console: Console) -> Found:
 
 
 def _telling(words: Sequence[str]) -> list[str]:
-    """The arguments without those that say only where to write."""
+    """Return the arguments without those that only name output files."""
     kept, rest = [], iter(words)
     for word in rest:
         if word == "--json":
@@ -134,7 +134,7 @@ def _telling(words: Sequence[str]) -> list[str]:
 
 
 def line(ran: Ran) -> str:
-    """A run on one line."""
+    """Return a run's figures on one line."""
     where = f"{ran.part:10} round {ran.round} {ran.case:9} {ran.client:17}"
     if ran.measure is None:
         return f"{where} FAILED: {ran.failure}"
@@ -144,7 +144,7 @@ def line(ran: Ran) -> str:
 
 
 def sheets(found: Found) -> Iterator[Sheet]:
-    """All of them, in the page's order."""
+    """Return all sheets, in the page's order."""
     for name in found.parts:
         if PARTS[name].over:
             yield from (dataclasses.replace(one, title=f"{PARTS[name].title}: {one.title}") for one in curve_sheets(found, name))
@@ -164,14 +164,14 @@ def table(sheet: Sheet) -> Table:
 
 
 def write_page(found: Found) -> None:
-    """The page's sections of the parts that were measured, and a picture for each."""
+    """Write the page's sections of the measured parts, and a picture for each."""
     PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
     for name in found.parts:
         draw.draw(PAGE.parent / picture(name), found, name)
 
 
 def status(found: Found) -> int:
-    """1: a client failed, a run was not sound, or of several rounds with the same settings for everyone a bar is not met."""
+    """Return 1 if a client failed, a run was not sound, or several rounds with the same settings for all clients do not meet a bar."""
     is_well = not found.unsound() and not any(one.failure for one in found.runs)
     decides = DECIDES in found.parts and found.rounds > 1
     return 0 if is_well and (not decides or all(verdict.is_met for verdict in found_verdicts(found, DECIDES))) else 1

@@ -1,4 +1,4 @@
-"""Every client of the bench by its name; those of Python with their ways. Those that are no Python are run by `outsiders`."""
+"""Lists the bench's clients by name, with the functions of Python clients. `outsiders` runs the others."""
 
 from __future__ import annotations
 

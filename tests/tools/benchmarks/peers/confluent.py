@@ -1,7 +1,4 @@
-"""confluent-kafka: its Producer with a callback for each record and without, and its AIOProducer. Each sends in its own ways.
-
-Knows no workload but by name.
-"""
+"""Runs confluent-kafka: its Producer with and without a callback for each record, and its AIOProducer."""
 
 from __future__ import annotations
 
@@ -27,11 +24,11 @@ if TYPE_CHECKING:
 SERVED = 500
 """Records between two calls of `poll(0)`, which runs the callbacks."""
 FULL_SECONDS = 0.05
-"""One wait for room in a full queue."""
+"""One wait for space in a full queue."""
 
 
 def config(bootstrap_servers: str, settings: Settings) -> dict[str, Any]:
-    """In librdkafka's words. The partitioner is Java's, as everybody's here."""
+    """Return the settings by librdkafka's names. The partitioner is Java's, as with every client here."""
     return {
         "bootstrap.servers": bootstrap_servers,
         "acks": "all",
@@ -45,7 +42,7 @@ def config(bootstrap_servers: str, settings: Settings) -> dict[str, Any]:
 
 
 def build() -> str:
-    """Both versions."""
+    """Return the versions of confluent-kafka and librdkafka."""
     import confluent_kafka
 
     return f"{version_of('confluent-kafka')}, librdkafka {confluent_kafka.libversion()[0]}"
@@ -53,14 +50,14 @@ def build() -> str:
 
 @contextlib.asynccontextmanager
 async def producer(bootstrap_servers: str, settings: Settings) -> AsyncGenerator[Producer]:
-    """The one without asyncio; it blocks the loop of its process, on which nothing else runs."""
+    """Open the Producer without asyncio. It blocks the event loop of its process, which has no other task."""
     from confluent_kafka import Producer
 
     yield Producer(config(bootstrap_servers, settings))
 
 
 async def stream(client: Producer, job: Job) -> Tally:
-    """`produce` with a callback for each record, then `flush`; the callback reads the two facts."""
+    """Call `produce` with a callback for each record, then `flush`. The callback reads the two facts."""
     tally = job.tally()
     counts, offsets = tally.counts, 0
 
@@ -85,7 +82,7 @@ async def stream(client: Producer, job: Job) -> Tally:
 
 
 def _noting(tally: Tally, callback: Callable[[object, Any], None]) -> Callable[[object, Any], None]:
-    """The same callback, which also notes how long its record took from now."""
+    """Return the same callback, which also notes the seconds of its record from now."""
     began = time.perf_counter()
 
     def noted(error: object, message: Any) -> None:
@@ -104,7 +101,7 @@ def _produce_late(client: Producer, topic: str, value: bytes, key: bytes | None,
 
 
 async def mixed(client: Producer, job: Job) -> Tally:
-    """A `stream` to many topics in turn, or of many values."""
+    """Send as `stream` does, to many topics alternately, or with many values."""
     tally = job.tally()
     cells = dict(zip(job.topics, job.cells(), strict=False))
 
@@ -128,7 +125,7 @@ async def mixed(client: Producer, job: Job) -> Tally:
 
 
 async def single(client: Producer, job: Job) -> Tally:
-    """One record at a time, each waited for in `flush`."""
+    """Send one record at a time, and wait for each in `flush`."""
     tally, clock, topic, value = job.tally(), time.perf_counter, job.topic, job.value
 
     def delivered(error: object, message: Any) -> None:
@@ -145,7 +142,7 @@ async def single(client: Producer, job: Job) -> Tally:
 
 
 async def many_silent(client: Producer, job: Job) -> Tally:
-    """`produce` of values without keys and callbacks, then `flush`: that all of it arrived, the log says."""
+    """Call `produce` with values without keys and callbacks, then `flush`. The log shows whether all records arrived."""
     produce, poll, topic, value = client.produce, client.poll, job.topic, job.value
     for number in range(len(job.keys)):
         try:
@@ -159,7 +156,7 @@ async def many_silent(client: Producer, job: Job) -> Tally:
 
 
 async def stream_silent(client: Producer, job: Job) -> Tally:
-    """The same with keys."""
+    """Send as `many_silent` does, with keys."""
     produce, poll, topic, value = client.produce, client.poll, job.topic, job.value
     for number, key in enumerate(job.keys):
         try:
@@ -173,7 +170,7 @@ async def stream_silent(client: Producer, job: Job) -> Tally:
 
 
 async def many_batch(client: Producer, job: Job) -> Tally:
-    """`produce_batch` of values without keys and callbacks, 10,000 a call, then `flush`."""
+    """Call `produce_batch` with values without keys and callbacks, 10,000 a call, then `flush`."""
     topic, value = job.topic, job.value
     for first in range(0, len(job.keys), GATHERED):
         left: list[dict[str, Any]] = [{"value": value} for _ in job.keys[first : first + GATHERED]]
@@ -189,7 +186,7 @@ async def many_batch(client: Producer, job: Job) -> Tally:
 
 @contextlib.asynccontextmanager
 async def aio_producer(bootstrap_servers: str, settings: Settings) -> AsyncGenerator[AIOProducer]:
-    """The one of asyncio, started and closed; where it has no room, its records fail, so its queue is as long as the workload."""
+    """Open the AIOProducer, and close it after the block. Records fail when its queue is full, so the queue is as long as the workload."""
     from confluent_kafka.aio import AIOProducer
 
     local = {name: value for name, value in settings.own.items() if "." not in name}
@@ -199,7 +196,7 @@ async def aio_producer(bootstrap_servers: str, settings: Settings) -> AsyncGener
 
 
 async def aio_stream(client: AIOProducer, job: Job) -> Tally:
-    """`await produce()` for each record, flush, then read every result."""
+    """Call `await produce()` for each record, flush, then read every result."""
     produce, topic, value = client.produce, job.topic, job.value
     tally, futures = job.tally(), []
     for first in range(0, len(job.keys), SAMPLED):
@@ -217,7 +214,7 @@ async def aio_stream(client: AIOProducer, job: Job) -> Tally:
 
 
 async def aio_mixed(client: AIOProducer, job: Job) -> Tally:
-    """The same to many topics in turn, or of many values."""
+    """Send as `aio_stream` does, to many topics alternately, or with many values."""
     produce = client.produce
     each = zip(itertools.cycle(job.topics), itertools.cycle(job.values), job.keys, strict=False)
     tally, futures = job.tally(), []
@@ -234,7 +231,7 @@ async def aio_mixed(client: AIOProducer, job: Job) -> Tally:
 
 
 async def aio_gather(client: AIOProducer, job: Job) -> Tally:
-    """`await produce()` 10,000 times, flush, `asyncio.gather` these futures, and so on: without the flush nobody serves the last of them."""
+    """Call `await produce()` 10,000 times, flush, `asyncio.gather` these futures, and repeat. Without the flush the last ones never end."""
     produce, topic, value = client.produce, job.topic, job.value
     tally = job.tally()
     counts, offsets = tally.counts, 0
@@ -253,7 +250,7 @@ async def aio_gather(client: AIOProducer, job: Job) -> Tally:
 
 
 async def aio_single(client: AIOProducer, job: Job) -> Tally:
-    """One record at a time: produce, flush, read; a flush is the quickest way to its result."""
+    """Send one record at a time: produce, flush, read. A flush gives the result fastest."""
     tally, clock, topic, value = job.tally(), time.perf_counter, job.topic, job.value
     for key in job.keys:
         before = clock()
@@ -267,7 +264,7 @@ async def aio_single(client: AIOProducer, job: Job) -> Tally:
 
 
 async def aio_herd(client: AIOProducer, job: Job) -> Tally:
-    """Some thousand tasks, each sending its share one at a time; one more task polls, without which results wait for the next batch."""
+    """Send from some thousand tasks, each one record at a time. One more task polls, as results otherwise wait for the next batch."""
     tally = job.tally()
     tasks = min(job.tasks, len(job.keys))
     is_over = False

@@ -1,4 +1,4 @@
-"""The pictures of the report: a curve's rate and CPU over what it is over, and a workload's as bars. Knows nothing of how they are found."""
+"""Draws the pictures of the report: rate and CPU of a curve over its variable, and those of workloads as bars."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SHADES: Final = 64
 
 
 def draw(path: pathlib.Path, found: Found, name: str) -> None:
-    """The picture of one part, as PNG: with whiskers, or a band, from the least to the most of the rounds."""
+    """Write the picture of one part as PNG, with whiskers, or a band, from the least to the most of the rounds."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from PIL import Image
@@ -69,7 +69,7 @@ def _values(measures: Sequence[Measure], figure_name: str, unit: float) -> list[
 def _curve(axes: Any, name: str, measures: Mapping[str, Mapping[str, Sequence[Measure]]], figure_name: str, unit: float) -> None:
     part = PARTS[name]
     points = [case for case in part.cases if case.name in measures]
-    places = {case.name: place for place, case in enumerate(points)}  # evenly: a curve has few points, of any size
+    places = {case.name: place for place, case in enumerate(points)}  # evenly spaced, as a curve has few points, of any size
     for client in part.clients:
         columns = [(places[case], _values(by_client.get(client, ()), figure_name, unit)) for case, by_client in measures.items()]
         columns = [(place, values) for place, values in columns if values]

@@ -1,4 +1,4 @@
-"""franz-go, where Go is found: its program is built once, from `franz-go/`, and run for each task. Knows no workload but by name."""
+"""Runs franz-go, where Go is installed: builds its program once, from `franz-go/`, and runs it for each task."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WORDS: Final = 400
 
 
 async def run(task: Task) -> Told:
-    """One process. RunFailed: it failed, or cannot be built."""
+    """Run one process. RunFailed: it failed, or cannot be built."""
     program = await asyncio.to_thread(built)
     values = [value.decode() for value in text_values(task.value_bytes)] if task.text else []
     return Told.from_json(await output(json.dumps(dataclasses.asdict(task) | {"values": values}), program))
@@ -32,7 +32,7 @@ async def run(task: Task) -> Told:
 
 @functools.cache
 def built() -> str:
-    """The program's path. RunFailed: there is no Go here, or it cannot build it: why, in its words."""
+    """Return the program's path. RunFailed: Go is missing, or cannot build the program; the text is Go's."""
     go = shutil.which("go")
     if go is None:
         raise RunFailed("no Go here")
@@ -50,7 +50,7 @@ def built() -> str:
 
 
 def why_not() -> str:
-    """Why it must be left out, or nothing."""
+    """Return why franz-go must be left out, or an empty text."""
     try:
         built()
     except RunFailed as error:

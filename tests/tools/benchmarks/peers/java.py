@@ -1,8 +1,8 @@
-"""Java's own producer, run by Kafka's ProducerPerformance out of the jars, in a process of its own whose CPU the system tells.
+"""Runs Java's own producer with Kafka's ProducerPerformance from the jars, in a process of its own.
 
-It sends values without keys, and reads each result in a callback. Its warm-up is long, as Java compiles while it runs; what it calls its
-steady state is what is measured: rate and latencies as it prints them, CPU between the first and the last of its progress lines there.
-Knows no workload but by name.
+The system reports the CPU of that process. Java's tool sends values without keys, and reads each result in a callback. Its warm-up is
+long, as Java compiles while it runs. The figures are those of its steady state: rate and latencies as it prints them, CPU between the
+first and the last of its progress lines there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STEADY: Final = re.compile(
 
 
 class Glance(NamedTuple):
-    """What the system says of the process when it has sent so many records."""
+    """Holds the system's figures of the process after so many records."""
 
     sent: int
     cpu_seconds: float
@@ -45,7 +45,7 @@ class Glance(NamedTuple):
 
 
 def config(task: Task) -> dict[str, Any]:
-    """In Java's words."""
+    """Return the settings by Java's names."""
     settings = task.settings
     return {
         "acks": "all",
@@ -58,7 +58,7 @@ def config(task: Task) -> dict[str, Any]:
 
 
 async def run(task: Task) -> Told:
-    """One process. RunFailed: it does not say what it should."""
+    """Run one process. RunFailed: its output lacks the expected lines."""
     tools = await fetched(jars.KAFKA_VERSION)
     with tempfile.NamedTemporaryFile(suffix=".txt") as payloads:
         if task.text:
@@ -85,7 +85,7 @@ async def run(task: Task) -> Told:
 
 
 async def _watch(process: asyncio.subprocess.Process) -> tuple[list[Glance], list[bytes]]:
-    """A glance at each of its progress lines, and all that it printed."""
+    """Return a glance at each of its progress lines, and its whole output."""
     assert process.stdout is not None
     glances, lines, sent = [], [], 0
     watched = psutil.Process(process.pid)
@@ -93,14 +93,14 @@ async def _watch(process: asyncio.subprocess.Process) -> tuple[list[Glance], lis
         lines.append(line)
         if b"50th" not in line and (found := SENT.match(line)):
             sent += int(found[1])
-            with contextlib.suppress(psutil.Error):  # it may have ended by now
+            with contextlib.suppress(psutil.Error):  # the process may have ended by now
                 times, memory = watched.cpu_times(), watched.memory_info()
                 glances.append(Glance(sent, times.user + times.system, memory.rss))
     return glances, lines
 
 
 def told(task: Task, glances: Sequence[Glance], lines: Sequence[bytes]) -> Told:
-    """The steady state. RunFailed: it was too short for two glances, or its line is not there."""
+    """Return the figures of the steady state. RunFailed: it was too short for two glances, or its output line is missing."""
     steady = [glance for glance in glances if glance.sent > task.warm_up]
     summary = next((found for line in lines if (found := STEADY.match(line))), None)
     if summary is None or len(steady) < 2 or steady[-1].sent == steady[0].sent:

@@ -1,4 +1,4 @@
-"""kafka-python, which blocks: its own ways of sending. Knows no workload but by name."""
+"""Runs kafka-python, which blocks, with its own functions that send."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def build() -> str:
 
 @contextlib.asynccontextmanager
 async def producer(bootstrap_servers: str, settings: Settings) -> AsyncGenerator[KafkaProducer]:
-    """Started and closed; it blocks the loop of its process, on which nothing else runs."""
+    """Open the producer, and close it after the block. It blocks the event loop of its process, which has no other task."""
     from kafka import KafkaProducer
 
     client = KafkaProducer(
@@ -47,7 +47,7 @@ async def producer(bootstrap_servers: str, settings: Settings) -> AsyncGenerator
 
 
 async def stream(client: KafkaProducer, job: Job) -> Tally:
-    """`send()` for each record, flush, then read every result."""
+    """Call `send()` for each record, flush, then read every result."""
     send, topic, value = client.send, job.topic, job.value
     tally, futures = job.tally(), []
     for first in range(0, len(job.keys), SAMPLED):
@@ -65,7 +65,7 @@ async def stream(client: KafkaProducer, job: Job) -> Tally:
 
 
 async def mixed(client: KafkaProducer, job: Job) -> Tally:
-    """The same to many topics in turn, or of many values."""
+    """Send as `stream` does, to many topics alternately, or with many values."""
     send = client.send
     each = zip(itertools.cycle(job.topics), itertools.cycle(job.values), job.keys, strict=False)
     tally, futures = job.tally(), []
@@ -82,7 +82,7 @@ async def mixed(client: KafkaProducer, job: Job) -> Tally:
 
 
 async def single(client: KafkaProducer, job: Job) -> Tally:
-    """One record at a time, each waited for."""
+    """Send one record at a time, and wait for each."""
     tally, clock, topic, value = job.tally(), time.perf_counter, job.topic, job.value
     for key in job.keys:
         before = clock()

@@ -1,4 +1,4 @@
-"""The clients that are no Python: how each runs a task in a process of its own, and which ways it has."""
+"""Lists the clients in other languages: how each runs a task in its own process, and its functions that send."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ _WAYS: Final[Mapping[str, Sequence[str]]] = {JAVA: java.WAYS, FRANZ: franz.WAYS}
 
 
 def ways_of(client: str) -> Sequence[str]:
-    """By name, all that it can."""
+    """Return the names of all functions that a client has."""
     return _WAYS[client] if client in _WAYS else tuple(CLIENTS[client].ways)

@@ -1,7 +1,4 @@
-"""The report's part of docs/topics/performance.md, between its two marks; what stands around it is written by hand.
-
-Knows nothing of how figures are found or drawn.
-"""
+"""Writes the report's part of docs/topics/performance.md, between its two marks. Other text is by hand."""
 
 from __future__ import annotations
 
@@ -24,12 +21,12 @@ END: Final = "<!-- end -->"
 
 
 def picture(name: str) -> str:
-    """The file of a part's picture, beside the page."""
+    """Return the file of a part's picture, beside the page."""
     return f"peers-{name}.png"
 
 
 def written(page: str, found: Found) -> str:
-    """The page with what was found between its marks; of a part that was not measured what stands there. ValueError: it has no marks."""
+    """Return the page with the results between its marks. A part that was not measured keeps its text. ValueError: no marks."""
     before, begin, rest = page.partition(BEGIN)
     old, end, after = rest.partition(END)
     if not (begin and end):
@@ -38,13 +35,13 @@ def written(page: str, found: Found) -> str:
 
 
 def sections(text: str) -> dict[str, str]:
-    """What stands between the marks, by the title of its part."""
+    """Return the text between the marks, by the title of its part."""
     _, *rest = re.split(r"^### (.+)$", text, flags=re.MULTILINE)
     return {title: f"### {title}\n\n" + body.strip("\n") for title, body in zip(rest[::2], rest[1::2], strict=True)}
 
 
 def markdown(found: Found, kept: Mapping[str, str]) -> str:
-    """All of it, in the plan's order."""
+    """Return the whole text between the marks, in the plan's order."""
     of_parts = (_section(found, name) if name in found.parts else kept.get(part.title, "") for name, part in PARTS.items())
     return "\n\n".join(filter(None, (HOW, *of_parts)))
 
@@ -63,7 +60,7 @@ def _section(found: Found, name: str) -> str:
 
 
 def _measured(found: Found, name: str) -> str:
-    """When, where, by which command, and whether each run was sound."""
+    """Return the sentence with date, machine and command, and whether each run was sound."""
     machine = found.machine
     left_out = "".join(f" {WORDS[client]} was left out: {why}." for client, why in found.left_out.items())
     unsound = [one for one in found.unsound() if one.part == name]
@@ -97,7 +94,7 @@ def _curve(found: Found, name: str) -> Iterator[str]:
 
 
 def table(sheet: Sheet, level: int) -> str:
-    """A sheet as Markdown; `level`: of its heading, 0 for none but bold words over its first column."""
+    """Return a sheet as Markdown. `level` is that of its heading; 0: bold words over its first column instead of a heading."""
     heads = list(sheet.headings)
     lines = [
         heads,
@@ -110,5 +107,5 @@ def table(sheet: Sheet, level: int) -> str:
 
 
 def _cell(text: str) -> str:
-    """On one line, and without what ends a cell."""
+    """Return the text on one line, without characters that end a table cell."""
     return re.sub(r"\s+", " ", text).replace("|", "\\|")

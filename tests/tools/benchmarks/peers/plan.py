@@ -1,4 +1,4 @@
-"""What the report measures, as tables: workloads, each client's own best settings, curves, bars. Knows nothing of how it is run or shown.
+"""Holds the plan of the report as tables: workloads, each client's own best settings, curves, bars.
 
 Settings that are the same for all: acks=all, idempotence in every client that has it, batches of 16 KiB, no compression; a linger of 5 ms,
 which is Java's and librdkafka's default, where a burst is sent, and none where each record is waited for.
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 BURST: Final = Settings(linger_ms=5)
 AT_ONCE: Final = Settings(linger_ms=0)
 LIMIT: Final = 60.0
-"""Seconds of one run; who takes longer is left out of that case from then on, and the report says so."""
+"""Seconds of one run. A slower client is left out of that case from then on, and the report says so."""
 PACE: Final[Mapping[str, float]] = {PEER: 0.4, AIO: 0.4, KAFKA_PYTHON: 0.12, JAVA: 4.0}
 """Records for a client, as a part of the case's: so that one run of each takes a few seconds."""
 MOST_BYTES: Final = 150_000_000
-"""Of values, in a run of whom PACE gives more records than the case's."""
+"""Bytes of values, at most, in a run of a client for which PACE gives more records than the case's."""
 JAVA_WARM_UP: Final = 0.5
-"""Of its records: Java compiles while it runs."""
+"""The part of Java's records that is its warm-up, as Java compiles while it runs."""
 JAVA_LEAST: Final = 300_000
-"""Records of small values without which there is no steady state to be seen."""
+"""The fewest records of small values that reach a steady state."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One workload, or one point of a curve.
+    """Describes one workload, or one point of a curve.
 
     Attributes:
-        words: what is done, for a reader.
-        x: where it stands on its curve.
-        fewer: records of clients that take too long otherwise, instead of their pace.
-        settings: the same for all, but for those in `own`, by client.
+        words: the description for a reader.
+        x: its position on its curve.
+        fewer: the number of records for clients that are too slow otherwise, instead of their pace.
+        settings: the same for all clients, except those in `own`, by client.
     """
 
     name: str
@@ -67,9 +67,9 @@ class Case:
         return self.own.get(client, self.settings)
 
     def records_of(self, client: str, scale: float = 1.0) -> int:
-        """As many as its pace allows, but each task of a herd has one at least."""
+        """Return the number of records that a client's pace allows, and at least one for each task of a herd."""
         pace = PACE.get(client, 1.0) if self.way != "single" or client in {AIO, KAFKA_PYTHON} else 1.0
-        if self.load or self.way == "busy":  # they have a pace of their own
+        if self.load or self.way == "busy":  # these workloads have a pace of their own
             pace = 1.0
         records = self.fewer.get(client) or min(self.records * pace, max(self.records, MOST_BYTES / self.value_bytes))
         records *= scale
@@ -78,11 +78,11 @@ class Case:
         return int(max(records, self.topics, 100, self.tasks if self.way == "herd" else 0))
 
     def task(self, client: str, bootstrap_servers: str, scale: float = 1.0) -> Task:
-        """For a process."""
+        """Return the task for a process."""
         records = self.records_of(client, scale)
         warm_up = int(records * JAVA_WARM_UP) if client == JAVA else min(WARM_UP, records // 5)
         if self.topics > 1:
-            warm_up = self.topics  # each is known then
+            warm_up = self.topics  # so that the client knows each topic
         return Task(
             client=client,
             way="stream" if client == JAVA and self.way == "many" else self.way,
@@ -101,18 +101,18 @@ class Case:
 
 
 def topics(case: Case) -> list[str]:
-    """All cases of one shape write to the same."""
+    """Return the topics. All cases of one shape write to the same ones."""
     return [f"t{number}" for number in range(case.topics)] if case.topics > 1 else [f"p{case.partitions}"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Cases that are run together, round by round; a curve where `over` says over what.
+    """Holds cases that run together, round by round. They are a curve if `over` names its variable.
 
     Attributes:
-        words: what it shows, for the page.
-        is_promised: whether there are bars on it, for which it has every round; other parts have half of them.
-        is_apart: whether it has a broker of its own, so that what it needs there burdens no other part.
+        words: the description for the page.
+        is_promised: whether it has bars, and so all rounds; other parts have half of them.
+        is_apart: whether it has a broker of its own, so that its load on the broker affects no other part.
     """
 
     title: str
@@ -124,7 +124,7 @@ class Part:
 
     @property
     def clients(self) -> list[str]:
-        """In the report's order."""
+        """Return the clients in the report's order."""
         found = {client for case in self.cases for client in case.clients}
         return [client for client in WORDS if client in found]
 
@@ -135,12 +135,12 @@ PYTHONS: Final = (OURS, PURE, PEER, AIO, CALLBACK, KAFKA_PYTHON, FRANZ)
 
 
 def crumbs(tasks: int) -> Settings:
-    """For AIOProducer where each task waits: its own buffer would wait a second for 1,000 records, which so few tasks never send."""
+    """Return settings for AIOProducer if each task waits. Its own buffer waits a second for 1,000 records, which few tasks never send."""
     return Settings(linger_ms=0, own={"batch_size": max(1, min(100, tasks // 20)), "buffer_timeout": 0.01})
 
 
 PATIENT: Final = Settings(linger_ms=0, own={"request_timeout_ms": 600_000})
-"""aiokafka's tasks wait for room in a batch no longer than that, which is 40 s otherwise: in a large herd some would fail."""
+"""aiokafka's tasks wait for space in a batch at most so long, and 40 s by default, with which some tasks of a large herd fail."""
 
 WORKLOADS: Final = (
     Case(
@@ -212,7 +212,7 @@ BEST: Final[Mapping[str, Settings]] = {
     JAVA: Settings(linger_ms=5, batch_size=131_072, own={"buffer.memory": 67_108_864}),
     FRANZ: Settings(linger_ms=5, batch_size=1_000_000, own={"MaxBufferedRecords": 1_000_000}),
 }
-"""For throughput: larger batches, its own default where that is larger than 16 KiB, and a queue that has room for the burst."""
+"""For throughput: larger batches, its own default where that is larger than 16 KiB, and a queue that holds the burst."""
 
 
 STRICT: Final = Settings(linger_ms=5, own={"batch_max_size": 1})
@@ -229,7 +229,7 @@ def _best(case: Case) -> Case:
 
 
 def _curve(name: str, way: str, clients: Sequence[str], points: Mapping[float, int], **more: Any) -> list[Case]:
-    """A case for each point: x -> records; `name` is the field that x is."""
+    """Return a case for each point: x -> records; `name` is the field that x sets."""
     return [
         Case(name=f"{x:,g}", way=way, clients=clients, records=records, x=x, **{**more, **({name: x} if name else {})})
         for x, records in points.items()
@@ -237,7 +237,7 @@ def _curve(name: str, way: str, clients: Sequence[str], points: Mapping[float, i
 
 
 def _latency_cases() -> list[Case]:
-    """Those of the bench, for whoever has their ways."""
+    """Return the latency cases of the bench, for the clients that have their functions."""
     words = {
         "busy": "one task that counts to {load:,} before each send, and waits for nothing else",
         "paced": "one task in ticks of a millisecond, {load:,} records a second",
@@ -307,7 +307,7 @@ PARTS: Final[Mapping[str, Part]] = {
             PYTHONS,
             {1: 300_000, 10: 300_000, 100: 300_000, 1_000: 300_000, 10_000: 300_000},
             partitions=1,
-            limit=100.0,  # most of which goes by before the clock starts, while one topic after the other is asked for
+            limit=100.0,  # most of it passes before the clock starts, while the client requests metadata for one topic after the other
         ),
         is_apart=True,
     ),
@@ -371,9 +371,9 @@ BARS: Final[Mapping[str, Sequence[Bar]]] = {
     "rtt20": (Bar("rate", 1.0, at_most=False, other=CALLBACK), Bar("rate", 4.0, at_most=False, ours=PURE)),
     "herd8000": (Bar("rate", 100.0, at_most=False),),
 }
-"""By workload: what was promised."""
+"""The promised bars, by workload."""
 PROMISED: Final[Mapping[str, Sequence[Bar]]] = {
     **BARS,
     **{name: [bar for bar in LATENCY_BARS[name] if bar.other in WORDS] for name in LATENCY},
 }
-"""With those on latency, which stand in the bench."""
+"""The promised bars, with those on latency from the bench."""

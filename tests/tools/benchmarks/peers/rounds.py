@@ -1,4 +1,4 @@
-"""All runs of a report, in rounds: every client of every case in turn, forwards and then backwards. Knows no bar and no page."""
+"""Runs all rounds of a report: every client of every case, forwards in one round and backwards in the next."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from tests.tools.benchmarks.report import Rounds
 
 SETTLED_SECONDS = 2.0
-"""After a client was killed: what it had sent is in the log by then, and is nobody else's."""
+"""The wait after a client was killed, until its records are in the log, so that they do not count for the next client."""
 WARM_UPS = 3
 WARM_UP = Case(name="warm-up", way="many", clients=(SILENT,), records=1_000_000)
-"""What a new broker's compiler is given to do."""
+"""The work that lets a new broker compile."""
 FILLING_SECONDS = 300.0
-"""For the first records of each of many topics: a broker makes files and metrics for them, which is nobody's rate."""
+"""The limit for the first records of many topics. The broker creates files and metrics for them, which no client's rate includes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """One run: its measure, or why there is none."""
+    """Holds one run: its measure, or the reason why there is none."""
 
     part: str
     case: str
@@ -44,10 +44,10 @@ class Ran:
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Found:
-    """Everything of one report.
+    """Holds all results of one report.
 
     Attributes:
-        left_out: clients that were not run, and why.
+        left_out: the clients that were not run, with the reason.
     """
 
     command: str
@@ -61,12 +61,12 @@ class Found:
 
     @property
     def parts(self) -> list[str]:
-        """Those that were run, in the plan's order."""
+        """Return the parts that were run, in the plan's order."""
         run = {one.part for one in self.runs}
         return [name for name in PARTS if name in run]
 
     def rounds_of(self, part: str) -> Rounds:
-        """Case to client to its measures, in the order of the rounds."""
+        """Return a mapping of case to client to its measures, in the order of the rounds."""
         rounds: Rounds = {}
         for one in self.runs:
             if one.part == part:
@@ -76,7 +76,7 @@ class Found:
         return rounds
 
     def rounds_run(self, part: str) -> str:
-        """How many of this part: "7", or "3 to 7" if its cases differ."""
+        """Return the number of rounds of this part: "7", or "3 to 7" if its cases differ."""
         last: dict[str, int] = {}
         for one in self.runs:
             if one.part == part:
@@ -85,11 +85,11 @@ class Found:
         return f"{most}" if least == most else f"{least} to {most}"
 
     def failure(self, part: str, case: str, client: str) -> str:
-        """Why this client has no more measures of it, or nothing."""
+        """Return why this client has no more measures of the case, or an empty text."""
         return next((one.failure for one in self.runs if (one.part, one.case, one.client) == (part, case, client) and one.failure), "")
 
     def builds(self) -> dict[str, str]:
-        """What each client said of itself."""
+        """Return the build that each client reported."""
         return {one.client: one.measure.build for one in self.runs if one.measure is not None}
 
     def unsound(self) -> list[Ran]:
@@ -106,7 +106,7 @@ class Found:
 
 
 def merged(several: Sequence[Found]) -> Found:
-    """One of several: of each case, the runs of the last that has it."""
+    """Merge several reports: each case has the runs of the last report that has the case."""
     last = {(one.part, one.case): found for found in several for one in found.runs}
     runs = [one for (part, case), found in last.items() for one in found.runs if (one.part, one.case) == (part, case)]
     used = [found for found in several if any(found is other for other in last.values())]
@@ -120,7 +120,7 @@ def merged(several: Sequence[Found]) -> Found:
 
 
 def turns(rounds: int, cases: Sequence[Case], left_out: Iterable[str] = ()) -> Iterator[tuple[int, Case, str]]:
-    """(round, case, client) of every run, in order: whoever went first in one round goes last in the next."""
+    """Yield (round, case, client) of every run, in order. The client that is first in one round is last in the next."""
     for number in range(1, rounds + 1):
         for case in cases:
             clients = [client for client in case.clients if client not in left_out]
@@ -132,8 +132,8 @@ class Bench:
     """Runs parts, and notes each run in `found`.
 
     Attributes:
-        scale: of every number of records.
-        told: each run, as it ends.
+        scale: the factor of every number of records.
+        told: gets each run, as it ends.
     """
 
     found: Found
@@ -141,7 +141,7 @@ class Bench:
     told: Callable[[Ran], None] = lambda _: None
 
     async def run(self, parts: Mapping[str, Part]) -> None:
-        """Those that need no broker of their own on one, and the others."""
+        """Run the parts: on one shared broker, or on a broker of their own where the plan says so."""
         together = {name: part for name, part in parts.items() if not part.is_apart}
         for group in filter(None, ({**together}, *({name: part} for name, part in parts.items() if part.is_apart))):
             await self._on_one_broker(group)
@@ -176,7 +176,7 @@ class Bench:
 
 
 async def _create_topics(broker: Broker, cases: Sequence[Case]) -> None:
-    """One for each number of partitions, and as many as the case with most of them needs."""
+    """Create the topics for each number of partitions, as many as the case with most topics needs."""
     for partitions in sorted({case.partitions for case in cases if case.topics == 1}):
         await broker.create_topic(f"p{partitions}", partitions)
     widest = max(cases, key=lambda case: case.topics)

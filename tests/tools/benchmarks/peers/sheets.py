@@ -1,4 +1,4 @@
-"""What was found, as sheets of text: bars, workloads, settings, curves. Knows neither terminals nor pages, which show them.
+"""Makes text sheets of the results, for the terminal and the page: bars, workloads, settings, curves.
 
 A figure is the median of its rounds, with the least and the most of them behind it.
 """
@@ -29,7 +29,7 @@ THOUSAND: Final = 1e3
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Sheet:
-    """A table, and what stands above and below it; `is_text`: it has no figures."""
+    """Holds a table, and the text above and below it; `is_text`: the table has no figures."""
 
     title: str
     headings: Sequence[str]
@@ -40,14 +40,14 @@ class Sheet:
 
 
 def number(value: float) -> str:
-    """Three digits that mean something."""
+    """Return a number with three significant digits."""
     if value >= 1_000:
         return f"{value:,.0f}"
     return f"{value:.3g}" if value < 100 else f"{value:.0f}"
 
 
 def spread(values: Sequence[float], unit: float = 1.0) -> str:
-    """The median, and the least and the most."""
+    """Return the median, with the least and the most."""
     if not values:
         return NONE
     least, middle, most = min(values) / unit, statistics.median(values) / unit, max(values) / unit
@@ -55,12 +55,12 @@ def spread(values: Sequence[float], unit: float = 1.0) -> str:
 
 
 def found_verdicts(found: Found, part: str = "workloads") -> list[Verdict]:
-    """Of the bars, as far as both sides ran."""
+    """Return the verdicts of the bars for which both clients ran."""
     return verdicts(found.rounds_of(part), PROMISED)
 
 
 def promise(workload: str, bar: Bar) -> str:
-    """A bar in words."""
+    """Return a bar in words."""
     theirs = f"{WORDS[bar.other]}{f', `{bar.other_workload}`' if bar.other_workload else ''}"
     return f"{WORDS[bar.ours]}: `{workload}` {NAMES[bar.figure]} {'<=' if bar.at_most else '>='} {_wanted(bar.ratio)} of {theirs}"
 
@@ -70,7 +70,7 @@ def _wanted(ratio: float) -> str:
 
 
 def bars(found: Found, part: str = "workloads") -> Sheet:
-    """Every bar on a workload of this part: met, not met, or not measured and why."""
+    """Return the sheet of every bar on a workload of this part: met, not met, or not measured with the reason."""
     verdict_of = {(verdict.workload, verdict.bar): verdict for verdict in found_verdicts(found, part)}
     rows = []
     for workload in [case.name for case in PARTS[part].cases]:
@@ -95,7 +95,7 @@ def _unjudged(found: Found, part: str, workload: str, bar: Bar) -> tuple[str, ..
 
 
 def workload(found: Found, name: str, case: Case) -> Sheet:
-    """One workload, a row for each client that ran it."""
+    """Return the sheet of one workload, with a row for each client that ran it."""
     measures = found.rounds_of(name).get(case.name, {})
     rows = []
     for client in WORDS:
@@ -131,7 +131,7 @@ def _soundness(measures: Sequence[Measure], failure: str) -> str:
 
 
 def curve(found: Found, name: str, figure: Callable[[Measure], float], title: str, unit: float = 1.0) -> Sheet:
-    """One figure of a curve: a row for each client, a column for each point."""
+    """Return the sheet of one figure of a curve: a row for each client, a column for each point."""
     part, measures = PARTS[name], found.rounds_of(name)
     points = [case for case in part.cases if case.name in measures]
     rows = []
@@ -152,12 +152,12 @@ def _cell(
     unit: float,
 ) -> str:
     found_values = [figure(one) for one in measures[case].get(client, ())]
-    shown = spread([value for value in found_values if value], unit)  # no figure is 0 but a latency that this way has not
+    shown = spread([value for value in found_values if value], unit)  # a figure of 0 is a latency that this function does not measure
     return shown or found.failure(part, case, client).partition("\n")[0][:60]
 
 
 def curve_sheets(found: Found, name: str) -> list[Sheet]:
-    """Of one curve: rate, CPU and latency."""
+    """Return the sheets of one curve: rate, CPU and latency."""
     return [
         curve(found, name, FIGURES["rate"], "Thousand records/s", THOUSAND),
         curve(found, name, FIGURES["cpu_us"], "CPU us a record"),
@@ -167,7 +167,7 @@ def curve_sheets(found: Found, name: str) -> list[Sheet]:
 
 
 WORDS_OF_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
-    # linger, batch size, and what else it is told
+    # linger, batch size, and the client's other settings
     OURS: (
         "linger_ms",
         "batch_size",
@@ -193,7 +193,7 @@ WORDS_OF_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def settings(found: Found, name: str) -> Sheet:
-    """What each client of a part was told, in its own words; where workloads differ, that of each."""
+    """Return the sheet of the settings of each client of a part, by its own names, and of each workload if workloads differ."""
     part, builds = PARTS[name], found.builds()
     rows = []
     for client in part.clients:
@@ -213,7 +213,7 @@ def _batches(part: Part, client: str) -> str:
 
 
 def _own(part: Part, client: str) -> str:
-    """Which of its own settings it has in which workloads."""
+    """Return the client's own settings, with their workloads."""
     by_words: dict[str, list[str]] = {}
     for case in part.cases:
         if client in case.clients and (own := case.settings_of(client).own):

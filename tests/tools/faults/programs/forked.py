@@ -21,10 +21,10 @@ async def main() -> None:
 
 
 def use(producer: Producer[bytes, bytes]) -> None:
-    """In the child: the first step of a send, by hand, as its loop is the parent's. It ends as children of multiprocessing do."""
+    """Run the first step of a send by hand in the child, as its loop is the parent's. The child ends as those of multiprocessing do."""
     try:
         producer.send("orders", b"child").send(None)
-    except BaseException as error:  # noqa: BLE001  a child must not go on in its parent's loop, whatever it was
+    except BaseException as error:  # noqa: BLE001  a child must not go on in its parent's loop, whatever the exception
         print("child:", type(error).__name__, flush=True)
     else:
         print("child: sent", flush=True)

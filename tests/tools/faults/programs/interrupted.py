@@ -1,4 +1,4 @@
-"""A program that is interrupted with records in its producer; SIGTERM is handled as programs do it, by cancelling the main task."""
+"""A program that is interrupted while its producer has records. It handles SIGTERM by cancelling its main task."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ async def main() -> None:
             print("logged", len(cluster.values("orders")), flush=True)
 
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs in the background of a shell is begun without
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a program in the background of a shell starts without this handler
 try:
     asyncio.run(main())
 except asyncio.CancelledError:

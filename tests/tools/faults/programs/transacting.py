@@ -23,7 +23,7 @@ async def main(name: str, servers: str, first: str, end: str) -> None:
         await asyncio.sleep(60)
     await client.commit()
     print("committed", flush=True)
-    os._exit(0)  # whatever threads of the client still run
+    os._exit(0)  # although threads of the client may still run
 
 
 asyncio.run(main(*sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""A producer whose loop is closed while it runs."""
+"""Closes the event loop while its producer runs."""
 
 import asyncio
 import gc
