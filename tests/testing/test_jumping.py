@@ -65,7 +65,7 @@ def test_time_can_pass_while_nothing_runs() -> None:
 def test_the_example_runs() -> None:
     """The example of docs/topics/testing.md runs unchanged. It is indented there, as it brings a loop of its own."""
     page = (pathlib.Path(__file__).parents[2] / "docs/topics/testing.md").read_text()
-    [example] = re.findall(r"^## Time that jumps\n.*?\n((?:    [^\n]*\n|\n)+)What", page, re.DOTALL | re.MULTILINE)
+    [example] = re.findall(r"^## Time that jumps\n.*?\n((?:    [^\n]*\n|\n)+)(?=\S)", page, re.DOTALL | re.MULTILINE)
     exec(textwrap.dedent(example), {})  # our own page
 
 
