@@ -30,7 +30,7 @@ cdef extern from *:
     """
     const uint32_t SOURCE_CRC
 
-# CRC-32 of this file, as setup.py computed it.
+# CRC-32 of the sources of all compiled modules, as setup.py read them.
 SOURCE = SOURCE_CRC
 
 cdef array.array _INTS = _array("i")

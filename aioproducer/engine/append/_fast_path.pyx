@@ -32,7 +32,7 @@ cdef extern from *:
 cdef extern from "Python.h":
     unsigned long PyThread_get_thread_ident() noexcept nogil
 
-# CRC-32 of the compiled modules' sources in this folder, as setup.py read them.
+# CRC-32 of the sources of all compiled modules, as setup.py read them.
 SOURCE = SOURCE_CRC
 TURN = 131_072
 TURN_RECORDS = twin.TURN_RECORDS
