@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.compiled_modules import ENGINE, extension
 from aioproducer.engine.append import fast_path
+from aioproducer.engine.delivery.chosen_build import CHOSEN, REASON
 
 __all__ = ["BUILD", "REASON", "TURN", "TURN_RECORDS", "FastPath", "here"]
 
-_found: Final = extension(ENGINE)
-BUILD: Final = _found.build
-# Reason for plain Python; empty where the compiled build runs.
-REASON: Final[str] = _found.reason
+BUILD: Final = CHOSEN.build
 
-_fast_path: Any = fast_path if REASON else _found.module
+_fast_path: Any = fast_path if REASON else CHOSEN.module
 
 if TYPE_CHECKING:
     from aioproducer.engine.append.fast_path import FastPath, here

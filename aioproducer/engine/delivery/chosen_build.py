@@ -13,6 +13,7 @@ from aioproducer.compiled_modules import ENGINE, extension
 from aioproducer.engine.delivery import delivery, produce_request_result, records_builder
 
 __all__ = [
+    "CHOSEN",
     "FULL",
     "REASON",
     "RECORD_OVERHEAD",
@@ -27,8 +28,10 @@ __all__ = [
     "wake",
 ]
 
+# The engine's compiled modules, all or none of them; `append.chosen_build` takes the fast path of the same choice.
+CHOSEN: Final = extension(ENGINE)
 # The reason why plain Python runs; empty if the compiled build runs.
-REASON: Final[str] = extension(ENGINE).reason
+REASON: Final = CHOSEN.reason
 
 _builder: Any = records_builder
 _delivery: Any = delivery
