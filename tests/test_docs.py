@@ -55,6 +55,12 @@ def test_the_tables_of_errors_are_up_to_date() -> None:
     assert text == made["page"](text)
 
 
+def test_the_table_of_drain_rules_is_up_to_date() -> None:
+    """docs/topics/drain.md says what the rules are now: `python docs/topics/make_drain.py`."""
+    made = runpy.run_path(str(ROOT / "docs/topics/make_drain.py"))
+    assert (ROOT / "docs/topics/drain.md").read_text(encoding="utf-8") == made["page"]()
+
+
 def test_the_table_of_a_transactions_errors_is_up_to_date() -> None:
     """docs/topics/transactions.md says what the table is now: `python docs/topics/make_transactions.py`."""
     made = runpy.run_path(str(ROOT / "docs/topics/make_transactions.py"))

@@ -1,15 +1,19 @@
-"""Decides which open batches leave when the Sender makes requests: the only rules for how full batches get.
+"""Decides when a partition's batches may leave: one table of rules, and the pure functions that read it.
 
-`partition_queues` decides whether a batch waits for more records at all (`linger_ms`). `sender` decides whether the broker takes a
-request now.
+A closed batch may always leave. It is full, or a flush, the end of a transaction or an overdue batch has closed it. The rules concern
+open batches, and what one drain or one request takes. Each rule is a row: `docs/topics/drain.md` shows what each row gives and costs.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-__all__ = ["Fill", "Linger", "is_due", "least_fill"]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["RULES", "DrainPolicy", "DrainState", "Fill", "Linger", "Rule"]
 
 # In a burst, all but the last of this many drains send only closed batches. The last one sends full batches, too.
 _FULL_EVERY: Final = 4
@@ -17,15 +21,20 @@ _FULL_EVERY: Final = 4
 _PARTIAL_EVERY: Final = 8
 # Open batches that take about as long to send as an event-loop iteration lasts. With hundreds, each would leave with a record or
 # two.
-_FILLING_A_DRAIN: Final = 16
+_OPEN_BATCHES_OF_A_DRAIN: Final = 16
 # Seconds between two drains of a burst, for each batch. To make and answer a batch takes some 30 us here, and as much at its
 # broker. Measured on a broker beside the client, with 6 and 500 partitions and 2,000 topics. With twice this value, a loop that
 # computes 5 us a record waits twice as long as with aiokafka. Without it, 500 partitions have a third of the rate.
 _SECONDS_A_BATCH: Final = 0.000_15
 # Maximum seconds between two drains, however many batches left.
-_LATEST: Final = 0.3
+_MAX_SECONDS_BETWEEN_DRAINS: Final = 0.3
 # Maximum seconds without a partial batch, however many batches are open: some task may send one record meanwhile.
-_LONGEST: Final = 0.5
+_MAX_SECONDS_WITHOUT_PARTIAL: Final = 0.5
+# Maximum batches of a request during a burst. A broker that answers late would get a record or two of each partition at once.
+_MAX_BATCHES_IN_A_BURST: Final = 64
+# Maximum batches of any request. A broker appends them one after the other. Thousands of them, in topics that are new to it, would take
+# longer than a request may take.
+_MAX_BATCHES: Final = 1024
 
 
 class Linger(enum.Enum):
@@ -46,37 +55,214 @@ class Fill(enum.IntEnum):
     # It has waited long enough or is full, and may accept more records.
     FULL = 1
     CLOSED = 2
+    # No batch leaves: there is no drain now.
+    NEVER = 3
 
     def __str__(self) -> str:
         return self.name.lower()
 
 
-def is_due(linger: Linger, *, is_full: bool, seconds: float, batches: int) -> bool:
-    """Return whether the Sender makes requests in this event-loop iteration, while some task sends without a pause.
+@dataclass(slots=True)
+class DrainState:
+    """Holds what rules of a drain read. The Sender updates it; times are in seconds of the loop's clock.
 
-    Without such a task, it does in every iteration.
+    Attributes:
+        now: time of this drain.
+        is_burst: some task sends without a pause; the other fields count only then.
+        is_budget_full: the bytes or slices since the last drain suffice for one.
+        is_scheduled: a drain is scheduled for the next event-loop iteration.
+        drained_at: time of the last drain.
+        batches: batches of the last drain.
+        drains: drains of the current burst since partial batches left, before this one.
+        partial_at: time at which partial batches left.
+        open_batches: number of open batches.
+    """
+
+    now: float = 0.0
+    is_burst: bool = False
+    is_budget_full: bool = False
+    is_scheduled: bool = False
+    drained_at: float = 0.0
+    batches: int = 0
+    drains: int = 0
+    partial_at: float = 0.0
+    open_batches: int = 0
+
+
+class Rule(NamedTuple):
+    """Holds one rule. Exactly one of its last five fields is given.
+
+    Attributes:
+        name: names the rule in the documentation and in experiments.
+        lingers: the kinds of `linger_ms` that it applies to.
+        reason: why it is there.
+        holds: takes the number of batches of the partition that are in flight; returns whether an open batch waits for more records.
+        frees: True if no other rule holds an open batch while memory is short.
+        drain: returns the least fill of the batches that leave in a drain of a burst.
+        answer: takes whether a drain is scheduled in a burst; returns the least fill of the batches that leave at an answer.
+        most: maximum batches of a request during a burst.
+    """
+
+    name: str
+    lingers: frozenset[Linger]
+    reason: str
+    holds: Callable[[int], bool] | None = None
+    frees: bool | None = None
+    drain: Callable[[DrainState], Fill] | None = None
+    answer: Callable[[bool], Fill] | None = None
+    most: int | None = None
+
+
+def _waits_for_partial(state: DrainState) -> bool:
+    """Return whether partial batches still wait in this burst."""
+    return state.now - state.partial_at < _MAX_SECONDS_WITHOUT_PARTIAL and bool(
+        (state.drains + 1) % max(_PARTIAL_EVERY, state.open_batches // _OPEN_BATCHES_OF_A_DRAIN)
+    )
+
+
+def _always(_in_flight: int) -> bool:
+    return True
+
+
+def _while_in_flight(in_flight: int) -> bool:
+    return in_flight > 0
+
+
+def _broker_queue(state: DrainState) -> Fill:
+    pause = min(_SECONDS_A_BATCH * state.batches, _MAX_SECONDS_BETWEEN_DRAINS)
+    return Fill.PARTIAL if state.now - state.drained_at >= pause else Fill.NEVER
+
+
+def _full_interval(state: DrainState) -> Fill:
+    return Fill.PARTIAL if state.is_budget_full else Fill.NEVER
+
+
+def _partial_batches(state: DrainState) -> Fill:
+    return Fill.FULL if _waits_for_partial(state) else Fill.PARTIAL
+
+
+def _full_batches(state: DrainState) -> Fill:
+    return Fill.CLOSED if _waits_for_partial(state) and (state.drains + 1) % _FULL_EVERY else Fill.PARTIAL
+
+
+def _scheduled_drain(is_in_scheduled_burst: bool) -> Fill:  # noqa: FBT001  (the table calls it)
+    return Fill.NEVER if is_in_scheduled_burst else Fill.PARTIAL
+
+
+def _next_iteration(_is_in_scheduled_burst: bool) -> Fill:  # noqa: FBT001  (the table calls it)
+    return Fill.FULL
+
+
+_NONE, _TIME, _LOAD = (frozenset({linger}) for linger in Linger)
+
+RULES: Final[Sequence[Rule]] = (
+    Rule("linger", _TIME, "linger_ms: a partial batch waits that long for more records", holds=_always),
+    Rule(
+        "load",
+        _LOAD,
+        "a partial batch waits while its partition has a batch in flight: the broker would only queue it",
+        holds=_while_in_flight,
+    ),
+    Rule(
+        "memory",
+        _TIME | _LOAD,
+        "sends wait for memory that only answers give back: no batch waits for more records",
+        frees=True,
+    ),
+    Rule(
+        "broker queue",
+        _NONE,
+        "in a burst, the next drain comes when the broker can have appended the last one: more batches would only wait there",
+        drain=_broker_queue,
+    ),
+    Rule(
+        "burst interval",
+        _TIME | _LOAD,
+        "in a burst, several slices of the loop budget make one drain: a drain costs as much as dozens of records",
+        drain=_full_interval,
+    ),
+    Rule(
+        "burst, partial batches",
+        _TIME | _LOAD,
+        "in a burst, the next records fill the partial batches",
+        drain=_partial_batches,
+    ),
+    Rule(
+        "burst, full batches",
+        _TIME | _LOAD,
+        "in a burst, a full batch may grow while its partition waits for its turn",
+        drain=_full_batches,
+    ),
+    Rule(
+        "burst, answers",
+        frozenset(Linger),
+        "in a burst, the scheduled drain also takes what an answer lets go",
+        answer=_scheduled_drain,
+    ),
+    Rule(
+        "answer",
+        _LOAD,
+        "the tasks that an answer wakes send their next records: these leave together with the partial batches that it lets go",
+        answer=_next_iteration,
+    ),
+    Rule(
+        "burst, requests",
+        frozenset(Linger),
+        "in a burst, a request takes part of the partitions, so that the others fill their batches",
+        most=_MAX_BATCHES_IN_A_BURST,
+    ),
+)
+
+
+class DrainPolicy:
+    """Reads the rules that apply to one kind of `linger_ms`.
 
     Args:
         linger: the kind of the producer's `linger_ms`.
-        is_full: whether enough bytes were queued since the last requests, where records linger.
-        seconds: since the last requests.
-        batches: that left in them.
+        rules: the table; an experiment leaves a row out.
+
+    Attributes:
+        linger: as given.
+        has_holds: whether an open batch may wait for more records. Without, no batch is checked.
+        is_by_budget: whether a drain of a burst waits for several slices of the loop budget; they continue without one.
     """
-    return seconds >= min(_SECONDS_A_BATCH * batches, _LATEST) if linger is Linger.NONE else is_full
 
+    def __init__(self, linger: Linger, rules: Sequence[Rule] = RULES) -> None:
+        self.linger = linger
+        rules = [rule for rule in rules if linger in rule.lingers]
+        self._holds = [rule.holds for rule in rules if rule.holds is not None]
+        self._frees = any(rule.frees for rule in rules)
+        self._drain = [rule.drain for rule in rules if rule.drain is not None]
+        self._answer = [rule.answer for rule in rules if rule.answer is not None]
+        self._most_in_a_burst = min((rule.most for rule in rules if rule.most is not None), default=_MAX_BATCHES)
+        self.has_holds = bool(self._holds)
+        self.is_by_budget = _full_interval in self._drain
 
-def least_fill(linger: Linger, *, is_answer: bool = False, drains: int = 0, seconds: float = 0.0, filling: int = 0) -> Fill:
-    """Return how full a batch must be at least to leave.
+    def waits(self, in_flight: int, *, memory_is_short: bool) -> bool:
+        """Return whether an open batch, which has not waited long enough and is not full, waits for more records.
 
-    Args:
-        linger: the kind of the producer's `linger_ms`.
-        is_answer: whether an answer freed the slot. Otherwise the event-loop iteration makes the drain.
-        drains: drains of the current burst since partial batches left; 0: no task sends without a pause.
-        seconds: since partial batches left.
-        filling: open batches.
-    """
-    if linger is Linger.NONE:
-        return Fill.PARTIAL
-    if drains and seconds < _LONGEST and drains % max(_PARTIAL_EVERY, filling // _FILLING_A_DRAIN):
-        return Fill.CLOSED if drains % _FULL_EVERY else Fill.FULL
-    return Fill.FULL if is_answer and linger is Linger.LOAD else Fill.PARTIAL
+        Args:
+            in_flight: batches of its partition that are in flight.
+            memory_is_short: whether sends wait for memory, or the producer closes.
+        """
+        return not (memory_is_short and self._frees) and any(holds(in_flight) for holds in self._holds)
+
+    def drain(self, state: DrainState) -> Fill:
+        """Return how full a batch must be to leave in the drain of an event-loop iteration, in a burst.
+
+        Without a burst, every batch leaves that does not wait for more records.
+        """
+        return max([rule(state) for rule in self._drain], default=Fill.PARTIAL)
+
+    def answer(self, *, is_burst: bool, is_scheduled: bool) -> Fill:
+        """Return how full a batch must be to leave in the drain that an answer makes.
+
+        Args:
+            is_burst: whether some task sends without a pause.
+            is_scheduled: whether a drain is scheduled for the next event-loop iteration.
+        """
+        return max([rule(is_burst and is_scheduled) for rule in self._answer], default=Fill.PARTIAL)
+
+    def most(self, *, is_burst: bool) -> int:
+        """Return the maximum batches of a request; `is_burst`: whether some task sends without a pause."""
+        return self._most_in_a_burst if is_burst else _MAX_BATCHES

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer.core.availability import Availability
 from aioproducer.core.batch_state import Event, State
 from aioproducer.core.deadlines import Deadlines
-from aioproducer.core.drain_policy import Fill
+from aioproducer.core.drain_policy import DrainPolicy, Fill, Linger
 from aioproducer.core.incomplete_batches import IncompleteBatches
 from aioproducer.core.produce_errors import fate
 from aioproducer.core.producer_batch import NO_EPOCH, ProducerBatch
@@ -66,13 +66,13 @@ class PartitionQueues:
     Args:
         full: the object that replaces a missing open batch; its `append` always refuses.
         linger: seconds that a partial batch waits.
-        by_load: whether a partial batch waits while a batch of its partition is in flight.
+        policy: decides whether an open batch waits for more records; None: the rules of `linger`.
         lifetime: seconds from the creation of a batch to its expiry (`delivery_timeout_ms`).
         on_close: called with each batch that accepts no more records; its credit can be settled.
         availability: decides which partitions records without a key may go to.
 
     Attributes:
-        by_load: as given.
+        by_load: whether a partial batch waits while a batch of its partition is in flight.
         routings: the topic routings by topic; `topic_updates.installing` maintains them.
         incomplete: batches that have not ended.
         ready: partitions with a batch to drain.
@@ -89,22 +89,21 @@ class PartitionQueues:
         full: Any,
         *,
         linger: float,
-        by_load: bool = False,
+        policy: DrainPolicy | None = None,
         lifetime: float,
         on_close: Callable[[ProducerBatch], None],
         availability: Availability | None = None,
     ) -> None:
         self._on_close = on_close
         self.availability = availability or Availability()
-        self.by_load = by_load
+        self._policy = policy or DrainPolicy(Linger.TIME if linger else Linger.NONE)
+        self.by_load = self._policy.linger is Linger.LOAD
         self.routings: dict[str, TopicRouting] = {}
         self.incomplete = IncompleteBatches()
         # Memory is short, or the producer closes: partial batches are drained at once.
         self.eager = False
         self.full = full
         self._linger = linger
-        # True if partial batches can wait. Without linger no batch is checked.
-        self._lingers = bool(linger or by_load)
         # Seconds for which a batch accepts records.
         self._ages = max(lifetime * _FRESH, linger)
         # Partition queues that have an open batch, oldest first.
@@ -246,7 +245,7 @@ class PartitionQueues:
 
     def _may_go(self, queue: PartitionQueue) -> bool:
         closed, granted = queue.closed, self.granted
-        if not closed and (queue.current is None or (self._lingers and not self.eager and self._waits(queue))):
+        if not closed and (queue.current is None or (self._policy.has_holds and self._waits(queue))):
             return False
         if queue.retry_at or queue.is_held or queue.is_muted or (queue.one_at_a_time and queue.in_flight):
             return False
@@ -256,7 +255,7 @@ class PartitionQueues:
         return granted != NO_IDENTITY if numbers is None else numbers.admits(granted, closed[0] if closed else None, queue.in_flight)
 
     def _waits(self, queue: PartitionQueue) -> bool:
-        return not queue.is_sendable and bool(self._linger or (self.by_load and queue.in_flight))
+        return not queue.is_sendable and self._policy.waits(queue.in_flight, memory_is_short=self.eager)
 
     def _offer(self, queue: PartitionQueue) -> bool:
         """Add a partition queue to the ready queue of its leader if it may be drained. Returns whether it is in there.
@@ -299,7 +298,7 @@ class PartitionQueues:
         The producer would drain that backlog more slowly.
         """
         for queue in self.open_queues():
-            if not queue.closed and (queue.is_sendable or self._waits(queue)):
+            if not queue.closed and (queue.is_sendable or self._policy.waits(queue.in_flight, memory_is_short=False)):
                 self.close(queue)
 
     # Draining

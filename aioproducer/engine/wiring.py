@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from aioproducer.core.availability import Availability
 from aioproducer.core.backoff import Backoff
+from aioproducer.core.drain_policy import DrainPolicy, Linger
 from aioproducer.core.metadata.metadata_schedule import MetadataSchedule
 from aioproducer.core.metadata.topic_expiry import TopicExpiry, shrink
 from aioproducer.core.partition_queues import PartitionQueues
@@ -119,10 +120,11 @@ class Wiring:
             self.ratios,
             in_slices=config.linger_ms == 0,
         )
+        policy = DrainPolicy(Linger.LOAD if config.linger_ms == "auto" else Linger.TIME if config.linger_ms else Linger.NONE)
         self.partition_queues = PartitionQueues(
             chosen_build.FULL,
             linger=config.fixed_linger_ms / 1000,
-            by_load=config.linger_ms == "auto",
+            policy=policy,
             lifetime=config.delivery_timeout_ms / 1000,
             on_close=self._on_close,
             availability=Availability(
@@ -139,6 +141,7 @@ class Wiring:
             way,
             self.turn,
             self.partition_queues,
+            policy,
             self.pool,
             completions,
             self.batch_compressor,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioproducer.core.batch_splitting import Piece
 from aioproducer.core.batch_state import Event
+from aioproducer.core.drain_policy import DrainPolicy, Linger
 from aioproducer.core.metadata.cluster_metadata import NO_ID, PartitionView, TopicView
 from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues
 from aioproducer.core.topic_updates import install
@@ -57,7 +58,8 @@ def partition_queues(
     *leaders: int, linger: float = 0.0, by_load: bool = False, lifetime: float = 1000.0
 ) -> tuple[PartitionQueues, list[PartitionQueue]]:
     """Return partition queues with the topic t, and the queues of its partitions."""
-    made = PartitionQueues(FULL, linger=linger, by_load=by_load, lifetime=lifetime, on_close=lambda batch: None)
+    policy = DrainPolicy(Linger.LOAD if by_load else Linger.TIME if linger else Linger.NONE)
+    made = PartitionQueues(FULL, linger=linger, policy=policy, lifetime=lifetime, on_close=lambda batch: None)
     return made, list(install(made, topic(*leaders)).queues)
 
 

@@ -1,62 +1,115 @@
-"""Tests of `aioproducer.core.drain_policy`: which batches leave in a drain, rule by rule."""
+"""Tests of `aioproducer.core.drain_policy`: each rule alone, and what the whole table decides."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-from aioproducer.core.drain_policy import Fill, Linger, is_due, least_fill
+from aioproducer.core.drain_policy import RULES, DrainPolicy, DrainState, Fill, Linger
 
 NONE, TIME, LOAD = Linger.NONE, Linger.TIME, Linger.LOAD
-CLOSED, FULL, PARTIAL = Fill.CLOSED, Fill.FULL, Fill.PARTIAL
+NEVER, CLOSED, FULL, PARTIAL = Fill.NEVER, Fill.CLOSED, Fill.FULL, Fill.PARTIAL
+BY_NAME: Final = {rule.name: rule for rule in RULES}
+
+
+def burst(**state: Any) -> DrainState:
+    """Return the state of a burst that has appended enough for a drain."""
+    return DrainState(**{"is_burst": True, "is_budget_full": True, **state})
+
+
+@pytest.mark.parametrize(
+    ("linger", "in_flight", "is_short", "waits"),
+    [
+        pytest.param(NONE, 5, False, False, id="0: no batch waits"),
+        pytest.param(TIME, 0, False, True, id="linger: a partial batch waits for its time"),
+        pytest.param(TIME, 0, True, False, id="memory: not while memory is short"),
+        pytest.param(LOAD, 0, False, False, id="load: nothing in flight, nothing waits"),
+        pytest.param(LOAD, 1, False, True, id="load: a batch waits for those in flight"),
+        pytest.param(LOAD, 1, True, False, id="memory: nor by load"),
+    ],
+)
+def test_whether_an_open_batch_waits(linger: Linger, in_flight: int, is_short: bool, waits: bool) -> None:
+    policy = DrainPolicy(linger)
+    assert policy.waits(in_flight, memory_is_short=is_short) is waits
+    assert policy.has_holds is (linger is not NONE)
 
 
 @pytest.mark.parametrize(
     ("linger", "state", "least"),
     [
-        pytest.param(NONE, {}, PARTIAL, id="0: what is queued leaves"),
-        pytest.param(NONE, {"drains": 1}, PARTIAL, id="0: in a burst, too"),
-        pytest.param(NONE, {"drains": 1, "filling": 10_000}, PARTIAL, id="0: however many partitions fill"),
-        pytest.param(NONE, {"is_answer": True}, PARTIAL, id="0: as soon as a slot is free"),
-        pytest.param(TIME, {}, PARTIAL, id="ms: what lingered long enough leaves"),
-        pytest.param(TIME, {"is_answer": True}, PARTIAL, id="ms: as soon as a slot is free"),
-        pytest.param(LOAD, {}, PARTIAL, id="auto: what waits for nothing in flight leaves"),
-        pytest.param(LOAD, {"is_answer": True}, FULL, id="auto: what an answer lets go leaves a turn later"),
-        pytest.param(TIME, {"drains": 1}, CLOSED, id="a burst fills batches"),
-        pytest.param(LOAD, {"drains": 3}, CLOSED, id="a burst fills batches, by load, too"),
-        pytest.param(TIME, {"drains": 4}, FULL, id="full ones leave every fourth turn of it"),
-        pytest.param(TIME, {"drains": 8}, PARTIAL, id="and partial ones every eighth"),
-        pytest.param(TIME, {"drains": 8, "filling": 143}, PARTIAL, id="if few fill"),
-        pytest.param(TIME, {"drains": 8, "filling": 144}, FULL, id="later if more do"),
-        pytest.param(LOAD, {"drains": 63, "filling": 1_024}, CLOSED, id="of a thousand"),
-        pytest.param(LOAD, {"drains": 64, "filling": 1_024}, PARTIAL, id="every 64th"),
-        pytest.param(TIME, {"drains": 3, "seconds": 0.49, "filling": 10_000}, CLOSED, id="for half a second"),
-        pytest.param(TIME, {"drains": 3, "seconds": 0.5, "filling": 10_000}, PARTIAL, id="at most"),
-        pytest.param(LOAD, {"drains": 3, "seconds": 0.5, "is_answer": True}, FULL, id="at an answer, still by load"),
+        pytest.param(NONE, {}, PARTIAL, id="broker queue: while no slot was free, each iteration drains"),
+        pytest.param(NONE, {"now": 0.0008, "batches": 6}, NEVER, id="broker queue: a drain comes after the time of the last one's batches"),
+        pytest.param(NONE, {"now": 0.001, "batches": 6}, PARTIAL, id="broker queue: then every batch leaves"),
+        pytest.param(NONE, {"now": 0.29, "batches": 10_000}, NEVER, id="broker queue: 0.3 s"),
+        pytest.param(NONE, {"now": 0.3, "batches": 10_000}, PARTIAL, id="broker queue: at most"),
+        pytest.param(NONE, {"open_batches": 10_000, "is_budget_full": False}, PARTIAL, id="0: however many batches are open"),
+        pytest.param(TIME, {"now": 9.0, "is_budget_full": False}, NEVER, id="burst interval: a drain takes several slices"),
+        pytest.param(LOAD, {"now": 9.0, "is_budget_full": False}, NEVER, id="burst interval: by load, too"),
+        pytest.param(TIME, {}, CLOSED, id="burst: the first drains send closed batches"),
+        pytest.param(LOAD, {"drains": 2}, CLOSED, id="burst: by load, too"),
+        pytest.param(TIME, {"drains": 3}, FULL, id="burst, full batches: every fourth drain sends them"),
+        pytest.param(TIME, {"drains": 7}, PARTIAL, id="burst, partial batches: every eighth drain sends them"),
+        pytest.param(TIME, {"drains": 7, "open_batches": 143}, PARTIAL, id="burst, partial batches: if few are open"),
+        pytest.param(TIME, {"drains": 7, "open_batches": 144}, FULL, id="burst, partial batches: later if more are"),
+        pytest.param(LOAD, {"drains": 62, "open_batches": 1_024}, CLOSED, id="burst, partial batches: of a thousand"),
+        pytest.param(LOAD, {"drains": 63, "open_batches": 1_024}, PARTIAL, id="burst, partial batches: every 64th"),
+        pytest.param(TIME, {"drains": 2, "now": 0.49, "open_batches": 10_000}, CLOSED, id="burst: for half a second"),
+        pytest.param(TIME, {"drains": 2, "now": 0.5, "open_batches": 10_000}, PARTIAL, id="burst: at most"),
     ],
 )
-def test_what_a_batch_must_be_to_leave(linger: Linger, state: dict[str, Any], least: Fill) -> None:
-    assert least_fill(linger, **state) is least
+def test_what_a_batch_must_be_to_leave_in_a_burst(linger: Linger, state: dict[str, Any], least: Fill) -> None:
+    assert DrainPolicy(linger).drain(burst(**state)) is least
 
 
 @pytest.mark.parametrize(
-    ("linger", "is_full", "seconds", "batches", "due"),
+    ("linger", "is_burst", "is_scheduled", "least"),
     [
-        pytest.param(NONE, False, 0.0, 0, True, id="0: while no slot was free, each time the loop comes round"),
-        pytest.param(NONE, True, 0.0008, 6, False, id="0: else after as long as the batches that left are worth"),
-        pytest.param(NONE, False, 0.001, 6, True, id="0: whatever was queued"),
-        pytest.param(NONE, True, 0.29, 10_000, False, id="0: 0.3 s"),
-        pytest.param(NONE, False, 0.3, 10_000, True, id="0: at most"),
-        pytest.param(TIME, False, 9.0, 0, False, id="ms: a turn has several goes"),
-        pytest.param(TIME, True, 0.0, 9, True, id="ms: until enough was queued"),
-        pytest.param(LOAD, False, 9.0, 0, False, id="auto: likewise"),
-        pytest.param(LOAD, True, 0.0, 9, True, id="auto: and"),
+        pytest.param(NONE, False, True, PARTIAL, id="0: as soon as a slot is free"),
+        pytest.param(NONE, True, True, NEVER, id="burst, answers: the scheduled drain takes what an answer lets go"),
+        pytest.param(NONE, True, False, PARTIAL, id="burst, answers: if one is scheduled"),
+        pytest.param(TIME, False, True, PARTIAL, id="ms: as soon as a slot is free"),
+        pytest.param(LOAD, False, False, FULL, id="answer: partial batches leave in the next iteration"),
+        pytest.param(LOAD, True, True, NEVER, id="answer: and the stricter rule counts"),
     ],
 )
-def test_when_a_burst_makes_requests(linger: Linger, is_full: bool, seconds: float, batches: int, due: bool) -> None:
-    assert is_due(linger, is_full=is_full, seconds=seconds, batches=batches) is due
+def test_what_leaves_at_an_answer(linger: Linger, is_burst: bool, is_scheduled: bool, least: Fill) -> None:
+    assert DrainPolicy(linger).answer(is_burst=is_burst, is_scheduled=is_scheduled) is least
+
+
+@pytest.mark.parametrize("linger", Linger)
+def test_a_request_of_a_burst_takes_fewer_batches(linger: Linger) -> None:
+    policy = DrainPolicy(linger)
+    assert (policy.most(is_burst=True), policy.most(is_burst=False)) == (64, 1024)
+
+
+@pytest.mark.parametrize(
+    ("name", "linger", "before", "without"),
+    [
+        ("linger", TIME, lambda policy: policy.waits(0, memory_is_short=False), False),
+        ("load", LOAD, lambda policy: policy.waits(1, memory_is_short=False), False),
+        ("memory", TIME, lambda policy: not policy.waits(0, memory_is_short=True), False),
+        ("broker queue", NONE, lambda policy: policy.drain(burst(batches=6)) is NEVER, False),
+        ("burst interval", TIME, lambda policy: policy.drain(burst(is_budget_full=False)) is NEVER, False),
+        ("burst, partial batches", TIME, lambda policy: policy.drain(burst(drains=3)) is FULL, False),
+        ("burst, full batches", TIME, lambda policy: policy.drain(burst()) is CLOSED, False),
+        ("burst, answers", TIME, lambda policy: policy.answer(is_burst=True, is_scheduled=True) is NEVER, False),
+        ("answer", LOAD, lambda policy: policy.answer(is_burst=False, is_scheduled=False) is FULL, False),
+        ("burst, requests", NONE, lambda policy: policy.most(is_burst=True) == 64, False),
+    ],
+)
+def test_a_table_without_a_rule_does_not_have_it(name: str, linger: Linger, before: Any, without: bool) -> None:
+    assert before(DrainPolicy(linger)) is True
+    assert before(DrainPolicy(linger, [rule for rule in RULES if rule.name != name])) is without
+
+
+def test_each_rule_has_a_reason_and_one_decision() -> None:
+    assert len(BY_NAME) == len(RULES) == 10
+    for rule in RULES:
+        assert rule.reason
+        assert rule.lingers
+        assert sum(decision is not None for decision in rule[3:]) == 1
 
 
 def test_both_are_named_in_logs() -> None:
-    assert [str(one) for one in (*Linger, *Fill)] == ["0", "milliseconds", "auto", "partial", "full", "closed"]
+    assert [str(one) for one in (*Linger, *Fill)] == ["0", "milliseconds", "auto", "partial", "full", "closed", "never"]

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from aioproducer.core.batch_splitting import Piece
 from aioproducer.core.batch_state import Event, State
-from aioproducer.core.drain_policy import Fill
+from aioproducer.core.drain_policy import DrainPolicy, Fill, Linger
 from aioproducer.core.metadata.cluster_metadata import PartitionView, TopicView
 from aioproducer.core.partition_queues import NOBODY, PartitionQueue, PartitionQueues
 from aioproducer.core.topic_updates import install
@@ -36,8 +36,9 @@ class Accumulating(RuleBasedStateMachine):
         self.by_load = linger is None
         self.linger = linger or 0.0
         self.closings: Counter[ProducerBatch] = Counter()
+        policy = DrainPolicy(Linger.LOAD if self.by_load else Linger.TIME if self.linger else Linger.NONE)
         self.rules = PartitionQueues(
-            FULL, linger=self.linger, by_load=self.by_load, lifetime=LIFETIME, on_close=lambda batch: self.closings.update([batch])
+            FULL, linger=self.linger, policy=policy, lifetime=LIFETIME, on_close=lambda batch: self.closings.update([batch])
         )
         self.hurried: set[ProducerBatch] = set()
         self.ripe: set[ProducerBatch] = set()  # they waited enough

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from aioproducer.core.batch_state import Event
-from aioproducer.core.drain_policy import Fill, Linger, is_due, least_fill
+from aioproducer.core.drain_policy import DrainState, Fill
 from aioproducer.core.metadata.cluster_metadata import NO_ID
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.engine.observability.diagnostics import backlog
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.backoff import Backoff
+    from aioproducer.core.drain_policy import DrainPolicy
     from aioproducer.core.partition_queues import PartitionQueues
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
@@ -65,12 +66,6 @@ __all__ = ["Sender"]
 _log = logging.getLogger(__name__)
 # Python 3.11 looks enum members up slowly.
 _SEND, _PRODUCE = Event.SEND, ApiKey.PRODUCE
-# Maximum batches of one request during a burst. Without it, a broker that answers late would get a record or two of each partition
-# at once.
-_AT_ONCE: Final = 64
-# Maximum batches of any request. A broker appends them one after the other. Thousands of them, in topics that are new to it, would take
-# longer than a request may take.
-_MOST_AT_ONCE: Final = 1024
 
 
 class BatchObserver(Protocol):
@@ -109,6 +104,7 @@ class Sender:
         way: FastPath,
         turn: LoopBudget,
         partition_queues: PartitionQueues,
+        policy: DrainPolicy,
         pool: BufferPool,
         completions: CompletionQueue,
         batch_compressor: BatchCompressor,
@@ -132,18 +128,11 @@ class Sender:
         self._attributes = attributes_of(self._codec, is_transactional=config.transactional_id is not None)
         self._timeout_ms = int(config.request_timeout_ms)
         self._request_timeout = config.request_timeout_ms / 1000
-        self._linger = Linger.LOAD if partition_queues.by_load else Linger.TIME if config.linger_ms else Linger.NONE
+        self._policy = policy
+        self._state = DrainState()
         # The least fill of the batches that leave in this drain.
         self._least = Fill.PARTIAL
-        # Drains of the current burst of sends since partial batches left.
-        self._burst = 0
-        self._burst_since = 0.0
-        self._drained_at = 0.0
-        # Batches of the last drain.
-        self._drained = 0
-        # True if there was a burst when the last drain began. A task that was woken since then may be about to send.
-        self._was_burst = False
-        self._is_turn_due = self._is_serving_due = False
+        self._is_serving_due = False
         self._turn_since = 0.0
         self._is_closed = False
         self._waking = DeadlineTimer(loop, partition_queues.next_wake, self._on_wake)
@@ -182,27 +171,24 @@ class Sender:
 
     def turn(self) -> None:
         """Schedule a drain for the next event-loop iteration, which also serves the pending sends."""
-        if not self._is_turn_due:
-            self._is_turn_due = True
+        if not self._state.is_scheduled:
+            self._state.is_scheduled = True
             self._turn_since = self._loop.time()
             self._loop.call_soon(self._on_turn)
 
     def _on_turn(self) -> None:
         now = self._loop.time()
-        self._was_burst = self._admission.is_bursting
-        if self._was_burst and not self._is_due(now):
+        least = self._least_fill(now)
+        if least is Fill.NEVER:
             self._turn_since = now
             self._admission.go_on()
             # The woken tasks send before that call.
             self._loop.call_soon(self._on_turn)
             return
         since = self._turn_since
-        self._is_turn_due = False
+        self._note_drain(now, least)
         self._fast_path.turn_ms = 0
-        if self._linger is not Linger.NONE:
-            self._fill(now)
         self._turn.new(now)
-        self._drained_at, self._drained = now, 0
         is_taken = self._drain_all()
         # To serve pending sends in the same event-loop iteration, too, would take long.
         if is_taken and self._admission.has_line:
@@ -210,30 +196,41 @@ class Sender:
                 self._is_serving_due = True
                 self._loop.call_soon(self._serve)
         elif not self._is_serving_due:
-            self._admission.serve(goes_on=not is_taken and self._linger is Linger.NONE)
+            self._admission.serve(goes_on=not is_taken and not self._policy.is_by_budget)
         # Also if the task of the burst no longer sends: the batches that stayed open for it must leave.
-        if self._least:
+        if least:
             self.turn()
         self._waking.check()
         # All batches have the same lifetime, so no new batch expires before the older ones.
         self._expiry.ensure()
         self._meter.turned(now, now - since)
 
+    def _least_fill(self, now: float) -> Fill:
+        """Return how full a batch must be to leave in the drain of this event-loop iteration."""
+        state = self._state
+        state.is_burst = self._admission.is_bursting
+        if not state.is_burst:
+            return Fill.PARTIAL
+        state.now = now
+        state.is_budget_full = self._turn.is_full
+        state.open_batches = self._partition_queues.filling
+        return self._policy.drain(state)
+
+    def _note_drain(self, now: float, least: Fill) -> None:
+        state, self._least = self._state, least
+        state.is_scheduled = False
+        state.drained_at, state.batches = now, 0
+        state.drains += 1
+        if least is Fill.PARTIAL:
+            state.drains, state.partial_at = 0, now
+
     @property
     def _is_burst(self) -> bool:
-        """Return whether some task sends without a pause."""
-        return self._was_burst or self._admission.is_bursting
+        """Return whether some task sends without a pause.
 
-    def _is_due(self, now: float) -> bool:
-        """Return whether the records of a burst are drained in this event-loop iteration."""
-        return is_due(self._linger, is_full=self._turn.is_full, seconds=now - self._drained_at, batches=self._drained)
-
-    def _fill(self, now: float) -> None:
-        """Count the drains of a burst, and set the least fill of the batches that leave in this one."""
-        self._burst = self._burst + 1 if self._admission.is_bursting else 0
-        self._least = least_fill(self._linger, drains=self._burst, seconds=now - self._burst_since, filling=self._partition_queues.filling)
-        if not self._least:
-            self._burst, self._burst_since = 0, now
+        There was a burst when the last drain began, and a task that was woken since then may be about to send; or there is one now.
+        """
+        return self._state.is_burst or self._admission.is_bursting
 
     def _serve(self) -> None:
         self._is_serving_due = False
@@ -282,6 +279,7 @@ class Sender:
         availability = partition_queues.availability
         node_id = node.broker.node_id
         least = max(least, self._least)
+        most = self._policy.most(is_burst=self._is_burst)
         while partition_queues.ready.get(node_id):
             if not (node.is_ready and node.slots.try_acquire()):
                 self._wait_for(node)
@@ -290,13 +288,12 @@ class Sender:
             assert connection is not None
             if availability.timeout:
                 availability.drained(node_id)
-            most = _AT_ONCE if self._is_burst else _MOST_AT_ONCE
             batches = partition_queues.drain(node_id, connection, self._config.max_request_size, most, least=least)
             if not batches:
                 node.slots.release()
                 break
             is_taken = True
-            self._drained += len(batches)
+            self._state.batches += len(batches)
             magic = magic_of(connection, self._config.message_format_max)
             self._batch_compressor.encode(batches, magic, connection, partial(self._submit, node, connection, batches))
             for batch in batches if availability.timeout else ():
@@ -443,9 +440,10 @@ class Sender:
     def _go_on(self, node: BrokerNode, batches: Iterable[ProducerBatch]) -> None:
         by_load = self._partition_queues.by_load
         node_id = node.broker.node_id
-        # Otherwise the scheduled drain sends the ready batches soon.
-        if self._partition_queues.ready.get(node_id) and not (self._is_turn_due and self._is_burst):
-            self.drain(node, least=least_fill(self._linger, is_answer=True))
+        if self._partition_queues.ready.get(node_id):
+            least = self._policy.answer(is_burst=self._is_burst, is_scheduled=self._state.is_scheduled)
+            if least is not Fill.NEVER:
+                self.drain(node, least=least)
         is_due = self._admission.has_line
         for batch in batches:
             # Batches that waited for this one may be ready for another broker.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .result import Result
 
 DOCS: Final = Path(__file__).parents[3] / "docs/topics"
-PAGES: Final = {"metadata": "metadata.md", "breaker": "breaker.md", "adaptive": "partitioning.md"}
+PAGES: Final = {"metadata": "metadata.md", "breaker": "breaker.md", "adaptive": "partitioning.md", "drain": "drain.md"}
 """The module of an experiment, and the page that it is shown on."""
 
 

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioproducer import Producer
+from aioproducer.core.drain_policy import Linger
+from aioproducer.engine import wiring
 from aioproducer.testing import FakeCluster, run_jumping
-from tests.tools.experiments import adaptive, breaker, metadata
+from tests.tools.experiments import adaptive, breaker, drain, metadata
 from tests.tools.experiments.__main__ import table
 from tests.tools.experiments.served import Figures
 
@@ -114,3 +116,30 @@ def test_what_is_found_of_metadata_is_shown(tmp_path: Path) -> None:
     alone = asyncio.run(metadata.description(TOPICS))
     assert alone > 0
     assert_shown(metadata.shown(metadata.Found(TOPICS, alone, starts, minutes, memory)), 4, tmp_path)
+
+
+# Drain rules
+
+
+def test_without_a_rule_a_producer_has_a_table_that_lacks_it() -> None:
+    """The experiment's producers lack the rule; those before and after it have it."""
+    assert wiring.DrainPolicy(Linger.LOAD).waits(1, memory_is_short=False)
+    with drain.without("load"):
+        assert not wiring.DrainPolicy(Linger.LOAD).waits(1, memory_is_short=False)
+    assert wiring.DrainPolicy(Linger.LOAD).waits(1, memory_is_short=False)
+
+
+def test_the_drain_rules_figures(tmp_path: Path) -> None:
+    """Each rule has a row for each cell; a ratio is the median of the rounds' ratios, and a rule that wins nowhere is not shown."""
+
+    def figures(cell: drain.Cell) -> drain.Figures:
+        return drain.Figures(100.0, 1.0, 1.0, 2.0 if cell.rule == "linger" and cell.load == "loop" else 1.0)
+
+    rounds = [{cell: figures(cell) for cell in drain.cells()} for _ in range(3)]
+    result = drain.result_of(drain.Size(3, 10), rounds)
+    rules = {"burst, requests", "linger"}
+    assert {row["without"] for row in result.rows} >= rules
+    assert [row["p99"] for row in result.rows if row["without"] == "linger" and row["load"] == "loop"] == [2.0, 2.0]
+    assert [claim.split(":")[0] for claim, is_met in result.bars.items() if is_met] == ["linger"]
+    result.draw(tmp_path / "it.png")
+    assert (tmp_path / "it.png").read_bytes().startswith(b"\x89PNG")
