@@ -253,7 +253,7 @@ class Producer(Generic[K, V]):
     async def send_columns(
         self, topic: str, *, values: Any, keys: Any = None, partition: PartitionNumber | None = None, timestamps_ms: Any = None
     ) -> Deliveries:
-        """Queue the rows of pyarrow columns, in order, from their buffers: no row becomes a Python object. Returns their deliveries.
+        """Queue the rows of Arrow columns, in order, from their buffers: no row becomes a Python object. Returns their deliveries.
 
         ```python
         table = pyarrow.parquet.read_table("orders.parquet")
@@ -268,7 +268,8 @@ class Producer(Generic[K, V]):
         Args:
             topic: the topic of the rows.
             values: a `pyarrow.Array` or `ChunkedArray` of binary or string, or an object that exports one (`__arrow_c_array__`,
-                `__arrow_c_stream__`, as columns of polars and pandas do). A null is a tombstone.
+                `__arrow_c_stream__`, as columns of polars and pandas do). A null is a tombstone. An array that `__arrow_c_array__` exports as
+                binary or string, large or not, is read without pyarrow.
             keys: a column of the same kinds and length; a null is no key. Records of one key go to one partition, records without a key
                 to the sticky partitions.
             partition: the partition of all rows; it takes precedence over their keys.
@@ -276,7 +277,7 @@ class Producer(Generic[K, V]):
 
         Raises:
             UsageError: the columns are no such arrays, or differ in length; a row is damaged or impossible (the text names it); or
-                pyarrow is not installed. Also for a producer with a serializer, because columns already hold bytes.
+                pyarrow is needed and not installed. Also for a producer with a serializer, because columns already hold bytes.
             RecordTooLarge: a row exceeds `max_request_size` bytes; the text names it.
             The other errors of `send`. `Deliveries.of(error)` returns the deliveries of the rows that were queued before, without gaps
             from the first one on: these are sent.

@@ -233,6 +233,19 @@ def test_the_workloads_run_and_tell_what_they_ran() -> None:
     command = [sys.executable, "-P", str(HERE / "workloads.py"), "1000", "4"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     *marks, ran = map(json.loads, done.stdout.splitlines())
-    names = ["keyed", "keyless", "headers", "single", "tick", "gather", "stream", "herd", "many", "many, keyed"]
+    names = [
+        "keyed",
+        "keyless",
+        "headers",
+        "single",
+        "tick",
+        "gather",
+        "stream",
+        "herd",
+        "many",
+        "many, keyed",
+        "columns",
+        "columns, keyed",
+    ]
     assert marks[callgrind.CALIBRATING :] == [[name, 4 if name in {"single", "tick"} else 1000] for name in names]
     assert ran == {"tree": str(ROOT), "is_compiled": False}

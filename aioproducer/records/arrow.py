@@ -1,14 +1,15 @@
-"""Tables of pyarrow arrays: their checks, their conversion to columns of buffers, and their pieces.
+"""Tables of Arrow arrays: their checks, their conversion to columns of buffers, and their pieces.
 
 1. The buffers of binary, string and time arrays are used without a copy. Other arrays (dictionaries, views, fixed sizes) are converted a
    few rows at a time, so a large array is never converted as a whole.
 2. Columns may have different chunks: a piece ends where a chunk of any column ends. Tiny chunks are joined first.
 
-pyarrow is imported at the first call that sends columns.
+pyarrow is imported at the first call that needs it: `arrow_c_data` reads what other libraries export, if it needs no conversion.
 """
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from datetime import datetime
 from functools import partial
@@ -22,6 +23,8 @@ from aioproducer.timestamp_conversion import timestamp_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from aioproducer.records.arrow_c_data import ExportedColumn
 
 __all__ = ["Piece", "Table", "check_serializers"]
 
@@ -70,18 +73,17 @@ class Table:
         moment: the time of all rows if they have a common one, else None.
 
     Raises:
-        UsageError: pyarrow is not installed, an argument is no pyarrow array, its type cannot be records, or the lengths differ.
+        UsageError: pyarrow is needed and not installed, an argument is no Arrow array, its type cannot be records, or the lengths differ.
     """
 
     def __init__(self, values: Any, keys: Any, timestamps_ms: Any) -> None:
-        pyarrow = _pyarrow()
         self.moment = _moment(timestamps_ms)
-        first = _strings(pyarrow, "values", values)
-        self._columns: list[_Column | None] = [first, None, None]
+        first = _strings("values", values)
+        self._columns: list[_Column | ExportedColumn | None] = [first, None, None]
         if keys is not None:
-            self._columns[1] = _strings(pyarrow, "keys", keys)
+            self._columns[1] = _strings("keys", keys)
         if timestamps_ms is not None and self.moment is None:
-            self._columns[2] = _times(pyarrow, timestamps_ms)
+            self._columns[2] = _times(timestamps_ms)
         self.has_keys = keys is not None
         self._length = len(first)
         for name, column in zip(("keys", "timestamps_ms"), self._columns[1:], strict=True):
@@ -185,11 +187,25 @@ def _bytes_of_one(array: Any) -> int:
     return int(kept.nbytes) // max(len(kept), 1) + 1
 
 
-def _pyarrow() -> Any:
+def _exported(name: str, given: Any, *, is_times: bool = False) -> ExportedColumn | None:
+    """Return the column of another library's array, or None if pyarrow is needed.
+
+    pyarrow's own arrays have the sizes of their buffers, which are checked; the C interface has none. A stream may have many arrays.
+    """
+    is_foreign = hasattr(given, "__arrow_c_array__") and not hasattr(given, "__arrow_c_stream__")
+    if not is_foreign or isinstance(given, getattr(sys.modules.get("pyarrow"), "Array", ())):
+        return None
+    from aioproducer.records.arrow_c_data import exported_column  # noqa: PLC0415  (ctypes is slow to import)
+
+    return exported_column(name, given, is_times=is_times)
+
+
+def _pyarrow(name: str, given: Any) -> Any:
     try:
         import pyarrow as pa  # noqa: PLC0415  (an extra, and slow to import)
     except ImportError as error:
-        raise UsageError("send_columns takes pyarrow's arrays: pip install 'aioproducer[arrow]', or use send_many") from error
+        kind = type(given).__name__
+        raise UsageError(f"{name}: a {kind} needs pyarrow: pip install 'aioproducer[arrow]', or use send_many") from error
     return pa
 
 
@@ -209,7 +225,10 @@ def _chunked(pa: Any, name: str, given: Any) -> Any:
     raise UsageError(f"{name} are a pyarrow array, not {type(given).__name__}: make one (`pyarrow.array(...)`), or use send_many")
 
 
-def _strings(pa: Any, name: str, given: Any) -> _Column:
+def _strings(name: str, given: Any) -> _Column | ExportedColumn:
+    if (exported := _exported(name, given)) is not None:
+        return exported
+    pa = _pyarrow(name, given)
     chunks = _chunked(pa, name, given)
     kind = chunks.type
     content = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -252,7 +271,10 @@ def _on_cpu(array: Any) -> Any:
     return buffers
 
 
-def _times(pa: Any, given: Any) -> _Column:
+def _times(given: Any) -> _Column | ExportedColumn:
+    if (exported := _exported("timestamps_ms", given, is_times=True)) is not None:
+        return exported
+    pa = _pyarrow("timestamps_ms", given)
     chunks = _chunked(pa, "timestamps_ms", given)
     kind = chunks.type
     is_ready = kind == pa.int64() or (pa.types.is_timestamp(kind) and kind.unit == "ms")
