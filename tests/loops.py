@@ -94,7 +94,7 @@ _ON_UVLOOP = {
             test_no_memory_within_max_block_ms_fails_the_send_and_nothing_is_queued
             test_who_waits_for_memory_does_not_keep_the_loop_busy
         """,
-        "tests/scenarios/test_circuit_breaker.py": """
+        "tests/engine/circuit_breaker/test_manager.py": """
             test_a_slow_broker_that_heals_is_well_again_within_the_interval
             test_the_longest_pause_bounds_recovery
         """,
@@ -105,7 +105,7 @@ _ON_UVLOOP = {
         "tests/scenarios/test_delivering.py": """
             test_no_more_requests_than_allowed_are_in_flight
         """,
-        "tests/scenarios/test_idle_topics.py": """
+        "tests/engine/metadata/test_topic_expiry.py": """
             test_a_producer_whose_epochs_are_used_up_by_topics_that_come_back
             test_a_record_that_waits_for_memory_when_its_topic_is_forgotten
             test_a_send_in_the_moment_of_forgetting
@@ -180,7 +180,7 @@ _ON_UVLOOP = {
             test_stop_does_not_wait_for_ever
             test_stop_waits_until_what_was_acknowledged_has_left
         """,
-        "tests/scenarios/test_waiting_for_metadata.py": """
+        "tests/engine/metadata/test_topic_waiters.py": """
             test_a_cancelled_wait_for_a_topic_ends_the_asking
             test_a_wait_for_one_topic_holds_up_no_other
             test_an_unknown_topic_is_asked_for_a_few_times_a_second
@@ -237,13 +237,13 @@ _ON_UVLOOP = {
             test_a_broker_that_does_not_know_our_newest_handshake
             test_one_bootstrap_address_that_refuses_costs_no_time
         """,
-        "tests/scenarios/test_intercepting.py": """
+        "tests/engine/append/test_interceptors.py": """
             test_one_that_holds_the_loop_is_named
         """,
         "tests/scenarios/test_measuring.py": """
             test_a_loop_that_is_held_shows
         """,
-        "tests/scenarios/test_send_many.py": """
+        "tests/engine/append/test_send_many.py": """
             test_a_slow_iterable_holds_the_loop_for_a_few_records_at_most
             test_records_of_others_in_the_same_batch_are_not_taken_for_these
         """,
@@ -278,7 +278,7 @@ _ON_UVLOOP = {
             test_a_mistake[topic_unknown]
             test_a_mistake[partition_2_of_2]
         """,
-        "tests/scenarios/test_waiting_for_metadata.py": """
+        "tests/engine/metadata/test_topic_waiters.py": """
             test_a_topic_that_never_comes_fails_the_send_after_max_block_ms
             test_a_topic_that_is_refused_fails_at_once
         """,
