@@ -1,0 +1,88 @@
+"""Tests of `aioproducer.engine.append.record_validation`: what is taken for a record, and which error the rest ends in."""
+
+from __future__ import annotations
+
+import enum
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from aioproducer.config import ProducerConfig
+from aioproducer.engine.append.record_validation import RecordValidation
+from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
+from aioproducer.errors import KafkaError, RecordTooLarge, SerializationError, UsageError
+
+SECRET = "canary"
+
+
+class Topics(str, enum.Enum):  # noqa: UP042  (as users of 3.10 wrote it)
+    ORDERS = "orders"
+
+
+def validated(topic: Any = "orders", value: Any = b"v", options: dict[str, Any] | None = None, **given: Any) -> Any:
+    validation = RecordValidation(ProducerConfig(bootstrap_servers="here:1", **(options or {})), SlowCallbacks(lambda: 0.0))
+    fields = {"key": None, "partition": None, "timestamp_ms": None, "headers": (), **given}
+    return validation.record(topic, value, *fields.values())
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "expected"),
+    [
+        ({"topic": Topics.ORDERS}, "topic", "orders"),
+        ({"topic": "ü" * 16_383}, "topic", "ü" * 16_383),
+        ({"value": None}, "value", None),
+        ({"value": bytearray(b"w")}, "value", b"w"),
+        ({"key": b""}, "key", b""),
+        ({"partition": 0}, "partition", 0),
+        ({"timestamp_ms": 0}, "timestamp_ms", 0),
+        ({"timestamp_ms": datetime(1970, 1, 2, tzinfo=UTC)}, "timestamp_ms", 86_400_000),
+        ({"headers": None}, "headers", b"\0"),
+        ({"headers": [("a", b"b")]}, "headers", b"\2\2a\2b"),
+        ({"options": {"value_serializer": str.encode}, "value": "x"}, "value", b"x"),
+        ({"options": {"key_serializer": str.encode}, "key": "x"}, "key", b"x"),
+        ({"options": {"value_serializer": str.encode}, "value": None}, "value", None),
+    ],
+)
+def test_what_is_taken(given: dict[str, Any], field: str, expected: Any) -> None:
+    record = validated(**given)
+    assert getattr(record, field) == expected
+    assert type(record.topic) is str
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        ({"topic": ""}, UsageError, "a topic is a non-empty string, not ''"),
+        ({"topic": b"orders"}, UsageError, "not bytes"),
+        ({"topic": "ü" * 16_384}, UsageError, "names no topic"),
+        ({"topic": "\ud800"}, UsageError, "names no topic"),
+        ({"partition": -1}, UsageError, "partition=-1 for 'orders'"),
+        ({"partition": 1.5}, UsageError, "partition="),
+        ({"timestamp_ms": -1}, UsageError, "timestamp_ms"),
+        ({"value": SECRET}, UsageError, "value"),
+        ({"key": 5}, UsageError, "key"),
+        (
+            {"headers": [("a", b"b")], "options": {"message_format_max": 1, "enable_idempotence": False}},
+            UsageError,
+            "headers need record format 2",
+        ),
+        ({"value": SECRET, "options": {"value_serializer": int}}, SerializationError, "value"),
+        ({"value": b"v" * 1000, "options": {"max_request_size": 1000}}, RecordTooLarge, "more than max_request_size=1000"),
+        ({"value": b"v" * 30_000, "options": {"buffer_memory": 20_000}}, RecordTooLarge, "more than buffer_memory=20000 holds"),
+    ],
+)
+def test_what_is_refused(given: dict[str, Any], error: type[KafkaError], text: str) -> None:
+    """The text names the field, and never shows the contents."""
+    with pytest.raises(error) as raised:
+        validated(**given)
+    assert text in str(raised.value)
+    assert SECRET not in str(raised.value)
+
+
+def test_the_largest_record_is_taken() -> None:
+    """The size is what the record takes alone in a batch: with one byte less allowed, it is refused."""
+    size = validated(value=b"v" * 1000).size + 61
+    assert validated(value=b"v" * 1000, options={"max_request_size": size}).size == size - 61
+    with pytest.raises(RecordTooLarge):
+        validated(value=b"v" * 1000, options={"max_request_size": size - 1})
