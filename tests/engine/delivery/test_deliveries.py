@@ -1,0 +1,175 @@
+"""Tests of `aioproducer.engine.delivery.deliveries`: many records as runs of batches, by index, as a whole, and after splits."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from aioproducer.engine.delivery import deliveries as module
+from aioproducer.engine.delivery.chosen_build import DeliveryContext, MemoryRecordsBuilder, ProduceRequestResult
+from aioproducer.engine.delivery.completion_queue import CompletionQueue
+from aioproducer.engine.delivery.deliveries import Deliveries
+from aioproducer.errors import DeliveryError, Persisted
+
+ERROR = DeliveryError("it broke", topic="orders", partition=1, persisted=Persisted.NO, attempts=1)
+
+
+class Batches:
+    """Three batches, one for each partition, with four records each."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.completions = CompletionQueue(loop)
+        context = DeliveryContext(loop, lambda _error, _count: None)
+        self.results = [ProduceRequestResult(context, "orders", partition, 1000) for partition in range(3)]
+        for result in self.results:
+            records = MemoryRecordsBuilder(result, 1000, 1000)
+            for number in range(4):
+                records.append(1000, None, b"v" * number)
+            records.close()
+
+    def acknowledge(self, *partitions: int) -> None:
+        for partition in partitions:
+            self.results[partition].complete(100 * partition, -1)
+            self.completions.add(self.results[partition])
+
+    def fail(self, partition: int) -> None:
+        self.results[partition].fail(ERROR)
+        self.completions.add(self.results[partition])
+
+
+def by_partition(batches: Batches) -> Deliveries:
+    """Return the deliveries of records that went to the partitions in turn."""
+    deliveries = Deliveries()
+    picks = array("H", [0, 1, 2] * 4)
+    deliveries.add(12, [[[result, 0, 4]] for result in batches.results], picks)
+    return deliveries
+
+
+def one_by_one(batches: Batches) -> Deliveries:
+    deliveries = Deliveries()
+    for index in range(4):
+        for result in batches.results:
+            deliveries.add_one(result, index)
+    return deliveries
+
+
+WAYS = pytest.mark.parametrize("made", [by_partition, one_by_one])
+PLACES = [(partition, 100 * partition + index) for index in range(4) for partition in range(3)]
+
+
+def places(metadata: Any) -> list[tuple[int, int]]:
+    return [(each.partition, each.offset) for each in metadata]
+
+
+@WAYS
+@pytest.mark.asyncio
+async def test_they_have_the_order_of_the_records(made: Any) -> None:
+    """By index from both ends, by slice, by iteration, and as a whole."""
+    batches = Batches()
+    deliveries = made(batches)
+    assert len(deliveries) == 12
+    batches.acknowledge(2, 0, 1)
+    assert places(await deliveries) == PLACES
+    assert places(delivery.result() for delivery in deliveries) == PLACES
+    assert [places([deliveries[at].result()])[0] for at in range(-12, 12)] == PLACES * 2
+    assert places(delivery.result() for delivery in deliveries[8:1:-3]) == PLACES[8:1:-3]
+    for index in (12, -13):
+        with pytest.raises(IndexError, match=f"there are 12 deliveries, and none at {index}"):
+            deliveries[index]
+    assert deliveries.offsets() == {0: (0, 3), 1: (100, 103), 2: (200, 203)}
+
+
+@WAYS
+@pytest.mark.asyncio
+async def test_the_first_failure_is_that_of_the_first_record(made: Any) -> None:
+    """Not of the batch that failed first; every look at it has an error of its own."""
+    batches = Batches()
+    deliveries = made(batches)
+    assert deliveries.first_failure() is None
+    assert list(deliveries.failures()) == []
+    batches.fail(2)
+    assert deliveries.first_failure()[0] == 2
+    batches.fail(1)
+    assert deliveries.first_failure()[0] == 1
+    batches.acknowledge(0)
+    assert [index for index, _ in deliveries.failures()] == [at for at in range(12) if at % 3]
+    assert deliveries.first_failure()[1] is not deliveries.first_failure()[1]
+    assert await deliveries.wait() == (4, 8, 0)
+    assert deliveries.offsets() == {0: (0, 3)}
+    with pytest.raises(DeliveryError, match="it broke"):
+        await deliveries
+
+
+@WAYS
+@pytest.mark.asyncio
+async def test_the_state_is_counted(made: Any) -> None:
+    batches = Batches()
+    deliveries = made(batches)
+    states = []
+    for end in (lambda: None, lambda: batches.acknowledge(0), lambda: batches.fail(1), lambda: batches.acknowledge(2)):
+        end()
+        states.append((*deliveries.summary(), deliveries.done()))
+    assert states == [(0, 0, 12, False), (4, 0, 8, False), (4, 4, 4, False), (8, 4, 0, True)]
+    assert repr(deliveries) == "<Deliveries of 12 records: 8 acknowledged, 4 failed, 0 pending>"
+
+
+@WAYS
+@pytest.mark.asyncio
+async def test_a_batch_that_is_split_is_replaced_by_its_parts(made: Any) -> None:
+    """Also while its records are waited for, and where a part is split again. Records that a broker names need not be neighbours."""
+    batches = Batches()
+    deliveries = made(batches)
+    waiting = asyncio.ensure_future(deliveries.wait())
+    await asyncio.sleep(0)
+    outer, inner = batches.results[1].split([[0, 2], [1, 3]])
+    last = outer.split([[0], [1]])
+    batches.completions.add(batches.results[1])
+    batches.completions.add(outer)
+    batches.acknowledge(0, 2)
+    last[0].complete(500, -1)
+    last[1].fail(ERROR)
+    inner.complete(600, -1)
+    for result in (*last, inner):
+        batches.completions.add(result)
+    assert await waiting == (11, 1, 0)
+    assert deliveries.first_failure()[0] == 7
+    assert deliveries.offsets()[1] == (500, 601)
+    assert [deliveries[at].result().offset for at in (1, 4, 10)] == [500, 600, 601]
+
+
+@pytest.mark.asyncio
+async def test_records_of_one_batch_are_one_run_however_many_calls_added_them() -> None:
+    """A block of single records is searched in bounded time: it has 1,024 of them."""
+    batches = Batches()
+    deliveries = Deliveries()
+    result = batches.results[0]
+    for index in range(2 * module._BLOCK + 1):
+        deliveries.add_one(result, index)
+    assert [[len(runs) for runs in block.runs] for block in deliveries._blocks] == [[1]] * 3
+    for count in (3, 4):
+        deliveries.add(count, [[[result, 0, count]]])
+    assert len(deliveries) == 2 * module._BLOCK + 8
+    assert all(before < after for before, after in pairwise(deliveries._starts))
+
+
+@pytest.mark.asyncio
+async def test_an_error_carries_the_deliveries_of_the_records_before_it() -> None:
+    """Also as the cause of the error that is caught, and where its class takes no attributes; another error has none."""
+    deliveries = by_partition(Batches())
+
+    class Frozen(Exception):
+        def __setattr__(self, name: str, value: object) -> None:
+            raise AttributeError(name)
+
+    for error in (ValueError("no"), Frozen("no")):
+        deliveries.attach(error)
+        outer = TimeoutError()
+        outer.__cause__ = error
+        assert Deliveries.of(error) is Deliveries.of(outer) is deliveries
+        assert error.__notes__ == ["send_many: 12 records were queued before this."]
+    assert len(Deliveries.of(ValueError("other"))) == 0
