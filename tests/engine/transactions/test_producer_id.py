@@ -1,0 +1,147 @@
+"""Tests of `aioproducer.engine.transactions.producer_id`: which broker is asked for an id, how often, and what follows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from jumping import run, settle
+from nodes import Tasks, now
+from scripted import settings
+
+from aioproducer.core.backoff import Backoff
+from aioproducer.core.partition_queues import PartitionQueues
+from aioproducer.engine.transactions.producer_id import ProducerIds
+from aioproducer.errors import BootstrapFailed, BrokerError, KafkaError
+from aioproducer.net.cluster import Cluster
+from aioproducer.testing import FakeCluster
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
+
+
+class Asker:
+    """The part under test with a cluster of bootstrap addresses, and what it told."""
+
+    def __init__(self, fake: FakeCluster) -> None:
+        self.tasks = Tasks()
+        self.queues = PartitionQueues(None, linger=0.0, lifetime=1.0, on_close=lambda _batch: None)
+        self.granted: list[ProducerIdAndEpoch] = []
+        self.went_without: list[str] = []
+        self.failed: list[KafkaError] = []
+        self.cluster = Cluster(fake.bootstrap_servers.split(","), settings(fake.network), self.tasks.spawn, lambda _node: None)
+        self.ids = ProducerIds(
+            self.cluster,
+            self.queues,
+            Backoff(0.1, 1.0),
+            request_timeout=30.0,
+            chance=lambda: 0.5,
+            identify=self.granted.append,
+            go_without=self.went_without.append,
+            fail=self.failed.append,
+        )
+
+
+@contextlib.asynccontextmanager
+async def asking(*faults: Any, brokers: int = 1, **options: Any) -> AsyncIterator[tuple[Asker, FakeCluster]]:
+    """Its task runs; afterwards nothing is left."""
+    async with FakeCluster(memory=True, brokers=brokers, **options) as fake:
+        for error, times in faults:
+            fake.fail("InitProducerId", error=error, times=times)
+        asker = Asker(fake)
+        task = asyncio.ensure_future(asker.ids.run())
+        try:
+            yield asker, fake
+        finally:
+            assert not task.done()
+            task.cancel()
+            await asyncio.wait([task])
+            asker.cluster.close(now=True)
+            await asker.tasks.end()
+        await settle()
+
+
+def test_an_id_is_asked_for_once() -> None:
+    """And once more when it is lost."""
+
+    async def main() -> None:
+        async with asking() as (asker, fake):
+            await asker.ids.first(10)
+            assert asker.ids.trouble is None
+            assert len(fake.requests("InitProducerId")) == len(asker.granted) == 1
+            asker.queues.on_identity_lost()
+            await settle()
+            assert len(fake.requests("InitProducerId")) == len({each.producer_id for each in asker.granted}) == 2
+
+    run(main())
+
+
+def test_a_broker_that_has_no_id_yet_is_asked_again() -> None:
+    """`first` waits half a second longer for that; a later start asks on."""
+
+    async def main(times: int) -> float:
+        async with asking(("COORDINATOR_LOAD_IN_PROGRESS", times)) as (asker, _):
+            began = now()
+            await asker.ids.first(10)
+            assert len(asker.granted) == (times == 2)
+            assert isinstance(asker.ids.trouble, BrokerError) is (times > 2)
+            return now() - began
+
+    assert 0.1 < run(main(2)) < 0.5
+    assert run(main(20)) == pytest.approx(0.5, abs=0.05)
+
+
+def test_an_id_that_is_refused_fails_what_waits_until_the_next_batch() -> None:
+    """The error says what to grant. An administrator may have done so by the next batch."""
+
+    async def main() -> None:
+        async with asking(("CLUSTER_AUTHORIZATION_FAILED", 1)) as (asker, fake):
+            with pytest.raises(BootstrapFailed, match="Grant it IdempotentWrite"):
+                await asker.ids.first(10)
+            assert asker.failed == [asker.ids.trouble]
+            await asyncio.sleep(60)
+            assert len(fake.requests("InitProducerId")) == 1
+            assert asker.queues.on_open is not None
+            asker.queues.on_open(None)  # type: ignore[arg-type]
+            await settle()
+            assert (len(asker.granted), asker.ids.trouble, asker.queues.on_open) == (1, None, None)
+
+    run(main())
+
+
+def test_the_next_broker_is_asked_where_one_cannot_be_reached() -> None:
+    async def main() -> None:
+        async with asking(brokers=2) as (asker, fake):
+            await fake.brokers[1].stop()
+            await asker.ids.first(10)
+            assert [request.broker for request in fake.requests("InitProducerId")] == [2]
+
+    run(main())
+
+
+def test_without_a_broker_a_start_goes_on_in_time() -> None:
+    """An id is still asked for, with ever longer pauses."""
+
+    async def main() -> None:
+        async with asking() as (asker, fake):
+            await fake.brokers[1].stop()
+            began = now()
+            await asker.ids.first(3)
+            assert now() - began <= 3
+            assert asker.failed == asker.granted == []
+
+    run(main())
+
+
+def test_a_broker_that_knows_no_producer_ids_is_gone_without() -> None:
+    async def main() -> None:
+        async with asking(version="0.10.2") as (asker, fake):
+            await asker.ids.first(10)
+            assert asker.went_without == [fake.bootstrap_servers]
+            assert asker.granted == []
+
+    run(main())

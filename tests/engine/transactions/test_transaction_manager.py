@@ -1,0 +1,209 @@
+"""Tests of `aioproducer.engine.transactions.transaction_manager`: what it tells the other parts, and how its calls wait.
+
+The requests and their answers: tests/scenarios/test_transactions.py and test_transaction_faults.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from jumping import run, settle
+from nodes import now
+
+from aioproducer.config import ProducerConfig
+from aioproducer.core.backoff import Backoff
+from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
+from aioproducer.core.transactions.transaction_state import State
+from aioproducer.engine.observability.metrics_recorder import Meter
+from aioproducer.engine.transactions.transaction_manager import Parts, TransactionManager
+from aioproducer.errors import (
+    DeliveryError,
+    Persisted,
+    ProducerClosed,
+    RecordTooLarge,
+    TransactionAborted,
+    TransactionTimeout,
+    UsageError,
+    broker_error,
+)
+from tests.engine.append.parts import Parts as AppendParts
+
+
+class Stage:
+    """The manager with no broker, and what it tells the parts that it controls."""
+
+    def __init__(self, *, level: int = 2, **options: Any) -> None:
+        self.gates: list[bool] = []
+        self.dropped: list[Exception] = []
+        self.flushed = asyncio.Event()
+        self.spawned: list[asyncio.Task[None]] = []
+        self.append = AppendParts(1)
+        admission = SimpleNamespace(
+            gate=lambda *, is_open: self.gates.append(is_open), drop=lambda error: self.dropped.append(error()), on_given_up=None
+        )
+        self.sender = SimpleNamespace(
+            ends=SimpleNamespace(on_failure=None),
+            newest_produce=None,
+            identify=lambda identity: setattr(self.append.queues, "granted", identity),
+            turn=lambda: None,
+            drop_unsent=self.dropped.append,
+        )
+        cluster = SimpleNamespace(feature=lambda _name: level, candidates=lambda: iter(()), node=lambda _node_id: None)
+        parts: Any = (cluster, self.append.queues, self.sender, admission, lambda _broker: True, self._flush, self._spawn, Meter())
+        config = ProducerConfig(bootstrap_servers="here:1", transactional_id="mine", **options)
+        self.manager = TransactionManager(config, Parts(*parts), Backoff(0.1, 1.0), lambda: 0.5)
+
+    async def _flush(self, _timeout: float | None) -> None:
+        await self.flushed.wait()
+
+    def _spawn(self, coroutine: Any, _name: str) -> None:
+        self.spawned.append(asyncio.ensure_future(coroutine))
+
+    def grant(self) -> None:
+        """Let the producer have an id, as an answer to InitProducerId does."""
+        self.manager.transaction.granted(ProducerIdAndEpoch(7, 0), 6)
+        self.manager._move()
+        self.manager._on_change()
+
+
+def staged(test: Any) -> Any:
+    """Run a test in a loop that jumps, with a stage."""
+
+    def runs() -> None:
+        async def main() -> None:
+            stage = Stage(max_block_ms=2000)
+            await test(stage)
+            for flush in stage.spawned:
+                flush.cancel()
+
+        run(main())
+
+    runs.__doc__ = test.__doc__
+    return runs
+
+
+@staged
+async def test_the_fast_path_is_open_within_transactions_alone(stage: Stage) -> None:
+    assert stage.gates == [False]
+    stage.grant()
+    with pytest.raises(UsageError, match="begin_transaction"):
+        stage.manager.check_send()
+    await stage.manager.begin()
+    stage.manager.check_send()
+    assert stage.gates[-1] is True
+    commit = asyncio.ensure_future(stage.manager.commit())
+    await settle()
+    assert stage.gates[-1] is False
+    commit.cancel()
+
+
+@staged
+async def test_begin_waits_for_the_id_for_max_block_ms(stage: Stage) -> None:
+    """The error says what is waited for. A begin that is cancelled meanwhile opens nothing."""
+    began = now()
+    with pytest.raises(TransactionTimeout, match=r"begin_transaction\(\) did not end within max_block_ms=2000: .*FindCoordinator"):
+        await stage.manager.begin()
+    assert now() - began == pytest.approx(2)
+    begin = asyncio.ensure_future(stage.manager.begin())
+    await settle()
+    begin.cancel()
+    await asyncio.wait([begin])
+    stage.grant()
+    assert stage.manager.transaction.state is State.READY
+
+
+@staged
+async def test_a_call_that_is_cancelled_leaves_its_operation_going_on(stage: Stage) -> None:
+    """The same call waits for it again; another one is refused."""
+    stage.grant()
+    await stage.manager.begin()
+    for _ in range(2):
+        commit = asyncio.ensure_future(stage.manager.commit())
+        await settle()
+        commit.cancel()
+        await asyncio.wait([commit])
+        assert stage.manager.transaction.state is State.COMMITTING
+    with pytest.raises(UsageError):
+        await stage.manager.begin()
+
+
+@staged
+async def test_the_end_of_the_producer_ends_every_wait(stage: Stage) -> None:
+    begin = asyncio.ensure_future(stage.manager.begin())
+    await settle()
+    stage.manager.check_running()
+    stage.manager.close(lambda: ProducerClosed("it stopped"))
+    with pytest.raises(ProducerClosed, match="it stopped"):
+        await begin
+    with pytest.raises(ProducerClosed, match="it stopped"):
+        stage.manager.check_running()
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_a_partition_is_held_until_the_transaction_has_it(level: int) -> None:
+    """Its first batch asks for that; in version 2 the Produce request adds it."""
+
+    async def main() -> None:
+        stage = Stage(level=level)
+        stage.grant()
+        await stage.manager.begin()
+        stage.append.place()
+        queue = stage.append.routing.queues[0]
+        assert queue.is_held is (level == 1)
+        if level == 1:
+            stage.manager.transaction.pending.clear()
+            stage.manager._move()
+        assert not queue.is_held
+        assert len(stage.append.sent()) == 1
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("error", "fails"),
+    [(RecordTooLarge("it is"), True), (broker_error("TOPIC_AUTHORIZATION_FAILED"), True), (UsageError("no topic"), False), (None, False)],
+)
+def test_a_refused_record_that_is_missing_fails_its_transaction(error: Any, fails: bool) -> None:
+    """A mistake of the caller's does not: it was told."""
+
+    async def main() -> None:
+        stage = Stage()
+        stage.grant()
+        await stage.manager.begin()
+        stage.manager.on_refused("orders", error)
+        assert stage.manager.transaction.state is (State.ABORTABLE_ERROR if fails else State.IN_TRANSACTION)
+        assert stage.gates[-1] is not fails
+
+    run(main())
+
+
+@staged
+async def test_a_failed_batch_fails_its_transaction_and_an_abort_drops_what_is_unsent(stage: Stage) -> None:
+    stage.grant()
+    await stage.manager.begin()
+    stage.append.place()
+    (batch,) = stage.append.sent()
+    stage.sender.ends.on_failure(batch, DeliveryError("it broke", topic="orders", partition=0, persisted=Persisted.NO, attempts=1))
+    with pytest.raises(Exception, match="it broke"):
+        await stage.manager.commit()
+    stage.manager._move()
+    assert stage.dropped
+    assert all("it broke" in str(error) for error in stage.dropped)
+
+
+@staged
+async def test_giving_up_aborts_what_is_open_in_bounded_time(stage: Stage) -> None:
+    """Its records are dropped; a transaction that has ended is left alone."""
+    stage.grant()
+    await stage.manager.give_up(5)
+    assert stage.manager.transaction.state is State.READY
+    await stage.manager.begin()
+    began = now()
+    await stage.manager.give_up(5)
+    assert now() - began == pytest.approx(5)
+    assert stage.manager.transaction.state is State.ABORTING
+    stage.manager._move()
+    assert {type(error) for error in stage.dropped} == {TransactionAborted}
