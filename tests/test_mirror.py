@@ -1,0 +1,61 @@
+"""Each module of the engine has a test file at the same path, or a reason why not."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+ENGINE = ROOT / "aioproducer/engine"
+CHOICE = "an import: tests/engine/test_build_info.py and tests/contract/test_builds.py run both choices"
+WITHOUT = {
+    "append/admission": "what it orders are waiting sends of a whole producer: tests/scenarios/test_backpressure.py, test_crowds.py",
+    "append/chosen_build": CHOICE,
+    "append/fast_path": "the twin of a compiled module: tests/contract runs both builds, tests/scenarios/test_order_property.py too",
+    "append/loop_budget_waiters": "what it orders are tasks that send: tests/scenarios/test_tight_loops.py",
+    "append/slow_path": "its calls are those of `send` and `send_batch`: tests/contract/test_sending.py, tests/scenarios/test_full_batches.py",
+    "delivery/chosen_build": CHOICE,
+    "gauges": "it reads a whole producer: tests/scenarios/test_measuring.py, test_telling.py",
+    "observability/connection_observer": "it hears of a producer's connections: tests/scenarios/test_telling.py, test_measuring.py",
+    "observability/diagnostics": "its texts are those of `explain`: tests/scenarios/test_telling.py",
+    "observability/events": "its events are a producer's: tests/scenarios/test_telling.py",
+    "observability/instruments": "it makes the parts above: tests/scenarios/test_measuring.py",
+    "observability/metrics_recorder": "its numbers are compared with what brokers received: tests/scenarios/test_measuring.py",
+    "observability/waiting_notice": "it is seen while a producer starts or stops: tests/scenarios/test_starting.py, test_shutdown.py",
+    "runtime": "the life of a producer: tests/scenarios/test_starting.py, test_shutdown.py",
+    "sender/sender": "its drains and answers: tests/scenarios/test_delivering.py, test_in_flight.py, test_retries.py",
+    "wiring": "it makes the parts of every producer",
+}
+
+
+def modules() -> set[str]:
+    return {path.relative_to(ENGINE).with_suffix("").as_posix() for path in ENGINE.rglob("*.py") if path.name != "__init__.py"}
+
+
+def test_file(module: str) -> pathlib.Path:
+    path = pathlib.PurePosixPath(module)
+    return ROOT / "tests/engine" / path.parent / f"test_{path.name}.py"
+
+
+test_file.__test__ = False  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("module", sorted(modules()))
+def test_a_module_has_a_test_file(module: str) -> None:
+    """One that is in the list of exceptions has none: a file that was added leaves the list."""
+    assert test_file(module).exists() is (module not in WITHOUT), f"{test_file(module).relative_to(ROOT)}: {WITHOUT.get(module)}"
+
+
+def test_the_exceptions_are_modules_and_name_test_files() -> None:
+    assert WITHOUT.keys() <= modules()
+    names = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    assert set(re.findall(r"test_\w+\.py", " ".join(WITHOUT.values()))) <= names
+
+
+def test_a_test_file_has_its_module() -> None:
+    """A module that was renamed takes its test file along."""
+    tested = {path.relative_to(ROOT / "tests/engine").as_posix() for path in (ROOT / "tests/engine").rglob("test_*.py")}
+    named = {(pathlib.PurePosixPath(module).parent / f"test_{pathlib.PurePosixPath(module).name}.py").as_posix() for module in modules()}
+    assert tested <= named
