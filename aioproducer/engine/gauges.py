@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.append.admission import Admission
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
+    from aioproducer.engine.observability.metrics_recorder import Recorder
     from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
 
@@ -43,6 +44,7 @@ class Gauges:
         admission: Admission,
         cluster: Cluster,
         updater: MetadataUpdater,
+        recorder: Recorder,
         clock: Callable[[], float],
     ) -> None:
         self._pool = pool
@@ -50,10 +52,21 @@ class Gauges:
         self._admission = admission
         self._cluster = cluster
         self._updater = updater
+        self._recorder = recorder
         self._clock = clock
+        self._has_depths = config.metrics_recording_level in {"debug", "trace"}
         self._lifetime = config.delivery_timeout_ms / 1000
 
-    def read(self) -> dict[str, float]:
+    def read(self) -> tuple[float, dict[str, float], dict[tuple[str, int], int]]:
+        """Return the values of a snapshot that only the loop's thread may read, as the arguments of `Metrics.snapshot`."""
+        now = self._clock()
+        self._recorder.catch_up(now)
+        # The cost of the depths is proportional to the number of batches that have not ended.
+        incomplete = self._partition_queues.incomplete if self._has_depths else ()
+        depths = Counter((batch.queue.topic, batch.queue.partition) for batch in incomplete)
+        return now, self._gauges(now), depths
+
+    def _gauges(self, now: float) -> dict[str, float]:
         """Return all gauges by name (`metrics.table.GAUGES`)."""
         nodes = self._cluster.nodes
         broker_connections = [
@@ -62,7 +75,7 @@ class Gauges:
         waiting, for_topics = self._admission.waiting, self._admission.topics.waiting
         return {
             "requests-in-flight": sum(broker_connection.in_flight for broker_connection in broker_connections),
-            "metadata-age": self._clock() - self._updater.answered_at,
+            "metadata-age": now - self._updater.answered_at,
             "connection-count": sum(broker_connection.is_usable for broker_connection in broker_connections),
             "waiting-threads": waiting,
             "buffer-total-bytes": self._pool.size,
@@ -79,10 +92,6 @@ class Gauges:
             "topics-known": len(self._partition_queues.routings),
             "breakers-open": len(self.open_breakers()),
         }
-
-    def depths(self) -> dict[tuple[str, int], int]:
-        """Return the number of batches that have not ended, by topic and partition. The cost is proportional to their number."""
-        return Counter((batch.queue.topic, batch.queue.partition) for batch in self._partition_queues.incomplete)
 
     def _oldest(self) -> float:
         """Return the seconds since the oldest batch that has not ended was opened; 0: there is none."""

@@ -163,7 +163,7 @@ class Runtime:
                 await self._ids.first(until - self.loop.time())
         if self._transaction_manager is not None and wait:
             self._spawn(self._transaction_manager.run(), "transactions")
-            with self._instruments.meter.spent("txn-init-time"):
+            with self._instruments.recorder.spent("txn-init-time"):
                 await self._transaction_manager.start(until - self.loop.time())
 
     async def stop_start(self) -> None:
@@ -279,7 +279,7 @@ class Runtime:
 
     def snapshot(self) -> Snapshot:
         """Return the current values of all metrics. Any thread may call it: the event loop reads the values that only it may read."""
-        return self._instruments.metrics.snapshot(*self.from_thread.ask(partial(self._instruments.read, self._gauges)))
+        return self._instruments.metrics.snapshot(*self.from_thread.ask(self._gauges.read))
 
     def health(self, patience: float | None) -> Health:
         """Return the health; `patience`: seconds for which a record may be unacknowledged. Any thread may call it."""
@@ -343,7 +343,7 @@ class Runtime:
 
         Returns how many records were acknowledged, failed, or are left.
         """
-        with self._instruments.meter.spent("flush-time"):
+        with self._instruments.recorder.spent("flush-time"):
             return await self._flush(timeout)
 
     async def _flush(self, timeout: float | None) -> FlushSummary:

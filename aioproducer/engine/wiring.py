@@ -95,14 +95,15 @@ class Wiring:
         self.turn = LoopBudget(loop, way)
         self._make_senders(way)
         self._make_doors(way)
-        settings = net_settings(config, version, dialer, resolver, chance)._replace(observer=self.instruments.observer)
+        settings = net_settings(config, version, dialer, resolver, chance)._replace(observer=self.instruments)
         self._make_askers(settings)
         self.circuit_break_manager = self._make_breaking()
         self.idle = self._make_idle()
         self.sender.connect(self.appender, self.admission, self.cluster, self.updater.urge, self.updater.hint)
         self.ids = self._make_ids(settings)
         self.transaction_manager = self._make_transactor(flush)
-        self.gauges = Gauges(config, self.pool, self.partition_queues, self.admission, self.cluster, self.updater, loop.time)
+        recorder = self.instruments.recorder
+        self.gauges = Gauges(config, self.pool, self.partition_queues, self.admission, self.cluster, self.updater, recorder, loop.time)
         if self.circuit_break_manager is not None:
             self.gauges.open_breakers = self.circuit_break_manager.told
         self.sender.on_identity = self.instruments.identity
@@ -147,7 +148,7 @@ class Wiring:
             self.batch_compressor,
             self._backoff,
             self._chance,
-            self.instruments.meter,
+            self.instruments.recorder,
         )
 
     def _make_doors(self, way: FastPath) -> None:
@@ -193,7 +194,7 @@ class Wiring:
             on_known=lambda topic: self.idling.watch(topic, self._loop.time()),
             next_turn=self.sender.turn,
             alarm=partial(DeadlineTimer, self._guard, is_patient=True),
-            meter=self.instruments.meter,
+            meter=self.instruments.recorder,
         )
         kind = SlowPath if config.transactional_id is None else TransactionalSlowPath
         self.slow_path = kind(checks, self.admission, self.pool, self.delivery_context, self.room.limit)
@@ -247,7 +248,7 @@ class Wiring:
                 self.updater.forget,
                 self.ratios.forget,
                 self.appender.forget,
-                self.instruments.forgotten,
+                self.instruments.forget_topic,
                 *([self.circuit_break_manager.forget] if self.circuit_break_manager is not None else ()),
             ],
             shrink=[partial(shrink, self.partition_queues.routings), self.updater.shrink, self.instruments.metrics.shrink],
@@ -270,7 +271,7 @@ class Wiring:
     def _make_transactor(self, flush: Callable[[float | None], Awaitable[FlushSummary]]) -> TransactionManager | None:
         if not isinstance(self.slow_path, TransactionalSlowPath):
             return None
-        meet, spawn, meter = self.updater.meet, self.supervisor.spawn, self.instruments.meter
+        meet, spawn, meter = self.updater.meet, self.supervisor.spawn, self.instruments.recorder
         parts = Parts(self.cluster, self.partition_queues, self.sender, self.admission, meet, flush, spawn, meter)
         self.slow_path.transaction_manager = transaction_manager = TransactionManager(self._config, parts, self._backoff, self._chance)
         return transaction_manager

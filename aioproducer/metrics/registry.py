@@ -6,15 +6,20 @@ are removed too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections import defaultdict
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from aioproducer.metrics.sensors import Distribution, Histogram, Sensor, Sensors, Windows
+from aioproducer.metrics.sensors import Distribution, Histogram, Sensor, Windows
 from aioproducer.metrics.table import BOUNDS, COUNTED, GAUGES, SENSED, TAGS, Group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["MetricName", "Metrics", "Snapshot"]
+__all__ = ["MetricName", "Metrics", "Sensors", "Snapshot"]
+
+# By name. A look-up makes the sensor that is missing: `sensors["record-send"].record(now, 3)`.
+Sensors: TypeAlias = "defaultdict[str, Sensor]"
 
 
 class MetricName(NamedTuple):
@@ -82,6 +87,8 @@ class Metrics:
 
     Attributes:
         producer: sensors of the producer as a whole.
+        nodes: sensors of each broker, by its id; bootstrap addresses have negative ids. A look-up makes them.
+        topics: sensors of each topic. A look-up makes them; `pop` forgets a topic that the producer no longer produces to (KIP-526).
         histograms: all histograms, by name.
         windows: as given.
     """
@@ -90,49 +97,25 @@ class Metrics:
         self._client = ("client-id", client_id)
         self.windows = windows
         self._app = (("version", version), float(began_ms))
-        self.producer = Sensors(windows, now)
+        self.producer: Sensors = defaultdict(partial(Sensor, windows, now))
+        # Of a broker or a topic, the first event of a sensor opens a sample of its own.
+        make: partial[Sensors] = partial(defaultdict, partial(Sensor, windows, 0.0))
+        self.nodes: defaultdict[int, Sensors] = defaultdict(make)
+        self.topics: defaultdict[str, Sensors] = defaultdict(make)
         self.histograms = {name: Histogram(bounds) for name, bounds in BOUNDS.items()}
-        self._nodes: dict[int, Sensors] = {}
-        self._topics: dict[str, Sensors] = {}
         self._counts: dict[tuple[str, str], float] = {}
-
-    def node(self, node_id: int) -> Sensors:
-        """Return the sensors of one broker; bootstrap addresses have negative ids."""
-        sensors = self._nodes.get(node_id)
-        if sensors is None:
-            sensors = self._nodes[node_id] = Sensors(self.windows)
-        return sensors
-
-    def topic(self, topic: str) -> Sensors:
-        """Return the sensors of one topic."""
-        sensors = self._topics.get(topic)
-        if sensors is None:
-            sensors = self._topics[topic] = Sensors(self.windows)
-        return sensors
-
-    def has_topic(self, topic: str) -> bool:
-        """Return whether the topic has sensors yet."""
-        return topic in self._topics
 
     def count(self, name: str, tag: str, times: float = 1) -> None:
         """Count under a tag: `count("events-total", "breaker-opened")`."""
         assert name in COUNTED, name
         self._counts[name, tag] = self._counts.get((name, tag), 0) + times
 
-    def forget_topic(self, topic: str) -> None:
-        """Remove the sensors of a topic that the producer no longer produces to (KIP-526)."""
-        self._topics.pop(topic, None)
-
     def shrink(self) -> None:
         """Free memory after many topics were forgotten, because a dict keeps the memory of deleted entries.
 
         It makes a new dict, because other threads may read the old one.
         """
-        self._topics = dict(self._topics)
-
-    def forget_node(self, node_id: int) -> None:
-        """Remove the sensors of a broker that is no longer part of the cluster."""
-        self._nodes.pop(node_id, None)
+        self.topics = self.topics.copy()
 
     def snapshot(self, now: float, gauges: Mapping[str, float], depths: Mapping[tuple[str, int], int] | None = None) -> Snapshot:
         """Return all metrics at this moment. Any thread may call it.
@@ -146,9 +129,9 @@ class Metrics:
         """
         taken = Snapshot(self._read(Group.PRODUCER, (), self.producer, now))
         # `copy` is one step. Building a tuple of items may run the garbage collector, and with it other threads.
-        for node_id, sensors in self._nodes.copy().items():
+        for node_id, sensors in self.nodes.copy().items():
             taken.update(self._read(Group.NODE, (("node-id", f"node-{node_id}"),), sensors, now))
-        for topic, sensors in self._topics.copy().items():
+        for topic, sensors in self.topics.copy().items():
             taken.update(self._read(Group.TOPIC, (("topic", topic),), sensors, now))
         for name in GAUGES:
             taken[self._name(name, Group.PRODUCER)] = float(gauges.get(name, 0.0))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["Distribution", "Histogram", "Sensor", "Sensors", "Windows"]
+__all__ = ["Distribution", "Histogram", "Sensor", "Windows"]
 
 _NAN: Final = float("nan")
 
@@ -133,26 +133,6 @@ class Sensor:
         """Return the largest recent value; NaN: there is none."""
         largest = max((sample.max for sample in self._samples(now)), default=-1.0)
         return largest if largest >= 0 else _NAN
-
-
-class Sensors(dict[str, Sensor]):
-    """Holds sensors by name. A look-up makes the sensor that is missing: `sensors["record-send"].record(now, 3)`.
-
-    Args:
-        began: the time since when there was nothing to record; without it each sensor begins with its first event.
-    """
-
-    __slots__ = ("_began", "_windows")
-
-    def __init__(self, windows: Windows, began: float = 0.0) -> None:
-        super().__init__()
-        self._windows = windows
-        self._began = began
-
-    def __missing__(self, name: str) -> Sensor:
-        # If `began` is long ago, the first event opens another sample.
-        sensor = self[name] = Sensor(self._windows, self._began)
-        return sensor
 
 
 @dataclass(frozen=True, slots=True, repr=False)

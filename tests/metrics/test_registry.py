@@ -68,9 +68,9 @@ def test_a_snapshot_has_what_was_recorded_under_its_tags() -> None:
     """A snapshot's values are found by name, group and tags. `number` finds them by the tags alone."""
     metrics = made()
     metrics.producer["record-send"].record(100.0, 6.0)
-    metrics.topic("orders")["record-send"].record(100.0, 4.0)
-    metrics.topic("others")["record-send"].record(100.0, 2.0)
-    metrics.node(3)["request"].record(100.0, 50.0)
+    metrics.topics["orders"]["record-send"].record(100.0, 4.0)
+    metrics.topics["others"]["record-send"].record(100.0, 2.0)
+    metrics.nodes[3]["request"].record(100.0, 50.0)
     metrics.count("events-total", "breaker-opened", 2)
     taken = metrics.snapshot(101.0, {"brokers-known": 3}, {("orders", 1): 7})
     assert taken[MetricName("record-send-total", "producer-metrics", (("client-id", "me"),))] == 6.0
@@ -117,12 +117,22 @@ def test_what_is_not_there_is_said(look: object, says: str) -> None:
 def test_what_is_forgotten_leaves_nothing() -> None:
     """A topic (KIP-526), and a broker that left."""
     metrics = made()
-    metrics.topic("orders")["byte"].record(0.0)
-    metrics.node(1)["request"].record(0.0)
-    metrics.forget_topic("orders")
-    metrics.forget_node(1)
-    metrics.forget_node(1)
+    metrics.topics["orders"]["byte"].record(0.0)
+    metrics.nodes[1]["request"].record(0.0)
+    metrics.topics.pop("orders")
+    metrics.nodes.pop(1)
+    metrics.shrink()
     assert {metric.group for metric in metrics.snapshot(0.0, {})} == {"producer-metrics", "app-info"}
+
+
+def test_a_sensor_that_is_made_long_after_the_start_begins_then() -> None:
+    """Its first sample is not the time since the loop began, also after `shrink`."""
+    metrics = made()
+    for topic in ("orders", "others"):
+        metrics.topics[topic]["x"].record(10_000.0, 60.0)
+        assert metrics.topics[topic]["x"].rate(10_000.0) == 2.0
+        assert set(metrics.topics[topic]) == {"x"}
+        metrics.shrink()
 
 
 @pytest.fixture
@@ -158,10 +168,10 @@ def test_a_snapshot_may_be_taken_while_others_record() -> None:
     thread = threading.Thread(target=look)
     thread.start()
     for number in range(20_000):
-        metrics.topic(f"t{number % 50}")["byte"].record(float(number), 1.0)
+        metrics.topics[f"t{number % 50}"]["byte"].record(float(number), 1.0)
         metrics.count("request-errors-total", f"E{number % 7}")
         if not number % 11:
-            metrics.forget_topic(f"t{number % 50}")
+            metrics.topics.pop(f"t{number % 50}", None)
     is_over.set()
     thread.join()
     assert taken

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.metrics.sensors import Histogram, Sensor, Sensors, Windows
+from aioproducer.metrics.sensors import Histogram, Sensor, Windows
 
 TWO = Windows(2, 30.0)
 
@@ -55,14 +55,6 @@ def test_one_sample_alone_is_a_window() -> None:
     assert sensor.rate(0.0) == 0.5
     sensor.record(11.0, 7.0)
     assert sensor.maximum(12.0) == 7.0
-
-
-def test_a_sensor_that_is_made_long_after_the_start_begins_then() -> None:
-    """Its first sample is not the time since the loop began."""
-    sensors = Sensors(TWO)
-    sensors["x"].record(10_000.0, 60.0)
-    assert sensors["x"].rate(10_000.0) == 2.0
-    assert set(sensors) == {"x"}
 
 
 @given(st.lists(st.tuples(st.floats(0, 200), st.lists(st.floats(0, 1e6), min_size=1, max_size=5)), max_size=40))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.delivery.chosen_build import Delivery
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.memory.partition_quota import PartitionQuota
-    from aioproducer.engine.observability.metrics_recorder import Meter
+    from aioproducer.engine.observability.metrics_recorder import Recorder
     from aioproducer.engine.tasks.deadline_timer import DeadlineTimer
     from aioproducer.engine.tasks.waiter import Waiter
     from aioproducer.errors import KafkaError
@@ -88,7 +88,7 @@ class Admission:
         on_known: Callable[[str], object],
         next_turn: Callable[[], None],
         alarm: Callable[[Callable[[], float | None], Callable[[float], None]], DeadlineTimer],
-        meter: Meter,
+        meter: Recorder,
     ) -> None:
         self._loop = loop
         self._meter = meter

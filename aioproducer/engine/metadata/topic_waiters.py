@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aioproducer.core.metadata.cluster_metadata import TopicView
     from aioproducer.core.partition_queues import PartitionQueues, TopicRouting
     from aioproducer.engine.memory.buffer_pool import PendingSend
-    from aioproducer.engine.observability.metrics_recorder import Meter
+    from aioproducer.engine.observability.metrics_recorder import Recorder
     from aioproducer.errors import KafkaError
 
 __all__ = ["TopicWaiters"]
@@ -56,7 +56,7 @@ class TopicWaiters:
         admit: Callable[[list[PendingSend]], None],
         give_up: Callable[[PendingSend, Exception], None],
         turn: Callable[[], None],
-        meter: Meter,
+        meter: Recorder,
     ) -> None:
         self._loop = loop
         self._partition_queues = partition_queues
@@ -139,7 +139,8 @@ class TopicWaiters:
         first = next((record for record in parked if record.topic is not None), None)
         if first is not None:
             now = self._loop.time()
-            self._meter.topic_came(now, now + self._max_block - first.deadline)
+            # The first send waited longest: its time contains the times of the others.
+            self._meter.record("metadata-wait", now, now + self._max_block - first.deadline)
         known: list[PendingSend] = []
         for record in parked:
             if record.asks:

@@ -1,36 +1,29 @@
-"""Makes the metrics, the events and the observers of one producer, and reads its gauges."""
+"""Holds the metrics and the events of one producer, and notifies them of changes of its connections, brokers and topics."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from aioproducer.engine.observability.connection_observer import ConnectionObserver
 from aioproducer.engine.observability.events import Events
-from aioproducer.engine.observability.metrics_recorder import Meter, Recorder
+from aioproducer.engine.observability.metrics_recorder import Recorder, SilentRecorder
 from aioproducer.metrics.registry import Metrics
 from aioproducer.metrics.sensors import Windows
+from aioproducer.net.observer import NO_TRAFFIC, Observer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.config import ProducerConfig
+    from aioproducer.core.metadata.cluster_metadata import Broker
     from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
+    from aioproducer.errors import TransportError
+    from aioproducer.net.observer import Traffic
 
 __all__ = ["Instruments"]
 
 
-class GaugeReader(Protocol):
-    """Reads gauges from the producer's parts when a snapshot is taken."""
-
-    def read(self) -> dict[str, float]:
-        """Return all gauges by name."""
-
-    def depths(self) -> dict[tuple[str, int], int]:
-        """Return the batches that have not ended, by topic and partition."""
-
-
-class Instruments:
-    """Holds the metrics and the events of one producer.
+class Instruments(Observer):
+    """Holds the metrics and the events of one producer, and observes its connections.
 
     Args:
         version: of this software.
@@ -38,27 +31,57 @@ class Instruments:
         began_ms: the time of day, in ms since 1970.
 
     Attributes:
+        metrics: all recorded values; snapshots are made of them.
         events: reports changes of state.
-        meter: records batches and calls.
-        observer: records connections.
+        recorder: records batches, requests and calls.
     """
 
     def __init__(self, config: ProducerConfig, version: str, clock: Callable[[], float], began_ms: int) -> None:
         self._config = config
         self._clock = clock
-        records = config.metrics_recording_level != "none"
+        self._records = config.metrics_recording_level != "none"
         windows = Windows(config.metrics_num_samples, config.metrics_sample_window_ms / 1000)
         self.metrics = Metrics(config.client_id, windows, version=version, began_ms=began_ms, now=clock())
         self.events = Events(config.client_id, self.metrics)
-        self.meter = Recorder(config, self.metrics, clock) if records else Meter()
-        self.observer = ConnectionObserver(self.meter, self.events, clock)
+        self.recorder = (Recorder if self._records else SilentRecorder)(config, self.metrics, clock)
 
-    def read(self, gauges: GaugeReader) -> tuple[float, dict[str, float], dict[tuple[str, int], int] | None]:
-        """Return the values of a snapshot that only the loop's thread may read, as the arguments of `Metrics.snapshot`."""
-        now = self._clock()
-        self.meter.catch_up(now)
-        is_fine = self._config.metrics_recording_level in {"debug", "trace"}
-        return now, gauges.read(), gauges.depths() if is_fine else None
+    # Connections
+
+    def traffic(self, node_id: int) -> Traffic:
+        """Return the object that notes the requests and answers of a broker."""
+        return self.recorder.node(node_id) if self._records else NO_TRAFFIC
+
+    def connected(self, broker: Broker, label: str) -> None:
+        """Count a new connection and report it as an event."""
+        self.recorder.record("connection-creation", self._clock())
+        self._tell("broker-connected", broker, lane=label)
+
+    def lost(self, broker: Broker, label: str, cause: TransportError | None) -> None:
+        """Count a lost connection and report it as an event."""
+        self.recorder.record("connection-close", self._clock())
+        self._tell("broker-lost", broker, lane=label, cause=str(cause))
+
+    def failed(self, broker: Broker, label: str, cause: TransportError, failures: int) -> None:
+        """Report the first of several consecutive failures to connect as an event: the others change nothing."""
+        if failures == 1:
+            self._tell("broker-unreachable", broker, lane=label, cause=str(cause))
+
+    def throttled(self, broker: Broker, milliseconds: int) -> None:
+        """Report a broker that throttles as an event."""
+        self._tell("broker-throttles", broker, milliseconds=milliseconds)
+
+    def forgotten(self) -> None:
+        """Report as an event that the cluster dropped all its brokers."""
+        self.events.tell("cluster-forgotten")
+
+    def gone(self, broker: Broker) -> None:
+        """Forget the metrics of a broker that left the cluster."""
+        self.recorder.forget_node(broker.node_id)
+
+    def _tell(self, event: str, broker: Broker, **facts: object) -> None:
+        self.events.tell(event, node_id=broker.node_id, where=f"{broker.host}:{broker.port}", **facts)
+
+    # Brokers and topics
 
     def identity(self, identity: ProducerIdAndEpoch | None) -> None:
         """Report a granted producer id; None: the producer has none."""
@@ -72,7 +95,7 @@ class Instruments:
         else:
             self.events.tell("broker-in-time", node_id=node_id)
 
-    def forgotten(self, topic: str) -> None:
+    def forget_topic(self, topic: str) -> None:
         """Report a forgotten topic (KIP-526), and drop its metrics."""
-        self.meter.forget_topic(topic)
+        self.recorder.forget_topic(topic)
         self.events.tell("topic-forgotten", topic=topic, seconds=self._config.metadata_max_idle_ms / 1000)

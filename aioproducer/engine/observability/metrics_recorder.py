@@ -1,171 +1,130 @@
 """Records the metrics of batches and requests: one call for each batch or change of state, none for a record.
 
-The values of every request are noted and recorded later (`metrics.notes`). Rare values are recorded at once. If
-`metrics_recording_level` is "none", the producer has a plain `Meter`, which records nothing.
+A dozen sensors and histograms cover every request. To update them each time would cost a producer that sends one record at a time
+a twentieth of its time. So a request appends numbers to lists. All numbers are recorded together in sensors and histograms: after a
+second, or when there are many, or before a snapshot. Rare values are recorded at once.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aioproducer.errors import BrokerError, BufferExhausted
-from aioproducer.metrics.notes import MANY, Notes
 from aioproducer.model import Compression
-from aioproducer.net.observer import NO_TRAFFIC, Traffic
+from aioproducer.net.observer import Traffic
 from aioproducer.records.record_batch import OVERHEAD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.producer_batch import ProducerBatch
-    from aioproducer.metrics.notes import NodeNotes
-    from aioproducer.metrics.registry import Metrics
+    from aioproducer.metrics.registry import Metrics, Sensors
 
-__all__ = ["Meter", "Recorder"]
+__all__ = ["MANY", "NodeTraffic", "Recorder", "SilentRecorder"]
 
+# Batches, or waits of drains, that are recorded at once: some 0.1 ms.
+MANY: Final = 256
+# Seconds between a note and its recording; a tenth of a sample, if that is less.
+_LONGEST: Final = 1.0
 # Seconds between two searches for the largest record of a batch: a search reads the size of each record.
 _SAMPLE: Final = 1.0
 
-
-class Meter:
-    """Defines one method for each kind of value to record. This class records nothing."""
-
-    def traffic(self, node_id: int) -> Traffic:  # noqa: ARG002
-        """Return the `Traffic` that records the requests of a broker."""
-        return NO_TRAFFIC
-
-    def connected(self, now: float) -> None:
-        """Record that a connection was made."""
-
-    def disconnected(self, now: float) -> None:
-        """Record that an established connection was lost or closed."""
-
-    def forget_node(self, node_id: int) -> None:
-        """Drop the metrics of a broker that left the cluster."""
-
-    def forget_topic(self, topic: str) -> None:
-        """Drop the metrics of a topic that is forgotten."""
-
-    def turned(self, now: float, seconds: float) -> None:
-        """Record the seconds between the scheduling of a drain and the drain itself."""
-
-    def sent(self, now: float, batches: Sequence[ProducerBatch]) -> None:
-        """Record that a request of `batches` was written."""
-
-    def answered(self, node_id: int, seconds: float) -> None:
-        """Record that a broker answered a Produce request after `seconds`."""
-
-    def throttled(self, now: float, milliseconds: int) -> None:
-        """Record the throttle time of an answer."""
-
-    def acknowledged(self, now: float, batch: ProducerBatch) -> None:
-        """Record that a batch is in the log."""
-
-    def attempt_failed(self, error: Exception) -> None:
-        """Record that an attempt to send a batch ended with `error`."""
-
-    def retried(self, now: float, batch: ProducerBatch) -> None:
-        """Record that a batch is requeued for a retry."""
-
-    def was_split(self, now: float) -> None:
-        """Record that a batch was split into smaller batches."""
-
-    def failed(self, now: float, batch: ProducerBatch, cause: BaseException) -> None:
-        """Record that a batch failed."""
-
-    def given_up(self, now: float, topic: str, error: Exception) -> None:
-        """Record that a pending send was given up."""
-
-    def memory(self, now: float, *, is_short: bool) -> None:
-        """Record whether some send waits for memory."""
-
-    def catch_up(self, now: float) -> None:
-        """Record everything up to `now`, because a snapshot is taken."""
-
-    def topic_came(self, now: float, seconds: float) -> None:
-        """Record that sends waited `seconds` for a topic."""
-
-    @contextmanager
-    def spent(self, name: str) -> Iterator[None]:  # noqa: ARG002
-        """Record the time that the body takes, which is a call of the public API."""
-        yield
+# Topic, number of records, bytes of the batch with its header as it is sent, bytes of its records before compression, and number of
+# batches of its partition.
+_Batch: TypeAlias = "tuple[str, int, int, int, int]"
 
 
-class _Noted(Traffic):
-    """Notes the requests of one broker."""
+class NodeTraffic(Traffic):
+    """Notes the bytes of a broker's requests and answers, and the latencies of its Produce requests in ms."""
 
-    __slots__ = ("_all", "_node")
+    __slots__ = ("_recorder", "answers", "latencies", "requests", "sensors")
 
-    def __init__(self, notes: Notes, node: NodeNotes) -> None:
-        self._all = notes
-        self._node = node
+    def __init__(self, recorder: Recorder, sensors: Sensors) -> None:
+        self._recorder = recorder
+        self.sensors = sensors
+        self.requests: list[float] = []
+        self.answers: list[float] = []
+        self.latencies: list[float] = []
 
     def sent(self, now: float, size: int) -> None:
         """Note a request."""
-        if now >= self._all.due:
-            self._all.settle(now)
-        self._node.requests.append(size)
+        if now >= self._recorder.due:
+            self._recorder.settle(now)
+        self.requests.append(size)
 
     def answered(self, now: float, size: int) -> None:
         """Note an answer."""
-        if now >= self._all.due:
-            self._all.settle(now)
-        self._node.answers.append(size)
+        if now >= self._recorder.due:
+            self._recorder.settle(now)
+        self.answers.append(size)
 
 
-class Recorder(Meter):
+class Recorder:
     """Records the metrics of one producer.
 
     Args:
         clock: returns the loop's time.
+
+    Attributes:
+        due: the time at which the notes must be recorded: it is compared before a note is added.
+        batches: one row for each batch that was sent.
+        ages: ms since its creation, for each batch that is sent for the first time.
+        requests: the number of records in each request.
+        latencies: for each acknowledged batch, the seconds that it took, and its number of records.
+        turns: the seconds that each drain waited for the event loop.
     """
 
     def __init__(self, config: ProducerConfig, metrics: Metrics, clock: Callable[[], float]) -> None:
+        self.due = 0.0
+        self.batches: list[_Batch] = []
+        self.ages: list[float] = []
+        self.requests: list[float] = []
+        self.latencies: list[tuple[float, int]] = []
+        self.turns: list[float] = []
+        self._nodes: dict[int, NodeTraffic] = {}
         self._metrics = metrics
         self._producer = metrics.producer
-        self._topic = metrics.topic
         self._clock = clock
         self._lifetime = config.delivery_timeout_ms / 1000
-        compresses = config.compression_type is not Compression.NONE
-        self._notes = Notes(metrics, limit=max(config.batch_size - OVERHEAD, 1), compresses=compresses)
+        self._limit = max(config.batch_size - OVERHEAD, 1)
+        self._compresses = config.compression_type is not Compression.NONE
+        self._interval = min(_LONGEST, metrics.windows.seconds / 10)
         self._short_since: float | None = None
         self._measure_at = 0.0
 
-    def traffic(self, node_id: int) -> Traffic:
-        """Return the object that notes the traffic of a broker."""
-        return _Noted(self._notes, self._notes.nodes[node_id])
-
-    def connected(self, now: float) -> None:
-        """Count a connection that was made."""
-        self._producer["connection-creation"].record(now)
-
-    def disconnected(self, now: float) -> None:
-        """Count a connection that was lost or closed."""
-        self._producer["connection-close"].record(now)
+    def node(self, node_id: int) -> NodeTraffic:
+        """Return the notes about a broker."""
+        node = self._nodes.get(node_id)
+        if node is None:
+            node = self._nodes[node_id] = NodeTraffic(self, self._metrics.nodes[node_id])
+        return node
 
     def forget_node(self, node_id: int) -> None:
-        """Drop all metrics of a broker."""
-        self._notes.forget_node(node_id)
+        """Record the notes about a broker that left the cluster, and drop its metrics."""
+        node = self._nodes.pop(node_id, None)
+        if node is not None:
+            self._settle_node(self.due, node)
+        self._metrics.nodes.pop(node_id, None)
 
     def forget_topic(self, topic: str) -> None:
-        """Drop all metrics of a topic."""
-        self._notes.forget_topic(topic)
+        """Record the notes about batches, and drop the metrics of a topic that is forgotten."""
+        if self.batches:
+            self._settle_batches(self.due)
+        self._metrics.topics.pop(topic, None)
 
     def turned(self, now: float, seconds: float) -> None:
         """Note the seconds that a drain waited: a long time shows a stall of the event loop."""
-        notes = self._notes
-        if now >= notes.due or len(notes.turns) >= MANY:
-            notes.settle(now)
-        notes.turns.append(seconds)
+        if now >= self.due or len(self.turns) >= MANY:
+            self.settle(now)
+        self.turns.append(seconds)
 
     def sent(self, now: float, batches: Sequence[ProducerBatch]) -> None:
         """Note the sizes of a request's batches, the depths of their partition queues, and their ages."""
-        notes = self._notes
-        if now >= notes.due or len(notes.batches) >= MANY:
-            notes.settle(now)
-        rows, ages, since = notes.batches, notes.ages, now + self._lifetime
+        if now >= self.due or len(self.batches) >= MANY:
+            self.settle(now)
+        rows, ages, since = self.batches, self.ages, now + self._lifetime
         records = 0
         for batch in batches:
             queue, count, payload = batch.queue, batch.count, batch.payload
@@ -175,22 +134,18 @@ class Recorder(Meter):
             rows.append((queue.topic, count, OVERHEAD + len(payload), batch.raw_size, depth))
             if batch.attempts == 1:
                 ages.append((since - batch.expires_at) * 1000)
-        notes.requests.append(records)
+        self.requests.append(records)
         if now >= self._measure_at:
             self._measure_at = now + _SAMPLE
             self._producer["record-size"].record(now, batches[0].result.largest())
 
     def answered(self, node_id: int, seconds: float) -> None:
         """Note the latency of a Produce request, for the producer and for the broker."""
-        self._notes.nodes[node_id].latencies.append(seconds * 1000)
-
-    def throttled(self, now: float, milliseconds: int) -> None:
-        """Record the throttle time in milliseconds, as Java does."""
-        self._producer["produce-throttle-time"].record(now, milliseconds)
+        (self._nodes.get(node_id) or self.node(node_id)).latencies.append(seconds * 1000)
 
     def acknowledged(self, now: float, batch: ProducerBatch) -> None:
         """Note the time since the batch was opened, for each of its records: only the first one took as long."""
-        self._notes.acknowledged.append((now - batch.expires_at + self._lifetime, batch.count))
+        self.latencies.append((now - batch.expires_at + self._lifetime, batch.count))
 
     def attempt_failed(self, error: Exception) -> None:
         """Count the error under Kafka's name for it."""
@@ -199,15 +154,11 @@ class Recorder(Meter):
     def retried(self, now: float, batch: ProducerBatch) -> None:
         """Record the retried records, for the producer and for the topic."""
         self._producer["record-retry"].record(now, batch.count)
-        self._topic(batch.queue.topic)["record-retry"].record(now, batch.count)
-
-    def was_split(self, now: float) -> None:
-        """Record one split for each batch that was split."""
-        self._producer["batch-split"].record(now)
+        self._metrics.topics[batch.queue.topic]["record-retry"].record(now, batch.count)
 
     def failed(self, now: float, batch: ProducerBatch, cause: BaseException) -> None:
         """Record the failed records, for the producer, for the topic, and by cause."""
-        self._topic(batch.queue.topic)["record-error"].record(now, batch.count)
+        self._metrics.topics[batch.queue.topic]["record-error"].record(now, batch.count)
         self._fail(now, batch.count, cause)
 
     def given_up(self, now: float, topic: str, error: Exception) -> None:
@@ -216,10 +167,10 @@ class Recorder(Meter):
         The topic counts it only if the topic has metrics already, because the name in a send may be anything.
         """
         # The noted batches may contain the first one of the topic.
-        if self._notes.batches:
-            self._notes.settle(now)
-        if self._metrics.has_topic(topic):
-            self._topic(topic)["record-error"].record(now)
+        if self.batches:
+            self.settle(now)
+        if topic in self._metrics.topics:
+            self._metrics.topics[topic]["record-error"].record(now)
         self._fail(now, 1, error)
         if isinstance(error, BufferExhausted):
             self._producer["buffer-exhausted"].record(now)
@@ -234,15 +185,9 @@ class Recorder(Meter):
         if since is not None:
             self._producer["bufferpool-wait"].record(now, now - since)
 
-    def catch_up(self, now: float) -> None:
-        """Record all notes, and the time so far of a wait for memory."""
-        self._notes.settle(now)
-        if self._short_since is not None:
-            self.memory(now, is_short=True)
-
-    def topic_came(self, now: float, seconds: float) -> None:
-        """Record the time of the send that waited longest, the first one: it contains the times of the others."""
-        self._producer["metadata-wait"].record(now, seconds)
+    def record(self, name: str, now: float, value: float = 1.0) -> None:
+        """Record one rare value in a sensor of the producer as a whole, at once."""
+        self._producer[name].record(now, value)
 
     @contextmanager
     def spent(self, name: str) -> Iterator[None]:
@@ -252,7 +197,95 @@ class Recorder(Meter):
             yield
         finally:
             now = self._clock()
-            self._producer[name].record(now, now - began)
+            self.record(name, now, now - began)
+
+    def catch_up(self, now: float) -> None:
+        """Record all notes, and the time so far of a wait for memory: a snapshot is taken."""
+        self.settle(now)
+        if self._short_since is not None:
+            self.memory(now, is_short=True)
+
+    def settle(self, now: float) -> None:
+        """Record all notes, with the time `now`, or with the time `due` if that is earlier. Neither is earlier than any note."""
+        at, self.due = min(now, self.due), now + self._interval
+        for node in self._nodes.values():
+            self._settle_node(at, node)
+        if self.batches:
+            self._settle_batches(at)
+        histograms = self._metrics.histograms
+        if self.latencies:
+            histograms["delivery-latency-seconds"].observe_weighed(self.latencies)
+            self.latencies.clear()
+        if self.turns:
+            histograms["loop-turn-seconds"].observe_all(self.turns)
+            self.turns.clear()
+
+    def _settle_node(self, at: float, node: NodeTraffic) -> None:
+        for name, values in (("request", node.requests), ("response", node.answers), ("request-latency", node.latencies)):
+            if values:
+                node.sensors[name].record_all(at, values)
+                self._producer[name].record_all(at, values)
+                values.clear()
+
+    def _settle_batches(self, at: float) -> None:
+        topics, records, sizes, before, depths = zip(*self.batches, strict=True)
+        producer, histograms = self._producer, self._metrics.histograms
+        producer["batch-size"].record_all(at, sizes)
+        producer["record-send"].record_all(at, self.requests)
+        if self.ages:
+            producer["record-queue-time"].record_all(at, self.ages)
+        histograms["batch-fill-ratio"].observe_all([size / self._limit for size in before])
+        histograms["partition-queue-depth"].observe_all(depths)
+        if topics.count(topics[0]) == len(topics):
+            self._settle_topic(at, topics[0], records, sizes, before)
+        else:
+            for topic, rows in _by_topic(self.batches):
+                if len(rows) > 1:
+                    self._settle_topic(at, topic, *list(zip(*rows, strict=True))[1:4])
+                else:
+                    self._settle_row(at, *rows[0])
+        for notes in (self.batches, self.requests, self.ages):
+            notes.clear()
+
+    def _settle_row(self, at: float, topic: str, records: int, size: int, before: int, _depth: int) -> None:
+        """Record the only batch of a topic, as `_settle_topic` does. With many topics, most have no second batch."""
+        sensors = self._metrics.topics[topic]
+        sensors["record-send"].record(at, records)
+        sensors["byte"].record(at, size)
+        if self._compresses:
+            ratio = (size - OVERHEAD) / before
+            sensors["compression-rate"].record(at, ratio)
+            self._producer["compression-rate"].record(at, ratio)
+
+    def _settle_topic(self, at: float, topic: str, records: Sequence[int], sizes: Sequence[int], before: Sequence[int]) -> None:
+        sensors = self._metrics.topics[topic]
+        sensors["record-send"].record_all(at, records)
+        sensors["byte"].record_all(at, sizes)
+        if self._compresses:
+            ratios = [(size - OVERHEAD) / raw for size, raw in zip(sizes, before, strict=True)]
+            sensors["compression-rate"].record_all(at, ratios)
+            self._producer["compression-rate"].record_all(at, ratios)
+
+
+def _ignore(*_: object, **__: object) -> None:
+    pass
+
+
+class SilentRecorder(Recorder):
+    """Records nothing: the recorder of a producer whose `metrics_recording_level` is "none"."""
+
+    turned = sent = answered = acknowledged = attempt_failed = retried = failed = given_up = memory = record = _ignore
+
+
+def _by_topic(batches: list[_Batch]) -> Iterable[tuple[str, list[_Batch]]]:
+    rows: dict[str, list[_Batch]] = {}
+    for batch in batches:
+        of_topic = rows.get(batch[0])
+        if of_topic is None:
+            rows[batch[0]] = [batch]
+        else:
+            of_topic.append(batch)
+    return rows.items()
 
 
 def _name(error: BaseException) -> str:

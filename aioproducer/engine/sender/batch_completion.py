@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.engine.delivery.completion_queue import CompletionQueue
     from aioproducer.engine.memory.buffer_pool import BufferPool
-    from aioproducer.engine.observability.metrics_recorder import Meter
+    from aioproducer.engine.observability.metrics_recorder import Recorder
     from aioproducer.engine.sender.batch_compressor import BatchCompressor
     from aioproducer.engine.sender.flush import Flush
     from aioproducer.engine.sender.produce_exchange import PartitionResponse
@@ -70,7 +70,7 @@ class BatchCompletion:
         batch_compressor: BatchCompressor,
         backoff: Backoff,
         chance: Callable[[], float],
-        meter: Meter,
+        meter: Recorder,
     ) -> None:
         self._config = config
         self._meter = meter
@@ -179,7 +179,7 @@ class BatchCompletion:
 
         The deliveries and flushes of the batch wait for the smaller batches.
         """
-        self._meter.was_split(self._loop.time())
+        self._meter.record("batch-split", self._loop.time())
         results = batch.result.split([piece.indexes for piece in pieces])
         parts = self._partition_queues.split(batch, list(zip(pieces, results, strict=True)))
         self._pool.release(-batch.hold(0))

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.append.loop_budget import LoopBudget
     from aioproducer.engine.delivery.completion_queue import CompletionQueue
     from aioproducer.engine.memory.buffer_pool import BufferPool
-    from aioproducer.engine.observability.metrics_recorder import Meter
+    from aioproducer.engine.observability.metrics_recorder import Recorder
     from aioproducer.engine.sender.batch_compressor import BatchCompressor
     from aioproducer.engine.sender.produce_exchange import Asked
     from aioproducer.engine.tasks.guarded_loop import GuardedLoop
@@ -110,7 +110,7 @@ class Sender:
         batch_compressor: BatchCompressor,
         backoff: Backoff,
         chance: Callable[[], float],
-        meter: Meter,
+        meter: Recorder,
     ) -> None:
         self._config = config
         self._meter = meter
@@ -422,7 +422,7 @@ class Sender:
         decoded = answer.decode()
         if decoded.throttle_time_ms > 0 and answer.version >= produce_exchange.FIRST_WITH_THROTTLE:
             node.throttle(decoded.throttle_time_ms)
-            self._meter.throttled(self._loop.time(), decoded.throttle_time_ms)
+            self._meter.record("produce-throttle-time", self._loop.time(), decoded.throttle_time_ms)
         told = produce_exchange.read(asked, decoded)
         for outcome in told.values():
             if outcome.error is not None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.core.transactions.transaction_state import Operation, Request
     from aioproducer.engine.append.admission import Admission
-    from aioproducer.engine.observability.metrics_recorder import Meter
+    from aioproducer.engine.observability.metrics_recorder import Recorder
     from aioproducer.engine.sender.sender import Sender
     from aioproducer.engine.transactions.requests import TransactionResponse
     from aioproducer.errors import DeliveryError, TransactionError
@@ -86,7 +86,7 @@ class Parts(NamedTuple):
     meet: Callable[[Broker], bool]
     flush: Callable[[float | None], Awaitable[object]]
     spawn: Callable[[Coroutine[None, None, None], str], object]
-    meter: Meter
+    meter: Recorder
 
 
 class TransactionManager:

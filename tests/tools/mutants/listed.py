@@ -1010,14 +1010,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "metrics-a-record-of-a-batch-counts-not",
         "engine/observability/metrics_recorder.py",
-        "self._notes.acknowledged.append((now - batch.expires_at + self._lifetime, batch.count))",
-        "self._notes.acknowledged.append((now - batch.expires_at + self._lifetime, 1))",
+        "self.latencies.append((now - batch.expires_at + self._lifetime, batch.count))",
+        "self.latencies.append((now - batch.expires_at + self._lifetime, 1))",
         ("tests/scenarios/test_measuring.py",),
     ),
     Mutant(
         "metrics-a-forgotten-topic-stays",
         "engine/observability/instruments.py",
-        "        self.meter.forget_topic(topic)",
+        "        self.recorder.forget_topic(topic)",
         "        pass",
         ("tests/scenarios/test_measuring.py",),
     ),

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.metrics.notes`: what is noted comes out as if each had been recorded when it happened."""
+"""Tests of `aioproducer.engine.observability.metrics_recorder`: notes come out as if each had been recorded when it happened."""
 
 from __future__ import annotations
 
@@ -8,28 +8,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.metrics.notes import Notes
+from aioproducer.config import ProducerConfig
+from aioproducer.engine.observability.metrics_recorder import Recorder
 from aioproducer.metrics.registry import Metrics
 from aioproducer.metrics.sensors import Windows
+from aioproducer.records.record_batch import OVERHEAD
 
 LIMIT = 1000
 ROWS = st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(1, 9), st.integers(62, 900), st.integers(1, LIMIT), st.integers(1, 40))
 
 
-def made(*, compresses: bool = False, seconds: float = 30.0) -> tuple[Metrics, Notes]:
+def made(*, compresses: bool = False, seconds: float = 30.0) -> tuple[Metrics, Recorder]:
     metrics = Metrics("me", Windows(2, seconds), version="1", began_ms=0)
-    return metrics, Notes(metrics, limit=LIMIT, compresses=compresses)
+    config = ProducerConfig(batch_size=LIMIT + OVERHEAD, compression_type="gzip" if compresses else "none")
+    return metrics, Recorder(config, metrics, lambda: 0.0)
 
 
 @given(st.lists(ROWS, min_size=1, max_size=30), st.booleans())
 def test_batches_are_of_the_producer_and_of_their_topics(rows: list[tuple[str, int, int, int, int]], compresses: bool) -> None:
     """However many topics they have."""
-    metrics, notes = made(compresses=compresses)
+    metrics, recorder = made(compresses=compresses)
     for row in rows:
-        notes.batches.append(row)
-        notes.requests.append(row[1])
-        notes.ages.append(row[4])
-    notes.settle(0.5)
+        recorder.batches.append(row)
+        recorder.requests.append(row[1])
+        recorder.ages.append(row[4])
+    recorder.settle(0.5)
     taken = metrics.snapshot(0.5, {})
     assert taken.number("batch-size-avg") == pytest.approx(sum(row[2] for row in rows) / len(rows))
     assert taken.number("batch-size-max") == max(row[2] for row in rows)
@@ -46,16 +49,16 @@ def test_batches_are_of_the_producer_and_of_their_topics(rows: list[tuple[str, i
         assert taken.number("byte-total", topic=topic) == sum(row[2] for row in of_topic)
         ratio = sum((row[2] - 61) / row[3] for row in of_topic) / len(of_topic) if compresses else 1.0
         assert taken.number("compression-rate", topic=topic) == pytest.approx(ratio)
-    notes.settle(0.6)
+    recorder.settle(0.6)
     assert metrics.snapshot(0.6, {}).number("record-send-total") == taken.number("record-send-total")
 
 
 def test_what_was_noted_long_ago_does_not_count_as_now() -> None:
     """A producer that was idle since has no rate, when its next request comes; nor has what is read then."""
-    metrics, notes = made()
-    notes.settle(100.0)
-    notes.nodes[1].requests.append(50.0)
-    notes.settle(900.0)
+    metrics, recorder = made()
+    recorder.settle(100.0)
+    recorder.node(1).requests.append(50.0)
+    recorder.settle(900.0)
     taken = metrics.snapshot(900.0, {})
     assert taken.number("outgoing-byte-rate") == taken.number("outgoing-byte-rate", node_id="node-1") == 0.0
     assert taken.number("outgoing-byte-total") == taken.number("outgoing-byte-total", node_id="node-1") == 50.0
@@ -65,19 +68,19 @@ def test_what_was_noted_long_ago_does_not_count_as_now() -> None:
 @pytest.mark.parametrize(("seconds", "longest"), [(30.0, 1.0), (2.0, 0.2)])
 def test_nothing_is_noted_for_long(seconds: float, longest: float) -> None:
     """A second, or a tenth of a sample."""
-    _, notes = made(seconds=seconds)
-    notes.settle(7.0)
-    assert notes.due == pytest.approx(7.0 + longest)
+    _, recorder = made(seconds=seconds)
+    recorder.settle(7.0)
+    assert recorder.due == pytest.approx(7.0 + longest)
 
 
 def test_a_broker_has_its_own_and_the_producer_all() -> None:
     """Sizes of requests and answers, and latencies."""
-    metrics, notes = made()
-    notes.nodes[1].requests += [10.0, 30.0]
-    notes.nodes[1].answers.append(5.0)
-    notes.nodes[2].requests.append(2.0)
-    notes.nodes[2].latencies += [4.0, 6.0]
-    notes.settle(0.0)
+    metrics, recorder = made()
+    recorder.node(1).requests += [10.0, 30.0]
+    recorder.node(1).answers.append(5.0)
+    recorder.node(2).requests.append(2.0)
+    recorder.node(2).latencies += [4.0, 6.0]
+    recorder.settle(0.0)
     taken = metrics.snapshot(0.0, {})
     assert (taken.number("request-total"), taken.number("request-size-max"), taken.number("network-io-total")) == (3, 30, 4)
     assert (taken.number("request-total", node_id="node-1"), taken.number("outgoing-byte-total", node_id="node-2")) == (2, 2)
@@ -87,15 +90,15 @@ def test_a_broker_has_its_own_and_the_producer_all() -> None:
 
 def test_what_is_forgotten_is_not_there_again_for_its_last_notes() -> None:
     """They count for the producer, and leave no topic or broker behind."""
-    metrics, notes = made()
-    notes.settle(0.0)
-    notes.batches.append(("orders", 3, 100, 90, 1))
-    notes.requests.append(3)
-    notes.nodes[1].requests.append(100.0)
-    notes.forget_topic("orders")
-    notes.forget_node(1)
-    notes.forget_node(1)
-    notes.settle(2.0)
+    metrics, recorder = made()
+    recorder.settle(0.0)
+    recorder.batches.append(("orders", 3, 100, 90, 1))
+    recorder.requests.append(3)
+    recorder.node(1).requests.append(100.0)
+    recorder.forget_topic("orders")
+    recorder.forget_node(1)
+    recorder.forget_node(1)
+    recorder.settle(2.0)
     taken = metrics.snapshot(2.0, {})
     assert {metric.group for metric in taken} == {"producer-metrics", "app-info"}
     assert (taken.number("record-send-total"), taken.number("outgoing-byte-total")) == (3, 100)
@@ -103,10 +106,10 @@ def test_what_is_forgotten_is_not_there_again_for_its_last_notes() -> None:
 
 def test_latencies_count_for_each_record_and_turns_once() -> None:
     """A batch of 100 is 100 deliveries."""
-    metrics, notes = made()
-    notes.acknowledged += [(0.5, 100), (0.004, 1)]
-    notes.turns += [0.003, 0.0, 0.003]
-    notes.settle(0.0)
+    metrics, recorder = made()
+    recorder.latencies += [(0.5, 100), (0.004, 1)]
+    recorder.turns += [0.003, 0.0, 0.003]
+    recorder.settle(0.0)
     taken = metrics.snapshot(0.0, {})
     assert taken.distribution("delivery-latency-seconds").count == 101
     assert taken.distribution("delivery-latency-seconds").sum == pytest.approx(50.004)
