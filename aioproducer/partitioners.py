@@ -1,13 +1,24 @@
-"""Holds partitioners other than Kafka's own, which is built in."""
+"""Holds partitioners other than Kafka's own, which is built in, and calls the partitioner that the user gives."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import inspect
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.errors import UsageError
+from aioproducer.number_conversion import exact_int
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias
 
-__all__ = ["RoundRobinPartitioner"]
+    from aioproducer.interfaces import Partitioner
+
+__all__ = ["Choose", "RoundRobinPartitioner", "adapt", "choose", "forgetter"]
+
+Choose: TypeAlias = "Callable[[str, bytes | None, bytes | None, int, Sequence[int]], Any]"
+# Number of parameters of (key, partitions).
+_OF_KEY: Final = 2
 
 
 class RoundRobinPartitioner:
@@ -28,3 +39,65 @@ class RoundRobinPartitioner:
     def forget(self, topic: str) -> None:
         """Forget a topic that the producer has forgotten (`metadata_max_idle_ms`). The topic starts again at its first partition."""
         self._next.pop(topic, None)
+
+
+def adapt(partitioner: Partitioner | Callable[..., Any] | type[Any] | None) -> Choose | None:
+    """Return the user's partitioner as a function of all five arguments.
+
+    Args:
+        partitioner: an object with a method `partition`, its class, a function of (topic, key, value, partitions, available), or
+            one of (key, partitions); None stays None.
+
+    Raises:
+        UsageError: it is none of these, or its class cannot be called without arguments.
+    """
+    if partitioner is None:
+        return None
+    if isinstance(partitioner, type):
+        kind = partitioner
+        try:
+            partitioner = kind()
+        except TypeError as error:
+            raise UsageError(f"the partitioner class {kind.__name__} cannot be made without arguments: give an object of it") from error
+    function: Any = getattr(partitioner, "partition", partitioner)
+    if not callable(function):
+        raise UsageError(f"a partitioner is a function, or an object with a method `partition`, not {type(partitioner).__name__}")
+    if _takes(function, _OF_KEY):
+        return lambda _topic, key, _value, partitions, _available: function(key, partitions)
+    return function  # type: ignore[no-any-return]
+
+
+def forgetter(partitioner: Choose | None) -> Callable[[str], object]:
+    """Return a function that passes a forgotten topic to the partitioner's method `forget`. Without that method it does nothing."""
+    forget: Callable[[str], object] | None = getattr(getattr(partitioner, "__self__", None), "forget", None)
+    return forget if callable(forget) else lambda _topic: None
+
+
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    """Return whether `function` accepts `count` positional arguments. True for built-in functions without a signature."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
+
+
+def choose(function: Choose, topic: str, key: bytes | None, value: bytes | None, partitions: int, available: Sequence[int]) -> int:
+    """Return the partition that the user's partitioner chooses.
+
+    Raises:
+        UsageError: it raised, or did not choose a partition of the topic. The text has neither key nor value.
+    """
+    try:
+        chosen = function(topic, key, value, partitions, available)
+    except Exception as error:
+        raise UsageError(f"the partitioner raised {type(error).__name__} for {topic!r}") from error
+    partition = exact_int(chosen)
+    if partition is None or not 0 <= partition < partitions:
+        if inspect.iscoroutine(chosen):
+            chosen.close()
+        what = chosen if isinstance(chosen, bool) else type(chosen).__name__ if partition is None else partition
+        raise UsageError(f"the partitioner chose {what} for {topic!r}, which has partitions 0 to {partitions - 1}")
+    return partition

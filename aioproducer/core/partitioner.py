@@ -1,30 +1,19 @@
-"""Chooses a partition when a send names none: by murmur2 of the key, queue lengths, or the user's partitioner.
+"""Chooses a partition when a send names none: by murmur2 of the key, or by queue lengths.
 
 Every Kafka client hashes keys in the same manner (Java's `Utils.murmur2`), so a key has the same partition in every client.
 """
 
 from __future__ import annotations
 
-import inspect
 from bisect import bisect_right
 from itertools import accumulate
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
-
-from aioproducer.errors import UsageError
-from aioproducer.number_conversion import exact_int
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import TypeAlias
 
-    from aioproducer.interfaces import Partitioner
-
-__all__ = ["Choose", "adapt", "choose", "forgetter", "murmur2", "pick", "weighed"]
-
-Choose: TypeAlias = "Callable[[str, bytes | None, bytes | None, int, Sequence[int]], Any]"
-# Number of parameters of (key, partitions).
-_OF_KEY: Final = 2
+__all__ = ["murmur2", "pick", "weighed"]
 
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
@@ -91,65 +80,3 @@ def weighed(depths: Sequence[int]) -> list[int] | None:
 def pick(table: Sequence[int], chance: float) -> int:
     """Return the index of a weighed queue. `chance`: a random number in [0, 1)."""
     return bisect_right(table, int(chance * table[-1]))
-
-
-def adapt(partitioner: Partitioner | Callable[..., Any] | type[Any] | None) -> Choose | None:
-    """Return the user's partitioner as a function of all five arguments.
-
-    Args:
-        partitioner: an object with a method `partition`, its class, a function of (topic, key, value, partitions, available), or
-            one of (key, partitions); None stays None.
-
-    Raises:
-        UsageError: it is none of these, or its class cannot be called without arguments.
-    """
-    if partitioner is None:
-        return None
-    if isinstance(partitioner, type):
-        kind = partitioner
-        try:
-            partitioner = kind()
-        except TypeError as error:
-            raise UsageError(f"the partitioner class {kind.__name__} cannot be made without arguments: give an object of it") from error
-    function: Any = getattr(partitioner, "partition", partitioner)
-    if not callable(function):
-        raise UsageError(f"a partitioner is a function, or an object with a method `partition`, not {type(partitioner).__name__}")
-    if _takes(function, _OF_KEY):
-        return lambda _topic, key, _value, partitions, _available: function(key, partitions)
-    return function  # type: ignore[no-any-return]
-
-
-def forgetter(partitioner: Choose | None) -> Callable[[str], object]:
-    """Return a function that passes a forgotten topic to the partitioner's method `forget`. Without that method it does nothing."""
-    forget: Callable[[str], object] | None = getattr(getattr(partitioner, "__self__", None), "forget", None)
-    return forget if callable(forget) else lambda _topic: None
-
-
-def _takes(function: Callable[..., Any], count: int) -> bool:
-    """Return whether `function` accepts `count` positional arguments. True for built-in functions without a signature."""
-    try:
-        inspect.signature(function).bind(*range(count))
-    except TypeError:
-        return False
-    except ValueError:
-        return True
-    return True
-
-
-def choose(function: Choose, topic: str, key: bytes | None, value: bytes | None, partitions: int, available: Sequence[int]) -> int:
-    """Return the partition that the user's partitioner chooses.
-
-    Raises:
-        UsageError: it raised, or did not choose a partition of the topic. The text has neither key nor value.
-    """
-    try:
-        chosen = function(topic, key, value, partitions, available)
-    except Exception as error:
-        raise UsageError(f"the partitioner raised {type(error).__name__} for {topic!r}") from error
-    partition = exact_int(chosen)
-    if partition is None or not 0 <= partition < partitions:
-        if inspect.iscoroutine(chosen):
-            chosen.close()
-        what = chosen if isinstance(chosen, bool) else type(chosen).__name__ if partition is None else partition
-        raise UsageError(f"the partitioner chose {what} for {topic!r}, which has partitions 0 to {partitions - 1}")
-    return partition

@@ -17,7 +17,6 @@ from aioproducer.engine.append.appender import Appender
 from aioproducer.engine.append.batch_sizing import BatchSizing
 from aioproducer.engine.append.interceptors import ProducerInterceptors
 from aioproducer.engine.append.loop_budget import LoopBudget
-from aioproducer.engine.append.record_validation import RecordValidation
 from aioproducer.engine.append.slow_path import SlowPath, TransactionalSlowPath
 from aioproducer.engine.circuit_breaker.manager import ProducerCircuitBreakManager
 from aioproducer.engine.delivery import chosen_build
@@ -25,7 +24,7 @@ from aioproducer.engine.delivery.chosen_build import DeliveryContext
 from aioproducer.engine.delivery.completion_queue import CompletionQueue
 from aioproducer.engine.delivery.unhandled_failures import UnhandledFailures
 from aioproducer.engine.gauges import Gauges
-from aioproducer.engine.memory.buffer_pool import BufferPool
+from aioproducer.engine.memory.buffer_pool import BufferPool, PendingSend
 from aioproducer.engine.memory.partition_quota import PartitionQuota
 from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
 from aioproducer.engine.metadata.topic_expiry import TopicExpiryTask
@@ -40,6 +39,7 @@ from aioproducer.engine.transactions.producer_id import ProducerIds
 from aioproducer.engine.transactions.transaction_manager import Parts, TransactionManager
 from aioproducer.net.cluster import Cluster
 from aioproducer.net.settings import net_settings
+from aioproducer.record_validation import RecordValidation
 from aioproducer.records.compression_ratio_estimator import CompressionRatios
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Wiring:
     def _make_doors(self, way: FastPath) -> None:
         """Make the parts that append records."""
         config = self._config
-        checks = RecordValidation(config, self.delivery_context.watch)
+        checks = RecordValidation(config, PendingSend, self.delivery_context.watch.over)
         shares = PartitionQuota(self.pool, self.partition_queues, is_bounded=config.circuit_breaker_class is not None)
         self.room = BatchSizing(
             config,

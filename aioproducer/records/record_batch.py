@@ -24,6 +24,7 @@ __all__ = [
     "FIELD",
     "MAX_RECORD_OVERHEAD",
     "MOMENT",
+    "NO_HEADERS",
     "NULL",
     "OVERHEAD",
     "PARTS",
@@ -82,6 +83,8 @@ MOMENT: Final = [b"\0" + delta for delta in VARINT[:4096]]
 FIELD: Final = [len(VARINT[size]) + size for size in range(TABLE)]
 # The length of null, -1.
 NULL: Final = b"\x01"
+# An empty header list, encoded.
+NO_HEADERS: Final = b"\0"
 
 
 def varint(value: int) -> bytes:

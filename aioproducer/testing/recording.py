@@ -33,9 +33,10 @@ from aioproducer.errors import (
 from aioproducer.metrics.registry import Metrics, Snapshot
 from aioproducer.metrics.sensors import Windows
 from aioproducer.model import Acks, FlushSummary, Headers, Health, PartitionNumber, Record, RecordMetadata, TimestampMs, TimestampType
+from aioproducer.record_validation import check_partition, check_topic
 from aioproducer.records.arrow import Table, check_serializers
 from aioproducer.testing.recorded import RecordedBatch, RecordedDeliveries, RecordedDelivery, RecordedFromThread, RecordedSend
-from aioproducer.testing.recorded_arguments import SendArguments, read_partition
+from aioproducer.testing.recorded_arguments import SendArguments
 from aioproducer.testing.recorded_transactions import TRANSACTION_METHODS, RecordedTransactions
 
 if TYPE_CHECKING:
@@ -278,7 +279,8 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
     def create_batch(self, topic: str, partition: PartitionNumber) -> RecordedBatch:
         """Return an empty batch of one partition: `append` to it until it is full, then `await send_batch(batch)`."""
         self._check()
-        number = read_partition(topic, partition)
+        topic = check_topic(topic)
+        number = check_partition(topic, partition)
         if number is None:
             raise UsageError(f"a batch for {topic!r} belongs to one partition: name it")
         return RecordedBatch(topic, number, self.config.batch_size, self._arguments.read)

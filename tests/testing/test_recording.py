@@ -161,6 +161,21 @@ async def test_an_unknown_method_is_refused() -> None:
         RecordingProducer().raise_on("close", KafkaError())
 
 
+@pytest.mark.parametrize(
+    ("options", "arguments", "says"),
+    [
+        ({}, {"topic": "t" * 40_000}, "names no topic"),
+        ({"message_format_max": 1}, {"topic": "t", "headers": [("h", b"1")]}, "headers need record format 2"),
+        ({"buffer_memory": 20_000}, {"topic": "t", "value": bytes(19_500)}, "takes 19587 bytes, more than buffer_memory=20000 holds"),
+    ],
+)
+async def test_it_refuses_what_a_producer_refuses(options: dict[str, Any], arguments: dict[str, Any], says: str) -> None:
+    """The checks of both are the same code."""
+    async with RecordingProducer(**options) as producer:
+        with pytest.raises(KafkaError, match=says):
+            await producer.send(**arguments)
+
+
 async def test_partitions_that_are_said() -> None:
     """They bound what is given and chosen, and are what `partitions_for` tells."""
     async with RecordingProducer(partitions={"t": 2}, partitioner=lambda key, partitions: int(key) % partitions) as producer:

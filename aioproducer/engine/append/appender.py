@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.core import partitioner
+from aioproducer import partitioners
+from aioproducer.core.partitioner import murmur2
 from aioproducer.engine.append.batch_sizing import MOST_OVERHEAD
 from aioproducer.engine.append.column_batches import ColumnBatches
 from aioproducer.engine.delivery.chosen_build import Delivery, make_delivery
 from aioproducer.engine.memory import wait_reasons
-from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD, NO_HEADERS
+from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
+from aioproducer.records.record_batch import NO_HEADERS
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -89,8 +91,8 @@ class Appender:
         self._delivery_context = delivery_context
         self._chance = chance
         self.room = room
-        choose = partitioner.adapt(config.partitioner)
-        self.forget = partitioner.forgetter(choose)
+        choose = partitioners.adapt(config.partitioner)
+        self.forget = partitioners.forgetter(choose)
         self._partitioner = delivery_context.watch.over("partitioner", choose) if choose is not None else None
         self._ignores_keys = config.partitioner_ignore_keys
         self._is_adaptive = config.partitioner_adaptive_partitioning_enable
@@ -139,13 +141,13 @@ class Appender:
         return record.partition is not None and record.partition >= len(routing.queues)
 
     @staticmethod
-    def _ask_partitioner(record: PendingSend, routing: TopicRouting, choose: partitioner.Choose) -> int:
+    def _ask_partitioner(record: PendingSend, routing: TopicRouting, choose: partitioners.Choose) -> int:
         """Return the partitioner's choice. It is called once for a record and topic routing, however often memory is short.
 
         A partitioner that counts records would otherwise count too many.
         """
         if record.chosen is None or record.chosen[0] is not routing:
-            chosen = partitioner.choose(choose, routing.topic, record.key, record.value, len(routing.queues), routing.available)
+            chosen = partitioners.choose(choose, routing.topic, record.key, record.value, len(routing.queues), routing.available)
             record.chosen = routing, chosen
         return record.chosen[1]
 
@@ -244,7 +246,7 @@ class Appender:
             other = self._sticky(routing, record.size)
         else:
             usable = routing.available
-            other = routing.queues[usable[(partitioner.murmur2(record.key) & 0x7FFFFFFF) % len(usable)]] if usable else queue
+            other = routing.queues[usable[(murmur2(record.key) & 0x7FFFFFFF) % len(usable)]] if usable else queue
         if not self._partition_queues.availability.is_usable(other):
             other = self._least_bad(routing)
         return queue if other.is_avoided else other

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.key_grouping import MOST_ROWS
 from aioproducer.engine.append.column_batches import ColumnWindow
-from aioproducer.engine.append.record_validation import check_partition, check_topic
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD, PendingSend
+from aioproducer.record_validation import check_partition, check_topic
 from aioproducer.records.arrow import Table, check_serializers
 from aioproducer.records.columns import BadRow, compiled, measure
 from aioproducer.records.record_batch import OVERHEAD

@@ -9,18 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aioproducer.engine.append.batch_builder import ReadyBatch
-from aioproducer.engine.append.record_validation import check_partition, check_topic
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD, PendingSend
 from aioproducer.errors import KafkaError, RecordTooLarge, UsageError
+from aioproducer.record_validation import check_partition, check_topic
 from aioproducer.records.record_batch import OVERHEAD
 
 if TYPE_CHECKING:
     from aioproducer.engine.append.admission import Admission
-    from aioproducer.engine.append.record_validation import RecordValidation
     from aioproducer.engine.delivery.chosen_build import Delivery, DeliveryContext
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.model import PartitionNumber
+    from aioproducer.record_validation import RecordValidation
 
 __all__ = ["SlowPath", "TransactionalSlowPath"]
 
@@ -43,7 +43,7 @@ class SlowPath:
     """
 
     def __init__(
-        self, checks: RecordValidation, admission: Admission, pool: BufferPool, delivery_context: DeliveryContext, limit: int
+        self, checks: RecordValidation[PendingSend], admission: Admission, pool: BufferPool, delivery_context: DeliveryContext, limit: int
     ) -> None:
         self._checked = checks.record
         self._check_size = checks.size

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from aioproducer.engine.tasks.waiter import Waiter
+from aioproducer.record_validation import BATCH_OVERHEAD
+from aioproducer.records.record_batch import NO_HEADERS
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -26,12 +28,7 @@ if TYPE_CHECKING:
 
     from aioproducer.core.partition_queues import PartitionQueue, TopicRouting
 
-__all__ = ["BATCH_OVERHEAD", "NO_HEADERS", "BufferPool", "PendingSend", "WaitQueue"]
-
-# Bytes of a batch's objects, beside its records.
-BATCH_OVERHEAD: Final = 1024
-# An empty header list, encoded.
-NO_HEADERS: Final = b"\0"
+__all__ = ["BATCH_OVERHEAD", "BufferPool", "PendingSend", "WaitQueue"]
 
 
 class BufferPool:

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.core.partitioner`: users' partitioners of all shapes, and the round-robin one."""
+"""Tests of `aioproducer.partitioners`: users' partitioners of all shapes, and the round-robin one."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aioproducer.core.partitioner import Choose, adapt, choose
 from aioproducer.errors import UsageError
 from aioproducer.interfaces import Partitioner
-from aioproducer.partitioners import RoundRobinPartitioner
+from aioproducer.partitioners import Choose, RoundRobinPartitioner, adapt, choose
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

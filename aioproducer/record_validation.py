@@ -6,20 +6,23 @@ contents of the record.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
-from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD, NO_HEADERS, PendingSend
 from aioproducer.errors import RecordTooLarge, UsageError
 from aioproducer.number_conversion import exact_int, shown
-from aioproducer.records.record_batch import OVERHEAD, encode_headers, size_limit
+from aioproducer.records.record_batch import NO_HEADERS, OVERHEAD, encode_headers, size_limit
 from aioproducer.serializers import adapt, serialize
 from aioproducer.timestamp_conversion import timestamp_of
 
 if TYPE_CHECKING:
-    from aioproducer.config import ProducerConfig
-    from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
+    from collections.abc import Callable
 
-__all__ = ["RecordValidation", "check_partition", "check_topic"]
+    from aioproducer.config import ProducerConfig
+
+__all__ = ["BATCH_OVERHEAD", "RecordValidation", "check_partition", "check_topic"]
+
+# Bytes of a batch's objects in `buffer_memory`, beside its records.
+BATCH_OVERHEAD: Final = 1024
 
 # Bytes of a topic's name that a request can carry.
 _MAX_NAME: Final = 2**15 - 1
@@ -50,31 +53,50 @@ def check_partition(topic: str, partition: object) -> int | None:
     return number
 
 
-def check_timestamp(topic: str, timestamp_ms: object) -> int | None:
-    """Return a record's timestamp as an int, or None. Raises UsageError if it is neither."""
-    return None if timestamp_ms is None else timestamp_of("timestamp_ms", timestamp_ms, f" for {topic!r}")
+R_co = TypeVar("R_co", covariant=True)
 
 
-class RecordValidation:
-    """Validates the records of one producer.
+class MakesRecord(Protocol[R_co]):
+    """Makes a record of validated parts; `size` is the most bytes that the record takes in a batch."""
+
+    def __call__(
+        self,
+        topic: str,
+        *,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: bytes,
+        size: int,
+    ) -> R_co:
+        """Return the record."""
+
+
+class RecordValidation(Generic[R_co]):
+    """Validates the records of one producer, or of a `RecordingProducer`, which raises the same errors.
 
     Args:
-        watch: times the serializers.
+        make: makes the record that `record` returns.
+        watch: returns a serializer with a timer around it, given its name.
 
     Attributes:
         serializes: keys or values go through a serializer.
     """
 
-    def __init__(self, config: ProducerConfig, watch: SlowCallbacks) -> None:
+    def __init__(
+        self, config: ProducerConfig, make: MakesRecord[R_co], watch: Callable[[str, Any], Any] = lambda _name, function: function
+    ) -> None:
         self._config = config
+        self._make = make
         self._serialize_key, self._serialize_value = (
-            watch.over(name, serializer) if (serializer := adapt(getattr(config, name))) is not None else None
+            watch(name, serializer) if (serializer := adapt(getattr(config, name))) is not None else None
             for name in ("key_serializer", "value_serializer")
         )
         self.serializes = self._serialize_key is not None or self._serialize_value is not None
 
-    def record(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> PendingSend:
-        """Return the record, ready to be appended.
+    def record(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> R_co:
+        """Return the record that `make` makes of the validated arguments.
 
         Raises:
             UsageError: the caller made a mistake, or a serializer failed.
@@ -82,7 +104,8 @@ class RecordValidation:
         """
         topic = check_topic(topic)
         partition = check_partition(topic, partition)
-        timestamp_ms = check_timestamp(topic, timestamp_ms)
+        if timestamp_ms is not None:
+            timestamp_ms = timestamp_of("timestamp_ms", timestamp_ms, f" for {topic!r}")
         headers = () if headers is None else headers
         key = serialize("key", self._serialize_key, topic, headers, key)
         value = serialize("value", self._serialize_value, topic, headers, value)
@@ -93,7 +116,7 @@ class RecordValidation:
         encoded = encode_headers(headers) if headers else NO_HEADERS
         size = size_limit(key, value, encoded)
         self.size(topic, size)
-        return PendingSend(
+        return self._make(
             topic, value=value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=encoded, size=size - OVERHEAD
         )
 
