@@ -191,6 +191,17 @@ async def test_times_of_transactions_are_recorded() -> None:
 
 
 @jumping
+async def test_records_without_an_answer_have_latencies_too() -> None:
+    """With acks=0, a record has ended when its request is written."""
+    async with running(acks=0) as (_, producer):
+        for _ in range(3):
+            await producer.send_and_wait("orders", b"x")
+        taken = producer.metrics()
+        assert taken.distribution("delivery-latency-seconds").count == 3
+        assert math.isnan(taken.number("request-latency-avg"))
+
+
+@jumping
 async def test_level_none_counts_nothing() -> None:
     """Gauges and events are still there, because they cost nothing between two snapshots."""
     async with running(metrics_recording_level="none") as (_, producer):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from aioproducer.core.batch_state import State
 from aioproducer.errors import BrokerError, BufferExhausted
 from aioproducer.model import Compression
 from aioproducer.net.observer import Traffic
@@ -30,6 +31,8 @@ MANY: Final = 256
 _LONGEST: Final = 1.0
 # Seconds between two searches for the largest record of a batch: a search reads the size of each record.
 _SAMPLE: Final = 1.0
+# On Python 3.11, to look up a member of an enum is a call of Python code.
+_DONE: Final = State.DONE
 
 # Topic, number of records, bytes of the batch with its header as it is sent, bytes of its records before compression, and number of
 # batches of its partition.
@@ -139,13 +142,16 @@ class Recorder:
             self._measure_at = now + _SAMPLE
             self._producer["record-size"].record(now, batches[0].result.largest())
 
-    def answered(self, node_id: int, seconds: float) -> None:
-        """Note the latency of a Produce request, for the producer and for the broker."""
-        (self._nodes.get(node_id) or self.node(node_id)).latencies.append(seconds * 1000)
+    def answered(self, node_id: int, sent_at: float, now: float, batches: Iterable[ProducerBatch]) -> None:
+        """Note the latency of a Produce request, for the producer and for the broker, and its acknowledged batches."""
+        (self._nodes.get(node_id) or self.node(node_id)).latencies.append((now - sent_at) * 1000)
+        self.acknowledged(now, batches)
 
-    def acknowledged(self, now: float, batch: ProducerBatch) -> None:
-        """Note the time since the batch was opened, for each of its records: only the first one took as long."""
-        self.latencies.append((now - batch.expires_at + self._lifetime, batch.count))
+    def acknowledged(self, now: float, batches: Iterable[ProducerBatch]) -> None:
+        """Note, for each record of the batches that are acknowledged, the time since its batch was opened: the first one took as long."""
+        for batch in batches:
+            if batch.state is _DONE:
+                self.latencies.append((now - batch.expires_at + self._lifetime, batch.count))
 
     def attempt_failed(self, error: Exception) -> None:
         """Count the error under Kafka's name for it."""

@@ -108,7 +108,7 @@ class BatchCompletion:
         error = told.error
         if error is None and not had_ended:
             batch.error = None
-            self._complete(batch, told, now)
+            self._complete(batch, told)
             return False
         # The batch expired and its deliveries have failed: a late answer does not change their outcome (DLV-03, DLV-04).
         if had_ended:
@@ -130,7 +130,7 @@ class BatchCompletion:
         self._carry_out(verdict.action, batch, told, error, now)
         return verdict.refresh
 
-    def _complete(self, batch: ProducerBatch, told: PartitionResponse, now: float) -> None:
+    def _complete(self, batch: ProducerBatch, told: PartitionResponse) -> None:
         """Complete a batch that is in the log."""
         stamped = told.log_append_time_ms
         if stamped >= 0 or batch.queue.routing.stamps_time:
@@ -140,14 +140,13 @@ class BatchCompletion:
         self._partition_queues.end(batch, _ACKNOWLEDGE)
         if batch.is_alone:
             self._partition_queues.succeeded(batch)
-        self._meter.acknowledged(now, batch)
         self._finish(batch)
 
     def _carry_out(
         self, action: Action, batch: ProducerBatch, told: PartitionResponse, error: BrokerError | TransportError, now: float
     ) -> None:
         if action is Action.COMPLETE:
-            self._complete(batch, told, now)
+            self._complete(batch, told)
         elif action is Action.FAIL:
             self._refuse(batch, error, told.refused)
         elif action in AGAIN:

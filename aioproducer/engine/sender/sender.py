@@ -390,7 +390,6 @@ class Sender:
         led: set[ProducerBatch] = set()
         try:
             if isinstance(answer, Answer):
-                self._meter.answered(node.broker.node_id, now - sent_at)
                 told, led = self._read(node, asked, answer)
             else:
                 error = answer
@@ -400,8 +399,10 @@ class Sender:
         stale = self._end_attempts(told, now) - led
         if stale:
             self._urge({batch.queue.topic for batch in stale})
-        if isinstance(answer, Answer) and error is not None:
-            connection.abort(error)
+        if isinstance(answer, Answer):
+            self._meter.answered(node.broker.node_id, sent_at, now, told)
+            if error is not None:
+                connection.abort(error)
         self._go_on(node, told)
 
     def _end_attempts(self, told: Mapping[ProducerBatch, PartitionResponse], now: float) -> set[ProducerBatch]:
@@ -435,6 +436,7 @@ class Sender:
         now = self._loop.time()
         told = dict.fromkeys(batches, PartitionResponse(error if isinstance(error, TransportError) else None))
         self._end_attempts(told, now)
+        self._meter.acknowledged(now, told)
         self._go_on(node, batches)
 
     def _go_on(self, node: BrokerNode, batches: Iterable[ProducerBatch]) -> None:
