@@ -31,13 +31,12 @@ _WITH_FENCED: Final = 2
 _UNKNOWN: Final = broker_error("UNKNOWN_TOPIC_OR_PARTITION").code
 _NOT_ATTEMPTED: Final = broker_error("OPERATION_NOT_ATTEMPTED").code
 _MESSAGE: Final = "AddPartitionsToTxn.response"
-_NO_ID: Final = bytes(16)
 
 
 def _places(cluster: FakeCluster, request: Any) -> Iterator[Place]:
     for topic in request.topics:
         for index in topic.partitions:
-            yield places.find(cluster, topic.name, _NO_ID, index, by_id=False)
+            yield places.find(cluster, topic.name, index)
 
 
 def _targets(cluster: FakeCluster, request: Any) -> list[Target]:

@@ -16,6 +16,7 @@ Deviations:
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import BrokerError, broker_error
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from aioproducer.testing.broker import Call
     from aioproducer.testing.cluster import FakeCluster
-    from aioproducer.testing.faults import Target
     from aioproducer.testing.handlers.places import Place
 
 __all__ = ["HANDLER"]
@@ -39,17 +39,11 @@ _READ_COMMITTED: Final = 1
 _NOT_LEADER: Final = broker_error("NOT_LEADER_OR_FOLLOWER").code
 _NO_SESSION: Final = broker_error(70).code  # FETCH_SESSION_ID_NOT_FOUND
 _MESSAGE: Final = "Fetch.response"
-_NO_ID: Final = bytes(16)
 
 
 def _places(cluster: FakeCluster, topic: Any) -> Iterator[tuple[Any, Place]]:
-    by_id = topic.topic_id != _NO_ID
     for asked in topic.partitions:
-        yield asked, places.find(cluster, topic.topic, topic.topic_id, asked.partition, by_id=by_id)
-
-
-def _targets(cluster: FakeCluster, request: Any) -> list[Target]:
-    return [place.target for topic in request.topics for _, place in _places(cluster, topic)]
+        yield asked, places.find(cluster, topic.topic, asked.partition, topic.topic_id)
 
 
 def _answer(call: Call) -> None:
@@ -126,4 +120,4 @@ def _partition(call: Call, place: Place, asked: Any, room: int) -> Any:
     return answer
 
 
-HANDLER: Final = Handler(ApiKey.FETCH, (4, 17), _targets, _answer)
+HANDLER: Final = Handler(ApiKey.FETCH, (4, 17), partial(places.targets, name="topic", index="partition"), _answer)

@@ -17,8 +17,6 @@ from aioproducer.wire.schema import message
 
 if TYPE_CHECKING:
     from aioproducer.testing.broker import Call
-    from aioproducer.testing.cluster import FakeCluster
-    from aioproducer.testing.faults import Target
     from aioproducer.testing.log import PartitionLog
 
 __all__ = ["HANDLER"]
@@ -27,16 +25,7 @@ _LATEST: Final = -1
 _READ_COMMITTED: Final = 1
 _EARLIEST: Final = frozenset({-2, -4})
 _NEWEST: Final = -3
-_NO_ID: Final = bytes(16)
 _MESSAGE: Final = "ListOffsets.response"
-
-
-def _targets(cluster: FakeCluster, request: Any) -> list[Target]:
-    return [
-        places.find(cluster, topic.name, _NO_ID, asked.partition_index, by_id=False).target
-        for topic in request.topics
-        for asked in topic.partitions
-    ]
 
 
 def _answer(call: Call) -> None:
@@ -48,7 +37,7 @@ def _answer(call: Call) -> None:
 
 
 def _partition(call: Call, name: str, asked: Any) -> Any:
-    place = places.find(call.cluster, name, _NO_ID, asked.partition_index, by_id=False)
+    place = places.find(call.cluster, name, asked.partition_index)
     answer = message(f"{_MESSAGE}.topics.partitions", partition_index=asked.partition_index, timestamp=-1, offset=-1)
     answer.error_code = call.code(place.target)
     if answer.error_code:
@@ -77,4 +66,4 @@ def _stamped(log: PartitionLog, timestamp_ms: int, end: int) -> Stamped:
     return found if found is not None and found.offset < end else Stamped(-1, -1)
 
 
-HANDLER: Final = Handler(ApiKey.LIST_OFFSETS, (1, 9), _targets, _answer)
+HANDLER: Final = Handler(ApiKey.LIST_OFFSETS, (1, 9), places.targets, _answer)

@@ -18,8 +18,6 @@ from aioproducer.wire.schema import message
 
 if TYPE_CHECKING:
     from aioproducer.testing.broker import Call
-    from aioproducer.testing.cluster import FakeCluster
-    from aioproducer.testing.faults import Target
     from aioproducer.testing.groups import Group
 
 __all__ = ["HANDLER"]
@@ -27,15 +25,6 @@ __all__ = ["HANDLER"]
 _BY_ID: Final = 10
 _LONGEST_METADATA: Final = 4096  # Kafka's offset.metadata.max.bytes
 _MESSAGE: Final = "OffsetCommit.response"
-_NO_ID: Final = bytes(16)
-
-
-def _targets(cluster: FakeCluster, request: Any) -> list[Target]:
-    return [
-        places.find(cluster, topic.name, topic.topic_id, asked.partition_index, by_id=topic.topic_id != _NO_ID).target
-        for topic in request.topics
-        for asked in topic.partitions
-    ]
 
 
 def _answer(call: Call) -> None:
@@ -62,7 +51,7 @@ def _answer(call: Call) -> None:
 def _commit(call: Call, group: Group, topic: Any, asked: Any) -> int:
     """Store one partition's offset. Returns an error code, or 0."""
     by_id = call.version >= _BY_ID
-    place = places.find(call.cluster, topic.name, topic.topic_id, asked.partition_index, by_id=by_id)
+    place = places.find(call.cluster, topic.name, asked.partition_index, topic.topic_id)
     code = call.code(place.target)
     if code:
         return code
@@ -75,4 +64,4 @@ def _commit(call: Call, group: Group, topic: Any, asked: Any) -> int:
     return 0
 
 
-HANDLER: Final = Handler(ApiKey.OFFSET_COMMIT, (2, 10), _targets, _answer)
+HANDLER: Final = Handler(ApiKey.OFFSET_COMMIT, (2, 10), places.targets, _answer)

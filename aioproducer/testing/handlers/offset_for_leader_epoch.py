@@ -5,6 +5,7 @@ Consumers use it to notice a truncated log (KIP-101, KIP-320).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import BrokerError
@@ -15,22 +16,11 @@ from aioproducer.wire.schema import message
 
 if TYPE_CHECKING:
     from aioproducer.testing.broker import Call
-    from aioproducer.testing.cluster import FakeCluster
-    from aioproducer.testing.faults import Target
     from aioproducer.testing.topics import Partition
 
 __all__ = ["HANDLER"]
 
 _MESSAGE: Final = "OffsetForLeaderEpoch.response"
-_NO_ID: Final = bytes(16)
-
-
-def _targets(cluster: FakeCluster, request: Any) -> list[Target]:
-    return [
-        places.find(cluster, topic.topic, _NO_ID, asked.partition, by_id=False).target
-        for topic in request.topics
-        for asked in topic.partitions
-    ]
 
 
 def _answer(call: Call) -> None:
@@ -42,7 +32,7 @@ def _answer(call: Call) -> None:
 
 
 def _partition(call: Call, name: str, asked: Any) -> Any:
-    place = places.find(call.cluster, name, _NO_ID, asked.partition, by_id=False)
+    place = places.find(call.cluster, name, asked.partition)
     answer = message(f"{_MESSAGE}.topics.partitions", partition=asked.partition, error_code=call.code(place.target))
     if answer.error_code:
         return answer
@@ -69,4 +59,4 @@ def _end(partition: Partition, wanted: int) -> tuple[int, int]:
     return max((epoch for epoch in starts if epoch <= wanted), default=wanted), end
 
 
-HANDLER: Final = Handler(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), _targets, _answer)
+HANDLER: Final = Handler(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), partial(places.targets, name="topic", index="partition"), _answer)

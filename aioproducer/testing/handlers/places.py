@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.errors import broker_error
 from aioproducer.testing.faults import Target
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from aioproducer.testing.cluster import FakeCluster
     from aioproducer.testing.topics import Partition, Topic
 
-__all__ = ["Place", "endpoints", "find", "name_leader"]
+__all__ = ["NO_ID", "Place", "endpoints", "find", "led", "name_leader", "targets"]
+
+NO_ID: Final = bytes(16)
 
 
 class Place(NamedTuple):
@@ -24,11 +26,20 @@ class Place(NamedTuple):
     partition: Partition | None
 
 
-def find(cluster: FakeCluster, name: str, topic_id: bytes, index: int, *, by_id: bool) -> Place:
-    """Return the place of a partition; the leader is not checked."""
-    topic = cluster.topics.identified(topic_id) if by_id else cluster.topics.named(name)
+def find(cluster: FakeCluster, name: str, index: int, topic_id: bytes = NO_ID) -> Place:
+    """Return the place of a partition, by its topic's id, or by the name if the request has none; the leader is not checked."""
+    topic = cluster.topics.named(name) if topic_id == NO_ID else cluster.topics.identified(topic_id)
     target = Target(topic.name if topic else name or None, index)
     return Place(target, topic, topic.partition(index) if topic else None)
+
+
+def targets(cluster: FakeCluster, request: Any, name: str = "name", index: str = "partition_index") -> list[Target]:
+    """Return the targets of a request that names partitions within topics, by the fields `name` and `index`, or by ids of topics."""
+    return [
+        find(cluster, getattr(topic, name), getattr(asked, index), getattr(topic, "topic_id", NO_ID)).target
+        for topic in request.topics
+        for asked in topic.partitions
+    ]
 
 
 def led(place: Place, broker: FakeBroker, *, by_id: bool, epoch: int = -1) -> Partition:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from aioproducer.records.reader import RecordBatch
     from aioproducer.testing.broker import Call
     from aioproducer.testing.cluster import FakeCluster
-    from aioproducer.testing.faults import Rule, Target
+    from aioproducer.testing.faults import Rule
     from aioproducer.testing.handlers.places import Place
     from aioproducer.testing.log import Appended, PartitionLog
 
@@ -56,17 +56,11 @@ _WITH_ABORTABLE: Final = 11
 _ADDS: Final = 12
 _NOT_LEADER: Final = broker_error("NOT_LEADER_OR_FOLLOWER").code
 _MESSAGE: Final = "Produce.response"
-_NO_ID: Final = bytes(16)
 
 
 def _places(cluster: FakeCluster, topic: Any) -> Iterator[tuple[Any, Place]]:
-    by_id = topic.topic_id != _NO_ID
     for asked in topic.partitions:
-        yield asked, places.find(cluster, topic.name, topic.topic_id, asked.index, by_id=by_id)
-
-
-def _targets(cluster: FakeCluster, request: Any) -> list[Target]:
-    return [place.target for topic in request.topics for _, place in _places(cluster, topic)]
+        yield asked, places.find(cluster, topic.name, asked.index, topic.topic_id)
 
 
 def _answer(call: Call) -> None:
@@ -206,4 +200,4 @@ def _verify(call: Call, place: Place, batch: RecordBatch) -> bool:
     return True
 
 
-HANDLER: Final = Handler(ApiKey.PRODUCE, (0, 13), _targets, _answer)
+HANDLER: Final = Handler(ApiKey.PRODUCE, (0, 13), partial(places.targets, index="index"), _answer)

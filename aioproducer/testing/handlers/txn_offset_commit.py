@@ -20,8 +20,6 @@ from aioproducer.wire.schema import message
 
 if TYPE_CHECKING:
     from aioproducer.testing.broker import Call
-    from aioproducer.testing.cluster import FakeCluster
-    from aioproducer.testing.faults import Target
     from aioproducer.testing.groups import Group
 
 __all__ = ["HANDLER"]
@@ -30,15 +28,6 @@ _ADDS: Final = 5
 _WITH_ABORTABLE: Final = 4
 _LONGEST_METADATA: Final = 4096  # Kafka's offset.metadata.max.bytes
 _MESSAGE: Final = "TxnOffsetCommit.response"
-_NO_ID: Final = bytes(16)
-
-
-def _targets(cluster: FakeCluster, request: Any) -> list[Target]:
-    return [
-        places.find(cluster, topic.name, _NO_ID, asked.partition_index, by_id=False).target
-        for topic in request.topics
-        for asked in topic.partitions
-    ]
 
 
 def _answer(call: Call) -> None:
@@ -79,7 +68,7 @@ def _group(call: Call) -> Group:
 
 def _keep(call: Call, group: Group | None, code: int, topic: Any, asked: Any) -> int:
     """Store one partition's offset until the transaction ends. Returns an error code, or 0."""
-    place = places.find(call.cluster, topic.name, _NO_ID, asked.partition_index, by_id=False)
+    place = places.find(call.cluster, topic.name, asked.partition_index)
     scripted = call.code(place.target)
     if scripted:
         return scripted
@@ -94,4 +83,4 @@ def _keep(call: Call, group: Group | None, code: int, topic: Any, asked: Any) ->
     return 0
 
 
-HANDLER: Final = Handler(ApiKey.TXN_OFFSET_COMMIT, (0, 5), _targets, _answer)
+HANDLER: Final = Handler(ApiKey.TXN_OFFSET_COMMIT, (0, 5), places.targets, _answer)
