@@ -23,6 +23,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.availability import Availability
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NOBODY", "PartitionQueue", "PartitionQueues", "TopicRouting"]
 
-# Partition queues that one drain checks for a full batch. The next drain continues after them.
-_LOOKS: Final = 256
+# Partition queues that one drain checks at most, by `Fill`. The next drain continues after them.
+_LOOKS: Final = (sys.maxsize, 256, 256)
 # The part of its lifetime in which a sendable batch accepts records.
 _FRESH: Final = 1 / 16
 # Seconds of silence after which a broker may have forgotten a producer. The broker's own limit is a day.
@@ -252,7 +253,7 @@ class PartitionQueues:
         if granted is None:
             return True
         numbers = queue.numbers
-        return granted != NO_IDENTITY if numbers is None else numbers.admits(granted, closed[0] if closed else None, queue.in_flight)
+        return granted != NO_IDENTITY if numbers is None else numbers.admits(granted, closed, queue.in_flight)
 
     def _waits(self, queue: PartitionQueue) -> bool:
         return not queue.is_sendable and self._policy.waits(queue.in_flight, memory_is_short=self.eager)
@@ -315,10 +316,10 @@ class PartitionQueues:
         ready = self.ready[node_id]
         batches: list[ProducerBatch] = []
         size = 0
-        for _ in range(min(len(ready), _LOOKS) if least else len(ready)):
-            # `ready` may be empty: `on_send` may have muted other partitions.
-            if len(batches) == most or not ready:
-                break
+        looks = min(len(ready), _LOOKS[least])
+        # `ready` may be empty sooner: `on_send` may have muted other partitions.
+        while looks and ready and len(batches) != most:
+            looks -= 1
             queue, _ = ready.popitem(last=False)
             if not queue.closed and least > queue.is_sendable:
                 ready[queue] = None

@@ -97,18 +97,18 @@ class SequenceNumbers:
 
     # Before a batch is sent
 
-    def admits(self, granted: ProducerIdAndEpoch, batch: ProducerBatch | None, in_flight: int) -> bool:
+    def admits(self, granted: ProducerIdAndEpoch, closed: Sequence[ProducerBatch], in_flight: int) -> bool:
         """Return whether the next batch of the partition may be sent now.
 
         Args:
-            batch: the next batch; None: it is still open.
             granted: the producer id and epoch that the producer was given last; NO_IDENTITY while it waits for them.
+            closed: the closed batches of the partition, the next one first; empty: that one is still open.
             in_flight: number of batches of the partition that are in flight.
         """
-        if batch is not None and batch.sequence >= 0:
-            if not self._is_lost(batch):
+        if closed and closed[0].sequence >= 0:
+            if not self._is_lost(closed[0]):
                 return True
-            return not in_flight and batch is self.outstanding[0] and self._can_renew(granted)
+            return not in_flight and closed[0] is self.outstanding[0] and self._can_renew(granted)
         if self._is_due(granted):
             return not in_flight and not self.outstanding and self._can_renew(granted)
         return len(self.outstanding) < WINDOW and granted != NO_IDENTITY

@@ -65,8 +65,9 @@ def _rerouting(partition_queues: PartitionQueues, topic: TopicView, before: Topi
         before.topic_id = topic.topic_id
     routing = TopicRouting(topic.name, before.topic_id, partition_queues.availability)
     gone = {queue.partition: queue for queue in before.gone}
-    for index in range(len(topic.partitions)):
-        queue = before.queues[index] if index < len(before.queues) else gone.pop(index, None)
+    routing.queues += before.queues[: len(topic.partitions)]
+    for index in range(len(routing.queues), len(topic.partitions)):
+        queue = gone.pop(index, None)
         routing.queues.append(queue or PartitionQueue(routing, index, NOBODY, partition_queues.full))
         if not (index + 1) % STRIDE:
             yield

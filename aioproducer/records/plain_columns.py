@@ -224,10 +224,10 @@ def encode(
         value = values.get(row)
         given = None if moments is None else moments.get(row)
         moment = now_ms if given is None else given
-        key_size, value_size = _size(key), _size(value)
+        (key_size, key), (value_size, value) = _sized(key), _sized(value)
         base = base if index else moment
         delta = moment - base
-        record = b"\0", varint(delta), varint(index), varint(key_size), key or b"", varint(value_size), value or b"", b"\0"
+        record = b"\0", varint(delta), varint(index), varint(key_size), key, varint(value_size), value, b"\0"
         size = sum(map(len, record))
         left -= field_size(size)
         if left < 0:
@@ -239,8 +239,8 @@ def encode(
         deltas.append(delta)
     if not parts:
         return Encoded(0, b"", now_ms, now_ms, b"", b"", MOMENT[0])
-    times = MOMENT[0] if not any(deltas) else array("q", deltas)
-    return Encoded(len(deltas), b"".join(parts), base, base + max(deltas), _compact(key_sizes), _compact(value_sizes), times)
+    sizes = _compact(key_sizes), _compact(value_sizes)
+    return Encoded(len(deltas), b"".join(parts), base, base + max(deltas), *sizes, _compact_deltas(deltas))
 
 
 def _rows(values: Strings, keys: Strings | None, moments: Moments | None, order: array[int] | None, at: int, end: int) -> Sequence[int]:
@@ -254,8 +254,9 @@ def _rows(values: Strings, keys: Strings | None, moments: Moments | None, order:
     return order[at:end]
 
 
-def _size(field: bytes | None) -> int:
-    return -1 if field is None else len(field)
+def _sized(field: bytes | None) -> tuple[int, bytes]:
+    """Return the size of a field, -1 for null, and its bytes."""
+    return (-1, b"") if field is None else (len(field), field)
 
 
 def _check(values: Strings, keys: Strings | None, moments: Moments | None, at: int, end: int) -> None:
@@ -266,3 +267,7 @@ def _check(values: Strings, keys: Strings | None, moments: Moments | None, at: i
 
 def _compact(sizes: Sequence[int]) -> Sizes:
     return varint(sizes[0]) if min(sizes) == max(sizes) else array("i", sizes)
+
+
+def _compact_deltas(deltas: Sequence[int]) -> Sizes:
+    return array("q", deltas) if any(deltas) else MOMENT[0]

@@ -88,8 +88,9 @@ class Call:
             self.connection.reset()
             return
         if response is not None:
-            if self.verdict.throttle_ms:
-                response.throttle_time_ms = self.verdict.throttle_ms
+            throttle = self.verdict.others.get("throttle")
+            if throttle is not None:
+                response.throttle_time_ms = int(throttle.seconds * 1000)
             for rewrite in self.verdict.rewrites:
                 rewrite(response)
         self._hold("after", lambda: self._send(response))
@@ -125,7 +126,7 @@ class Call:
     # --- waiting
 
     def _hold(self, when: When, go_on: Callable[[], None]) -> None:
-        delay = self.verdict.delay
+        delay = self.verdict.others.get("delay")
         if delay is not None and delay.when == when:
             self._timer = self.broker.loop.call_later(delay.seconds, self._hang, when, go_on)
         else:
@@ -133,7 +134,7 @@ class Call:
 
     def _hang(self, when: When, go_on: Callable[[], None]) -> None:
         self._timer = None
-        rule = self.verdict.hang
+        rule = self.verdict.others.get("hang")
         if rule is not None and rule.hang is not None and rule.when == when and not rule.hang.is_released:
             rule.hang.hold(lambda: None if self._is_dropped else go_on())
         else:
@@ -142,12 +143,12 @@ class Call:
     # --- answering
 
     def _answer(self) -> None:
-        handler = self.verdict.handler
-        if handler is None:
+        rule = self.verdict.others.get("handler")
+        if rule is None or rule.handler is None:
             self._handler.answer(self)
             return
         try:
-            returned = handler(self.request, Context(self))
+            returned = rule.handler(self.request, Context(self))
         except Exception as error:  # noqa: BLE001  a test's own code
             self._break(error)
             return
@@ -189,7 +190,8 @@ class Call:
             return
         header = self.header
         body = codec(f"{self.api}.response", self.version).encode(response)
-        if self.verdict.spoil is None:
+        rule = self.verdict.others.get("spoil")
+        if rule is None or rule.spoil is None:
             self.connection.finish(encode_response(header.key, self.version, header.correlation_id, body))
         else:
-            self.verdict.spoil(Outgoing(self.connection, header.key, self.version, header.correlation_id, body))
+            rule.spoil(Outgoing(self.connection, header.key, self.version, header.correlation_id, body))

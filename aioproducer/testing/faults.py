@@ -31,7 +31,8 @@ Kind: TypeAlias = Literal["error", "disconnect", "spoil", "delay", "hang", "thro
 
 # Kafka answers these errors after it has appended
 _AFTER_APPEND: Final = frozenset({"NOT_ENOUGH_REPLICAS_AFTER_APPEND", "REQUEST_TIMED_OUT"})
-_ONE_OF: Final = frozenset({"error", "disconnect", "spoil"})
+# Faults instead of an answer: an error rule that was made before prevents them, and they prevent all later error rules.
+_INSTEAD: Final = frozenset({"disconnect", "spoil"})
 
 
 class Target(NamedTuple):
@@ -103,6 +104,11 @@ class Rule:
             self.times -= 1
 
     @property
+    def is_scoped(self) -> bool:
+        """Return whether the rule applies only to requests with a part in its scope."""
+        return self.topic is not None or self.partition is not None
+
+    @property
     def is_spent(self) -> bool:
         """Return whether the rule applies to no further request."""
         return self.times == 0 or (self.hang is not None and self.hang.is_released)
@@ -114,16 +120,38 @@ class Rule:
 
 @dataclass(slots=True)
 class Verdict:
-    """Holds the faults that apply to one request."""
+    """Holds the faults that apply to one request.
+
+    Attributes:
+        errors: the rule that gives the error of a target.
+        rewrites: change the answer.
+        others: the rule of each other kind.
+    """
 
     errors: dict[Target, Rule] = field(default_factory=dict)
-    disconnect: When | None = None
-    spoil: Spoil | None = None
-    delay: Rule | None = None
-    hang: Rule | None = None
-    throttle_ms: int = 0
-    handler: Callable[[Any, Any], Any] | None = None
     rewrites: list[Callable[[Any], object]] = field(default_factory=list)
+    others: dict[Kind, Rule] = field(default_factory=dict)
+
+    def apply(self, rule: Rule, covered: Iterable[Target]) -> bool:
+        """Apply a rule to the request, unless an earlier rule prevents it. Returns whether it applies."""
+        is_instead = not _INSTEAD.isdisjoint(self.others)
+        if rule.kind == "error":
+            fresh = [] if is_instead else [target for target in covered if target not in self.errors]
+            self.errors.update(dict.fromkeys(fresh, rule))
+            return bool(fresh)
+        if rule.rewrite is not None:
+            self.rewrites.append(rule.rewrite)
+            return True
+        if rule.kind in self.others or (rule.kind in _INSTEAD and (is_instead or self.errors)):
+            return False
+        self.others[rule.kind] = rule
+        return True
+
+    @property
+    def disconnect(self) -> When | None:
+        """Return when the connection is reset; None: it is not."""
+        rule = self.others.get("disconnect")
+        return None if rule is None else rule.when
 
     def code(self, target: Target) -> int:
         """Return the scripted error code of a target; 0: none."""
@@ -176,45 +204,9 @@ class Faults:
         """Return the faults of a request, and count the rules that apply."""
         verdict = Verdict()
         rules = [rule for rule in self._rules if rule.api == api and rule.broker in {None, broker} and not rule.is_spent]
-        if not rules:
-            return verdict
-        parts = list(targets)
-        is_spoilt = False
+        parts = list(targets) if rules else []
         for rule in rules:
-            is_scoped = rule.topic is not None or rule.partition is not None
             covered = [target for target in parts if rule.covers(target)]
-            if is_scoped and not covered:
-                continue
-            if rule.kind in _ONE_OF:
-                if is_spoilt or (rule.kind != "error" and verdict.errors):
-                    continue
-                is_spoilt = rule.kind != "error"
-            _apply(rule, covered, verdict)
+            if (covered or not rule.is_scoped) and verdict.apply(rule, covered):
+                rule.use()
         return verdict
-
-
-def _apply(rule: Rule, covered: list[Target], verdict: Verdict) -> None:
-    """Apply a rule to a request, unless a rule of its kind did before."""
-    match rule.kind:
-        case "error":
-            fresh = [target for target in covered if target not in verdict.errors]
-            if not fresh:
-                return
-            verdict.errors.update(dict.fromkeys(fresh, rule))
-        case "disconnect":
-            verdict.disconnect = rule.when
-        case "spoil":
-            verdict.spoil = rule.spoil
-        case "delay" if verdict.delay is None:
-            verdict.delay = rule
-        case "hang" if verdict.hang is None:
-            verdict.hang = rule
-        case "throttle" if not verdict.throttle_ms:
-            verdict.throttle_ms = int(rule.seconds * 1000)
-        case "rewrite" if rule.rewrite is not None:
-            verdict.rewrites.append(rule.rewrite)
-        case "handler" if verdict.handler is None:
-            verdict.handler = rule.handler
-        case _:
-            return
-    rule.use()

@@ -102,12 +102,10 @@ def read(version: int, frame: bytes, offset: int) -> list[Acknowledged] | None:
     try:
         count, at = read_uvarint(frame, offset)
         for _ in range(count - 1):
-            size, at = (_ID_SIZE + 1, at) if has_ids else read_uvarint(frame, at)
-            name = frame[at : at + size - 1]
-            topic = name if has_ids else name.decode()
-            partitions, at = read_uvarint(frame, at + size - 1)
+            topic, at = (frame[at : at + _ID_SIZE], at + _ID_SIZE) if has_ids else _read_name(frame, at)
+            partitions, at = read_uvarint(frame, at)
             stop = at + (partitions - 1) * layout.size
-            if not size or not partitions or not frame.startswith(topic_end, stop):
+            if not partitions or not frame.startswith(topic_end, stop):
                 return None
             for index, error, base_offset, appended_ms, _, rest in layout.iter_unpack(frame[at:stop]):
                 if error or rest != partition_end:
@@ -117,7 +115,21 @@ def read(version: int, frame: bytes, offset: int) -> list[Acknowledged] | None:
     # the schema's codec raises the error for such an answer
     except (IndexError, UnicodeDecodeError, ProtocolError):
         return None
-    return told if len(frame) == at + len(end) and frame.endswith(end) else None
+    return told if frame[at:] == end else None
+
+
+def _read_name(frame: bytes, offset: int) -> tuple[str, int]:
+    """Return the topic's name that begins at `offset`, and the offset after it.
+
+    Raises:
+        ProtocolError: the name is null.
+        UnicodeDecodeError: the name is not UTF-8.
+    """
+    size, at = read_uvarint(frame, offset)
+    if not size:
+        raise ProtocolError("a topic without a name")
+    end = at + size - 1
+    return frame[at:end].decode(), end
 
 
 def _encoded(topic: str | bytes) -> bytes:

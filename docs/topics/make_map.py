@@ -36,10 +36,9 @@ def first_line(path: pathlib.Path) -> str:
 def lines() -> Iterator[str]:
     """The page, a table for each folder."""
     yield HEAD
-    for folder in [PACKAGE, *sorted(path for path in PACKAGE.rglob("*") if path.is_dir() and path.name != "__pycache__")]:
-        files = sorted(path for path in folder.iterdir() if path.suffix in {".py", ".pyx"})
-        if not files:
-            continue
+    every = sorted(path for path in PACKAGE.rglob("*") if path.suffix in {".py", ".pyx"})
+    for folder in sorted({path.parent for path in every}):
+        files = [path for path in every if path.parent == folder]
         name = folder.relative_to(PACKAGE.parent).as_posix()
         own = [path for path in files if path.name == "__init__.py"]
         yield f"## `{name}/`\n"

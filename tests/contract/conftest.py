@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -35,32 +36,32 @@ CANNOT = {
 _numbers = itertools.count()
 
 
-class Side:
+class Side(ABC):
     """Holds one of the three, with its topics."""
 
     partitions = 3
 
+    @abstractmethod
     async def topic(self) -> str:
         """Create a topic with three partitions and return its name."""
-        raise NotImplementedError
 
+    @abstractmethod
     def producer(self, **options: Any) -> Any:
         """Return a producer for this side, not started."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def log(self, topic: str) -> dict[int, list[tuple[bytes | None, bytes | None, int, tuple[Any, ...]]]]:
         """Return key, value, timestamp and headers of each record, by partition."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def visible(self, topic: str, *, is_open: bool = False) -> dict[int, list[bytes | None]]:
         """Return the values visible to a reader of committed records, by partition. Without `is_open`, wait until
         no transaction is open.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     async def committed(self, producer: Any, group: str, topic: str) -> dict[int, int]:
         """Return a group's committed offsets of a topic's partitions. `producer` is the one that committed them."""
-        raise NotImplementedError
 
 
 class RealSide(Side):

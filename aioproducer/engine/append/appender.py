@@ -339,9 +339,7 @@ class Appender:
 
     # The fast path, and bulk appends
 
-    def make_room(
-        self, routing: TopicRouting, queue: PartitionQueue | None, key: bytes | None, value: bytes | None
-    ) -> PartitionQueue | None:
+    def make_room(self, routing: TopicRouting, queue: PartitionQueue, key: bytes | None, value: bytes | None) -> PartitionQueue | None:
         """Return the partition with bytes left for a small plain record on the fast path; None: the record takes the slow path.
 
         That is `queue`, or for a record without a key perhaps another partition.
@@ -351,14 +349,10 @@ class Appender:
         size = MOST_OVERHEAD + len(key or b"") + len(value)
         if size > self.room.first:
             return None
-        full = queue.current if queue is not None else None
-        if full is not None and (self.room.grow(full, size) or self.room.may_grow(full.queue, size)):
+        full = queue.current
+        if full is not None and (self.room.grow(full, size) or self.room.may_grow(queue, size)):
             return queue
-        if key is None:
-            return self._next_sticky(routing, full, size)
-        if full is not None and self.room.widen(full, size):
-            return queue
-        return self._next_batch(queue, full, size) if queue is not None else None
+        return self._next_sticky(routing, full, size) if key is None else self._next_batch(queue, full, size)
 
     def _next_sticky(self, routing: TopicRouting, full: ProducerBatch | None, size: int) -> PartitionQueue | None:
         if full is not None:
@@ -368,10 +362,12 @@ class Appender:
         return queue if queue.current is not None else self._next_batch(queue, full, size)
 
     def _next_batch(self, queue: PartitionQueue, full: ProducerBatch | None, size: int) -> PartitionQueue | None:
-        """Open another batch of the partition, behind a full one. Returns the partition, or None if there is no such batch.
+        """Widen the full batch of a partition, or open another one behind it. Returns the partition, or None if neither is possible.
 
-        A full or avoided partition is left to the slow path.
+        A full or avoided partition gets no other batch: it is left to the slow path.
         """
+        if queue.current is not None and self.room.widen(queue.current, size):
+            return queue
         if queue.is_full or (queue.is_avoided and self._policy != STRICT):
             return None
         if queue.current is not None:

@@ -46,6 +46,8 @@ _SECONDS: Final = 0.002
 _LONGEST: Final = 8192
 # Bytes of a batch's and a record's overhead, at most.
 _ROOM: Final = 128
+# The number of records in a run.
+_count: Final = itemgetter(2)
 
 
 class _Columns(NamedTuple):
@@ -142,7 +144,7 @@ class SendMany:
         """Queue a chunk. Returns its bytes, 0 if that is not known."""
         columns = _columns(chunk)
         used = columns.used if columns is not None else 0
-        if columns is not None and columns.longest > self._longest:
+        if columns is not None and (columns.longest > self._longest or not isinstance(topic, str)):
             columns = None
         at = 0
         while at < len(chunk):
@@ -161,7 +163,7 @@ class SendMany:
 
     def _send_bulk(self, topic: str, columns: _Columns, deliveries: Deliveries) -> int:
         """Queue all records or the first ones. Returns how many, 0 if one would have to wait, or its partition does not exist."""
-        routing: TopicRouting | None = self._fast_path.fast.get(topic) if isinstance(topic, str) else None
+        routing: TopicRouting | None = self._fast_path.fast.get(topic)
         queues = columns.queues(routing) if routing is not None else None
         if routing is None or queues is None:
             return 0
@@ -171,7 +173,7 @@ class SendMany:
             return 0
         if len(numbers) <= 1:
             runs = self._appender.append_run(routing, queues[0] if queues else None, columns.keys, columns.values)
-            count = sum(run[2] for run in runs)
+            count = sum(map(_count, runs))
             if count:
                 deliveries.add(count, [runs])
         else:
@@ -205,17 +207,17 @@ def _columns(chunk: list[Any]) -> _Columns | None:
         return None if sizes is None else _Columns(chunk, None, None, *sizes)
     if set(map(type, chunk)) != {Record}:
         return None
-    values, keys, partitions, timestamps, headers = zip(*chunk, strict=True)
-    has_keys, has_numbers = not _is_absent(keys), not _is_absent(partitions)
-    sizes, key_sizes = measured(values), measured(keys) if has_keys else (0, 0)
-    if sizes is None or key_sizes is None or (has_numbers and set(map(type, partitions)) != {int}):
-        return None
-    if not _is_absent(timestamps) or set(map(type, headers)) != {tuple} or any(headers):
+    values, *others, headers = zip(*chunk, strict=True)
+    keys, partitions, timestamps = map(_present, others)
+    sizes, key_sizes = measured(values), (0, 0) if keys is None else measured(keys)
+    is_plain = timestamps is None and set(map(type, headers)) == {tuple} and not any(headers)
+    if not is_plain or sizes is None or key_sizes is None or (partitions is not None and set(map(type, partitions)) != {int}):
         return None
     used, longest = map(sum, zip(sizes, key_sizes, strict=True))
-    return _Columns(values, keys if has_keys else None, partitions if has_numbers else None, used, longest)
+    return _Columns(values, keys, partitions, used, longest)
 
 
-def _is_absent(column: Sequence[Any]) -> bool:
+def _present(column: Sequence[Any]) -> Sequence[Any] | None:
+    """Return the column, or None if no record has it."""
     # Not `count(None)`: it compares each item with None by `==`, which user code may define.
-    return set(map(type, column)) == {NoneType}
+    return None if set(map(type, column)) == {NoneType} else column

@@ -22,7 +22,7 @@ from aioproducer.model import Compression
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-    from collections.abc import Callable, Container, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.engine.tasks.guarded_loop import GuardedLoop
@@ -122,12 +122,13 @@ class BatchCompressor:
         if not due and connection not in self._lanes:
             done()
             return
-        if connection not in self._lanes and self._spend(sum(batch.raw_size for batch in due), magic):
-            self._put(due, magic, _pack_all([Parcel.of(batch) for batch in due], magic, self._codec, self._level))
+        sizes = [batch.raw_size for batch in due]
+        if connection not in self._lanes and self._spend(sum(sizes), magic):
+            self._put(due, magic, _pack_all(map(Parcel.of, due), magic, self._codec, self._level))
             done()
             return
         self._lanes[connection] = self._lanes.get(connection, 0) + 1
-        in_slices = self._in_slices and all(batch.raw_size <= self._most(magic) for batch in due)
+        in_slices = self._in_slices and max(sizes, default=0) <= self._most(magic)
         self._jobs.append(_Job(due, magic, connection, done, in_slices=in_slices))
         self._go_on()
 
@@ -219,7 +220,7 @@ class BatchCompressor:
         self._ratios.retract(batch.queue.topic, self._codec, len(batch.payload or b"") / batch.raw_size)
 
 
-def _pack_all(parcels: Sequence[Parcel], magic: int, codec: Compression, level: int | None) -> list[bytes | KafkaError]:
+def _pack_all(parcels: Iterable[Parcel], magic: int, codec: Compression, level: int | None) -> list[bytes | KafkaError]:
     return [_pack(parcel, magic, codec, level) for parcel in parcels]
 
 

@@ -1112,8 +1112,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-longer-answer-is-usual",
         "wire/usual_produce.py",
-        "len(frame) == at + len(end)",
-        "len(frame) >= at + len(end)",
+        "frame[at:] == end",
+        "frame.startswith(end, at)",
         ("tests/wire/test_usual_produce.py",),
     ),
     Mutant(
