@@ -243,9 +243,8 @@ class Producer(Generic[K, V]):
         between chunks, so records of other sends may come between these.
 
         Raises:
-            The errors of `send` for a record, or the error that the iterable raises. `Deliveries.of(error)` returns the deliveries of the
-            records that were queued before, without gaps from the first one on: these are sent. The call may have read one chunk more
-            from an iterator.
+            The errors of `send` for a record, or the error that the iterable raises. All records before it are queued:
+            `Deliveries.of(error)` returns their deliveries. The call may have read one chunk more from an iterator.
         Cancellation: the same, with CancelledError.
         """
         return await self._running().send_many(topic, records, partial(Producer.send, self))
@@ -279,13 +278,12 @@ class Producer(Generic[K, V]):
             UsageError: the columns are no such arrays, or differ in length; a row is damaged or impossible (the text names it); or
                 pyarrow is needed and not installed. Also for a producer with a serializer, because columns already hold bytes.
             RecordTooLarge: a row exceeds `max_request_size` bytes; the text names it.
-            The other errors of `send`. `Deliveries.of(error)` returns the deliveries of the rows that were queued before, without gaps
-            from the first one on: these are sent.
+            The other errors of `send`. All rows before it are queued: `Deliveries.of(error)` returns their deliveries.
         Cancellation: the same, with CancelledError.
 
-        The log has the rows of one partition in their order, after the records that were sent to it before. In four cases each row is
-        sent as a record of its own, as slowly as by `send`. These are: with interceptors, with a partitioner of your own, with keys and
-        more than 256 partitions, and while a circuit breaker sends keys to other partitions.
+        The log has the rows of one partition in their order, after the records that were sent to it before. Each row is sent as by
+        `send`, and as slowly: with interceptors, with a partitioner of your own, with keys and more than 256 partitions, and while a
+        circuit breaker sends keys to other partitions.
         """
         return await self._running().send_columns(topic, values, keys, partition, timestamps_ms, partial(Producer.send, self))
 
@@ -331,14 +329,11 @@ class Producer(Generic[K, V]):
     async def flush(self, timeout: float | None = None) -> FlushSummary:
         """Send the queued records now, and wait until each of them is acknowledged or failed. Returns their numbers.
 
-        A flush covers the records that were queued when `flush` was called, and those of sends that waited then.
+        A flush covers the records that were queued when `flush` was called, and those of sends that waited then. It raises for none of
+        them: awaiting a delivery raises the error of its record.
 
         Args:
-            timeout: seconds; None: no limit but `delivery_timeout_ms`, which ends each record.
-
-        Returns:
-            The numbers of records acknowledged, failed, and pending when the time was over. `flush` raises for none of them: awaiting a
-            delivery raises the error of its record.
+            timeout: seconds; None: no limit but `delivery_timeout_ms`, which ends each record. Records are pending when it is over.
 
         Raises:
             ProducerClosed: the producer does not run.
@@ -392,9 +387,7 @@ class Producer(Generic[K, V]):
         await self._running().transaction_manager.commit()
 
     async def abort_transaction(self) -> None:
-        """Drop the records that were not sent, wait for the batches in flight, then abort the transaction.
-
-        Consumers that read committed records see no record of it.
+        """Drop the records that were not sent, wait for the batches in flight, then abort. Readers of committed records see none of it.
 
         Raises:
             TransactionMisuse: no transaction is open, or its commit request is in flight to the coordinator.
@@ -405,9 +398,7 @@ class Producer(Generic[K, V]):
         await self._running().transaction_manager.abort()
 
     async def send_offsets_to_transaction(
-        self,
-        offsets: Mapping[P, int | OffsetAndMetadata | tuple[int, str]],
-        group: str | ConsumerGroupMetadata,
+        self, offsets: Mapping[P, int | OffsetAndMetadata | tuple[int, str]], group: str | ConsumerGroupMetadata
     ) -> None:
         """Add a consumer's offsets to the transaction: they are committed with it, or not at all (KIP-447).
 
