@@ -10,6 +10,7 @@ import sys
 import tomllib
 from importlib.util import find_spec
 
+import grimp
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -140,6 +141,22 @@ def test_a_breach_of_the_compiled_source_is_seen(copied: pathlib.Path, contract:
 def test_every_contract_is_broken_once() -> None:
     """A contract that nothing was seen to break may hold nothing."""
     assert {contract for contract, _, _ in BREACHES} == set(CONTRACTS)
+
+
+def test_the_client_has_no_cycle() -> None:
+    """No two modules of the client import each other, on whatever way, imports for type checkers included.
+
+    The fake cluster's cycles are for type checkers alone; the contract `cycles` names each of them.
+    """
+    graph = grimp.build_graph("aioproducer", cache_dir=None)
+    for module in [module for module in graph.modules if module.startswith("aioproducer.testing")]:
+        graph.remove_module(module)
+    imports = {module: graph.find_upstream_modules(module) for module in graph.modules}
+    assert len(imports) > 100
+    assert {
+        module: sorted(cycle) for module in imports if (cycle := {other for other in imports[module] if module in imports[other]})
+    } == {}
+    assert [one for one in CONTRACTS["cycles"]["ignore_imports"] if not one.startswith("aioproducer.testing.")] == []
 
 
 def test_every_module_imports_alone() -> None:

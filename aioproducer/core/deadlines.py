@@ -12,8 +12,7 @@ from aioproducer.core.batch_state import State
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioproducer.core.producer_batch import ProducerBatch
-    from aioproducer.core.topic_routing import PartitionQueue
+    from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch
 
 __all__ = ["Deadlines"]
 

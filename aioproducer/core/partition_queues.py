@@ -32,10 +32,10 @@ from aioproducer.core.deadlines import Deadlines
 from aioproducer.core.drain_policy import DrainPolicy, Fill, Linger
 from aioproducer.core.incomplete_batches import IncompleteBatches
 from aioproducer.core.produce_errors import fate
-from aioproducer.core.producer_batch import NO_EPOCH, ProducerBatch
+from aioproducer.core.producer_batch import NO_EPOCH, PartitionQueue, ProducerBatch
 from aioproducer.core.ready_partitions import ReadyPartitions
 from aioproducer.core.sequence_numbers import LAST_EPOCH, NO_IDENTITY, Past, ProducerIdAndEpoch, SequenceNumbers
-from aioproducer.core.topic_routing import NOBODY, PartitionQueue, TopicRouting
+from aioproducer.core.topic_routing import NOBODY, TopicRouting
 from aioproducer.errors import Persisted
 
 if TYPE_CHECKING:

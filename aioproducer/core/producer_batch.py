@@ -1,4 +1,4 @@
-"""Holds a batch of one partition from its creation to its end.
+"""Holds a batch of one partition from its creation to its end, and the queue of its partition.
 
 1. A batch ends once: acknowledged, failed, or split into others. A later answer is counted and dropped.
 2. Its bytes are fixed when it is encoded. A retry sends the same bytes. A new number changes the header alone (KIP-360).
@@ -17,11 +17,12 @@ from aioproducer.core.sequence_numbers import NO_IDENTITY, UNNUMBERED
 
 if TYPE_CHECKING:
     from aioproducer.core.batch_splitting import Piece
-    from aioproducer.core.topic_routing import PartitionQueue
+    from aioproducer.core.circuit_breaker import PartitionCircuit
+    from aioproducer.core.sequence_numbers import SequenceNumbers
     from aioproducer.errors import KafkaError
     from aioproducer.interfaces import Buffer, OpenBatch
 
-__all__ = ["NO_EPOCH", "ProducerBatch"]
+__all__ = ["NO_EPOCH", "PartitionQueue", "ProducerBatch", "TopicState"]
 
 NO_EPOCH: Final = -1
 # Python 3.11 looks enum members up slowly, and every batch needs these.
@@ -173,3 +174,101 @@ class ProducerBatch:
         return (
             f"<Batch {number} of {self.queue.topic}-{self.queue.partition}: {self.count} records, {self.state}, sent {self.attempts} times>"
         )
+
+
+class PartitionQueue:
+    """Holds the batches of one partition, and the conditions that keep them from being drained.
+
+    Attributes:
+        open: the open batch; the `full` sentinel when there is none, so that the fast path needs no check.
+        connection: the connection that its in-flight batches are on; opaque here.
+        epoch: of the leader's election, -1 where brokers do not report it.
+        numbers: the sequence numbers of an idempotent producer's batches; None until the first batch is drained.
+        is_sendable: its open batch waits only for the next drain, and accepts records until then (KIP-782).
+        is_held: no batch is drained until it is released (its transaction does not have it yet).
+        one_at_a_time: after a failure or a change of leader, until a batch that was sent alone succeeds.
+        bytes: bytes of `buffer_memory` that its batches hold.
+        filled: bytes of records that its last batch closed with.
+        is_full: its batches hold as much memory as is free: it gets no more for now, and is avoided.
+        circuit: the circuit of a partition that fails; None: the circuit is closed.
+        is_avoided: because of its circuit, the choice of a partition excludes it.
+        is_muted: because of its circuit, no batch of it is drained.
+        remembered_until: a batch that expires by then was created soon after the batch that was drained before it.
+    """
+
+    __slots__ = (
+        "bytes",
+        "circuit",
+        "closed",
+        "connection",
+        "current",
+        "epoch",
+        "filled",
+        "in_flight",
+        "is_avoided",
+        "is_full",
+        "is_held",
+        "is_muted",
+        "is_sendable",
+        "leader",
+        "numbers",
+        "one_at_a_time",
+        "open",
+        "partition",
+        "remembered_until",
+        "retry_at",
+        "routing",
+        "topic",
+    )
+
+    def __init__(self, routing: TopicState, partition: int, leader: int, full: Any) -> None:
+        self.routing = routing
+        self.topic = routing.topic
+        self.partition = partition
+        self.leader = leader
+        self.epoch = NO_EPOCH
+        self.open = full
+        self.current: ProducerBatch | None = None
+        # A list: it is mostly short, and needs a tenth of the bytes of a deque.
+        self.closed: list[ProducerBatch] = []
+        self.in_flight = 0
+        self.connection: object = None
+        self.numbers: SequenceNumbers | None = None
+        self.is_sendable = self.is_held = False
+        self.one_at_a_time = False
+        self.bytes = self.filled = 0
+        self.circuit: PartitionCircuit | None = None
+        self.is_full = self.is_avoided = self.is_muted = False
+        self.remembered_until = self.retry_at = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Cell {self.topic}-{self.partition} leader {self.leader}: {len(self.closed)} closed, {self.in_flight} in flight>"
+
+
+class TopicState:
+    """Holds what the partition queues of one topic share.
+
+    Attributes:
+        queues: its partition queues.
+        sticky: the partition queue that records without a key go to, until it has had its share.
+        share: bytes that it has had since it became sticky, in closed batches.
+        used_at: when a batch was last opened for the topic, or the topic was asked about.
+        stamps_time: its brokers set the append time on records, as shown by the latest answer that cannot be a duplicate's.
+        is_narrow: a broker refused a batch of it as too large: no batch exceeds `batch_size` from then on.
+    """
+
+    __slots__ = ("is_narrow", "queues", "share", "stamps_time", "sticky", "topic", "topic_id", "used_at")
+
+    def __init__(self, topic: str, topic_id: bytes) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.queues: list[PartitionQueue] = []
+        self.sticky: PartitionQueue | None = None
+        self.share = 0
+        self.used_at = 0.0
+        self.is_narrow = self.stamps_time = False
+
+    def leave(self, queue: PartitionQueue) -> None:
+        """Drop `queue` as the sticky partition, if it is, regardless of the bytes left in its open batch."""
+        if self.sticky is queue:
+            self.sticky = None

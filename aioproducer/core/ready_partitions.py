@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioproducer.core.topic_routing import PartitionQueue
+    from aioproducer.core.producer_batch import PartitionQueue
 
 __all__ = ["ReadyPartitions"]
 

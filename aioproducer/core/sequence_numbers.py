@@ -19,12 +19,10 @@ Numbers here never wrap, only the numbers on the wire do. So every comparison is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from aioproducer.core.producer_batch import ProducerBatch
 
 __all__ = ["LAST_EPOCH", "NO_IDENTITY", "UNNUMBERED", "WINDOW", "Past", "ProducerIdAndEpoch", "SequenceNumbers", "on_wire"]
 
@@ -44,6 +42,16 @@ class ProducerIdAndEpoch(NamedTuple):
 
 
 NO_IDENTITY: Final = ProducerIdAndEpoch(-1, -1)
+
+
+class NumberedBatch(Protocol):
+    """Describes a batch as its numbering needs it: a `ProducerBatch`."""
+
+    identity: ProducerIdAndEpoch
+    sequence: int
+    count: int
+    may_be_written: bool
+    header: bytes | None
 
 
 def on_wire(sequence: int) -> int:
@@ -90,14 +98,14 @@ class SequenceNumbers:
         self.next = 0
         self.acked = self.lost = self.gap = _NOTHING
         self.strays = False
-        self.outstanding: list[ProducerBatch] = []
+        self.outstanding: list[NumberedBatch] = []
         if past is not None:
             self.granted, self.identity, self.strays = past
             self.lost = 0
 
     # Before a batch is sent
 
-    def admits(self, granted: ProducerIdAndEpoch, closed: Sequence[ProducerBatch], in_flight: int) -> bool:
+    def admits(self, granted: ProducerIdAndEpoch, closed: Sequence[NumberedBatch], in_flight: int) -> bool:
         """Return whether the next batch of the partition may be sent now.
 
         Args:
@@ -113,7 +121,7 @@ class SequenceNumbers:
             return not in_flight and not self.outstanding and self._can_renew(granted)
         return len(self.outstanding) < WINDOW and granted != NO_IDENTITY
 
-    def number(self, batch: ProducerBatch, granted: ProducerIdAndEpoch) -> bool:
+    def number(self, batch: NumberedBatch, granted: ProducerIdAndEpoch) -> bool:
         """Give an admitted batch its number, unless it has a valid one. Returns True if it is the first of a new epoch."""
         if batch.sequence >= 0 and not self._is_lost(batch):
             return False
@@ -128,7 +136,7 @@ class SequenceNumbers:
         """Return whether the partition needs another producer id to continue: its epochs are used up."""
         return self.renews and self._is_due(granted) and not self._can_renew(granted)
 
-    def _is_lost(self, batch: ProducerBatch) -> bool:
+    def _is_lost(self, batch: NumberedBatch) -> bool:
         return self.renews and 0 <= self.lost <= batch.sequence
 
     def _is_due(self, granted: ProducerIdAndEpoch) -> bool:
@@ -163,7 +171,7 @@ class SequenceNumbers:
             batch.header = None
             self._append(batch)
 
-    def _append(self, batch: ProducerBatch) -> None:
+    def _append(self, batch: NumberedBatch) -> None:
         batch.identity = self.identity
         batch.sequence = self.next
         self.next += batch.count
@@ -171,11 +179,11 @@ class SequenceNumbers:
 
     # After it was sent
 
-    def is_behind(self, batch: ProducerBatch) -> bool:
+    def is_behind(self, batch: NumberedBatch) -> bool:
         """Return whether batches that were numbered before `batch` have not ended."""
         return bool(self.outstanding) and self.outstanding[0] is not batch
 
-    def lose(self, batch: ProducerBatch, *, is_fenced: bool = False) -> None:
+    def lose(self, batch: NumberedBatch, *, is_fenced: bool = False) -> None:
         """Note that the broker refused the number of a batch and has not written it: the batch needs a new number.
 
         If `is_fenced`, the broker accepts no other batch of its epoch, either.
@@ -184,7 +192,7 @@ class SequenceNumbers:
             self.strays &= not is_fenced
             self.lost = batch.sequence if self.lost < 0 else min(self.lost, batch.sequence)
 
-    def acknowledged(self, batch: ProducerBatch) -> None:
+    def acknowledged(self, batch: NumberedBatch) -> None:
         """Note that the log has a batch and all batches that were numbered before it.
 
         The batch may have ended before its answer arrived.
@@ -199,7 +207,7 @@ class SequenceNumbers:
         if self.lost >= 0:
             self._settle()
 
-    def failed(self, batch: ProducerBatch, *, may_be_written: bool) -> None:
+    def failed(self, batch: NumberedBatch, *, may_be_written: bool) -> None:
         """Note that a batch ended without an acknowledgement."""
         if not self._is_ours(batch):
             return
@@ -212,7 +220,7 @@ class SequenceNumbers:
             self.strays = True
         self._settle()
 
-    def split(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
+    def split(self, batch: NumberedBatch, parts: Sequence[NumberedBatch]) -> None:
         """Replace a batch by its parts, in the order of their numbers. Together they have as many records as it had."""
         if not self._is_ours(batch):
             return
@@ -255,10 +263,10 @@ class SequenceNumbers:
             return Past(self.granted, max(before.identity, self.identity), before.strays or self.strays)
         return before if before is not None and self.granted != granted else Past(self.granted, self.identity, self.strays)
 
-    def _is_ours(self, batch: ProducerBatch) -> bool:
+    def _is_ours(self, batch: NumberedBatch) -> bool:
         return batch.sequence >= 0 and batch.identity == self.identity
 
-    def _remove(self, batch: ProducerBatch) -> None:
+    def _remove(self, batch: NumberedBatch) -> None:
         # The common case.
         if self.outstanding and self.outstanding[0] is batch:
             del self.outstanding[0]

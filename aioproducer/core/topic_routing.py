@@ -9,20 +9,18 @@ The number of keys that a topic routing remembers is bounded. They are forgotten
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from aioproducer.core.availability import Availability
 from aioproducer.core.partitioner import murmur2, pick, weighed
-from aioproducer.core.producer_batch import NO_EPOCH
+from aioproducer.core.producer_batch import TopicState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioproducer.core.circuit_breaker import PartitionCircuit
-    from aioproducer.core.producer_batch import ProducerBatch
-    from aioproducer.core.sequence_numbers import SequenceNumbers
+    from aioproducer.core.producer_batch import PartitionQueue
 
-__all__ = ["NOBODY", "KeyPlacement", "PartitionQueue", "TopicRouting"]
+__all__ = ["NOBODY", "KeyPlacement", "TopicRouting"]
 
 # Keys that a topic remembers the partition of.
 _KEYS: Final = 32_768
@@ -38,75 +36,6 @@ _MOST_WEIGHED: Final = 4096
 _NO_UNIT: Final = 2**31
 # The leader of a partition that has none.
 NOBODY: Final = -1
-
-
-class PartitionQueue:
-    """Holds the batches of one partition, and the conditions that keep them from being drained.
-
-    Attributes:
-        open: the open batch; the `full` sentinel when there is none, so that the fast path needs no check.
-        connection: the connection that its in-flight batches are on; opaque here.
-        epoch: of the leader's election, -1 where brokers do not report it.
-        numbers: the sequence numbers of an idempotent producer's batches; None until the first batch is drained.
-        is_sendable: its open batch waits only for the next drain, and accepts records until then (KIP-782).
-        is_held: no batch is drained until it is released (its transaction does not have it yet).
-        one_at_a_time: after a failure or a change of leader, until a batch that was sent alone succeeds.
-        bytes: bytes of `buffer_memory` that its batches hold.
-        filled: bytes of records that its last batch closed with.
-        is_full: its batches hold as much memory as is free: it gets no more for now, and is avoided.
-        circuit: the circuit of a partition that fails; None: the circuit is closed.
-        is_avoided: because of its circuit, the choice of a partition excludes it.
-        is_muted: because of its circuit, no batch of it is drained.
-        remembered_until: a batch that expires by then was created soon after the batch that was drained before it.
-    """
-
-    __slots__ = (
-        "bytes",
-        "circuit",
-        "closed",
-        "connection",
-        "current",
-        "epoch",
-        "filled",
-        "in_flight",
-        "is_avoided",
-        "is_full",
-        "is_held",
-        "is_muted",
-        "is_sendable",
-        "leader",
-        "numbers",
-        "one_at_a_time",
-        "open",
-        "partition",
-        "remembered_until",
-        "retry_at",
-        "routing",
-        "topic",
-    )
-
-    def __init__(self, routing: TopicRouting, partition: int, leader: int, full: Any) -> None:
-        self.routing = routing
-        self.topic = routing.topic
-        self.partition = partition
-        self.leader = leader
-        self.epoch = NO_EPOCH
-        self.open = full
-        self.current: ProducerBatch | None = None
-        # A list: it is mostly short, and needs a tenth of the bytes of a deque.
-        self.closed: list[ProducerBatch] = []
-        self.in_flight = 0
-        self.connection: object = None
-        self.numbers: SequenceNumbers | None = None
-        self.is_sendable = self.is_held = False
-        self.one_at_a_time = False
-        self.bytes = self.filled = 0
-        self.circuit: PartitionCircuit | None = None
-        self.is_full = self.is_avoided = self.is_muted = False
-        self.remembered_until = self.retry_at = 0.0
-
-    def __repr__(self) -> str:
-        return f"<Cell {self.topic}-{self.partition} leader {self.leader}: {len(self.closed)} closed, {self.in_flight} in flight>"
 
 
 class KeyPlacement(dict[bytes, "PartitionQueue"]):
@@ -142,7 +71,7 @@ class KeyPlacement(dict[bytes, "PartitionQueue"]):
         self._strangers = 0
 
 
-class TopicRouting:
+class TopicRouting(TopicState):
     """Holds the partition queues of one topic while its id and its number of partitions stay the same. A change makes a new one.
 
     `availability` decides which partitions are usable, for all choices. A circuit breaker avoids a partition by
@@ -156,14 +85,8 @@ class TopicRouting:
         availability: decides which partitions are usable; shared with the other topic routings.
 
     Attributes:
-        queues: its partition queues.
         gone: partition queues that the topic had before it was created again, with batches that still wait.
         by_key: the partition queue of each key.
-        sticky: the partition queue that records without a key go to, until it has had its share.
-        share: bytes that it has had since it became sticky, in closed batches.
-        used_at: when a batch was last opened for the topic, or the topic was asked about.
-        stamps_time: its brokers set the append time on records, as shown by the latest answer that cannot be a duplicate's.
-        is_narrow: a broker refused a batch of it as too large: no batch exceeds `batch_size` from then on.
     """
 
     __slots__ = (
@@ -176,26 +99,12 @@ class TopicRouting:
         "_version",
         "by_key",
         "gone",
-        "is_narrow",
-        "queues",
-        "share",
-        "stamps_time",
-        "sticky",
-        "topic",
-        "topic_id",
-        "used_at",
     )
 
     def __init__(self, topic: str, topic_id: bytes, availability: Availability | None = None) -> None:
-        self.topic = topic
-        self.topic_id = topic_id
-        self.queues: list[PartitionQueue] = []
+        super().__init__(topic, topic_id)
         self.gone: list[PartitionQueue] | tuple[()] = ()
         self.by_key = KeyPlacement(self.queues)
-        self.sticky: PartitionQueue | None = None
-        self.share = 0
-        self.used_at = 0.0
-        self.is_narrow = self.stamps_time = False
         self._availability = availability or Availability()
         self._version = self._availability.version
         self._led: tuple[int, ...] | None = None
@@ -257,11 +166,6 @@ class TopicRouting:
         self.sticky = self.another(chance, is_adaptive=is_adaptive, unit=unit)
         self.share = 0
         return self.sticky
-
-    def leave(self, queue: PartitionQueue) -> None:
-        """Drop `queue` as the sticky partition, if it is, regardless of the bytes left in its open batch."""
-        if self.sticky is queue:
-            self.sticky = None
 
     def another(self, chance: float, *, is_adaptive: bool = False, unit: int = _NO_UNIT) -> PartitionQueue:
         """Return a partition for records without a key.

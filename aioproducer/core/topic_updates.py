@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from aioproducer.core.incremental import STRIDE, whole
 from aioproducer.core.metadata.cluster_metadata import NO_ID
-from aioproducer.core.topic_routing import NOBODY, PartitionQueue, TopicRouting
+from aioproducer.core.producer_batch import PartitionQueue
+from aioproducer.core.topic_routing import NOBODY, TopicRouting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

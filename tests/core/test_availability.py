@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from aioproducer.core.availability import Availability
 from aioproducer.core.metadata.cluster_metadata import NO_ID
-from aioproducer.core.topic_routing import NOBODY, PartitionQueue, TopicRouting
+from aioproducer.core.producer_batch import PartitionQueue
+from aioproducer.core.topic_routing import NOBODY, TopicRouting
 from aioproducer.core.topic_updates import elect
 
 

@@ -7,8 +7,8 @@ from batches import OpenBatch
 from aioproducer.core.batch_splitting import Piece
 from aioproducer.core.incomplete_batches import IncompleteBatches
 from aioproducer.core.metadata.cluster_metadata import NO_ID
-from aioproducer.core.producer_batch import ProducerBatch
-from aioproducer.core.topic_routing import PartitionQueue, TopicRouting
+from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch
+from aioproducer.core.topic_routing import TopicRouting
 
 
 def made(*expiries: float) -> tuple[IncompleteBatches, list[ProducerBatch]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from aioproducer.core.metadata.cluster_metadata import NO_ID
+from aioproducer.core.producer_batch import PartitionQueue
 from aioproducer.core.ready_partitions import ReadyPartitions
-from aioproducer.core.topic_routing import NOBODY, PartitionQueue, TopicRouting
+from aioproducer.core.topic_routing import NOBODY, TopicRouting
 
 
 def test_turns_are_taken_in_order_and_by_broker() -> None:

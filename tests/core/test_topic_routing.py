@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from aioproducer.core.availability import Availability
 from aioproducer.core.metadata.cluster_metadata import NO_ID
-from aioproducer.core.producer_batch import ProducerBatch
-from aioproducer.core.topic_routing import NOBODY, PartitionQueue, TopicRouting
+from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch
+from aioproducer.core.topic_routing import NOBODY, TopicRouting
 
 CHANCES = [number / 100 for number in range(100)]
 

@@ -241,7 +241,7 @@ class Appender:
         """
         if self._policy == FAIL_FAST:
             raise wait_reasons.unavailable(queue, "The record was not queued.")
-        routing = queue.routing
+        routing = self._partition_queues.routings[queue.topic]
         if record.key is None or self._ignores_keys:
             other = self._sticky(routing, record.size)
         else:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues, TopicRouting
-    from aioproducer.core.producer_batch import ProducerBatch
+    from aioproducer.core.producer_batch import ProducerBatch, TopicState
     from aioproducer.engine.append.loop_budget import LoopBudget
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.memory.partition_quota import PartitionQuota
@@ -95,7 +95,7 @@ class BatchSizing:
         room = self.of(routing.topic)
         return max(room, self._widest) if self._may_widen(routing, size) else room
 
-    def _may_widen(self, routing: TopicRouting, size: int) -> bool:
+    def _may_widen(self, routing: TopicState, size: int) -> bool:
         """Return whether a topic's batches may exceed `batch_size`, if that takes `size` bytes of memory."""
         return not routing.is_narrow and 2 * (self._pool.available - size) >= self._pool.size
 

@@ -25,9 +25,17 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextvars import Context
+    from typing import Protocol
 
-    from aioproducer.engine.delivery.chosen_build import Delivery
     from aioproducer.errors import DeliveryError
+
+    class Delivery(Protocol):
+        """Describes the delivery of a record of the batch (`delivery.Delivery`, or the compiled one)."""
+
+        index: int
+
+        def _follow(self) -> ProduceRequestResult: ...
+
 
 __all__ = ["DeliveryContext", "Outcome", "ProduceRequestResult", "compact", "latest"]
 

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from aioproducer.core.partition_queues import PartitionQueues
-from aioproducer.core.topic_routing import PartitionQueue, TopicRouting
+from aioproducer.core.producer_batch import PartitionQueue
+from aioproducer.core.topic_routing import TopicRouting
 from aioproducer.engine.circuit_breaker.context import Status, Views, name_of
 from aioproducer.model import TopicPartition
 

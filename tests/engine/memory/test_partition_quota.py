@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer.core.partition_queues import PartitionQueues
-from aioproducer.core.topic_routing import PartitionQueue, TopicRouting
+from aioproducer.core.producer_batch import PartitionQueue
+from aioproducer.core.topic_routing import TopicRouting
 from aioproducer.engine.memory.buffer_pool import BufferPool
 from aioproducer.engine.memory.partition_quota import PartitionQuota
 

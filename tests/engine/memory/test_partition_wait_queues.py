@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.core.topic_routing import PartitionQueue, TopicRouting
+from aioproducer.core.producer_batch import PartitionQueue
+from aioproducer.core.topic_routing import TopicRouting
 from aioproducer.engine.memory.buffer_pool import PendingSend, WaitQueue
 from aioproducer.engine.memory.partition_wait_queues import PartitionWaitQueues
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from whole import jumping, running, turns
 
-from aioproducer.core.producer_batch import ProducerBatch
+from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch
 from aioproducer.core.sequence_numbers import LAST_EPOCH, SequenceNumbers
-from aioproducer.core.topic_routing import KeyPlacement, PartitionQueue, TopicRouting
+from aioproducer.core.topic_routing import KeyPlacement, TopicRouting
 from aioproducer.engine.memory.buffer_pool import WaitQueue
 from aioproducer.errors import BrokerError, MetadataTimeout, UsageError, WouldBlock
 from aioproducer.partitioners import RoundRobinPartitioner

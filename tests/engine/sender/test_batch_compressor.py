@@ -9,8 +9,8 @@ import pytest
 
 from aioproducer.core.batch_state import State
 from aioproducer.core.metadata.cluster_metadata import NO_ID
-from aioproducer.core.producer_batch import ProducerBatch
-from aioproducer.core.topic_routing import PartitionQueue, TopicRouting
+from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch
+from aioproducer.core.topic_routing import TopicRouting
 from aioproducer.engine.sender.batch_compressor import BatchCompressor
 from aioproducer.errors import BrokerError
 from aioproducer.model import Compression

@@ -736,7 +736,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-sticky-partition-is-kept-to-the-end-of-its-batch",
-        "core/topic_routing.py",
+        "core/producer_batch.py",
         "        if self.sticky is queue:\n            self.sticky = None",
         "        pass",
         ("tests/core/test_availability.py", "tests/scenarios/test_partitioning.py"),
