@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["NOBODY", "PartitionQueue", "PartitionQueues", "TopicRouting"]
 
 # Partition queues that one drain checks at most, by `Fill`. The next drain continues after them.
-_LOOKS: Final = (sys.maxsize, 256, 256)
+_LOOKS: Final = (sys.maxsize, 256, 256, 0)
 # The part of its lifetime in which a sendable batch accepts records.
 _FRESH: Final = 1 / 16
 # Seconds of silence after which a broker may have forgotten a producer. The broker's own limit is a day.

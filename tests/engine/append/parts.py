@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from aioproducer.engine.append.record_validation import RecordValidation
 from batches import topic
 
 from aioproducer.config import ProducerConfig
@@ -15,7 +16,6 @@ from aioproducer.engine.append.appender import Appender
 from aioproducer.engine.append.batch_sizing import BatchSizing
 from aioproducer.engine.append.chosen_build import FastPath
 from aioproducer.engine.append.loop_budget import LoopBudget
-from aioproducer.engine.append.record_validation import RecordValidation
 from aioproducer.engine.delivery import chosen_build
 from aioproducer.engine.memory.buffer_pool import BufferPool
 from aioproducer.engine.memory.partition_quota import PartitionQuota

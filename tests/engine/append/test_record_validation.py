@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from aioproducer.engine.append.record_validation import RecordValidation
 
 from aioproducer.config import ProducerConfig
-from aioproducer.engine.append.record_validation import RecordValidation
 from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
 from aioproducer.errors import KafkaError, RecordTooLarge, SerializationError, UsageError
 
