@@ -6,9 +6,11 @@ contents of the record.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from aioproducer.errors import RecordTooLarge, UsageError
+from aioproducer.model import Record
 from aioproducer.number_conversion import exact_int, shown
 from aioproducer.records.record_batch import NO_HEADERS, OVERHEAD, encode_headers, size_limit
 from aioproducer.serializers import adapt, serialize
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
 
-__all__ = ["BATCH_OVERHEAD", "RecordValidation", "check_partition", "check_topic"]
+__all__ = ["BATCH_OVERHEAD", "RecordValidation", "check_batch", "check_partition", "check_records", "check_topic"]
 
 # Bytes of a batch's objects in `buffer_memory`, beside its records.
 BATCH_OVERHEAD: Final = 1024
@@ -51,6 +53,21 @@ def check_partition(topic: str, partition: object) -> int | None:
     if number is None or number < 0:
         raise UsageError(f"partition={shown(partition)} for {topic!r}: it is a number from 0 on, or None")
     return number
+
+
+def check_batch(topic: object, partition: object) -> tuple[str, int]:
+    """Return the topic and the partition of a batch that the user fills. Raises UsageError unless they are a topic and a number."""
+    name = check_topic(topic)
+    number = check_partition(name, partition)
+    if number is None:
+        raise UsageError(f"a batch for {name!r} belongs to one partition: name it")
+    return name, number
+
+
+def check_records(records: object) -> None:
+    """Raise UsageError unless the argument of `send_many` is an iterable of records."""
+    if not isinstance(records, Iterable) or isinstance(records, (str, bytes, bytearray, memoryview, Mapping, Record)):
+        raise UsageError(f"records are an iterable of values or of Record, not {type(records).__name__}")
 
 
 R_co = TypeVar("R_co", covariant=True)

@@ -9,7 +9,7 @@ Sources: Kafka's `SampledStat`, `Rate`.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
@@ -183,11 +183,6 @@ class Histogram:
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
-
-    def observe(self, value: float, times: int = 1) -> None:
-        """Count a value `times` times."""
-        self._counts[bisect_left(self._bounds, value)] += times
-        self._sum += value * times
 
     def observe_all(self, values: Iterable[float]) -> None:
         """Count each value once. It searches once for each bound, not for each value."""

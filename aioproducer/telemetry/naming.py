@@ -14,10 +14,9 @@ if TYPE_CHECKING:
 
     from aioproducer.metrics.registry import Snapshot
 
-__all__ = ["ROWS", "Metered", "check_client_ids", "client_id_of", "labels_of", "prometheus_name", "read_all"]
+__all__ = ["Metered", "check_client_ids", "client_id_of", "labels_of", "prometheus_name", "read_all"]
 
 _PREFIXES: Final = {Group.NODE: "node-", Group.TOPIC: "topic-", Group.PARTITION: "partition-"}
-ROWS: Final = tuple(TABLE.values())
 
 
 class Metered(Protocol):

@@ -19,8 +19,8 @@ from prometheus_client.registry import Collector
 
 from aioproducer.metrics.registry import Snapshot
 from aioproducer.metrics.sensors import Distribution
-from aioproducer.metrics.table import Kind
-from aioproducer.telemetry.naming import ROWS, check_client_ids, client_id_of, labels_of, prometheus_name, read_all
+from aioproducer.metrics.table import TABLE, Kind
+from aioproducer.telemetry.naming import check_client_ids, client_id_of, labels_of, prometheus_name, read_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +70,7 @@ class ProducerCollector(Collector):
     def describe(self) -> Iterator[Metric]:
         """Return all metrics that there may be, so that a registry refuses a second collector. No producer is read."""
         yield GaugeMetricFamily("kafka_producer_up", "producers that told their metrics")
-        for row in ROWS:
+        for row in TABLE.values():
             yield _family(row)
 
     def collect(self) -> Iterator[Metric]:

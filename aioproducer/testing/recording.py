@@ -33,7 +33,7 @@ from aioproducer.errors import (
 from aioproducer.metrics.registry import Metrics, Snapshot
 from aioproducer.metrics.sensors import Windows
 from aioproducer.model import Acks, FlushSummary, Headers, Health, PartitionNumber, Record, RecordMetadata, TimestampMs, TimestampType
-from aioproducer.record_validation import check_partition, check_topic
+from aioproducer.record_validation import check_batch, check_records
 from aioproducer.records.arrow import Table, check_serializers
 from aioproducer.testing.recorded import RecordedBatch, RecordedDeliveries, RecordedDelivery, RecordedFromThread, RecordedSend
 from aioproducer.testing.recorded_arguments import SendArguments
@@ -248,11 +248,10 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
             if isinstance(records, AsyncIterable):
                 async for record in records:
                     deliveries.add(self._take_one(topic, record))
-            elif isinstance(records, Iterable) and not isinstance(records, (str, bytes, bytearray, memoryview, Mapping, Record)):
+            else:
+                check_records(records)
                 for record in records:
                     deliveries.add(self._take_one(topic, record))
-            else:
-                raise UsageError(f"records are an iterable of values or of Record, not {type(records).__name__}")
         except BaseException as error:
             deliveries.attach(error)
             raise
@@ -279,10 +278,7 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
     def create_batch(self, topic: str, partition: PartitionNumber) -> RecordedBatch:
         """Return an empty batch of one partition: `append` to it until it is full, then `await send_batch(batch)`."""
         self._check()
-        topic = check_topic(topic)
-        number = check_partition(topic, partition)
-        if number is None:
-            raise UsageError(f"a batch for {topic!r} belongs to one partition: name it")
+        topic, number = check_batch(topic, partition)
         return RecordedBatch(topic, number, self.config.batch_size, self._arguments.read)
 
     async def send_batch(self, batch: RecordedBatch) -> RecordedDeliveries:

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import AsyncIterable, Iterable, Mapping
+from collections.abc import AsyncIterable, Iterable
 from itertools import islice
 from operator import itemgetter
 from types import NoneType
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.engine.delivery.chosen_build import measured
 from aioproducer.engine.delivery.deliveries import Deliveries
-from aioproducer.errors import UsageError
 from aioproducer.model import Record
+from aioproducer.record_validation import check_records
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -108,10 +108,9 @@ class SendMany:
             if isinstance(records, AsyncIterable):
                 async for record in records:
                     await self._send_one(topic, record, deliveries)
-            elif isinstance(records, Iterable) and not isinstance(records, (str, bytes, bytearray, memoryview, Mapping, Record)):
-                await self._send_chunks(topic, records, deliveries)
             else:
-                raise UsageError(f"records are an iterable of values or of Record, not {type(records).__name__}")
+                check_records(records)
+                await self._send_chunks(topic, records, deliveries)
         except BaseException as error:
             deliveries.attach(error)
             raise

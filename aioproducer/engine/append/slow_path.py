@@ -12,7 +12,7 @@ from aioproducer.engine.append.batch_builder import ReadyBatch
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD, PendingSend
 from aioproducer.errors import KafkaError, RecordTooLarge, UsageError
-from aioproducer.record_validation import check_partition, check_topic
+from aioproducer.record_validation import check_batch, check_topic
 from aioproducer.records.record_batch import OVERHEAD
 
 if TYPE_CHECKING:
@@ -74,10 +74,7 @@ class SlowPath:
 
     def create_batch(self, topic: str, partition: PartitionNumber) -> ReadyBatch:
         """Return an empty batch for the user to fill."""
-        topic = check_topic(topic)
-        number = check_partition(topic, partition)
-        if number is None:
-            raise UsageError(f"a batch for {topic!r} belongs to one partition: name it")
+        topic, number = check_batch(topic, partition)
         return ReadyBatch(topic, number, self._delivery_context, self._limit, self._checked)
 
     async def send_batch(self, batch: ReadyBatch) -> Deliveries:
