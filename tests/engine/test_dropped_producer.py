@@ -94,6 +94,7 @@ async def test_it_is_a_resource_warning_too() -> None:
         with one_resource_warning():
             await send(cluster, 1)
         await asyncio.sleep(1)
+        assert cluster.values("orders") == [b"0"]
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

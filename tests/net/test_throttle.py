@@ -135,7 +135,9 @@ def test_other_nodes_are_not_throttled() -> None:
     async def main() -> None:
         async with running(ScriptedDialer()) as one, running(ScriptedDialer()) as other:
             one.throttle(1000)
+            began = now()
             other.want_produce()
             await until(lambda: other.is_ready)
+            assert now() - began < 1
 
     run(main())

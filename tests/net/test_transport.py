@@ -190,9 +190,11 @@ async def test_a_connection_that_was_reset_already(monkeypatch: pytest.MonkeyPat
     The receiver then gets the loss, and no socket stays open unnoticed.
     """
     real = socket.socket.setsockopt
+    refused: list[int] = []
 
     def refuse(self: socket.socket, level: int, option: int, *value: Any) -> None:
         if option == socket.SO_KEEPALIVE:
+            refused.append(option)
             raise OSError(22, "Invalid argument")
         real(self, level, option, *value)
 
@@ -201,6 +203,7 @@ async def test_a_connection_that_was_reset_already(monkeypatch: pytest.MonkeyPat
         with monkeypatch.context() as patch:
             patch.setattr("asyncio.trsock.TransportSocket.setsockopt", refuse)
             stream = await TcpDialer().dial("127.0.0.1", port, lambda: receiver)
+        assert refused == [socket.SO_KEEPALIVE]
         stream.abort()
         await receiver.lost.wait()
 

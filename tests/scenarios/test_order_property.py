@@ -144,8 +144,8 @@ async def cancel(tasks: list[asyncio.Task[None]], cancels: list[Cancel]) -> None
         tasks[wanted.task % len(tasks)].cancel()
 
 
-async def play(history: History) -> None:
-    """Run a history and check its result."""
+async def play(history: History) -> tuple[FakeCluster, list[Call]]:
+    """Run a history. Returns its cluster and the calls in their order."""
     calls: list[Call] = []
     async with FakeCluster(memory=True, verify_records=True) as cluster:
         cluster.create_topic("orders", partitions=2)
@@ -161,7 +161,7 @@ async def play(history: History) -> None:
             assert summary.failed == summary.pending == 0
             assert producer.buffer_available == producer.config.buffer_memory
             cluster.faults.clear()
-        check(cluster, calls)
+        return cluster, calls
 
 
 def check(cluster: FakeCluster, calls: list[Call]) -> None:
@@ -195,4 +195,4 @@ def test_records_are_logged_in_call_order_whatever_their_sends_waited_for(histor
         patch.setattr(turn_module, "TURN", history.turn)
         patch.setattr(turn_module, "_FIRST", min(16, history.go))
         patch.setattr(turn_module, "GO", history.go)
-        runner.run(asyncio.wait_for(play(history), 3000))
+        check(*runner.run(asyncio.wait_for(play(history), 3000)))

@@ -261,7 +261,8 @@ async def test_start_goes_on_past_an_address_that_refuses() -> None:
         await cluster.brokers[1].stop()
         await cluster.brokers[2].stop()
         async with running(cluster) as (_, producer):
-            await producer.send_and_wait("orders", b"v", partition=2)
+            metadata = await producer.send_and_wait("orders", b"v", partition=2)
+        assert (metadata.partition, metadata.offset) == (2, 0)
 
 
 @pytest.mark.parametrize("steps", range(0, 20, 2))

@@ -69,12 +69,11 @@ def _coded_line(coded: Coded) -> Line:
 def _complaints(coded: Coded, client: str) -> list[str]:
     try:
         with contextlib.redirect_stderr(io.StringIO()):
-            coded.run(client)
+            return coded.run(client)
     except AssertionError as error:
         return [str(error).splitlines()[0] if str(error) else "it does not hold"]
     except Exception as error:  # noqa: BLE001  any exception is the row's result
         return [f"{type(error).__name__}: {error}"]
-    return []
 
 
 def _other(row: Row, client: str) -> list[str]:
