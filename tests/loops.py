@@ -69,13 +69,13 @@ _ON_UVLOOP = {
             test_after_a_loss_the_name_is_looked_up_again
             test_an_address_that_hangs_ends_the_attempt_and_another_is_next
             test_each_failure_gives_the_next_attempt_more_time
-            test_one_that_stood_for_a_while_is_made_again_at_once
+            test_a_connection_that_lasted_is_made_again_at_once
         """,
         "tests/net/test_broker_node.py": """
             test_a_call_that_takes_too_long
-            test_a_lost_connection_is_made_again_when_it_is_wanted
+            test_a_lost_connection_is_made_again_at_the_next_request
             test_closing_ends_everything
-            test_nothing_is_dialled_that_nobody_wants
+            test_nothing_is_dialled_without_a_request
         """,
         "tests/net/test_broker_node_failures.py": """
             test_a_handshake_that_hangs_is_given_up
@@ -195,13 +195,13 @@ _ON_UVLOOP = {
             test_an_address_that_hangs_holds_up_the_next_for_a_moment_only
         """,
         "tests/net/test_broker_connection.py": """
-            test_a_lane_that_hangs_holds_up_no_other
+            test_a_connection_that_hangs_delays_no_other
             test_all_addresses_of_a_name_are_tried
             test_only_a_usable_connection_ends_the_pauses
             test_patience_is_shorter_than_the_dial
         """,
         "tests/net/test_broker_node.py": """
-            test_a_node_that_was_closed_while_it_dialled_never_stands
+            test_a_node_that_was_closed_while_it_dialled_is_never_connected
             test_a_call_waits_for_its_connection_no_longer_than_for_its_answer
             test_a_connection_that_ends_before_its_waiter_runs
             test_who_waits_when_a_node_is_closed_is_told

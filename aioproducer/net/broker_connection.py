@@ -1,6 +1,7 @@
 """One of a node's connections to its broker: dialling, handshake, pauses between attempts, closing.
 
-1. A `BrokerConnection` has a task only while it makes its connection, so an attempt that hangs delays no other connection.
+1. A `BrokerConnection` has one task, `run`, from the first request for its connection until it is closed. So an attempt that hangs delays
+   no other connection, and a broker that nobody needs has no task.
 2. A growing pause follows each failure (KIP-144), and the next attempt gets more time (KIP-601). Both start over only when a connection
    is ready to use. A connection that is lost sooner than the first pause is not made again before that pause is over.
 3. A call that waits for the connection fails at each failed attempt, so its caller can ask another node.
@@ -11,7 +12,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.errors import ConnectionLost, KafkaError, TransportError
@@ -104,15 +104,16 @@ class BrokerConnection:
         self._loop = asyncio.get_running_loop()
         self._where = f"{broker.host}:{broker.port}"
         self._waiting: list[asyncio.Future[Connection]] = []
+        # Streams exist for these connections. The latest one may not be ready yet, and the others are closing.
         self._alive: dict[Connection, None] = {}
-        self._is_dialling = False
-        self._is_left = False
-        self._closing = asyncio.Event()
-        # limits the current step of an attempt: the look-up, or the dialling with its handshake
-        self._timer: asyncio.Timeout | None = None
-        self._stood_at = 0.0
+        # Set from the request for a connection until it is ready, or until an attempt failed and its pause is over.
+        self._requested = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
+        self._connected_at = 0.0
+        # The next attempt begins no sooner.
         self._not_before = 0.0
-        # consecutive handshakes during which the connection ended
+        # Consecutive handshakes during which the connection ended.
         self._closings = 0
 
     @property
@@ -126,13 +127,9 @@ class BrokerConnection:
         return self.connection is None and self._loop.time() < self._not_before
 
     @property
-    def _is_closed(self) -> bool:
-        return self._is_left or self._closing.is_set()
-
-    @property
     def is_dialling(self) -> bool:
         """Return True while the task makes the connection."""
-        return self._is_dialling
+        return self._requested.is_set()
 
     @property
     def unsent(self) -> list[Connection]:
@@ -144,11 +141,13 @@ class BrokerConnection:
         """Return the number of unanswered requests."""
         return 0 if self.connection is None else self.connection.in_flight
 
-    def want(self) -> None:
-        """Start the task that makes the connection, unless there is a connection or a task, or this object is closed."""
-        if not (self._is_dialling or self._is_closed or self.connection is not None):
-            self._is_dialling = True
-            self._spawn(self._stand(), f"node {self._broker.node_id} {self._where}, {self._label}")
+    def request_connection(self) -> None:
+        """Let the task make the connection, unless there is one, or it is being made, or this object is closed."""
+        if self.connection is not None or self._is_closed or self._requested.is_set():
+            return
+        self._requested.set()
+        if self._task is None:
+            self._spawn(self.run(), f"node {self._broker.node_id} {self._where}, {self._label}")
 
     async def connected(self, patience: float) -> Connection:
         """Return the connection when it is usable; make it if necessary.
@@ -162,7 +161,7 @@ class BrokerConnection:
             raise ConnectionLost(f"{self._where} is no longer a broker of this cluster")
         future: asyncio.Future[Connection] = self._loop.create_future()
         self._waiting.append(future)
-        self.want()
+        self.request_connection()
         try:
             async with asyncio.timeout(patience):
                 return await future
@@ -173,28 +172,33 @@ class BrokerConnection:
 
     # The task
 
-    async def _stand(self) -> None:
-        """Make the connection. After a failure, pause, and try again if a call of `connected` waits."""
+    async def run(self) -> None:
+        """Make the connection each time that it is requested, until this object is closed. The body of the task."""
+        self._task = asyncio.current_task()
         try:
-            await self._pause()
-            while not self._is_closed and (failure := await self._try()) is not None:
-                # the garbage collector closes this coroutine, and the dialer reported that as a failure
-                if self._loop.is_closed():
-                    return
-                self._fail(failure)
+            while not self._is_closed:
+                await self._requested.wait()
                 await self._pause()
-                if not self._waiting:
-                    break
-        finally:
-            self._is_dialling = False
-        if not self._is_closed:
-            self._on_change()
+                failure = await self._try()
+                # A closed loop: the garbage collector closes this coroutine, and the dialer reported that as a failure.
+                if self._is_closed or self._loop.is_closed():
+                    return
+                if failure is not None:
+                    self._fail(failure)
+                    await self._pause()
+                    # The next attempt begins at once if a call of `connected` waits for it.
+                    if self._waiting:
+                        continue
+                self._requested.clear()
+                self._on_change()
+        except asyncio.CancelledError:
+            # `close` cancels the task, too.
+            if not self._is_closed:
+                raise
 
     async def _pause(self) -> None:
-        if (left := self._not_before - self._loop.time()) > 0:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await self._closing.wait()
+        if (left := self._not_before - self._loop.time()) > 0 and not self._is_closed:
+            await asyncio.sleep(left)
 
     async def _try(self) -> TransportError | None:
         """Make one attempt. Returns the error, or None after a success."""
@@ -203,9 +207,7 @@ class BrokerConnection:
             connection = await self._dial_any()
         except Exception as error:  # noqa: BLE001  (a resolver or dialer of the user's may raise anything: no broker is worth the producer)
             return self._explained(error)
-        finally:
-            self._timer = None
-        # the node was closed during the attempt, and its id may belong to another node now
+        # A dialer of the user's may suppress the cancellation by `close`. The node's id may belong to another node now.
         if self._is_closed:
             self._drop(connection)
             return ConnectionLost(f"{self._where}: the node was closed")
@@ -213,7 +215,7 @@ class BrokerConnection:
             return ConnectionLost(f"{self._where}: the connection ended at once")
         self.failures = 0
         self.last_error = None
-        self._stood_at = self._loop.time()
+        self._connected_at = self._loop.time()
         self.connection = connection
         self._settings.observer.connected(self._broker, self._label)
         for future in self._take_waiting():
@@ -270,7 +272,6 @@ class BrokerConnection:
     async def _resolve(self, patience: float) -> tuple[str, ...]:
         try:
             async with asyncio.timeout(patience) as timer:
-                self._timer = timer
                 return tuple(await self._addresses.to_try())
         except TimeoutError as error:
             if not timer.expired():
@@ -281,10 +282,17 @@ class BrokerConnection:
     async def _dial(self, address: str, where: str, patience: float) -> Connection:
         settings = self._settings
         traffic = settings.observer.traffic(self._broker.node_id)
-        connection = Connection(where, settings.client_id, self._on_lost, self._on_change, max_idle=settings.max_idle, traffic=traffic)
+        connection = Connection(
+            where,
+            settings.client_id,
+            self._on_lost,
+            self._on_change,
+            max_in_flight=settings.max_in_flight,
+            max_idle=settings.max_idle,
+            traffic=traffic,
+        )
         try:
             async with asyncio.timeout(patience) as timer:
-                self._timer = timer
                 await settings.dialer.dial(address, self._broker.port, lambda: connection)
                 self._alive[connection] = None
                 await self._shake_hands(connection)
@@ -323,10 +331,10 @@ class BrokerConnection:
         self.connection = None
         self._settings.observer.lost(self._broker, self._label, connection.cause)
         self._addresses.forget()
-        self._not_before = self._stood_at + self._settings.reconnect.after(1, self._settings.chance())
-        # calls of `connected` that came while the connection was closing
+        self._not_before = self._connected_at + self._settings.reconnect.after(1, self._settings.chance())
+        # Calls of `connected` came while the connection was closing.
         if self._waiting:
-            self.want()
+            self.request_connection()
         self._on_change()
 
     def distrust(self, cause: TransportError) -> None:
@@ -335,10 +343,11 @@ class BrokerConnection:
             self.connection.abort(cause)
 
     def close(self) -> None:
-        """Close the connection after its write buffer is sent. Requests in flight and calls of `connected` that wait fail."""
-        self._closing.set()
-        if self._timer is not None and not self._timer.expired():
-            self._timer.reschedule(self._loop.time())
+        """Close the connection after its write buffer is sent, and end the task. Requests in flight and waiting calls of `connected` fail."""
+        self._is_closed = True
+        # The task itself may call this, and then ends by itself. With a cancellation that nothing awaits, it would end as cancelled.
+        if self._task is not None and self._task is not asyncio.current_task(self._loop):
+            self._task.cancel()
         for future in self._take_waiting():
             future.set_exception(ConnectionLost(f"{self._where}: the node was closed"))
         for connection in tuple(self._alive):
@@ -349,7 +358,7 @@ class BrokerConnection:
 
         The runtime calls this when the loop belongs to a parent process, or is closed.
         """
-        self._is_left = True
+        self._is_closed = True
         return [connection.stream for connection in self._alive]
 
     def abort(self) -> None:

@@ -1,10 +1,8 @@
-"""One broker as a node: its produce connection, its control connection, and the slots for produce requests.
+"""One broker as a node: its produce connection, its control connection, and its throttle time.
 
 1. A broker answers the requests of one connection one at a time. Metadata requests must not wait behind records, so they use the control
    connection.
-2. Slots bound the unanswered produce requests (`max_in_flight_requests_per_connection`). A drain takes a slot before it sends, and the
-   answer releases it.
-3. A broker that throttles gets no request until its throttle time is over (KIP-219). The deadlines of requests in flight are extended by
+2. A broker that throttles gets no request until its throttle time is over (KIP-219). The deadlines of requests in flight are extended by
    that time.
 
 A function of the engine drains the partition queues; no task here does.
@@ -29,32 +27,7 @@ if TYPE_CHECKING:
     from aioproducer.net.connection import Answer
     from aioproducer.wire.api import ApiKey
 
-__all__ = ["BrokerNode", "InFlightRequests", "Standing"]
-
-
-class InFlightRequests:
-    """Counts the free slots for produce requests: a semaphore for synchronous code, which never waits for a slot."""
-
-    __slots__ = ("_all", "_free")
-
-    def __init__(self, slots: int) -> None:
-        self._all = self._free = slots
-
-    def try_acquire(self) -> bool:
-        """Take a slot. Returns False if none is free."""
-        if not self._free:
-            return False
-        self._free -= 1
-        return True
-
-    def release(self) -> None:
-        """Give a slot back."""
-        self._free += 1
-
-    @property
-    def taken(self) -> int:
-        """Return the number of slots in use."""
-        return self._all - self._free
+__all__ = ["BrokerNode", "Standing"]
 
 
 class Standing(enum.IntEnum):
@@ -90,7 +63,6 @@ class BrokerNode:
         on_change: Callable[[BrokerNode], None],
     ) -> None:
         self.broker = broker
-        self.slots = InFlightRequests(settings.max_in_flight)
         self.addresses = Addresses(broker.host, look_up)
         self._on_change = on_change
         self._observer = settings.observer
@@ -119,9 +91,14 @@ class BrokerNode:
 
     @property
     def is_ready(self) -> bool:
-        """Return True if a produce request may be written now."""
+        """Return True if a produce request may be sent now: the connection is usable, and the write buffer and the slots have space."""
         connection = self.produce.connection
-        return connection is not None and not connection.is_paused and self._unmute is None and connection.is_usable
+        return (
+            connection is not None
+            and connection.in_flight_requests.can_send_more(is_written=not connection.is_paused)
+            and self._unmute is None
+            and connection.is_usable
+        )
 
     @property
     def is_muted(self) -> bool:
@@ -161,10 +138,6 @@ class BrokerNode:
     def tried_at(self) -> float:
         """Return the loop's time of the latest attempt to make the control connection; 0 if that connection is usable."""
         return 0.0 if self.control.is_usable else self.control.tried_at
-
-    def want_produce(self) -> None:
-        """Start to make the produce connection if there is none."""
-        self.produce.want()
 
     async def call(
         self, key: ApiKey, message: Callable[[int], Any], *, timeout: float, patience: float | None = None, newest: int | None = None

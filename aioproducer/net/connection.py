@@ -11,13 +11,13 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import deque
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioproducer.errors import ConnectionLost, ProtocolError, RequestTimedOut, TransportError
+from aioproducer.net.in_flight_requests import InFlightRequest, InFlightRequests
 from aioproducer.net.observer import NO_TRAFFIC
+from aioproducer.net.request_timer import RequestTimer
 from aioproducer.net.transport import writer_of
 from aioproducer.wire.api import NAMES, ApiKey, negotiate
 from aioproducer.wire.frame import FrameReader, decode_response, encode_request
@@ -57,25 +57,19 @@ class Answer(NamedTuple):
         return codec(f"{NAMES[self.key]}.response", self.version).decode_in_steps(self.frame, self.offset)
 
 
-class _Pending(NamedTuple):
-    correlation_id: int
-    key: ApiKey
-    version: int
-    deadline: float
-    on_answer: Callable[[Answer | TransportError], None]
-
-
 class Connection:
-    """Is a connection to one broker (an `interfaces.Receiver`).
+    """Is a connection to one broker (an `interfaces.Receiver`). It must be made in a task: see `InFlightRequests`.
 
     Args:
         where: host:port, for error texts.
         on_lost: called once, after every pending request has failed.
         on_writable: called when a full write buffer can take bytes again.
+        max_in_flight: number of slots for produce requests.
         max_idle: seconds without a request after which the connection is closed; 0: never (`connections_max_idle_ms`).
         traffic: counts the requests and answers.
 
     Attributes:
+        in_flight_requests: the unanswered requests and the slots.
         versions: the broker's (lowest, highest) version by API key.
         features: the cluster's finalized features, each with its highest level (KIP-584).
         features_epoch: the epoch of `features`; a newer one is higher; -1: the broker gives none.
@@ -88,6 +82,7 @@ class Connection:
         on_lost: Callable[[Connection], None],
         on_writable: Callable[[], None],
         *,
+        max_in_flight: int,
         max_idle: float = 0.0,
         traffic: Traffic = NO_TRAFFIC,
     ) -> None:
@@ -103,11 +98,10 @@ class Connection:
         self._on_writable = on_writable
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader()
-        self._pending: deque[_Pending] = deque()
+        self.in_flight_requests = InFlightRequests(max_in_flight)
+        self._request_timer = RequestTimer(self._loop, self.in_flight_requests, self._on_timeout)
         self._unanswered: deque[Callable[[Answer | TransportError | None], None]] = deque()
         self._correlation_id = 0
-        self._timer: asyncio.Handle | None = None
-        self._armed_for = math.inf
         self._max_idle = max_idle
         self._used_at = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -145,12 +139,12 @@ class Connection:
         self.is_lost = True
         self._gone.set()
         self._cause = cause
-        for timer in (self._timer, self._idle_timer):
-            if timer is not None:
-                timer.cancel()
-        self._timer = self._idle_timer = None
-        while self._pending:
-            self._call(self._pending.popleft().on_answer, cause)
+        self._request_timer.cancel()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        while self.in_flight_requests:
+            self._call(self.in_flight_requests.complete_next().on_answer, cause)
         while self._unanswered:
             self._call(self._unanswered.popleft(), cause)
         self._on_lost(self)
@@ -171,7 +165,7 @@ class Connection:
     @property
     def in_flight(self) -> int:
         """Return the number of unanswered requests."""
-        return len(self._pending)
+        return len(self.in_flight_requests)
 
     @property
     def cause(self) -> TransportError | None:
@@ -210,9 +204,8 @@ class Connection:
             return
         self._put(key, version, body)
         deadline = self._used_at + timeout
-        self._pending.append(_Pending(self._correlation_id, key, version, deadline, on_answer))
-        if deadline < self._armed_for:
-            self._arm(deadline)
+        self.in_flight_requests.add(InFlightRequest(self._correlation_id, key, version, deadline, on_answer))
+        self._request_timer.ensure(deadline)
 
     def send_unanswered(
         self, key: ApiKey, version: int, body: Sequence[Buffer], on_written: Callable[[Answer | TransportError | None], None]
@@ -280,7 +273,7 @@ class Connection:
 
     def extend(self, seconds: float) -> None:
         """Extend the deadlines of the unanswered requests by `seconds`, for which the broker does not read (NET-14)."""
-        self._pending = deque(pending._replace(deadline=pending.deadline + seconds) for pending in self._pending)
+        self.in_flight_requests.extend(seconds)
 
     def _put(self, key: ApiKey, version: int, body: Sequence[Buffer]) -> None:
         self._used_at = self._loop.time()
@@ -292,16 +285,16 @@ class Connection:
     def _on_frame(self, frame: bytes) -> None:
         if self._cause is not None:
             return
-        if not self._pending:
+        if not self.in_flight_requests:
             raise ProtocolError(f"{self.where} sent an answer that nobody asked for")
-        pending = self._pending[0]
-        correlation_id, offset = decode_response(pending.key, pending.version, frame)
-        if correlation_id != pending.correlation_id:
-            raise ProtocolError(f"{self.where} answered request {correlation_id}, but {pending.correlation_id} is the oldest")
-        self._pending.popleft()
+        request = self.in_flight_requests.oldest
+        correlation_id, offset = decode_response(request.key, request.version, frame)
+        if correlation_id != request.correlation_id:
+            raise ProtocolError(f"{self.where} answered request {correlation_id}, but {request.correlation_id} is the oldest")
+        self.in_flight_requests.complete_next()
         self._used_at = self._loop.time()
         self._traffic.answered(self._used_at, len(frame))
-        self._call(pending.on_answer, Answer(pending.key, pending.version, frame, offset, self._used_at))
+        self._call(request.on_answer, Answer(request.key, request.version, frame, offset, self._used_at))
 
     def _call(self, callback: Callable[[Any], None], argument: Any) -> None:
         try:
@@ -312,42 +305,15 @@ class Connection:
         except Exception as error:  # noqa: BLE001
             self._loop.call_exception_handler({"message": f"A bug: an answer of {self.where} could not be taken in", "exception": error})
 
-    def _on_timer(self) -> None:
-        # no other timer is armed until `_judge` has run
-        self._armed_for = -math.inf
-        self._timer = self._loop.call_soon(self._on_next_turn, self._loop.time())
-
-    def _on_next_turn(self, now: float) -> None:
-        self._timer = self._loop.call_soon(self._judge, now)
-
-    def _judge(self, now: float) -> None:
-        """Abort the connection if a request passed its deadline by `now`, the time at which the timer fired.
-
-        `_judge` runs two event-loop iterations after the timer. A callback that blocks the loop past a deadline delays the answer too, and
-        in these iterations the loop reads the socket.
-        """
-        self._timer = None
-        self._armed_for = math.inf
-        if not self._pending:
-            return
-        first = min(self._pending, key=attrgetter("deadline"))
-        if first.deadline > now:
-            self._arm(first.deadline)
-            return
-        self.abort(RequestTimedOut(f"{self.where} did not answer {NAMES[first.key]} in time; the connection was closed"))
-
-    def _arm(self, deadline: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._armed_for = deadline
-        self._timer = self._loop.call_at(deadline, self._on_timer)
+    def _on_timeout(self, request: InFlightRequest) -> None:
+        self.abort(RequestTimedOut(f"{self.where} did not answer {NAMES[request.key]} in time; the connection was closed"))
 
     def _on_idle(self) -> None:
         self._idle_timer = None
         if self._cause is not None:
             return
         now = self._loop.time()
-        idle_at = now if self._pending or self._unanswered else self._used_at
+        idle_at = now if self.in_flight_requests or self._unanswered else self._used_at
         if now < idle_at + self._max_idle:
             self._idle_timer = self._loop.call_at(idle_at + self._max_idle, self._on_idle)
             return

@@ -1,8 +1,9 @@
-"""Tests of `aioproducer.net.broker_connection`: addresses, set-up times, backoff, handshakes, two connections."""
+"""Tests of `aioproducer.net.broker_connection`: addresses, set-up times, backoff, handshakes, the task."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import socket
 from typing import TYPE_CHECKING, Any
@@ -60,7 +61,7 @@ def test_all_addresses_of_a_name_are_tried() -> None:
         dialer = ScriptedDialer(before)
         async with running(dialer, resolver=Table(["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"])) as node:
             began = now()
-            node.want_produce()
+            node.produce.request_connection()
             await until(lambda: node.is_ready)
             assert hosts(dialer) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
             assert (now(), node.failures) == (began, 0)
@@ -92,7 +93,7 @@ def test_a_name_that_cannot_be_resolved_keeps_the_resolvers_text() -> None:
             with pytest.raises(ConnectionLost, match=r"host:9092: .*Name or service not known") as caught:
                 await ask(node)
             assert isinstance(caught.value.__cause__, socket.gaierror)
-            node.want_produce()
+            node.produce.request_connection()
             await asyncio.sleep(0.06)
             assert node.is_ready
             assert hosts(dialer) == ["10.0.0.1"]
@@ -131,7 +132,7 @@ def test_an_address_that_hangs_ends_the_attempt_and_another_is_next() -> None:
         async with running(dialer, resolver=table) as node:
             with pytest.raises(ConnectionLost, match=r"10\.0\.0\.1\): no usable connection within 10 s"):
                 await ask(node)
-            node.want_produce()
+            node.produce.request_connection()
             await asyncio.sleep(0.06)
             assert node.is_ready
             assert (hosts(dialer), table.asked) == (["10.0.0.1", "10.0.0.2"], 1)
@@ -145,11 +146,11 @@ def test_after_a_loss_the_name_is_looked_up_again() -> None:
     async def main() -> None:
         dialer = ScriptedDialer()
         async with running(dialer, resolver=Table(["10.0.0.1"], ["10.0.0.9"])) as node:
-            node.want_produce()
+            node.produce.request_connection()
             await until(lambda: node.is_ready)
             await asyncio.sleep(10)
             dialer.streams[0].lose()
-            node.want_produce()
+            node.produce.request_connection()
             await until(lambda: node.is_ready)
             assert hosts(dialer) == ["10.0.0.1", "10.0.0.9"]
 
@@ -191,7 +192,7 @@ def test_whatever_a_users_part_raises_is_a_failed_attempt(part: str) -> None:
 
 
 def test_each_failure_gives_the_next_attempt_more_time() -> None:
-    """KIP-601: doubled, with jitter, up to the longest; a connection that stands ends it."""
+    """KIP-601: doubled, with jitter, up to the longest; a connection that is ready ends it."""
 
     async def main() -> None:
         async def hang_five_times(dial: int) -> None:
@@ -207,7 +208,7 @@ def test_each_failure_gives_the_next_attempt_more_time() -> None:
                     await ask(node)
                 took.append(now() - began)
             assert took == pytest.approx([1, 2, 4, 6, 6], abs=0.01)
-            node.want_produce()
+            node.produce.request_connection()
             await until(lambda: node.is_ready)
             assert node.produce.failures == 0
 
@@ -222,8 +223,8 @@ def test_only_a_usable_connection_ends_the_pauses() -> None:
             stream.lose()
 
         dialer = ScriptedDialer(answers=close)
-        async with running(dialer, on_change=lambda node: node.want_produce()) as node:
-            node.want_produce()
+        async with running(dialer, on_change=lambda node: node.produce.request_connection()) as node:
+            node.produce.request_connection()
             await asyncio.sleep(3)
             moments = [moment for moment, _, _ in dialer.dials]
             assert [later - earlier for earlier, later in itertools.pairwise(moments)][:5] == pytest.approx(
@@ -242,21 +243,21 @@ def test_a_connection_that_is_lost_at_once_is_not_made_again_at_once() -> None:
             asyncio.get_running_loop().call_soon(stream.lose)
 
         dialer = ScriptedDialer(answers=answer_and_vanish)
-        async with running(dialer, on_change=lambda node: node.want_produce()) as node:
-            node.want_produce()
+        async with running(dialer, on_change=lambda node: node.produce.request_connection()) as node:
+            node.produce.request_connection()
             await asyncio.sleep(1)
             assert 15 < len(dialer.dials) <= 21
 
     run(main())
 
 
-def test_one_that_stood_for_a_while_is_made_again_at_once() -> None:
+def test_a_connection_that_lasted_is_made_again_at_once() -> None:
     """Row 9: a broker that closed an idle connection costs the next send nothing."""
 
     async def main() -> None:
         dialer = ScriptedDialer()
         async with running(dialer) as node:
-            node.want_produce()
+            node.produce.request_connection()
             await until(lambda: node.is_ready)
             await asyncio.sleep(600)
             dialer.streams[0].end()
@@ -264,14 +265,14 @@ def test_one_that_stood_for_a_while_is_made_again_at_once() -> None:
             assert not node.is_ready
             assert node.last_error is None
             began = now()
-            node.want_produce()
+            node.produce.request_connection()
             await until(lambda: node.is_ready)
             assert now() == began
 
     run(main())
 
 
-def test_a_lane_that_hangs_holds_up_no_other() -> None:
+def test_a_connection_that_hangs_delays_no_other() -> None:
     """Metadata must come through while the produce connection of the same broker is being made in vain."""
 
     async def main() -> None:
@@ -282,7 +283,7 @@ def test_a_lane_that_hangs_holds_up_no_other() -> None:
         dialer = ScriptedDialer(hang_at_first)
         tasks = Tasks()
         async with running(dialer, tasks=tasks) as node:
-            node.want_produce()
+            node.produce.request_connection()
             await settle()
             began = now()
             task = ask(node)
@@ -337,8 +338,8 @@ def test_a_broker_that_closes_at_our_newest_form_is_asked_in_the_oldest() -> Non
                 api_versions(stream, asked)
 
         dialer = ScriptedDialer(answers=old)
-        async with running(dialer, on_change=lambda node: node.want_produce()) as node:
-            node.want_produce()
+        async with running(dialer, on_change=lambda node: node.produce.request_connection()) as node:
+            node.produce.request_connection()
             while not node.is_ready:
                 await asyncio.sleep(0.01)
             assert [stream.asked[0].version for stream in dialer.streams] == [NEWEST, NEWEST, 0]
@@ -361,8 +362,8 @@ def test_a_broker_that_was_only_restarting_is_asked_in_our_newest_form() -> None
                 api_versions(stream, asked)
 
         dialer = ScriptedDialer(answers=close_once)
-        async with running(dialer, on_change=lambda node: node.want_produce()) as node:
-            node.want_produce()
+        async with running(dialer, on_change=lambda node: node.produce.request_connection()) as node:
+            node.produce.request_connection()
             while not node.is_ready:
                 await asyncio.sleep(0.01)
             assert [stream.asked[0].version for stream in dialer.streams] == [NEWEST, NEWEST]
@@ -378,8 +379,129 @@ def test_a_handshake_may_throttle(highest: int, *, is_muted: bool) -> None:
         async with with_fake() as (node, cluster, _):
             cluster.brokers[1].versions = {**cluster.brokers[1].versions, ApiKey.API_VERSIONS: (0, highest)}
             cluster.throttle("ApiVersions", 2, times=None)
-            node.want_produce()
+            node.produce.request_connection()
             await until(lambda: node.produce.connection)
             assert node.is_muted is is_muted
+
+    run(main())
+
+
+# The task
+
+
+def test_one_task_makes_the_connection_each_time() -> None:
+    """It begins with the first request, and waits for the next one while the connection is ready, and after a loss or a failure."""
+
+    async def main() -> None:
+        async def fail_second(dial: int) -> None:
+            if dial == 2:
+                await refuse(dial)
+
+        dialer = ScriptedDialer(fail_second)
+        tasks = Tasks()
+        async with running(dialer, tasks=tasks) as node:
+            await asyncio.sleep(1)
+            assert tasks.started == []
+            for dials in (1, 2, 3):
+                node.produce.request_connection()
+                await asyncio.sleep(0.2)
+                assert len(dialer.dials) == dials
+                assert node.is_ready is (dials != 2)
+                if dials == 1:
+                    dialer.streams[0].lose()
+                    await asyncio.sleep(0.2)
+                    assert len(dialer.dials) == 1, "nobody needs the connection"
+                assert not node.produce.is_dialling
+                assert tasks.alive == tasks.started == ["node 1 host:9092, produce"]
+        assert tasks.alive == []
+
+    run(main())
+
+
+def test_an_attempt_is_not_made_twice() -> None:
+    """Requests during an attempt, and during the pause after it, are one request."""
+
+    async def main() -> None:
+        dialer = ScriptedDialer(refuse)
+        async with running(dialer) as node:
+            for _ in range(3):
+                node.produce.request_connection()
+                await asyncio.sleep(0)
+            await settle()
+            assert len(dialer.dials) == 1
+            node.produce.request_connection()
+            await asyncio.sleep(1)
+            assert len(dialer.dials) == 1
+
+    run(main())
+
+
+@pytest.mark.parametrize("when", ["new", "dialling", "shaking hands", "pausing", "connected", "lost"])
+def test_closing_ends_the_task(when: str) -> None:
+    """At once, wherever it is. It ends without an error, because a cancelled task would end the producer."""
+
+    async def main() -> None:
+        async def before(_dial: int) -> None:
+            if when == "dialling":
+                await asyncio.sleep(5)
+            if when == "pausing":
+                await refuse(1)
+
+        dialer = ScriptedDialer(before, None if when == "shaking hands" else api_versions)
+        tasks = Tasks()
+        async with running(dialer, tasks=tasks, reconnect=Backoff(5.0, 5.0)) as node:
+            node.produce.request_connection()
+            if when != "new":
+                await settle()
+            if when == "lost":
+                dialer.streams[0].lose()
+                await settle()
+            assert len(tasks.alive) == 1
+            began, failures = now(), node.failures
+            node.close()
+            await tasks.end()
+            assert (now(), node.failures) == (began, failures)
+            node.produce.request_connection()
+            assert len(tasks.started) == 1
+
+    run(main())
+
+
+def test_a_dialer_that_suppresses_the_cancellation_gives_no_connection() -> None:
+    """It is the user's, and may do so. The broker's id may belong to another node by then."""
+
+    async def main() -> None:
+        async def stubborn(_dial: int) -> None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(5)
+
+        dialer = ScriptedDialer(stubborn)
+        changed: list[bool] = []
+        tasks = Tasks()
+        async with running(dialer, tasks=tasks, on_change=lambda node: changed.append(node.is_ready)) as node:
+            node.produce.request_connection()
+            await settle()
+            node.close()
+            await tasks.end()
+            await settle()
+            assert node.produce.connection is None
+            assert changed == []
+            assert dialer.streams[0].aborted
+
+    run(main())
+
+
+@pytest.mark.parametrize("before", [None, refuse], ids=["ready", "failed"])
+def test_the_task_may_close_its_own_connection(before: Any) -> None:
+    """By what it calls when the connection is ready, or may be tried again. It does not end as a cancelled task."""
+
+    async def main() -> None:
+        tasks = Tasks()
+        async with running(ScriptedDialer(before), tasks=tasks, on_change=lambda node: node.close()) as node:
+            node.produce.request_connection()
+            await tasks.end()
+            await settle()
+            assert node.produce.connection is None
+            assert len(tasks.started) == 1
 
     run(main())

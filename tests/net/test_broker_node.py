@@ -11,14 +11,14 @@ from nodes import Tasks, ask, now, refuse, running, with_fake
 from scripted import ScriptedDialer, ScriptedStream, api_versions
 
 from aioproducer.errors import ConnectionLost, ProtocolError, RequestTimedOut
-from aioproducer.net.broker_node import BrokerNode, InFlightRequests, Standing
+from aioproducer.net.broker_node import BrokerNode, Standing
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 
 # Connections
 
 
-def test_nothing_is_dialled_that_nobody_wants() -> None:
+def test_nothing_is_dialled_without_a_request() -> None:
     """A broker that leads nothing of ours costs no connection."""
 
     async def main() -> None:
@@ -32,13 +32,13 @@ def test_nothing_is_dialled_that_nobody_wants() -> None:
     run(main())
 
 
-def test_the_produce_lane_stands_when_it_is_wanted() -> None:
-    """The node connects once, however often the connection is wanted. The Sender is notified."""
+def test_the_produce_connection_is_made_when_it_is_requested() -> None:
+    """The node connects once, however often the connection is requested. The Sender is notified."""
 
     async def main() -> None:
         async with with_fake() as (node, cluster, changed):
             for _ in range(3):
-                node.want_produce()
+                node.produce.request_connection()
             await until(lambda: changed)
             assert node.is_ready
             assert changed == [node]
@@ -50,12 +50,12 @@ def test_the_produce_lane_stands_when_it_is_wanted() -> None:
     run(main())
 
 
-def test_metadata_has_a_lane_of_its_own() -> None:
+def test_metadata_has_a_connection_of_its_own() -> None:
     """It must not wait behind records that a broker takes long to write."""
 
     async def main() -> None:
         async with with_fake() as (node, cluster, _):
-            node.want_produce()
+            node.produce.request_connection()
             answers = [await ask(node), await ask(node)]
             assert [answer.decode().cluster_id for answer in answers] == [cluster.cluster_id] * 2
             assert node.is_ready
@@ -72,7 +72,7 @@ def test_the_load_counts_what_is_unanswered() -> None:
 
     async def main() -> None:
         async with running(ScriptedDialer()) as node:
-            node.want_produce()
+            node.produce.request_connection()
             first, second = ask(node), ask(node)
             await until(lambda: node.load == (0, 2))
             assert node.produce.connection is not None
@@ -92,7 +92,7 @@ def test_a_full_buffer_makes_a_node_unready() -> None:
     async def main() -> None:
         changed: list[BrokerNode] = []
         async with running(ScriptedDialer(), on_change=changed.append) as node:
-            node.want_produce()
+            node.produce.request_connection()
             await until(lambda: node.is_ready)
             connection = node.produce.connection
             assert connection is not None
@@ -112,7 +112,7 @@ def test_a_connection_that_closes_is_not_ready() -> None:
     async def main() -> None:
         dialer = ScriptedDialer()
         async with running(dialer) as node:
-            node.want_produce()
+            node.produce.request_connection()
             await until(lambda: node.is_ready)
             dialer.streams[0].lingers = True
             dialer.streams[0].end()
@@ -123,32 +123,32 @@ def test_a_connection_that_closes_is_not_ready() -> None:
     run(main())
 
 
-def test_a_lost_connection_is_made_again_when_it_is_wanted() -> None:
-    """The Sender is notified of the loss. It wants the connection again if there are batches to drain."""
+def test_a_lost_connection_is_made_again_at_the_next_request() -> None:
+    """The Sender is notified of the loss. It requests the connection again if there are batches to drain."""
 
     async def main() -> None:
         changed: list[bool] = []
         async with with_fake() as (node, cluster, _):
             node._on_change = lambda node: changed.append(node.is_ready)
-            node.want_produce()
+            node.produce.request_connection()
             await until(lambda: node.is_ready)
             cluster.disconnect_all()
             await until(lambda: changed == [True, False])
             await asyncio.sleep(100)
             assert not node.is_ready
-            node.want_produce()
+            node.produce.request_connection()
             await until(lambda: node.is_ready)
 
     run(main())
 
 
-def test_the_loss_of_one_lane_is_not_that_of_the_other() -> None:
+def test_the_loss_of_one_connection_is_not_that_of_the_other() -> None:
     """They fail apart."""
 
     async def main() -> None:
         dialer = ScriptedDialer()
         async with running(dialer) as node:
-            node.want_produce()
+            node.produce.request_connection()
             task = ask(node)
             await until(lambda: node.load == (0, 1))
             dialer.streams[1].lose()
@@ -252,7 +252,7 @@ def test_who_asks_while_a_connection_closes_gets_the_next() -> None:
             await settle()
             assert len(dialer.dials) == 1
             dialer.streams[0].lose()
-            await asyncio.sleep(0.06)  # it stood for a moment only
+            await asyncio.sleep(0.06)  # it lasted for a moment only
             await until(lambda: node.load == (0, 1))
             dialer.streams[1].answer(dialer.streams[1].asked[-1])
             await second
@@ -273,7 +273,7 @@ def test_a_connection_that_ends_before_its_waiter_runs() -> None:
             with pytest.raises(ConnectionLost):
                 await ask(node)
             assert now() == began
-            assert node.failures == 0, "it stood, for a moment"
+            assert node.failures == 0, "it was ready, for a moment"
 
     run(main())
 
@@ -286,7 +286,7 @@ def test_closing_ends_everything() -> None:
 
     async def main() -> None:
         async with with_fake() as (node, cluster, _):
-            node.want_produce()
+            node.produce.request_connection()
             await ask(node)
             cluster.hang("Metadata")
             task = ask(node)
@@ -298,7 +298,7 @@ def test_closing_ends_everything() -> None:
             assert (node.produce.connection, node.control.connection) == (None, None)
             with pytest.raises(ConnectionLost, match="no longer a broker"):
                 await ask(node)
-            node.want_produce()
+            node.produce.request_connection()
             await asyncio.sleep(100)
             assert not cluster.brokers[1].connections
 
@@ -311,7 +311,7 @@ def test_aborting_does_not_wait_for_a_broker_that_does_not_read() -> None:
     async def main() -> None:
         dialer = ScriptedDialer()
         async with running(dialer) as node:
-            node.want_produce()
+            node.produce.request_connection()
             await until(lambda: node.is_ready)
             dialer.streams[0].lingers = True
             node.close()
@@ -326,7 +326,7 @@ def test_aborting_does_not_wait_for_a_broker_that_does_not_read() -> None:
 
 
 @pytest.mark.parametrize("at", ["dial", "handshake"])
-def test_a_node_that_was_closed_while_it_dialled_never_stands(at: str) -> None:
+def test_a_node_that_was_closed_while_it_dialled_is_never_connected(at: str) -> None:
     """Its number may be another node's by then: records must not go to where the broker was."""
 
     async def main() -> None:
@@ -341,7 +341,7 @@ def test_a_node_that_was_closed_while_it_dialled_never_stands(at: str) -> None:
         dialer = ScriptedDialer(before, None if at == "handshake" else api_versions)
         streams = dialer.streams
         async with running(dialer, on_change=lambda node: changed.append(node.is_ready)) as node:
-            node.want_produce()
+            node.produce.request_connection()
             await settle()
             began = now()
             node.close()
@@ -375,7 +375,7 @@ def test_who_waits_when_a_node_is_closed_is_told() -> None:
     run(main())
 
 
-@pytest.mark.parametrize("when", ["dialling", "shaking hands", "pausing", "standing"])
+@pytest.mark.parametrize("when", ["dialling", "shaking hands", "pausing", "connected"])
 def test_a_cancelled_task_leaves_no_connection(when: str) -> None:
     """The producer ends while its node is anywhere."""
 
@@ -390,33 +390,12 @@ def test_a_cancelled_task_leaves_no_connection(when: str) -> None:
         dialer = ScriptedDialer(before, answers)
         tasks = Tasks()
         async with running(dialer, tasks=tasks) as node:
-            node.want_produce()
+            node.produce.request_connection()
             await settle()
-            assert bool(tasks.alive) == (when != "standing")
+            assert tasks.alive == ["node 1 host:9092, produce"]
             await tasks.cancel()
         await settle()
         assert all(stream.is_closing() for stream in dialer.streams)
         assert not node.is_ready
-
-    run(main())
-
-
-# Slots
-
-
-def test_slots() -> None:
-    """The caller may take as many slots as were given. A call without a free slot returns False and does not wait."""
-    slots = InFlightRequests(2)
-    assert [slots.try_acquire() for _ in range(3)] == [True, True, False]
-    slots.release()
-    assert [slots.try_acquire() for _ in range(2)] == [True, False]
-
-
-def test_a_node_has_as_many_slots_as_requests_may_be_in_flight() -> None:
-    """`max_in_flight_requests_per_connection`."""
-
-    async def main() -> None:
-        async with running(ScriptedDialer(), max_in_flight=3) as node:
-            assert [node.slots.try_acquire() for _ in range(4)] == [True, True, True, False]
 
     run(main())

@@ -27,9 +27,9 @@ def test_failures_are_followed_by_pauses_that_grow() -> None:
         chances = (chance for pause in [0.5, 0.0, 0.5, 1.0, 0.5, 0.5] for chance in (0.5, pause))  # each attempt's time has jitter as well
         dialer = ScriptedDialer(fail_six_times)
         async with running(
-            dialer, on_change=lambda node: None if node.is_ready else node.want_produce(), chance=lambda: next(chances, 0.5)
+            dialer, on_change=lambda node: None if node.is_ready else node.produce.request_connection(), chance=lambda: next(chances, 0.5)
         ) as node:
-            node.want_produce()
+            node.produce.request_connection()
             while not node.is_ready:
                 await asyncio.sleep(0.001)
                 assert (node.last_error is None) == (not node.failures)
@@ -125,7 +125,7 @@ def test_a_handshake_that_fails_is_a_dial_that_failed(spoil: str) -> None:
 
 
 def test_a_handshake_that_hangs_is_given_up() -> None:
-    """After the time that a connection may take to stand; the connection is closed."""
+    """After the time that an attempt may take; the connection is closed."""
 
     async def main() -> None:
         async with with_fake() as (node, cluster, _):
@@ -163,7 +163,7 @@ def test_a_dial_that_hangs_is_given_up() -> None:
 
 
 def test_a_connection_that_ends_with_its_handshake() -> None:
-    """It does not stand."""
+    """It is never ready."""
 
     async def main() -> None:
         def answer_and_close(stream: ScriptedStream, asked: Any) -> None:

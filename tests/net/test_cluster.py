@@ -123,7 +123,7 @@ def test_brokers_that_are_told_again_stay() -> None:
             cluster.update(known(ONE._replace(rack="moved"), TWO))
             assert cluster.node(1) is one
             assert one is not None
-            one.want_produce()
+            one.produce.request_connection()
             await settle()
             cluster.update(known(ONE, TWO))
             assert one.is_ready
@@ -163,7 +163,7 @@ def test_a_broker_that_is_gone_is_closed() -> None:
             cluster.update(known(ONE, TWO))
             one = cluster.node(1)
             assert one is not None
-            one.want_produce()
+            one.produce.request_connection()
             await settle()
             cluster.update(known(TWO))
             await settle()
@@ -188,7 +188,7 @@ def test_the_least_loaded_is_asked_first() -> None:
             assert one is not None
             assert two is not None
             assert three is not None
-            one.want_produce()
+            one.produce.request_connection()
             tasks = [ask(two), ask(two), ask(three)]
             await until(lambda: (two.load, three.load) == ((Standing.CONNECTED, 2), (Standing.CONNECTED, 1)))
             for _ in range(4):

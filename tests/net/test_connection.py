@@ -28,7 +28,9 @@ class Table:
 
     def __init__(self) -> None:
         self.events: list[Any] = []
-        self.connection = Connection("broker:9092", "me", lambda _: self.events.append("lost"), lambda: self.events.append("writable"))
+        self.connection = Connection(
+            "broker:9092", "me", lambda _: self.events.append("lost"), lambda: self.events.append("writable"), max_in_flight=5
+        )
         self.stream = ScriptedStream(self.connection)
         self.reported: list[dict[str, Any]] = []
 
@@ -402,8 +404,8 @@ async def test_the_next_request_times_out_in_its_own_time(table: Table) -> None:
 async def test_a_lost_connection_leaves_no_timer(table: Table) -> None:
     """Nothing of it holds the loop, or is held by it."""
     table.send("a")
-    assert table.connection._timer is not None
-    timer = table.connection._timer
+    assert table.connection._request_timer._timer is not None
+    timer = table.connection._request_timer._timer
     table.stream.lose()
     assert timer.cancelled()
 

@@ -34,7 +34,7 @@ def played(*answers: tuple[Any, int]) -> tuple[Connection, ScriptedStream]:
         told, version = next(left)
         stream.answer(asked, told, version=version)
 
-    connection = Connection("broker:9092", "me", lambda _: None, lambda: None)
+    connection = Connection("broker:9092", "me", lambda _: None, lambda: None, max_in_flight=5)
     return connection, ScriptedStream(connection, answer)
 
 
@@ -111,7 +111,7 @@ def test_an_answer_that_is_none(body: bytes) -> None:
     """Bytes that are not Kafka's end the handshake, never the task that does it."""
 
     async def main() -> None:
-        connection = Connection("broker:9092", "me", lambda _: None, lambda: None)
+        connection = Connection("broker:9092", "me", lambda _: None, lambda: None, max_in_flight=5)
 
         def answer(stream: ScriptedStream, asked: Asked) -> None:
             frame = asked.correlation_id.to_bytes(4, "big") + body
@@ -129,7 +129,7 @@ def test_a_broker_that_does_not_answer(*, lose: bool, kind: type[TransportError]
     """The handshake ends with the connection."""
 
     async def main() -> None:
-        connection = Connection("broker:9092", "me", lambda _: None, lambda: None)
+        connection = Connection("broker:9092", "me", lambda _: None, lambda: None, max_in_flight=5)
         ScriptedStream(connection, (lambda stream, _: stream.lose()) if lose else None)
         with pytest.raises(kind):
             await negotiate_versions(connection, 5.0, "1")
@@ -144,7 +144,7 @@ def test_a_broker_that_does_not_answer(*, lose: bool, kind: type[TransportError]
 async def shake_with_fake(software_version: str, **options: Any) -> tuple[Connection, FakeCluster]:
     async with FakeCluster(memory=True, **options) as cluster:
         broker = cluster.brokers[1]
-        connection = Connection("fake", "me", lambda _: None, lambda: None)
+        connection = Connection("fake", "me", lambda _: None, lambda: None, max_in_flight=5)
         assert cluster.network is not None
         await cluster.network.dial(broker.host, broker.port, lambda: connection)
         try:

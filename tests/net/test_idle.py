@@ -22,7 +22,9 @@ class Table:
 
     def __init__(self, max_idle: float = 10.0) -> None:
         self.lost_at: list[float] = []
-        self.connection = Connection("broker:9092", "me", lambda _: self.lost_at.append(now()), lambda: None, max_idle=max_idle)
+        self.connection = Connection(
+            "broker:9092", "me", lambda _: self.lost_at.append(now()), lambda: None, max_in_flight=5, max_idle=max_idle
+        )
         self.stream = ScriptedStream(self.connection)
 
     def send(self) -> Asked:
@@ -136,8 +138,8 @@ def test_the_least_recently_used_lane_is_closed_first() -> None:
     async def main() -> None:
         dialer = ScriptedDialer()
         async with running(dialer, max_idle=10.0) as node:
-            node.want_produce()
-            node.control.want()
+            node.produce.request_connection()
+            node.control.request_connection()
             await until(lambda: node.is_ready and node.control.is_usable)
             await asyncio.sleep(6)
             assert node.control.connection is not None
@@ -148,7 +150,7 @@ def test_the_least_recently_used_lane_is_closed_first() -> None:
             await asyncio.sleep(6)
             assert not node.control.is_usable
             assert node.failures == 0
-            node.want_produce()
+            node.produce.request_connection()
             await until(lambda: node.is_ready)
 
     run(main())

@@ -22,7 +22,7 @@ def test_a_throttled_node_is_not_ready_for_so_long() -> None:
     async def main() -> None:
         changed: list[tuple[float, bool]] = []
         async with running(ScriptedDialer(), on_change=lambda node: changed.append((now(), node.is_ready))) as node:
-            node.want_produce()
+            node.produce.request_connection()
             await until(lambda: node.is_ready)
             changed.clear()
             began = now()
@@ -74,7 +74,7 @@ def test_the_time_counts_for_no_request_on_its_way() -> None:
 
     async def main() -> None:
         async with running(ScriptedDialer()) as node:
-            node.want_produce()
+            node.produce.request_connection()
             await until(lambda: node.is_ready)
             connection = node.produce.connection
             assert connection is not None
@@ -136,7 +136,7 @@ def test_other_nodes_are_not_throttled() -> None:
         async with running(ScriptedDialer()) as one, running(ScriptedDialer()) as other:
             one.throttle(1000)
             began = now()
-            other.want_produce()
+            other.produce.request_connection()
             await until(lambda: other.is_ready)
             assert now() - began < 1
 

@@ -281,16 +281,15 @@ class Sender:
         least = max(least, self._least)
         most = self._policy.most(is_burst=self._is_burst)
         while partition_queues.ready.get(node_id):
-            if not (node.is_ready and node.slots.try_acquire()):
+            connection = node.produce.connection
+            if connection is None or not (node.is_ready and connection.in_flight_requests.try_acquire()):
                 self._wait_for(node)
                 break
-            connection = node.produce.connection
-            assert connection is not None
             if availability.timeout:
                 availability.drained(node_id)
             batches = partition_queues.drain(node_id, connection, self._config.max_request_size, most, least=least)
             if not batches:
-                node.slots.release()
+                connection.in_flight_requests.release()
                 break
             is_taken = True
             self._state.batches += len(batches)
@@ -301,10 +300,10 @@ class Sender:
         return is_taken
 
     def _wait_for(self, node: BrokerNode) -> None:
-        """Note that a broker takes no batch now, and make its produce connection if there is none."""
+        """Note that a broker takes no batch now, and request its produce connection if there is none."""
         self._partition_queues.availability.blocked(node.broker.node_id, self._loop.time())
-        if node.produce.connection is None and not self._is_closed:
-            node.want_produce()
+        if not self._is_closed:
+            node.produce.request_connection()
 
     def _submit(self, node: BrokerNode, connection: Connection, batches: Sequence[ProducerBatch]) -> None:
         """Write one request of encoded batches."""
@@ -314,14 +313,14 @@ class Sender:
             if batch.ended:
                 self.ends.let_go(batch)
         if not live or not connection.is_usable:
-            self._take_back(node, live, lambda batch: self._partition_queues.requeue(batch, 0.0))
+            self._take_back(connection, live, lambda batch: self._partition_queues.requeue(batch, 0.0))
             return
         try:
             version = self._version(connection, live)
             for batch in live:
                 self._seal(batch)
         except KafkaError as error:
-            self._take_back(node, live, partial(self.ends.fail, cause=error))
+            self._take_back(connection, live, partial(self.ends.fail, cause=error))
             return
         self._write(node, connection, version, live)
 
@@ -339,7 +338,7 @@ class Sender:
             on_answer = self._loop.guarded(self._on_answer, node, connection, produce_exchange.asked(live, version), now)
             connection.send(_PRODUCE, version, body, on_answer, self._request_timeout)
         else:
-            connection.send_unanswered(_PRODUCE, version, body, self._loop.guarded(self._on_written, node, live))
+            connection.send_unanswered(_PRODUCE, version, body, self._loop.guarded(self._on_written, node, connection, live))
         # The request is written. The calls below do not delay its answer.
         self._meter.sent(now, live)
         if self.circuit_break_manager is not None:
@@ -348,9 +347,9 @@ class Sender:
         if self._admission.has_line:
             self.turn()
 
-    def _take_back(self, node: BrokerNode, batches: Iterable[ProducerBatch], end: Callable[[ProducerBatch], object]) -> None:
+    def _take_back(self, connection: Connection, batches: Iterable[ProducerBatch], end: Callable[[ProducerBatch], object]) -> None:
         """Take back the batches of a request that cannot be written: release its slot, and call `end` with each batch."""
-        node.slots.release()
+        connection.in_flight_requests.release()
         for batch in batches:
             self._partition_queues.landed(batch)
             end(batch)
@@ -383,7 +382,7 @@ class Sender:
     # Answers
 
     def _on_answer(self, node: BrokerNode, connection: Connection, asked: Asked, sent_at: float, answer: Answer | TransportError) -> None:
-        node.slots.release()
+        connection.in_flight_requests.release()
         now = answer.at if isinstance(answer, Answer) else self._loop.time()
         error: TransportError | None = None
         told: dict[ProducerBatch, PartitionResponse] = {}
@@ -430,9 +429,11 @@ class Sender:
                 return told, {batch for batch, hint in produce_exchange.hints(asked, decoded).items() if self._hint(*hint)}
         return told, set()
 
-    def _on_written(self, node: BrokerNode, batches: Iterable[ProducerBatch], error: TransportError | Answer | None) -> None:
+    def _on_written(
+        self, node: BrokerNode, connection: Connection, batches: Iterable[ProducerBatch], error: TransportError | Answer | None
+    ) -> None:
         """End the attempts of a request with acks=0, which is done when a transport that is not full has taken it."""
-        node.slots.release()
+        connection.in_flight_requests.release()
         now = self._loop.time()
         told = dict.fromkeys(batches, PartitionResponse(error if isinstance(error, TransportError) else None))
         self._end_attempts(told, now)

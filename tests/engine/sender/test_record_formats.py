@@ -156,7 +156,7 @@ def lane(highest: int | None, lowest: int = 0) -> Any:
     """Return a connection to a broker with Produce up to version `highest`. None: the broker has no Produce."""
 
     async def made() -> Connection:
-        return Connection("broker:9092", "test", print, print)
+        return Connection("broker:9092", "test", print, print, max_in_flight=5)
 
     found = asyncio.run(made())
     found.versions = {} if highest is None else {ApiKey.PRODUCE: (lowest, highest)}
