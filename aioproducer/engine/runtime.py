@@ -417,8 +417,9 @@ class Runtime:
         `until`: after a complete flush, the time until which a broker may read the bytes that are left in a write buffer. With acks=0,
         a record is acknowledged when its transport takes it.
         """
-        self._shut(cause)
+        self._shut(cause, closes_connections=False)
         try:
+            await self._cluster.close_gradually(now=not self._is_flushed)
             if self._is_flushed:
                 await self._cluster.sent(until - self.loop.time())
         finally:
@@ -442,8 +443,8 @@ class Runtime:
         """Wait until the last task has ended."""
         await self._supervisor.ended()
 
-    def _shut(self, cause: KafkaError) -> None:
-        """Fail all waiting sends, batches and calls with `cause`, and close the connections.
+    def _shut(self, cause: KafkaError, *, closes_connections: bool = True) -> None:
+        """Fail all waiting sends, batches and calls with `cause`, and close the connections, unless the caller does.
 
         Without a complete flush the connections close at once: a broker that hangs would never read the unsent bytes.
         """
@@ -454,7 +455,7 @@ class Runtime:
             lambda: self._admission.close(lambda: ProducerClosed(str(cause))),
             lambda: self._sender.fail_all(cause),
             lambda: self._transaction_manager.close(lambda: ProducerClosed(str(cause))) if self._transaction_manager is not None else None,
-            lambda: self._cluster.close(now=not self._is_flushed),
+            lambda: self._cluster.close(now=not self._is_flushed) if closes_connections else None,
         )
         for end in ends:
             try:

@@ -20,6 +20,8 @@ __all__ = ["Cluster"]
 
 # Kafka uses -1 for "no broker". Bootstrap addresses have the ids below it, which never equal a broker's id (MET-12).
 _FIRST_BOOTSTRAP_ID: Final = -2
+# Nodes that `close_gradually` closes in one event-loop iteration. Each ends two connections and their tasks.
+_MAX_CLOSED_PER_ITERATION: Final = 8
 
 
 class Cluster:
@@ -139,7 +141,7 @@ class Cluster:
         return True
 
     async def sent(self, timeout: float) -> None:
-        """Wait after `close` until the produce connections have sent their write buffers, for at most `timeout` seconds.
+        """Wait after a close until the produce connections have sent their write buffers, for at most `timeout` seconds.
 
         The bytes that are unsent after that time are dropped. Cancellation drops them at once.
         """
@@ -152,11 +154,28 @@ class Cluster:
                     await connection.gone()
         except TimeoutError:
             pass
-        finally:
+        except BaseException:
             self.close(now=True)
+            raise
+        await self.close_gradually(now=True)
+
+    async def close_gradually(self, *, now: bool) -> None:
+        """Close every node, a few in each event-loop iteration. With `now`, unsent bytes are dropped.
+
+        To end thousands of connections and tasks in one iteration would hold the event loop. Cancellation closes the rest at once.
+        """
+        self._is_closed = True
+        try:
+            for number, node in enumerate((*self._nodes.values(), *self._bootstrap), 1):
+                node.abort() if now else node.close()
+                if not number % _MAX_CLOSED_PER_ITERATION:
+                    await asyncio.sleep(0)
+        except BaseException:
+            self.close(now=now)
+            raise
 
     def close(self, *, now: bool) -> None:
-        """Close every node. With `now`, unsent bytes are dropped."""
+        """Close every node in this event-loop iteration. With `now`, unsent bytes are dropped."""
         self._is_closed = True
         for node in (*self._nodes.values(), *self._bootstrap):
             if now:
