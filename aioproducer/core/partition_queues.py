@@ -23,6 +23,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.availability import Availability
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
     from aioproducer.core.batch_splitting import Piece
 
-__all__ = ["NOBODY", "PartitionQueue", "PartitionQueues", "TopicRouting"]
+__all__ = ["NOBODY", "Idempotence", "PartitionQueue", "PartitionQueues", "TopicRouting"]
 
 # Partition queues that one drain checks for a full batch. The next drain continues after them.
 _LOOKS: Final = 256
@@ -60,6 +61,19 @@ _OPEN, _READY, _CLOSE, _DRAIN, _FAIL = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Idempotence:
+    """Holds how an idempotent producer gets its producer ids.
+
+    Attributes:
+        is_transactional: batches belong to transactions, and the transaction coordinator gives the epochs.
+        on_identity_lost: called when the producer needs another producer id, and with each batch that is opened until `identify` sets it.
+    """
+
+    is_transactional: bool
+    on_identity_lost: Callable[[], object]
+
+
 class PartitionQueues:
     """Holds the batches of all partitions.
 
@@ -69,7 +83,9 @@ class PartitionQueues:
         by_load: whether a partial batch waits while a batch of its partition is in flight.
         lifetime: seconds from the creation of a batch to its expiry (`delivery_timeout_ms`).
         on_close: called with each batch that accepts no more records; its credit can be settled.
+        on_open: called with each batch that is opened, before it may be drained.
         availability: decides which partitions records without a key may go to.
+        idempotence: how the producer gets its ids; None: without idempotence.
 
     Attributes:
         by_load: as given.
@@ -78,10 +94,8 @@ class PartitionQueues:
         ready: partitions with a batch to drain.
         granted: the producer id and epoch; NO_IDENTITY while the producer waits for one, None without idempotence.
         is_transactional: batches belong to transactions, and the transaction coordinator gives the epochs.
-        on_open: called with each batch that is opened.
-        on_identity_lost: called when the producer needs another producer id; `identify` sets it.
-        on_send: called before a batch is drained; returns 0, or the time until which its partition is skipped.
-        on_another_leader: called with a muted partition queue when its leader becomes another broker.
+        on_identity_lost: as given with `idempotence`.
+        moved: muted partition queues that got another broker as their leader. The caller handles them, and empties the list.
     """
 
     def __init__(
@@ -92,7 +106,9 @@ class PartitionQueues:
         by_load: bool = False,
         lifetime: float,
         on_close: Callable[[ProducerBatch], None],
+        on_open: Callable[[ProducerBatch], object] | None = None,
         availability: Availability | None = None,
+        idempotence: Idempotence | None = None,
     ) -> None:
         self._on_close = on_close
         self.availability = availability or Availability()
@@ -114,12 +130,11 @@ class PartitionQueues:
         self._pauses = Deadlines()
         self._number = 0
         self._past: Past | None = None
-        self.granted: ProducerIdAndEpoch | None = None
-        self.is_transactional = False
-        self.on_open: Callable[[ProducerBatch], object] | None = None
-        self.on_identity_lost: Callable[[], object] = lambda: None
-        self.on_send: Callable[[ProducerBatch], float] | None = None
-        self.on_another_leader: Callable[[PartitionQueue], object] | None = None
+        self.granted: ProducerIdAndEpoch | None = None if idempotence is None else NO_IDENTITY
+        self.is_transactional = idempotence is not None and idempotence.is_transactional
+        self.on_identity_lost: Callable[[], object] = (lambda: None) if idempotence is None else idempotence.on_identity_lost
+        self._on_open = on_open
+        self.moved: list[PartitionQueue] = []
 
     # Leaders
 
@@ -140,8 +155,8 @@ class PartitionQueues:
             queue.retry_at = 0.0
         queue.epoch = max(queue.epoch, epoch)
         self._offer(queue)
-        if queue.is_muted and is_another and self.on_another_leader is not None:
-            self.on_another_leader(queue)
+        if queue.is_muted and is_another:
+            self.moved.append(queue)
 
     def lead_anew(self, queue: PartitionQueue) -> None:
         """Reset the epoch and the sequence numbers of a partition after its topic was created again under the same name.
@@ -188,8 +203,10 @@ class PartitionQueues:
         if self._linger:
             self._pauses.linger(batch, now + self._linger)
         self._pauses.age(batch, now + self._ages)
-        if self.on_open is not None:
-            self.on_open(batch)
+        if self.granted is NO_IDENTITY:
+            self.on_identity_lost()
+        if self._on_open is not None:
+            self._on_open(batch)
         if not self._offer(queue) and not self._linger:
             self.watch(queue, now)
         return batch
@@ -305,19 +322,27 @@ class PartitionQueues:
     # Draining
 
     def drain(
-        self, node_id: int, connection: object, limit: int, most: int | None = None, *, least: Fill = Fill.PARTIAL
+        self,
+        node_id: int,
+        connection: object,
+        limit: int,
+        most: int | None = None,
+        *,
+        least: Fill = Fill.PARTIAL,
+        ask: Callable[[ProducerBatch], float] | None = None,
     ) -> list[ProducerBatch]:
         """Return the batches of one request to `node_id` over `connection`: at most one of each partition.
 
         Their payloads have at most `limit` bytes together, unless the first alone is larger. There are at most `most` of them.
         Batches that are less than `least` stay open. With a `least` above PARTIAL, at most 256 partitions are checked. The returned
-        batches are in the state ENCODING and count as in flight.
+        batches are in the state ENCODING and count as in flight. `ask` is called with each batch before it is drained. It returns 0, or the
+        time until which the partition is skipped.
         """
         ready = self.ready[node_id]
         batches: list[ProducerBatch] = []
         size = 0
         for _ in range(min(len(ready), _LOOKS) if least else len(ready)):
-            # `ready` may be empty: `on_send` may have muted other partitions.
+            # `ready` may be empty: `ask` may have muted other partitions.
             if len(batches) == most or not ready:
                 break
             queue, _ = ready.popitem(last=False)
@@ -334,7 +359,7 @@ class PartitionQueues:
                 ready[queue] = None
                 ready.move_to_end(queue, last=False)
                 break
-            if self.on_send is not None and self._is_left_out(batch, self.on_send):
+            if ask is not None and self._is_left_out(batch, ask):
                 continue
             size += len(batch.payload)
             self._take_off(batch, connection)

@@ -19,9 +19,9 @@ from aioproducer.engine.gauges import unready
 from aioproducer.engine.observability.waiting_notice import waiting_notice
 from aioproducer.engine.sender.record_formats import check_brokers
 from aioproducer.engine.tasks import fork_safety
-from aioproducer.engine.wiring import Wiring
+from aioproducer.engine.wiring import wire
 from aioproducer.errors import KafkaError, ProducerClosed, UsageError
-from aioproducer.model import FlushSummary
+from aioproducer.net.settings import net_settings
 from aioproducer.net.transport import close_socket, disown
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.transactions.transaction_manager import TransactionManager
     from aioproducer.interfaces import Dialer, Resolver
     from aioproducer.metrics.registry import Snapshot
-    from aioproducer.model import Health, PartitionNumber
+    from aioproducer.model import FlushSummary, Health, PartitionNumber
 
 __all__ = ["Runtime"]
 
@@ -81,20 +81,12 @@ class Runtime:
         self._config = config
         self._fast_path = way
         self._pid = os.getpid()
-        parts = Wiring(
-            config,
-            self.loop,
-            way,
-            dialer,
-            resolver,
-            version,
-            chance=chance,
-            wall_clock=wall_clock,
-            on_crash=self._on_crash,
-            on_bug=self._on_bug,
-            flush=self.flush,
-        )
-        self._delivery_context = parts.delivery_context
+        settings = net_settings(config, version, dialer, resolver, chance)
+        parts = wire(config, way, settings, wall_clock, self._on_crash, self._on_bug)
+        self._now_ms = parts.delivery_context.now_ms
+        self._unhandled_failures = parts.unhandled_failures
+        self._schedule = parts.schedule
+        self._flushes = parts.flushes
         self.pool = parts.pool
         self._supervisor = parts.supervisor
         self._instruments = parts.instruments
@@ -102,12 +94,12 @@ class Runtime:
         self._partition_queues = parts.partition_queues
         self._batch_compressor = parts.batch_compressor
         self._sender = parts.sender
-        self._turn = parts.turn
+        self._loop_budget = parts.loop_budget
         self._appender = parts.appender
         self._admission = parts.admission
         self._slow_path = parts.slow_path
         self._interception = parts.interception
-        self._take, self._take_now = parts.take, parts.submit_nowait
+        self._take, self._take_now = parts.take, parts.take_now
         self._cluster = parts.cluster
         self._updater = parts.updater
         self._idle = parts.idle
@@ -192,7 +184,7 @@ class Runtime:
     def _trouble(self) -> object | None:
         """Return the error because of which brokers cannot be used now; None: no error is known."""
         unreached = next((node.last_error for node in (*self._cluster.nodes, *self._cluster.bootstrap) if node.last_error), None)
-        return self._updater.trouble or (self._ids.trouble if self._ids is not None else None) or unreached
+        return self._updater.schedule.trouble or (self._ids.trouble if self._ids is not None else None) or unreached
 
     async def _run_metadata(self, *, is_known: bool) -> None:
         if not is_known:
@@ -211,8 +203,11 @@ class Runtime:
         self._supervisor.spawn(coroutine, name)
 
     def _tick(self) -> int:
+        """Schedule a drain at the first send of an event-loop iteration. Returns the time of that iteration in ms."""
         self.check()
-        return self._sender.tick()
+        now_ms = self._fast_path.turn_ms = self._now_ms()
+        self._schedule.turn()
+        return now_ms
 
     def _accept(self, *record: Any) -> Delivery | PendingSend:
         self.check()
@@ -226,7 +221,7 @@ class Runtime:
     async def send_many(self, topic: str, records: Any, send: Callable[..., Awaitable[Delivery]]) -> Deliveries:
         """Send all `records`, in bulk where that is possible, and return their deliveries; `send` is the producer's."""
         self.check()
-        return await SendMany(self._config, self.loop, self._fast_path, self._turn, self._appender, self._admission, send).send(
+        return await SendMany(self._config, self.loop, self._fast_path, self._loop_budget, self._appender, self._admission, send).send(
             topic, records
         )
 
@@ -305,8 +300,8 @@ class Runtime:
             lines.insert(0, fork_safety.FORKED)
         elif self.failure is not None:
             lines.insert(0, f"failed: {self.failure!r}")
-        elif self._updater.trouble is not None:
-            lines.insert(0, f"metadata: {self._updater.trouble}")
+        elif self._updater.schedule.trouble is not None:
+            lines.insert(0, f"metadata: {self._updater.schedule.trouble}")
         elif self._ids is not None and self._ids.trouble is not None:
             lines.insert(0, f"producer id: {self._ids.trouble}")
         elif self._transaction_manager is not None:
@@ -343,31 +338,7 @@ class Runtime:
 
         Returns how many records were acknowledged, failed, or are left.
         """
-        with self._instruments.meter.spent("flush-time"):
-            return await self._flush(timeout)
-
-    async def _flush(self, timeout: float | None) -> FlushSummary:
-        marks = self._admission.mark()
-        flush = None
-        done = asyncio.Event()
-        try:
-            async with asyncio.timeout(timeout):
-                for mark in marks:
-                    await mark.wait()
-                flush = self._sender.start_flush(done.set)
-                if flush.pending:
-                    await done.wait()
-        # The summary says how many records are pending.
-        except TimeoutError:
-            pass
-        finally:
-            if flush is not None:
-                self._sender.stop_flush(flush)
-        if flush is None:
-            flush = self._sender.start_flush(done.set)
-            self._sender.stop_flush(flush)
-            return FlushSummary(0, 0, flush.pending + self._admission.waiting)
-        return FlushSummary(flush.acknowledged, flush.failed, flush.pending)
+        return await self._flushes.flush(timeout)
 
     async def stop(self, timeout: float) -> FlushSummary | None:
         """Flush for at most `timeout` seconds, then end. Returns the summary of the flush; None: the producer had failed.
@@ -545,7 +516,7 @@ class Runtime:
         self._fast_path.fast = {}
         self._fast_path.here = None
         self._fast_path.slowly, self._fast_path.now = self.send, self.send_now
-        self._delivery_context.on_unseen = _untold
+        self._unhandled_failures.silence()
         self.from_thread.forget_fork()
         disown(self._cluster.leave())
 
@@ -553,7 +524,3 @@ class Runtime:
     def waiting(self) -> int:
         """Return the number of records that wait for memory or metadata."""
         return self._admission.waiting
-
-
-def _untold(_error: object, _count: int) -> None:
-    """Ignore failures that no code looked at, in a forked child: the parent process reports them."""

@@ -18,51 +18,20 @@ MOST_ARGUMENTS: Final = 8
 MOST_METHODS: Final = 25
 # What the results of one producer share: it belongs to them, and they set it.
 DATA: Final = frozenset({"DeliveryContext"})
-# To do: what their own files do not keep yet.
+# To do, by the rewrite of each: what it does not keep yet.
 SET_FROM_OUTSIDE: Final[frozenset[str]] = frozenset(
     {
         "engine/append/admission.py: self._appender.serving_ms",
         "engine/append/admission.py: self._partition_queues.eager",
-        "engine/append/appender.py: self._loop_budget.spent",
-        "engine/append/batch_sizing.py: self._loop_budget.spent",
-        "engine/append/loop_budget_waiters.py: self._loop_budget.goes",
-        "engine/circuit_breaker/manager.py: partition_queues.on_another_leader",
-        "engine/circuit_breaker/manager.py: partition_queues.on_send",
-        "engine/circuit_breaker/manager.py: self._partition_queues.on_send",
-        "engine/delivery/produce_request_result.py: self._unseen.seen",
-        "engine/sender/batch_completion.py: batch_compressor.refuse",
-        "engine/transactions/producer_id.py: partition_queues.on_identity_lost",
-        "engine/transactions/producer_id.py: self._partition_queues.on_open",
-        "engine/transactions/transaction_manager.py: parts.admission.on_given_up",
-        "engine/transactions/transaction_manager.py: parts.partition_queues.on_open",
-        "engine/transactions/transaction_manager.py: parts.sender.newest_produce",
-        "engine/wiring.py: self.gauges.open_breakers",
-        "engine/wiring.py: self.partition_queues.availability.on_late",
-        "engine/wiring.py: self.partition_queues.granted",
-        "engine/wiring.py: self.partition_queues.is_transactional",
-        "engine/wiring.py: self.sender.on_identity",
-        "engine/wiring.py: sender.circuit_break_manager",
-        "engine/wiring.py: unseen.hook",
     }
 )
-TOO_MANY_ARGUMENTS: Final[dict[str, int]] = {
-    "Admission": 16,
-    "Appender": 10,
-    "PendingSend": 10,
-    "MetadataUpdater": 12,
-    "TopicWaiters": 12,
-    "BatchCompletion": 9,
-    "Sender": 11,
-    "Wiring": 11,
-}
+TOO_MANY_ARGUMENTS: Final[dict[str, int]] = {"Admission": 17, "PendingSend": 10, "TopicWaiters": 12}
 TOO_MANY_METHODS: Final[dict[str, int]] = {
     "Admission": 43,
     "Appender": 29,
-    "ProducerCircuitBreakManager": 37,
-    "MetadataUpdater": 29,
-    "Runtime": 48,
-    "Sender": 32,
-    "TransactionManager": 28,
+    "ProducerCircuitBreakManager": 38,
+    "Runtime": 47,
+    "Sender": 27,
     "PartitionQueues": 40,
     "Transaction": 30,
     "Connection": 28,

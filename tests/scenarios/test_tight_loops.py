@@ -226,8 +226,8 @@ async def test_who_rests_goes_ahead_of_who_comes_into_the_line_meanwhile(monkeyp
         tired = [asyncio.create_task(engine._admission.rest()) for _ in range(5000)]
 
         async def rests() -> Any:
-            engine._turn.end()
-            engine._turn.must_pause()
+            engine._loop_budget.end()
+            engine._loop_budget.must_pause()
             engine._fast_path.taken = loop_budget.TURN_RECORDS
             return await producer.send("orders", b"earlier", key)
 
@@ -249,7 +249,7 @@ async def test_who_is_placed_and_not_yet_woken_goes_on_when_the_producer_fails(m
         cluster.create_topic("orders")
         async with producer_on(plain)(**cluster.client_options) as producer:
             engine = producer._engine
-            resting_ones, drain = engine._admission._resting, engine._sender._drain_all
+            resting_ones, drain = engine._admission._resting, engine._sender.drain_all
 
             async def work() -> None:
                 while True:
@@ -260,7 +260,7 @@ async def test_who_is_placed_and_not_yet_woken_goes_on_when_the_producer_fails(m
                     raise RuntimeError("a bug")
                 drain()
 
-            monkeypatch.setattr(engine._sender, "_drain_all", fail)
+            monkeypatch.setattr(engine._sender, "drain_all", fail)
             tasks = [asyncio.create_task(work()) for _ in range(3)]
             while engine.failure is None:
                 await turns(1)

@@ -20,16 +20,15 @@ from aioproducer.engine.memory import wait_reasons
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD, NO_HEADERS
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
 
-    from aioproducer.config import ProducerConfig
     from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues, TopicRouting
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.engine.append.batch_sizing import BatchSizing
     from aioproducer.engine.append.chosen_build import FastPath
     from aioproducer.engine.append.column_batches import ColumnWindow
     from aioproducer.engine.append.loop_budget import LoopBudget
+    from aioproducer.engine.context import EngineContext
     from aioproducer.engine.delivery.chosen_build import DeliveryContext
     from aioproducer.engine.delivery.deliveries import Run
     from aioproducer.engine.memory.buffer_pool import BufferPool, PendingSend
@@ -57,7 +56,6 @@ class Appender:
         loop_budget: counts the bytes that each append takes.
         pool: `buffer_memory`.
         shares: the quota of the memory that a partition may hold.
-        chance: returns a random number in [0, 1).
 
     Attributes:
         room: as given; it takes the memory of batches.
@@ -68,8 +66,7 @@ class Appender:
 
     def __init__(
         self,
-        config: ProducerConfig,
-        loop: AbstractEventLoop,
+        context: EngineContext,
         way: FastPath,
         loop_budget: LoopBudget,
         partition_queues: PartitionQueues,
@@ -78,8 +75,8 @@ class Appender:
         *,
         room: BatchSizing,
         shares: PartitionQuota,
-        chance: Callable[[], float],
     ) -> None:
+        config, loop = context.config, context.loop
         self.serving_ms = 0
         self._loop = loop
         self._loop_budget = loop_budget
@@ -87,7 +84,7 @@ class Appender:
         self._partition_queues = partition_queues
         self._pool = pool
         self._delivery_context = delivery_context
-        self._chance = chance
+        self._chance = context.chance
         self.room = room
         choose = partitioner.adapt(config.partitioner)
         self.forget = partitioner.forgetter(choose)
@@ -303,7 +300,7 @@ class Appender:
             return None
         if not self._pool.try_take(record.size):
             return None
-        self._loop_budget.spent += record.size
+        self._loop_budget.spend(record.size)
         self._fast_path.taken += 1
         self._partition_queues.close(queue)
         self._partition_queues.open(queue, whole.records, whole.result, credit=record.size, now=self._loop.time())
@@ -313,7 +310,7 @@ class Appender:
     def _place_window(self, record: PendingSend, window: ColumnWindow, routing: TopicRouting) -> Delivery | None:
         before = self._pool.available
         delivery = None if self.is_missing(record, routing) else self._windows.place(record, window, routing, self._timestamp(record))
-        self._loop_budget.spent += before - self._pool.available
+        self._loop_budget.spend(before - self._pool.available)
         self._fast_path.taken += 1
         return delivery
 

@@ -34,10 +34,9 @@ if TYPE_CHECKING:
     from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.engine.append.admission import Admission
-    from aioproducer.engine.observability.events import Events
+    from aioproducer.engine.context import EngineContext
     from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
     from aioproducer.engine.sender.produce_exchange import PartitionResponse
-    from aioproducer.engine.tasks.guarded_loop import GuardedLoop
     from aioproducer.interfaces import PartitionCircuitBreaker, ProducerStatusContext
     from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
@@ -65,19 +64,18 @@ class ProducerCircuitBreakManager:
 
     def __init__(
         self,
-        config: ProducerConfig,
-        loop: GuardedLoop,
+        context: EngineContext,
         partition_queues: PartitionQueues,
         cluster: Cluster,
         admission: Admission,
         watch: SlowCallbacks,
-        events: Events,
         turn: Callable[[], None],
     ) -> None:
+        config, loop = context.config, context.loop
         self._loop = loop
         self._partition_queues = partition_queues
         self._admission = admission
-        self._events = events
+        self._events = context.instruments.events
         self._turn = turn
         self._interval = config.circuit_breaker_mute_retry_interval_ms / 1000
         self._longest = config.circuit_breaker_mute_retry_max_interval_ms / 1000
@@ -104,13 +102,13 @@ class ProducerCircuitBreakManager:
         self._on_complete = watch.over("circuit breaker", self._breaker.on_complete)
         self._breaker.configure(_options(config))
         self._breaker.set_circuit_break_manager(self)
-        partition_queues.on_send = self._ask
-        partition_queues.on_another_leader = self._probe
 
     # Batches
 
-    def _ask(self, batch: ProducerBatch) -> float:
+    def on_send(self, batch: ProducerBatch) -> float:
         """Return 0 if a batch may be drained, or the time at which to ask again."""
+        if self._is_closed:
+            return 0.0
         queue = batch.queue
         # This batch is the probe of a partition that had none.
         if queue.circuit is not None and not queue.is_avoided:
@@ -217,6 +215,12 @@ class ProducerCircuitBreakManager:
                 self._probe(queue)
 
     # Circuits
+
+    def on_turn(self) -> None:
+        """Probe the muted partitions that got another leader."""
+        moved = self._partition_queues.moved
+        while moved:
+            self._probe(moved.pop())
 
     def _break(self, queue: PartitionQueue) -> None:
         """Open the circuit of a partition."""
@@ -368,7 +372,6 @@ class ProducerCircuitBreakManager:
             return
         self._is_closed = True
         self._deadline_timer.stop()
-        self._partition_queues.on_send = None
         for queue in tuple(self._open):
             self._let(queue)
         self._guarded("close", None, self._breaker.close)

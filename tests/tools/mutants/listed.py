@@ -426,8 +426,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "who-rests-holds-up-nobody-at-all",
         "engine/append/admission.py",
-        "not self._is_gated and not self._resting.holds:",
-        "not self._is_gated:",
+        "self._is_plain and not self._resting.holds and (",
+        "self._is_plain and (",
         ("tests/scenarios/test_tight_loops.py",),
     ),
     Mutant(
@@ -981,14 +981,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "txn-the-fast-way-stays-open",
-        "engine/append/admission.py",
-        "        self._is_gated = not is_open",
-        "        self._is_gated = False",
+        "engine/transactions/transaction_gate.py",
+        "        return self.transaction.state is State.IN_TRANSACTION",
+        "        return True",
         ("tests/scenarios/test_transactions.py::test_the_fast_way_is_open_within",),
     ),
     Mutant(
         "txn-partitions-are-not-held",
-        "engine/transactions/transaction_manager.py",
+        "engine/transactions/transaction_gate.py",
         "            queue.is_held = True",
         "            queue.is_held = False",
         ("tests/scenarios/test_transaction_faults.py::test_records_flow_while_a_partition_is_added",),
@@ -1003,7 +1003,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "txn-an-abort-keeps-what-was-not-sent",
         "engine/transactions/transaction_manager.py",
-        "        self._parts.sender.drop_unsent(cause)",
+        "        self._sender.drop_unsent(cause)",
         "        del cause",
         ("tests/scenarios/test_transactions.py::test_an_abort_drops_what_was_not_sent",),
     ),
