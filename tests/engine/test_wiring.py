@@ -30,7 +30,6 @@ TOO_MANY_METHODS: Final[dict[str, int]] = {
     "Admission": 43,
     "Appender": 29,
     "ProducerCircuitBreakManager": 38,
-    "Runtime": 47,
     "Sender": 27,
     "PartitionQueues": 40,
     "Transaction": 30,
