@@ -23,7 +23,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.availability import Availability
@@ -34,7 +33,7 @@ from aioproducer.core.incomplete_batches import IncompleteBatches
 from aioproducer.core.produce_errors import fate
 from aioproducer.core.producer_batch import NO_EPOCH, ProducerBatch
 from aioproducer.core.ready_partitions import ReadyPartitions
-from aioproducer.core.sequence_numbers import LAST_EPOCH, NO_IDENTITY, Past, ProducerIdAndEpoch, SequenceNumbers
+from aioproducer.core.sequence_numbers import LAST_EPOCH, NO_IDENTITY, Idempotence, Past, ProducerIdAndEpoch, SequenceNumbers
 from aioproducer.core.topic_routing import NOBODY, PartitionQueue, TopicRouting
 from aioproducer.errors import Persisted
 
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
     from aioproducer.core.batch_splitting import Piece
 
-__all__ = ["NOBODY", "Idempotence", "PartitionQueue", "PartitionQueues", "TopicRouting"]
+__all__ = ["NOBODY", "PartitionQueue", "PartitionQueues", "TopicRouting"]
 
 # Partition queues that one drain checks for a full batch. The next drain continues after them.
 _LOOKS: Final = 256
@@ -59,19 +58,6 @@ _OPEN, _READY, _CLOSE, _DRAIN, _FAIL = (
     Event.DRAIN,
     Event.FAIL,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Idempotence:
-    """Holds how an idempotent producer gets its producer ids.
-
-    Attributes:
-        is_transactional: batches belong to transactions, and the transaction coordinator gives the epochs.
-        on_identity_lost: called when the producer needs another producer id, and with each batch that is opened until `identify` sets it.
-    """
-
-    is_transactional: bool
-    on_identity_lost: Callable[[], object]
 
 
 class PartitionQueues:

@@ -14,6 +14,7 @@ from aioproducer.engine.append.send_many import SendMany
 from aioproducer.engine.append.thread_bridge import ThreadBridge, running_loop
 from aioproducer.engine.delivery.chosen_build import Delivery
 from aioproducer.engine.gauges import unready
+from aioproducer.engine.observability.diagnostics import backlog
 from aioproducer.engine.shutdown import Shutdown
 from aioproducer.engine.startup import Startup
 from aioproducer.engine.tasks import fork_safety
@@ -216,7 +217,7 @@ class Runtime:
         lines = [
             f"buffer_memory: {self.pool.available} of {self.pool.size} bytes free",
             *self._admission.explain(),
-            *self._sender.explain(),
+            *backlog(self._partition_queues, self._cluster, self.loop.time(), self._config.delivery_timeout_ms / 1000),
         ]
         if self.is_forked:
             lines.insert(0, fork_safety.FORKED)

@@ -12,7 +12,8 @@ from aioproducer.core.backoff import Backoff
 from aioproducer.core.metadata.cluster_metadata import ClusterMetadata
 from aioproducer.core.metadata.metadata_schedule import MetadataSchedule
 from aioproducer.core.metadata.topic_expiry import TopicExpiry, shrink
-from aioproducer.core.partition_queues import Idempotence, PartitionQueues
+from aioproducer.core.partition_queues import PartitionQueues
+from aioproducer.core.sequence_numbers import Idempotence
 from aioproducer.engine.append.admission import Admission
 from aioproducer.engine.append.appender import Appender
 from aioproducer.engine.append.batch_sizing import BatchSizing, settle

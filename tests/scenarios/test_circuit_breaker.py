@@ -550,7 +550,7 @@ async def test_available_with_nothing_available_keeps_to_the_partition() -> None
         await known(producer)
         circuit_break_manager = producer._engine._circuit_break_manager
         for partition in range(4):
-            circuit_break_manager.mute(TopicPartition("orders", partition))
+            circuit_break_manager._control.mute(TopicPartition("orders", partition))
         delivery = await producer.send("orders", b"v", partition=BAD)
         assert (await delivery).partition == BAD
 

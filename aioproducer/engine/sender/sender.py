@@ -21,7 +21,6 @@ from aioproducer.core.drain_policy import Fill, Linger, is_due, least_fill
 from aioproducer.core.metadata.cluster_metadata import NO_ID
 from aioproducer.engine.append.batch_sizing import shrink
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
-from aioproducer.engine.observability.diagnostics import backlog
 from aioproducer.engine.sender import produce_exchange
 from aioproducer.engine.sender.produce_exchange import PartitionResponse
 from aioproducer.engine.sender.record_formats import NEWEST, attributes_of, head, magic_of, produce_version
@@ -138,7 +137,9 @@ class Sender:
         """Drain for all brokers, unless a burst goes on, and serve the pending sends."""
         now = self._loop.time()
         self._was_burst = self._admission.is_bursting
-        if self._was_burst and not self._is_due(now):
+        if self._was_burst and not is_due(
+            self._linger, is_full=self._loop_budget.is_full, seconds=now - self._drained_at, batches=self._drained
+        ):
             self._admission.go_on()
             # The woken tasks send before that call.
             self._schedule.put_off(now)
@@ -167,10 +168,6 @@ class Sender:
     def _is_burst(self) -> bool:
         """Return whether some task sends without a pause."""
         return self._was_burst or self._admission.is_bursting
-
-    def _is_due(self, now: float) -> bool:
-        """Return whether the records of a burst are drained in this event-loop iteration."""
-        return is_due(self._linger, is_full=self._loop_budget.is_full, seconds=now - self._drained_at, batches=self._drained)
 
     def _fill(self, now: float) -> None:
         """Count the drains of a burst, and set the least fill of the batches that leave in this one."""
@@ -447,8 +444,3 @@ class Sender:
         """
         for batch in [batch for batch in self._partition_queues.incomplete if batch.sequence < 0]:
             self._ends.fail(batch, cause)
-
-    def explain(self) -> list[str]:
-        """Return the reasons why the oldest batches wait, one text for each batch."""
-        lifetime = self._config.delivery_timeout_ms / 1000
-        return list(backlog(self._partition_queues, self._cluster, self._loop.time(), lifetime))
