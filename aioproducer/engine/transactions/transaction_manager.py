@@ -279,7 +279,7 @@ class TransactionManager:
             if is_sent:
                 self.transaction.lost(request)
             else:
-                self.transaction.forget(request.at)
+                self.transaction.coordinators.pop(request.at, None)
             return self._pause(Course.RETRY)
         # The client raised it itself: the broker is too old for the request.
         except BrokerError as error:
@@ -323,7 +323,7 @@ class TransactionManager:
         if told.coordinator is not None:
             broker = Broker(*told.coordinator)
             if self._meet(broker):
-                transaction.found(request.at, broker.node_id)
+                transaction.coordinators[request.at] = broker.node_id
         elif request.rpc is Rpc.INIT:
             transaction.granted(told.identity, version)
         else:

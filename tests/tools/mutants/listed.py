@@ -927,7 +927,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "txn-the-version-changes-within",
         "core/transactions/transaction.py",
         "        if self.version > 1:\n            self.partitions.add(partition)",
-        "        if self._current_version() > 1:\n            self.partitions.add(partition)",
+        "        if (self._level() or 1) > 1:\n            self.partitions.add(partition)",
         ("tests/core/transactions/test_transaction.py",),
     ),
     Mutant(
