@@ -430,10 +430,10 @@ class Producer(Generic[K, V]):
         if engine is None:
             if self._unstarted is not None:
                 self._is_stopped = True
-                self._unstarted.close_interceptors()
+                self._unstarted.interception.close()
                 self._unstarted = None
             self._release_client_id()
-        elif not (engine.is_forked or (self._is_stopped and engine.has_ended)):
+        elif not (engine.is_forked or (self._is_stopped and engine.startup.has_ended and engine.shutdown.has_ended)):
             await self._stop(engine)
 
     async def _stop(self, engine: Runtime) -> None:
@@ -444,13 +444,13 @@ class Producer(Generic[K, V]):
         try:
             if is_over:
                 if is_first:
-                    engine.drop(0.0)
+                    engine.shutdown.drop(0.0)
             elif engine is self._starting:
-                await engine.stop_start()
+                await engine.startup.stop()
             elif is_first:
-                await engine.stop(self.config.close_timeout_ms / 1000)
+                await engine.shutdown.stop(self.config.close_timeout_ms / 1000)
             else:
-                await engine.ended()
+                await engine.shutdown.ended()
         finally:
             self._release_client_id()
 
@@ -521,9 +521,9 @@ class Producer(Generic[K, V]):
             return f"<{whose}: not started>"
         if engine.is_forked:
             return f"<{whose}: of the process that was forked from>"
-        if engine.failure is not None:
+        if engine.shutdown.failure is not None:
             return f"<{whose}: failed>"
-        return f"<{whose}: {'running' if engine.is_open else 'stopped'}, {engine.pool.available} bytes free, {engine.waiting} waiting>"
+        return f"<{whose}: {'running' if engine.shutdown.is_open else 'stopped'}, {engine.pool.available} bytes free, {engine.waiting} waiting>"
 
     def __del__(self) -> None:
         engine = getattr(self, "_engine", None)
@@ -535,7 +535,7 @@ class Producer(Generic[K, V]):
             )
         finally:
             # A warnings filter may raise the warning as an error.
-            engine.drop(self.config.close_timeout_ms / 1000)
+            engine.shutdown.drop(self.config.close_timeout_ms / 1000)
 
 
 def _warn_of_other_ways_in(kind: type[Producer[Any, Any]]) -> None:

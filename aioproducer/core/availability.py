@@ -33,16 +33,20 @@ class Availability:
     Args:
         timeout: seconds after which a broker that takes no batch is late; 0: never (`partitioner_availability_timeout_ms`).
         is_near: whether a broker, by id, is in the client's own rack (KIP-1123); None: racks do not matter.
+        on_late: called with the id of each broker that becomes late, and of each that is no longer late (`is_late=False`).
 
     Attributes:
         version: another number after each change.
         timeout: as given.
-        on_late: called with the id of each broker that becomes late, and of each that is no longer late (`is_late=False`).
     """
 
-    on_late: Callable[..., object] | None = None
-
-    def __init__(self, timeout: float = 0.0, is_near: Callable[[int], bool] | None = None) -> None:
+    def __init__(
+        self,
+        timeout: float = 0.0,
+        is_near: Callable[[int], bool] | None = None,
+        on_late: Callable[..., object] | None = None,
+    ) -> None:
+        self._on_late = on_late
         self.version = 0
         self.timeout = timeout
         self._is_near = is_near
@@ -135,8 +139,8 @@ class Availability:
 
     def _judged(self, node_id: int, *, is_late: bool) -> None:
         self.version += 1
-        if self.on_late is not None:
-            self.on_late(node_id, is_late=is_late)
+        if self._on_late is not None:
+            self._on_late(node_id, is_late=is_late)
 
     # Verdicts
 

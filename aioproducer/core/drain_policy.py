@@ -70,7 +70,6 @@ class DrainState:
         now: time of this drain.
         is_burst: some task sends without a pause; the other fields count only then.
         is_budget_full: the bytes or slices since the last drain suffice for one.
-        is_scheduled: a drain is scheduled for the next event-loop iteration.
         drained_at: time of the last drain.
         batches: batches of the last drain.
         drains: drains of the current burst since partial batches left, before this one.
@@ -81,7 +80,6 @@ class DrainState:
     now: float = 0.0
     is_burst: bool = False
     is_budget_full: bool = False
-    is_scheduled: bool = False
     drained_at: float = 0.0
     batches: int = 0
     drains: int = 0

@@ -34,7 +34,7 @@ from aioproducer.core.incomplete_batches import IncompleteBatches
 from aioproducer.core.produce_errors import fate
 from aioproducer.core.producer_batch import NO_EPOCH, PartitionQueue, ProducerBatch
 from aioproducer.core.ready_partitions import ReadyPartitions
-from aioproducer.core.sequence_numbers import LAST_EPOCH, NO_IDENTITY, Past, ProducerIdAndEpoch, SequenceNumbers
+from aioproducer.core.sequence_numbers import LAST_EPOCH, NO_IDENTITY, Idempotence, Past, ProducerIdAndEpoch, SequenceNumbers
 from aioproducer.core.topic_routing import NOBODY, TopicRouting
 from aioproducer.errors import Persisted
 
@@ -70,19 +70,20 @@ class PartitionQueues:
         policy: decides whether an open batch waits for more records; None: the rules of `linger`.
         lifetime: seconds from the creation of a batch to its expiry (`delivery_timeout_ms`).
         on_close: called with each batch that accepts no more records; its credit can be settled.
+        on_open: called with each batch that is opened, before it may be drained.
         availability: decides which partitions records without a key may go to.
+        idempotence: how the producer gets its ids; None: without idempotence.
 
     Attributes:
+        policy: as given.
         by_load: whether a partial batch waits while a batch of its partition is in flight.
         routings: the topic routings by topic; `topic_updates.installing` maintains them.
         incomplete: batches that have not ended.
         ready: partitions with a batch to drain.
         granted: the producer id and epoch; NO_IDENTITY while the producer waits for one, None without idempotence.
         is_transactional: batches belong to transactions, and the transaction coordinator gives the epochs.
-        on_open: called with each batch that is opened.
-        on_identity_lost: called when the producer needs another producer id; `identify` sets it.
-        on_send: called before a batch is drained; returns 0, or the time until which its partition is skipped.
-        on_another_leader: called with a muted partition queue when its leader becomes another broker.
+        on_identity_lost: as given with `idempotence`.
+        moved: muted partition queues that got another broker as their leader. The caller handles them, and empties the list.
     """
 
     def __init__(
@@ -93,12 +94,14 @@ class PartitionQueues:
         policy: DrainPolicy | None = None,
         lifetime: float,
         on_close: Callable[[ProducerBatch], None],
+        on_open: Callable[[ProducerBatch], object] | None = None,
         availability: Availability | None = None,
+        idempotence: Idempotence | None = None,
     ) -> None:
         self._on_close = on_close
         self.availability = availability or Availability()
-        self._policy = policy or DrainPolicy(Linger.TIME if linger else Linger.NONE)
-        self.by_load = self._policy.linger is Linger.LOAD
+        self.policy = policy or DrainPolicy(Linger.TIME if linger else Linger.NONE)
+        self.by_load = self.policy.linger is Linger.LOAD
         self.routings: dict[str, TopicRouting] = {}
         self.incomplete = IncompleteBatches()
         # Memory is short, or the producer closes: partial batches are drained at once.
@@ -114,12 +117,11 @@ class PartitionQueues:
         self._pauses = Deadlines()
         self._number = 0
         self._past: Past | None = None
-        self.granted: ProducerIdAndEpoch | None = None
-        self.is_transactional = False
-        self.on_open: Callable[[ProducerBatch], object] | None = None
-        self.on_identity_lost: Callable[[], object] = lambda: None
-        self.on_send: Callable[[ProducerBatch], float] | None = None
-        self.on_another_leader: Callable[[PartitionQueue], object] | None = None
+        self.granted: ProducerIdAndEpoch | None = None if idempotence is None else NO_IDENTITY
+        self.is_transactional = idempotence is not None and idempotence.is_transactional
+        self.on_identity_lost: Callable[[], object] = (lambda: None) if idempotence is None else idempotence.on_identity_lost
+        self._on_open = on_open
+        self.moved: list[PartitionQueue] = []
 
     # Leaders
 
@@ -140,8 +142,8 @@ class PartitionQueues:
             queue.retry_at = 0.0
         queue.epoch = max(queue.epoch, epoch)
         self._offer(queue)
-        if queue.is_muted and is_another and self.on_another_leader is not None:
-            self.on_another_leader(queue)
+        if queue.is_muted and is_another:
+            self.moved.append(queue)
 
     def lead_anew(self, queue: PartitionQueue) -> None:
         """Reset the epoch and the sequence numbers of a partition after its topic was created again under the same name.
@@ -188,8 +190,10 @@ class PartitionQueues:
         if self._linger:
             self._pauses.linger(batch, now + self._linger)
         self._pauses.age(batch, now + self._ages)
-        if self.on_open is not None:
-            self.on_open(batch)
+        if self.granted is NO_IDENTITY:
+            self.on_identity_lost()
+        if self._on_open is not None:
+            self._on_open(batch)
         if not self._offer(queue) and not self._linger:
             self.watch(queue, now)
         return batch
@@ -246,7 +250,7 @@ class PartitionQueues:
 
     def _may_go(self, queue: PartitionQueue) -> bool:
         closed, granted = queue.closed, self.granted
-        if not closed and (queue.current is None or (self._policy.has_holds and self._waits(queue))):
+        if not closed and (queue.current is None or (self.policy.has_holds and self._waits(queue))):
             return False
         if queue.retry_at or queue.is_held or queue.is_muted or (queue.one_at_a_time and queue.in_flight):
             return False
@@ -256,7 +260,7 @@ class PartitionQueues:
         return granted != NO_IDENTITY if numbers is None else numbers.admits(granted, closed, queue.in_flight)
 
     def _waits(self, queue: PartitionQueue) -> bool:
-        return not queue.is_sendable and self._policy.waits(queue.in_flight, memory_is_short=self.eager)
+        return not queue.is_sendable and self.policy.waits(queue.in_flight, memory_is_short=self.eager)
 
     def _offer(self, queue: PartitionQueue) -> bool:
         """Add a partition queue to the ready queue of its leader if it may be drained. Returns whether it is in there.
@@ -299,25 +303,33 @@ class PartitionQueues:
         The producer would drain that backlog more slowly.
         """
         for queue in self.open_queues():
-            if not queue.closed and (queue.is_sendable or self._policy.waits(queue.in_flight, memory_is_short=False)):
+            if not queue.closed and (queue.is_sendable or self.policy.waits(queue.in_flight, memory_is_short=False)):
                 self.close(queue)
 
     # Draining
 
     def drain(
-        self, node_id: int, connection: object, limit: int, most: int | None = None, *, least: Fill = Fill.PARTIAL
+        self,
+        node_id: int,
+        connection: object,
+        limit: int,
+        most: int | None = None,
+        *,
+        least: Fill = Fill.PARTIAL,
+        ask: Callable[[ProducerBatch], float] | None = None,
     ) -> list[ProducerBatch]:
         """Return the batches of one request to `node_id` over `connection`: at most one of each partition.
 
         Their payloads have at most `limit` bytes together, unless the first alone is larger. There are at most `most` of them.
         Batches that are less than `least` stay open. With a `least` above PARTIAL, at most 256 partitions are checked. The returned
-        batches are in the state ENCODING and count as in flight.
+        batches are in the state ENCODING and count as in flight. `ask` is called with each batch before it is drained. It returns 0, or the
+        time until which the partition is skipped.
         """
         ready = self.ready[node_id]
         batches: list[ProducerBatch] = []
         size = 0
         looks = min(len(ready), _LOOKS[least])
-        # `ready` may be empty sooner: `on_send` may have muted other partitions.
+        # `ready` may be empty sooner: `ask` may have muted other partitions.
         while looks and ready and len(batches) != most:
             looks -= 1
             queue, _ = ready.popitem(last=False)
@@ -334,7 +346,7 @@ class PartitionQueues:
                 ready[queue] = None
                 ready.move_to_end(queue, last=False)
                 break
-            if self.on_send is not None and self._is_left_out(batch, self.on_send):
+            if ask is not None and self._is_left_out(batch, ask):
                 continue
             size += len(batch.payload)
             self._take_off(batch, connection)

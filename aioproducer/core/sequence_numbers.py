@@ -19,12 +19,13 @@ Numbers here never wrap, only the numbers on the wire do. So every comparison is
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-__all__ = ["LAST_EPOCH", "NO_IDENTITY", "UNNUMBERED", "WINDOW", "Past", "ProducerIdAndEpoch", "SequenceNumbers", "on_wire"]
+__all__ = ["LAST_EPOCH", "NO_IDENTITY", "UNNUMBERED", "WINDOW", "Idempotence", "Past", "ProducerIdAndEpoch", "SequenceNumbers", "on_wire"]
 
 # Batches of a producer that a broker remembers for each partition.
 WINDOW: Final = 5
@@ -71,6 +72,19 @@ class Past(NamedTuple):
     granted: ProducerIdAndEpoch
     identity: ProducerIdAndEpoch
     strays: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Idempotence:
+    """Holds how an idempotent producer gets its producer ids.
+
+    Attributes:
+        is_transactional: batches belong to transactions, and the transaction coordinator gives the epochs.
+        on_identity_lost: called when the producer needs another producer id, and with each batch that is opened until `identify` sets it.
+    """
+
+    is_transactional: bool
+    on_identity_lost: Callable[[], object]
 
 
 class SequenceNumbers:

@@ -10,12 +10,12 @@ from aioproducer.model import Health
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioproducer.config import ProducerConfig
     from aioproducer.core.partition_queues import PartitionQueues
     from aioproducer.engine.append.admission import Admission
+    from aioproducer.engine.circuit_breaker.manager import ProducerCircuitBreakManager
+    from aioproducer.engine.context import EngineContext
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
-    from aioproducer.engine.observability.metrics_recorder import Recorder
     from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
 
@@ -28,34 +28,29 @@ class Gauges:
     """Reads the parts of one producer.
 
     Args:
-        clock: returns the loop's time.
-
-    Attributes:
-        open_breakers: returns one text for each partition that the circuit breaker holds back.
+        circuit_break_manager: names the partitions that it holds back; None: the producer has none.
     """
-
-    open_breakers: Callable[[], Sequence[str]] = staticmethod(lambda: ())
 
     def __init__(
         self,
-        config: ProducerConfig,
+        context: EngineContext,
         pool: BufferPool,
         partition_queues: PartitionQueues,
         admission: Admission,
         cluster: Cluster,
         updater: MetadataUpdater,
-        recorder: Recorder,
-        clock: Callable[[], float],
+        circuit_break_manager: ProducerCircuitBreakManager | None,
     ) -> None:
         self._pool = pool
         self._partition_queues = partition_queues
         self._admission = admission
         self._cluster = cluster
         self._updater = updater
-        self._recorder = recorder
-        self._clock = clock
-        self._has_depths = config.metrics_recording_level in {"debug", "trace"}
-        self._lifetime = config.delivery_timeout_ms / 1000
+        self._recorder = context.instruments.recorder
+        self._clock = context.loop.time
+        self._has_depths = context.config.metrics_recording_level in {"debug", "trace"}
+        self._open_breakers: Callable[[], Sequence[str]] = circuit_break_manager.told if circuit_break_manager is not None else list
+        self._lifetime = context.config.delivery_timeout_ms / 1000
 
     def read(self) -> tuple[float, dict[str, float], dict[tuple[str, int], int]]:
         """Return the values of a snapshot that only the loop's thread may read, as the arguments of `Metrics.snapshot`."""
@@ -90,7 +85,7 @@ class Gauges:
             "brokers-throttling": sum(node.is_muted for node in nodes),
             "brokers-late": self._partition_queues.availability.late,
             "topics-known": len(self._partition_queues.routings),
-            "breakers-open": len(self.open_breakers()),
+            "breakers-open": len(self._open_breakers()),
         }
 
     def _oldest(self) -> float:
@@ -102,7 +97,7 @@ class Gauges:
         """Return the health of a producer that runs; `patience`: seconds for which a record may be unacknowledged."""
         nodes, oldest = self._cluster.nodes, self._oldest()
         up, down = sum(map(_is_up, nodes)), sum(map(_is_down, nodes))
-        trouble = self._updater.trouble
+        trouble = self._updater.schedule.trouble
         unreachable = f"none of {len(nodes)} brokers can be reached: {next((node.last_error for node in nodes if node.last_error), None)}"
         reasons = (
             (not nodes, _NO_BROKER + (f": {trouble}" if trouble is not None else "")),
@@ -112,7 +107,7 @@ class Gauges:
         )
         told = tuple(reason for applies, reason in reasons if applies)
         return Health(
-            not told, told, len(nodes), up, down, oldest, tuple(self.open_breakers()), self._pool.available, self._admission.waiting
+            not told, told, len(nodes), up, down, oldest, tuple(self._open_breakers()), self._pool.available, self._admission.waiting
         )
 
 

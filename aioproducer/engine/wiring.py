@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from aioproducer.core.availability import Availability
 from aioproducer.core.backoff import Backoff
 from aioproducer.core.drain_policy import DrainPolicy, Linger
+from aioproducer.core.metadata.cluster_metadata import ClusterMetadata
 from aioproducer.core.metadata.metadata_schedule import MetadataSchedule
 from aioproducer.core.metadata.topic_expiry import TopicExpiry, shrink
 from aioproducer.core.partition_queues import PartitionQueues
-from aioproducer.core.sequence_numbers import NO_IDENTITY
+from aioproducer.core.sequence_numbers import Idempotence
 from aioproducer.engine.append.admission import Admission
 from aioproducer.engine.append.appender import Appender
-from aioproducer.engine.append.batch_sizing import BatchSizing
+from aioproducer.engine.append.batch_sizing import BatchSizing, settle
 from aioproducer.engine.append.interceptors import ProducerInterceptors
 from aioproducer.engine.append.loop_budget import LoopBudget
 from aioproducer.engine.append.slow_path import SlowPath, TransactionalSlowPath
 from aioproducer.engine.circuit_breaker.manager import ProducerCircuitBreakManager
+from aioproducer.engine.context import EngineContext
 from aioproducer.engine.delivery import chosen_build
 from aioproducer.engine.delivery.chosen_build import DeliveryContext
 from aioproducer.engine.delivery.completion_queue import CompletionQueue
@@ -26,265 +30,237 @@ from aioproducer.engine.delivery.unhandled_failures import UnhandledFailures
 from aioproducer.engine.gauges import Gauges
 from aioproducer.engine.memory.buffer_pool import BufferPool, PendingSend
 from aioproducer.engine.memory.partition_quota import PartitionQuota
-from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
+from aioproducer.engine.metadata.metadata_updater import MetadataSettings, MetadataUpdater
 from aioproducer.engine.metadata.topic_expiry import TopicExpiryTask
 from aioproducer.engine.observability.instruments import Instruments
+from aioproducer.engine.sender.batch_completion import BatchCompletion
 from aioproducer.engine.sender.batch_compressor import BatchCompressor
+from aioproducer.engine.sender.drain_schedule import DrainSchedule
+from aioproducer.engine.sender.flushes import Flushes
 from aioproducer.engine.sender.record_formats import NEWEST, level_of
 from aioproducer.engine.sender.sender import Sender
 from aioproducer.engine.tasks.deadline_timer import DeadlineTimer
 from aioproducer.engine.tasks.guarded_loop import GuardedLoop
 from aioproducer.engine.tasks.supervisor import Supervisor
 from aioproducer.engine.transactions.producer_id import ProducerIds
-from aioproducer.engine.transactions.transaction_manager import Parts, TransactionManager
+from aioproducer.engine.transactions.transaction_gate import TransactionGate
+from aioproducer.engine.transactions.transaction_manager import FEATURE, TransactionManager
 from aioproducer.net.cluster import Cluster
-from aioproducer.net.settings import net_settings
 from aioproducer.record_validation import RecordValidation
 from aioproducer.records.compression_ratio_estimator import CompressionRatios
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.engine.append.chosen_build import FastPath
-    from aioproducer.interfaces import Dialer, Resolver
-    from aioproducer.model import Compression, FlushSummary
+    from aioproducer.engine.delivery.chosen_build import Delivery
+    from aioproducer.model import Compression
     from aioproducer.net.broker_connection import NetSettings
 
-__all__ = ["Wiring"]
+__all__ = ["EngineParts", "wire"]
 
 
-class Wiring:
-    """Holds the parts of one producer by name. The other arguments are those of `Runtime`.
+@dataclass(frozen=True, slots=True)
+class EngineParts:
+    """Holds the parts of one producer that its engine uses, by name.
 
-    Args:
-        on_crash: called with the exception that ended a task of the producer, which is a bug.
-        on_bug: called with the exception that a callback of the producer raised.
-        flush: sends all queued records now, for a commit.
+    Attributes:
+        take, take_now: accept a record, which may wait or not, with the user's interceptors around.
     """
 
-    def __init__(
-        self,
-        config: ProducerConfig,
-        loop: AbstractEventLoop,
-        way: FastPath,
-        dialer: Dialer,
-        resolver: Resolver,
-        version: str,
-        *,
-        chance: Callable[[], float],
-        wall_clock: Callable[[], float],
-        on_crash: Callable[[BaseException], None],
-        on_bug: Callable[[BaseException], None],
-        flush: Callable[[float | None], Awaitable[FlushSummary]],
-    ) -> None:
-        self._config = config
-        self._loop = loop
-        self._chance = chance
-        self._backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
-        # With transactions, a commit raises the failures, so there is no warning.
-        unseen = UnhandledFailures(loop, warns=config.transactional_id is None)
-        self.delivery_context = DeliveryContext(loop, unseen.on_failure, wall_clock)
-        if config.on_delivery_error is not None:
-            unseen.hook = self.delivery_context.watch.over("on_delivery_error", config.on_delivery_error)
-        self._guard = GuardedLoop(loop, on_bug)
-        self.supervisor = Supervisor(on_crash)
-        self.instruments = Instruments(config, version, loop.time, self.delivery_context.now_ms())
-        self.turn = LoopBudget(loop, way)
-        self._make_senders(way)
-        self._make_doors(way)
-        settings = net_settings(config, version, dialer, resolver, chance)._replace(observer=self.instruments)
-        self._make_askers(settings)
-        self.circuit_break_manager = self._make_breaking()
-        self.idle = self._make_idle()
-        self.sender.connect(self.appender, self.admission, self.cluster, self.updater.urge, self.updater.hint)
-        self.ids = self._make_ids(settings)
-        self.transaction_manager = self._make_transactor(flush)
-        recorder = self.instruments.recorder
-        self.gauges = Gauges(config, self.pool, self.partition_queues, self.admission, self.cluster, self.updater, recorder, loop.time)
-        if self.circuit_break_manager is not None:
-            self.gauges.open_breakers = self.circuit_break_manager.told
-        self.sender.on_identity = self.instruments.identity
-        self.partition_queues.availability.on_late = self.instruments.late
+    delivery_context: DeliveryContext
+    unhandled_failures: UnhandledFailures
+    supervisor: Supervisor
+    instruments: Instruments
+    loop_budget: LoopBudget
+    schedule: DrainSchedule
+    pool: BufferPool
+    ratios: CompressionRatios
+    partition_queues: PartitionQueues
+    appender: Appender
+    admission: Admission
+    slow_path: SlowPath
+    interception: ProducerInterceptors
+    take: Callable[..., Delivery | PendingSend]
+    take_now: Callable[..., Delivery]
+    cluster: Cluster
+    updater: MetadataUpdater
+    idling: TopicExpiry
+    idle: TopicExpiryTask
+    batch_compressor: BatchCompressor
+    sender: Sender
+    flushes: Flushes
+    ids: ProducerIds | None
+    transaction_manager: TransactionManager | None
+    circuit_break_manager: ProducerCircuitBreakManager | None
+    gauges: Gauges
 
-    def _make_senders(self, way: FastPath) -> None:
-        """Make the parts that hold batches and send them."""
-        config = self._config
-        self.pool = BufferPool(config.buffer_memory)
-        self.ratios = CompressionRatios()
-        self.batch_compressor = BatchCompressor(
-            self._guard,
-            cast("Compression", config.compression_type),
-            level_of(config),
-            self.ratios,
-            in_slices=config.linger_ms == 0,
-        )
-        policy = DrainPolicy(Linger.LOAD if config.linger_ms == "auto" else Linger.TIME if config.linger_ms else Linger.NONE)
-        self.partition_queues = PartitionQueues(
-            chosen_build.FULL,
-            linger=config.fixed_linger_ms / 1000,
-            policy=policy,
-            lifetime=config.delivery_timeout_ms / 1000,
-            on_close=self._on_close,
-            availability=Availability(
-                config.partitioner_availability_timeout_ms / 1000,
-                self._is_near if config.partitioner_rack_aware and config.client_rack else None,
-            ),
-        )
-        self.partition_queues.is_transactional = config.transactional_id is not None
-        self.partition_queues.granted = NO_IDENTITY if config.is_idempotent else None
-        completions = CompletionQueue(self._guard)
-        self.sender = Sender(
-            config,
-            self._guard,
-            way,
-            self.turn,
-            self.partition_queues,
-            policy,
-            self.pool,
-            completions,
-            self.batch_compressor,
-            self._backoff,
-            self._chance,
-            self.instruments.recorder,
-        )
 
-    def _make_doors(self, way: FastPath) -> None:
-        """Make the parts that append records."""
-        config = self._config
-        checks = RecordValidation(config, PendingSend, self.delivery_context.watch.over)
-        shares = PartitionQuota(self.pool, self.partition_queues, is_bounded=config.circuit_breaker_class is not None)
-        self.room = BatchSizing(
-            config,
-            self._loop,
-            self.turn,
-            self.partition_queues,
-            self.pool,
-            self.delivery_context,
-            ratios=self.ratios,
-            shares=shares,
-        )
-        self.appender = Appender(
-            config,
-            self._loop,
-            way,
-            self.turn,
-            self.partition_queues,
-            self.pool,
-            self.delivery_context,
-            room=self.room,
-            shares=shares,
-            chance=self._chance,
-        )
-        self.admission = Admission(
-            self._loop,
-            way,
-            self.turn,
-            self.partition_queues,
-            self.pool,
-            self.appender,
-            shares,
-            max_block_ms=config.max_block_ms,
-            max_idle=config.metadata_max_idle_ms / 1000,
-            is_plain=self.appender.is_kafkas and not checks.serializes and not config.interceptors,
-            want=self._want,
-            trouble=lambda: self.updater.trouble,
-            on_known=lambda topic: self.idling.watch(topic, self._loop.time()),
-            next_turn=self.sender.turn,
-            alarm=partial(DeadlineTimer, self._guard, is_patient=True),
-            meter=self.instruments.recorder,
-        )
-        kind = SlowPath if config.transactional_id is None else TransactionalSlowPath
-        self.slow_path = kind(checks, self.admission, self.pool, self.delivery_context, self.room.limit)
-        self.take, self.submit_nowait = self.slow_path.accept, self.slow_path.accept_now
-        self.interception = ProducerInterceptors(config.interceptors, self._loop, self.delivery_context.watch, self.instruments.metrics)
-        if config.interceptors:
-            self.take, self.submit_nowait = map(self.interception.around, (self.take, self.submit_nowait))
-        way.make_room, way.goes_on = self.appender.make_room, self.turn.goes_on
-        way.takes_headers = config.message_format_max == NEWEST
+def wire(
+    config: ProducerConfig,
+    way: FastPath,
+    settings: NetSettings,
+    wall_clock: Callable[[], float],
+    on_crash: Callable[[BaseException], None],
+    on_bug: Callable[[BaseException], None],
+) -> EngineParts:
+    """Make the parts of one producer, each with those that it calls, and return them.
 
-    def _make_askers(self, settings: NetSettings) -> None:
-        """Make the cluster and the metadata updater."""
-        config = self._config
-        servers = config.bootstrap_servers
-        assert isinstance(servers, tuple)
-        self.cluster = Cluster(servers, settings, self.supervisor.spawn, self._guard.guarded(self.sender.on_node))
-        topics = self.admission.topics
-        self.updater = MetadataUpdater(
-            self.cluster,
-            self._backoff,
-            MetadataSchedule(config.metadata_max_age_ms / 1000, self._is_needed),
-            request_timeout=settings.request_timeout,
-            recovery_time=config.metadata_recovery_rebootstrap_trigger_ms / 1000,
-            auto_create=config.allow_auto_create_topics,
-            chance=self._chance,
-            spawn=self.supervisor.spawn,
-            topics=lambda: (*self.partition_queues.routings, *topics.waited_for()),
-            is_needed=self._is_needed,
-            on_topic=topics.on_topic,
-            on_leader=topics.on_leader,
-        )
+    Of two parts that call each other, the one that is made later tells the other one of itself by an argument (`DrainSchedule`,
+    `TransactionGate`, `MetadataSchedule`), which is made before both.
 
-    def _make_breaking(self) -> ProducerCircuitBreakManager | None:
-        if self._config.circuit_breaker_class is None:
-            return None
-        sender, events = self.sender, self.instruments.events
-        sender.circuit_break_manager = circuit_break_manager = ProducerCircuitBreakManager(
-            self._config, self._guard, self.partition_queues, self.cluster, self.admission, self.delivery_context.watch, events, sender.turn
-        )
-        sender.ends.on_freed = circuit_break_manager.freed
-        return circuit_break_manager
+    Args:
+        config: the options.
+        way: the fast path of `send`; it gets the functions that it calls.
+        settings: of all connections.
+        wall_clock: returns the seconds since the epoch.
+        on_crash: called with the exception that ended a task of the producer, which is a bug.
+        on_bug: called with the exception that a callback of the producer raised.
+    """
+    loop = asyncio.get_running_loop()
+    # With transactions, a commit raises the failures, so there is no warning.
+    unhandled_failures = UnhandledFailures(loop, config.on_delivery_error, warns=config.transactional_id is None)
+    delivery_context = DeliveryContext(loop, unhandled_failures.on_failure, wall_clock)
+    guard = GuardedLoop(loop, on_bug)
+    supervisor = Supervisor(on_crash)
+    instruments = Instruments(config, settings.software_version, loop.time, delivery_context.now_ms())
+    backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
+    context = EngineContext(config, guard, supervisor.spawn, backoff, settings.chance, instruments)
 
-    def _make_idle(self) -> TopicExpiryTask:
-        self.idling = TopicExpiry(self.partition_queues.routings, self._config.metadata_max_idle_ms / 1000)
-        return TopicExpiryTask(
-            self.idling,
-            self.partition_queues,
-            slices=self.updater.slices,
-            is_in_use=lambda topic: self.updater.is_asked(topic) or self.admission.topics.is_waited_for(topic),
-            forget=[
-                self.updater.forget,
-                self.ratios.forget,
-                self.appender.forget,
-                self.instruments.forget_topic,
-                *([self.circuit_break_manager.forget] if self.circuit_break_manager is not None else ()),
-            ],
-            shrink=[partial(shrink, self.partition_queues.routings), self.updater.shrink, self.instruments.metrics.shrink],
-        )
+    loop_budget = LoopBudget(loop, way)
+    schedule = DrainSchedule(guard, way, loop_budget)
+    assert isinstance(config.bootstrap_servers, tuple)
+    settings = settings._replace(observer=instruments)
+    cluster = Cluster(config.bootstrap_servers, settings, supervisor.spawn, guard.guarded(schedule.on_node))
+    view = ClusterMetadata()
+    is_metadata_due = asyncio.Event()
+    metadata_schedule = MetadataSchedule(config.metadata_max_age_ms / 1000, is_metadata_due.set)
+    gate = TransactionGate(config, guard, way, partial(cluster.feature, FEATURE)) if config.transactional_id is not None else None
 
-    def _make_ids(self, settings: NetSettings) -> ProducerIds | None:
-        if not self._config.is_idempotent or self._config.transactional_id is not None:
-            return None
-        return ProducerIds(
-            self.cluster,
-            self.partition_queues,
-            self._backoff,
-            request_timeout=settings.request_timeout,
-            chance=self._chance,
-            identify=self.sender.identify,
-            go_without=self.sender.go_without_numbers,
-            fail=self.sender.drop_unsent,
-        )
+    # Batches and their memory
+    pool = BufferPool(config.buffer_memory)
+    ratios = CompressionRatios()
+    is_identity_needed = asyncio.Event()
+    partition_queues = PartitionQueues(
+        chosen_build.FULL,
+        linger=config.fixed_linger_ms / 1000,
+        policy=DrainPolicy(Linger.LOAD if config.linger_ms == "auto" else Linger.TIME if config.linger_ms else Linger.NONE),
+        lifetime=config.delivery_timeout_ms / 1000,
+        on_close=partial(settle, pool),
+        on_open=gate.on_open if gate is not None else None,
+        availability=Availability(
+            config.partitioner_availability_timeout_ms / 1000,
+            partial(view.is_in_rack, config.client_rack) if config.partitioner_rack_aware and config.client_rack else None,
+            instruments.late,
+        ),
+        idempotence=Idempotence(gate is not None, is_identity_needed.set) if config.is_idempotent else None,
+    )
+    idling = TopicExpiry(partition_queues.routings, config.metadata_max_idle_ms / 1000)
 
-    def _make_transactor(self, flush: Callable[[float | None], Awaitable[FlushSummary]]) -> TransactionManager | None:
-        if not isinstance(self.slow_path, TransactionalSlowPath):
-            return None
-        meet, spawn, meter = self.updater.meet, self.supervisor.spawn, self.instruments.recorder
-        parts = Parts(self.cluster, self.partition_queues, self.sender, self.admission, meet, flush, spawn, meter)
-        self.slow_path.transaction_manager = transaction_manager = TransactionManager(self._config, parts, self._backoff, self._chance)
-        return transaction_manager
+    # Appends
+    checks = RecordValidation(config, PendingSend, delivery_context.watch.over)
+    shares = PartitionQuota(pool, partition_queues, is_bounded=config.circuit_breaker_class is not None)
+    room = BatchSizing(config, loop, loop_budget, partition_queues, pool, delivery_context, ratios=ratios, shares=shares)
+    appender = Appender(context, way, loop_budget, partition_queues, pool, delivery_context, room=room, shares=shares)
+    admission = Admission(
+        loop,
+        way,
+        loop_budget,
+        partition_queues,
+        pool,
+        appender,
+        shares,
+        max_block_ms=config.max_block_ms,
+        max_idle=config.metadata_max_idle_ms / 1000,
+        is_plain=appender.is_kafkas and not checks.serializes and not config.interceptors,
+        want=metadata_schedule.want,
+        trouble=lambda: metadata_schedule.trouble,
+        on_known=lambda topic: idling.watch(topic, loop.time()),
+        next_turn=schedule.turn,
+        alarm=partial(DeadlineTimer, guard, is_patient=True),
+        meter=instruments.recorder,
+        transaction=gate,
+    )
+    slow_path = (
+        SlowPath(checks, admission, pool, delivery_context, room.limit)
+        if gate is None
+        else TransactionalSlowPath(checks, admission, pool, delivery_context, room.limit, gate)
+    )
+    take, take_now = slow_path.accept, slow_path.accept_now
+    interception = ProducerInterceptors(config.interceptors, loop, delivery_context.watch, instruments.metrics)
+    if config.interceptors:
+        take, take_now = map(interception.around, (take, take_now))
+    way.make_room, way.goes_on = appender.make_room, loop_budget.goes_on
+    way.takes_headers = config.message_format_max == NEWEST
 
-    def _on_close(self, batch: ProducerBatch) -> None:
-        self.room.settle(batch)
+    # Metadata
+    topics = admission.topics
+    metadata_settings = MetadataSettings.of(config, backoff, settings.chance)
+    updater = MetadataUpdater(cluster, view, metadata_schedule, is_metadata_due, topics, metadata_settings, supervisor.spawn)
 
-    def _want(self, topic: str) -> None:
-        self.updater.want(topic)
-
-    def _is_near(self, node_id: int) -> bool:
-        broker = self.updater.view.brokers.get(node_id)
-        return broker is not None and broker.rack == self._config.client_rack
-
-    def _is_needed(self, topic: str) -> bool:
-        return topic in self.partition_queues.routings or self.admission.topics.is_waited_for(topic)
+    # Requests
+    circuit_break_manager = (
+        ProducerCircuitBreakManager(context, partition_queues, cluster, admission, delivery_context.watch, schedule.turn)
+        if config.circuit_breaker_class is not None
+        else None
+    )
+    completions = CompletionQueue(guard)
+    ends = BatchCompletion(context, partition_queues, pool, completions, ratios, cluster, circuit_break_manager, gate)
+    codec = cast("Compression", config.compression_type)
+    batch_compressor = BatchCompressor(guard, codec, level_of(config), ratios, ends.fail, in_slices=config.linger_ms == 0)
+    sender = Sender(context, schedule, partition_queues, ends, batch_compressor, admission, cluster, updater)
+    flushes = Flushes(context, partition_queues, ends, admission, sender)
+    is_numbered = config.is_idempotent and gate is None
+    ids = ProducerIds(context, cluster, sender, is_identity_needed) if is_numbered else None
+    transaction_manager = (
+        TransactionManager(context, gate, cluster, partition_queues, admission, sender, updater, flushes) if gate is not None else None
+    )
+    idle = TopicExpiryTask(
+        idling,
+        partition_queues,
+        slices=updater.slices,
+        is_in_use=lambda topic: metadata_schedule.is_asked(topic) or topics.is_waited_for(topic),
+        forget=[
+            updater.forget,
+            ratios.forget,
+            appender.forget,
+            instruments.forget_topic,
+            *([circuit_break_manager.forget] if circuit_break_manager is not None else ()),
+        ],
+        shrink=[
+            partial(shrink, partition_queues.routings),
+            lambda: shrink(view.topics),
+            metadata_schedule.shrink,
+            instruments.metrics.shrink,
+        ],
+    )
+    gauges = Gauges(context, pool, partition_queues, admission, cluster, updater, circuit_break_manager)
+    return EngineParts(
+        delivery_context,
+        unhandled_failures,
+        supervisor,
+        instruments,
+        loop_budget,
+        schedule,
+        pool,
+        ratios,
+        partition_queues,
+        appender,
+        admission,
+        slow_path,
+        interception,
+        take,
+        take_now,
+        cluster,
+        updater,
+        idling,
+        idle,
+        batch_compressor,
+        sender,
+        flushes,
+        ids,
+        transaction_manager,
+        circuit_break_manager,
+        gauges,
+    )

@@ -162,19 +162,21 @@ def header(
     attributes: int,
     base_timestamp: int,
     max_timestamp: int,
-    producer_id: int = -1,
-    epoch: int = -1,
+    identity: tuple[int, int] = (-1, -1),
     sequence: int = -1,
-    *,
-    base_offset: int = 0,
-    leader_epoch: int = -1,
     last_offset_delta: int | None = None,
 ) -> bytes:
     """Return the 61 bytes before `payload`, with the CRC-32C. A rewrite for an epoch bump makes a new header.
 
-    If `last_offset_delta` is None, the offsets have no gaps.
+    `identity` is the producer id and epoch. If `last_offset_delta` is None, the offsets have no gaps.
     """
     last = count - 1 if last_offset_delta is None else last_offset_delta
-    tail = _TAIL.pack(attributes, last, base_timestamp, max_timestamp, producer_id, epoch, sequence, count)
+    tail = _TAIL.pack(attributes, last, base_timestamp, max_timestamp, identity[0], identity[1], sequence, count)
     crc = crc32c(payload, crc32c(tail))
-    return _HEAD.pack(base_offset, OVERHEAD - 12 + len(payload), leader_epoch, 2, crc) + tail
+    return _HEAD.pack(0, OVERHEAD - 12 + len(payload), -1, 2, crc) + tail
+
+
+def placed(head: bytes, base_offset: int, leader_epoch: int) -> bytes:
+    """Return a header with the fields that a broker sets when it appends a batch. The CRC does not cover them."""
+    _, size, _, magic, crc = _HEAD.unpack_from(head)
+    return _HEAD.pack(base_offset, size, leader_epoch, magic, crc) + head[_HEAD.size :]

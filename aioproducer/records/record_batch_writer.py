@@ -6,10 +6,11 @@ This writer is for users of all formats or of their checks: older brokers, the b
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.errors import UsageError
-from aioproducer.model import Compression, TimestampType
+from aioproducer.model import Compression
 from aioproducer.records import message_set, record_batch
 from aioproducer.records.compression import compress
 from aioproducer.records.compression_ratio_estimator import SAFETY
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from aioproducer.model import Headers
     from aioproducer.records.control import ControlType
 
-__all__ = ["NO_LIMIT", "NO_TIMESTAMP", "RecordBatchWriter"]
+__all__ = ["NO_LIMIT", "NO_TIMESTAMP", "BatchFields", "RecordBatchWriter"]
 
 NO_TIMESTAMP: Final = -1
 NO_LIMIT: Final = 2**31 - 1
@@ -33,6 +34,29 @@ _CONTROL: Final = 0x20
 _CRC: Final = slice(12, 16)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchFields:
+    """Holds what a producer or a broker sets for a whole batch.
+
+    Attributes:
+        producer_id, producer_epoch, base_sequence: numbers of an idempotent producer; magic 2 only.
+        is_transactional, is_control: flags; magic 2 only.
+        leader_epoch: leader epoch of the partition in the batch of a broker; magic 2 only.
+        log_append_time_ms: the time of a broker (LOG_APPEND_TIME), in milliseconds since 1970, from magic 1 on; -1: the records' own times.
+    """
+
+    producer_id: int = _NONE
+    producer_epoch: int = _NONE
+    base_sequence: int = _NONE
+    is_transactional: bool = False
+    is_control: bool = False
+    leader_epoch: int = _NONE
+    log_append_time_ms: int = NO_TIMESTAMP
+
+
+_NO_FIELDS: Final = BatchFields()
+
+
 class RecordBatchWriter:
     """Writes one batch (magic 2) or one message set (magic 0 and 1): takes its records, and then builds its bytes.
 
@@ -42,12 +66,8 @@ class RecordBatchWriter:
         codec: the compression codec; with magic 0 and 1 any codec except zstd.
         level: compression level; None: Java's default.
         ratio: estimated bytes after compression for each byte before (`CompressionRatios.guess`).
-        timestamp_type: LOG_APPEND_TIME for the batch of a broker, from magic 1 on.
-        log_append_time_ms: the time for LOG_APPEND_TIME, in milliseconds since 1970.
         base_offset: offset of the first record.
-        producer_id, producer_epoch, base_sequence: numbers of an idempotent producer; magic 2 only.
-        is_transactional, is_control: flags of the whole batch; magic 2 only.
-        leader_epoch: leader epoch of the partition in the batch of a broker; magic 2 only.
+        fields: what a producer or a broker sets for the whole batch.
 
     Attributes:
         count: number of records so far.
@@ -66,15 +86,8 @@ class RecordBatchWriter:
         codec: Compression = Compression.NONE,
         level: int | None = None,
         ratio: float = 1.0,
-        timestamp_type: TimestampType = TimestampType.CREATE_TIME,
-        log_append_time_ms: int = NO_TIMESTAMP,
         base_offset: int = 0,
-        producer_id: int = _NONE,
-        producer_epoch: int = _NONE,
-        base_sequence: int = _NONE,
-        is_transactional: bool = False,
-        is_control: bool = False,
-        leader_epoch: int = _NONE,
+        fields: BatchFields = _NO_FIELDS,
     ) -> None:
         if magic not in _MAGICS:
             raise UsageError(f"there is no format of magic {magic}: it is 0, 1 or 2")
@@ -84,13 +97,13 @@ class RecordBatchWriter:
         self._level = level
         self._ratio = ratio
         self._write_limit = write_limit
-        self._is_appended = timestamp_type is TimestampType.LOG_APPEND_TIME
-        self._log_append_time = log_append_time_ms
+        self._is_appended = fields.log_append_time_ms != NO_TIMESTAMP
+        self._log_append_time = fields.log_append_time_ms
         self._base_offset = base_offset
-        self._producer = (producer_id, producer_epoch, base_sequence)
-        self._is_transactional = is_transactional
-        self._is_control = is_control
-        self._leader_epoch = leader_epoch
+        self._producer = (fields.producer_id, fields.producer_epoch, fields.base_sequence)
+        self._is_transactional = fields.is_transactional
+        self._is_control = fields.is_control
+        self._leader_epoch = fields.leader_epoch
         self._check_format()
         self._overhead = record_batch.OVERHEAD if magic == 2 else self._wrapper_overhead()
         self._written: list[bytes] = []
@@ -300,9 +313,8 @@ class RecordBatchWriter:
             self._codec | sum(bit for is_set, bit in flags if is_set),
             self._first_timestamp,
             latest,
-            *self._producer,
-            base_offset=self._base_offset,
-            leader_epoch=self._leader_epoch,
-            last_offset_delta=self._last_offset - self._base_offset,
+            self._producer[:2],
+            self._producer[2],
+            self._last_offset - self._base_offset,
         )
-        return head + payload
+        return record_batch.placed(head, self._base_offset, self._leader_epoch) + payload

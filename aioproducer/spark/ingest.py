@@ -83,7 +83,7 @@ class IngestReport:
         return self.read == self.parsed + self.bad and self.parsed == self.written + self.duplicates + self.late
 
 
-def ingest(
+def ingest(  # noqa: PLR0913  (public: each is a choice of the job)
     spark: SparkSession,
     *,
     bootstrap_servers: str,

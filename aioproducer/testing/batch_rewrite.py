@@ -13,7 +13,7 @@ from crc32c import crc32c
 from aioproducer.model import Compression
 from aioproducer.records.control import ControlType, end_marker
 from aioproducer.records.message_set import LOG_APPEND_TIME, message, wrapper
-from aioproducer.records.record_batch import TRANSACTIONAL, encode_record, header
+from aioproducer.records.record_batch import TRANSACTIONAL, encode_record, header, placed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,8 +43,8 @@ def marker(
     key, value = end_marker(ControlType.ABORT if is_abort else ControlType.COMMIT, coordinator_epoch)
     payload = encode_record(0, 0, key, value, b"\0")
     attributes = TRANSACTIONAL | _CONTROL
-    head = header(payload, 1, attributes, now_ms, now_ms, producer_id, epoch, base_offset=base_offset, leader_epoch=leader_epoch)
-    return head + payload
+    head = header(payload, 1, attributes, now_ms, now_ms, (producer_id, epoch))
+    return placed(head, base_offset, leader_epoch) + payload
 
 
 def with_append_time(batch: RecordBatch, now_ms: int) -> bytearray:

@@ -36,7 +36,7 @@ class Trouble:
         self._apis = apis
         self._known_brokers = brokers
 
-    def fail(
+    def fail(  # noqa: PLR0913  (public: what fails, where, how often and how)
         self,
         api: str,
         error: str | int | None = None,

@@ -73,7 +73,7 @@ def parts_of(record: Record, base_timestamp: int) -> list[bytes]:
     return [lengths[0], moment, offset_delta, lengths[1], key or b"", lengths[2], value or b"", encoded]
 
 
-def written(records: Sequence[Record], codec: Compression = Compression.NONE, **more: int) -> bytes:
+def written(records: Sequence[Record], codec: Compression = Compression.NONE, **more: Any) -> bytes:
     """A whole batch of them."""
     base = records[0].timestamp_ms
     parts = [part for record in records for part in parts_of(record, base)]
@@ -140,7 +140,7 @@ def test_any_records_come_back(records: list[Record], codec: Compression) -> Non
 def test_the_header_has_its_fields_where_kafka_looks_for_them() -> None:
     """61 bytes; the CRC covers all that follows it, payload included, and nothing before it."""
     payload = b"".join(parts_of(RECORDS[0], NOW))
-    head = header(payload, 1, 0b10000, NOW, NOW + 7, 99, 4, 1000)
+    head = header(payload, 1, 0b10000, NOW, NOW + 7, (99, 4), 1000)
     assert len(head) == OVERHEAD == 61
     fields = struct.unpack(">qiibIhiqqqhii", head)
     crc = crc32c(head[21:] + payload)
@@ -163,8 +163,8 @@ def test_a_payload_may_be_any_buffer(kind: Any) -> None:
 
 def test_a_rewritten_header_keeps_the_payload() -> None:
     """An epoch bump changes producer id, epoch, sequence and so the CRC; the records stay as they are."""
-    old = written(RECORDS[:5], producer_id=7, epoch=0, sequence=50)
-    new = written(RECORDS[:5], producer_id=7, epoch=1, sequence=0)
+    old = written(RECORDS[:5], identity=(7, 0), sequence=50)
+    new = written(RECORDS[:5], identity=(7, 1), sequence=0)
     assert new[OVERHEAD:] == old[OVERHEAD:]
     assert only(new).crc != only(old).crc
     assert only(new).check() == only(old).check()

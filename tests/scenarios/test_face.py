@@ -380,7 +380,7 @@ async def test_a_bug_in_a_callback_of_ours_fails_the_producer(where: str, caplog
             engine._admission.serve = crash
             engine._sender.turn()
         elif where == "answer":
-            engine._sender.ends.end_attempt = crash
+            engine._sender._ends.end_attempt = crash
             hang.release()
         elif where == "node":
             engine._sender.drain = crash

@@ -37,7 +37,7 @@ async def taken(producer: Producer[Any, Any]) -> AsyncIterator[int]:
     while not parts._taking:
         turn += 1
         assert turn < 1000
-        if parts._rule._changed and not parts._rule._asked:  # the topic is not new: there is a pause since the last answer
+        if parts.schedule._changed and not parts.schedule._asked:  # the topic is not new: there is a pause since the last answer
             await asyncio.sleep(parts._not_before - asyncio.get_running_loop().time())
         await asyncio.sleep(0)
     turn = 0
@@ -152,7 +152,7 @@ async def test_a_leader_that_moves_meanwhile_is_followed() -> None:
             senders = Senders(producer)
             await senders.begin(3)
             await senders.delivered()
-            producer._engine._updater.want("large")  # type: ignore[union-attr]
+            producer._engine._updater.schedule.want("large")  # type: ignore[union-attr]
             is_moved = False
             async for _ in taken(producer):
                 if not is_moved:

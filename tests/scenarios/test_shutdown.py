@@ -361,7 +361,7 @@ async def test_a_crash_in_the_producers_own_task_fails_everything_with_its_cause
             raise ZeroDivisionError("a bug")
 
         updater._take = crash
-        updater.urge(["orders"])
+        updater.schedule.urge(["orders"])
         await asyncio.sleep(1)
         for call in (delivery, waiting, producer.send("orders", b"v"), producer.flush()):
             with pytest.raises((DeliveryError, ProducerClosed), match="a bug"):

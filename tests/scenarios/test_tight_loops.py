@@ -195,7 +195,7 @@ async def test_who_rests_when_the_producer_fails_is_told() -> None:
             task = asyncio.create_task(work())
             while not producer._engine._admission._resting.holds:
                 await turns(1)
-            producer._engine._on_crash(RuntimeError("a bug"))
+            producer._engine.shutdown.fail(RuntimeError("a bug"))
             with pytest.raises(ProducerClosed, match="a bug"):
                 await asyncio.wait_for(task, 1)
             assert all(delivery.done() for delivery in sent)
@@ -226,8 +226,8 @@ async def test_who_rests_goes_ahead_of_who_comes_into_the_line_meanwhile(monkeyp
         tired = [asyncio.create_task(engine._admission.rest()) for _ in range(5000)]
 
         async def rests() -> Any:
-            engine._turn.end()
-            engine._turn.must_pause()
+            engine._loop_budget.end()
+            engine._loop_budget.must_pause()
             engine._fast_path.taken = loop_budget.TURN_RECORDS
             return await producer.send("orders", b"earlier", key)
 
@@ -249,7 +249,7 @@ async def test_who_is_placed_and_not_yet_woken_goes_on_when_the_producer_fails(m
         cluster.create_topic("orders")
         async with producer_on(plain)(**cluster.client_options) as producer:
             engine = producer._engine
-            resting_ones, drain = engine._admission._resting, engine._sender._drain_all
+            resting_ones, drain = engine._admission._resting, engine._sender.drain_all
 
             async def work() -> None:
                 while True:
@@ -260,9 +260,9 @@ async def test_who_is_placed_and_not_yet_woken_goes_on_when_the_producer_fails(m
                     raise RuntimeError("a bug")
                 drain()
 
-            monkeypatch.setattr(engine._sender, "_drain_all", fail)
+            monkeypatch.setattr(engine._sender, "drain_all", fail)
             tasks = [asyncio.create_task(work()) for _ in range(3)]
-            while engine.failure is None:
+            while engine.shutdown.failure is None:
                 await turns(1)
                 with contextlib.suppress(WouldBlock, ProducerClosed):
                     producer.send_nowait("orders", VALUE)  # queues the record of the send that waits

@@ -7,10 +7,10 @@ import json
 import pathlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aioproducer.model import Compression, TimestampType
+from aioproducer.model import Compression
 from aioproducer.records.message_set_reader import Message, read_messages
 from aioproducer.records.reader import MAX_DECOMPRESSED, Record, RecordBatch, read_batches
-from aioproducer.records.record_batch_writer import RecordBatchWriter
+from aioproducer.records.record_batch_writer import BatchFields, RecordBatchWriter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,13 +82,11 @@ def written() -> list[Vector]:
 
 def build(magic: int, codec: Compression, case: Case) -> bytes:
     """The same by our builder."""
-    is_appended = case.log_append_time != NO_TIMESTAMP
     builder = RecordBatchWriter(
         magic=magic,
         codec=codec,
         base_offset=case.base_offset,
-        timestamp_type=TimestampType.LOG_APPEND_TIME if is_appended else TimestampType.CREATE_TIME,
-        log_append_time_ms=case.log_append_time,
+        fields=BatchFields(log_append_time_ms=case.log_append_time),
     )
     for one in case.records:
         builder.append(one.timestamp_ms, one.key, one.value, one.headers)

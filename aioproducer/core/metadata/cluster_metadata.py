@@ -85,6 +85,11 @@ class ClusterMetadata:
         self.topics: dict[str, TopicView] = {}
         self.cluster_id: str | None = None
 
+    def is_in_rack(self, rack: str, node_id: int) -> bool:
+        """Return whether a broker is known to be in a rack (KIP-1123)."""
+        broker = self.brokers.get(node_id)
+        return broker is not None and broker.rack == rack
+
     def is_of(self, cluster_id: str | None) -> bool:
         """Return whether `cluster_id` may be the id of the known cluster."""
         return self.cluster_id is None or cluster_id is None or cluster_id == self.cluster_id

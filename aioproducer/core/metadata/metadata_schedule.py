@@ -22,6 +22,8 @@ from aioproducer.core.metadata.topic_expiry import shrink
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from aioproducer.errors import KafkaError
+
 __all__ = ["MOST", "MetadataSchedule", "Question"]
 
 # Topics of one request. Its encoding blocks the event loop, too.
@@ -53,12 +55,16 @@ class MetadataSchedule:
 
     Args:
         max_age: seconds after which the metadata of a topic, or of the brokers, is old.
-        is_needed: whether a topic is still in use. Other topics are not requested.
+        wake: called when a request may be due earlier than `due_at` said.
+
+    Attributes:
+        trouble: the error of the latest request; None: it was answered.
     """
 
-    def __init__(self, max_age: float, is_needed: Callable[[str], bool]) -> None:
+    def __init__(self, max_age: float, wake: Callable[[], object] = lambda: None) -> None:
+        self.trouble: KafkaError | None = None
         self._max_age = max_age
-        self._is_needed = is_needed
+        self._wake = wake
         self._new: dict[str, None] = {}
         self._changed: dict[str, None] = {}
         # The time of the answer for each topic, oldest first.
@@ -74,14 +80,21 @@ class MetadataSchedule:
         """Request a topic that a send waits for. A topic that is in flight for the first time is not requested again."""
         if topic not in self._asked or topic in self._told:
             self._new[topic] = None
+        self._wake()
 
     def urge(self, topics: Iterable[str]) -> None:
         """Request topics again, because their known metadata is wrong."""
         self._changed.update(dict.fromkeys(topics))
+        self._wake()
 
     def answered(self, now: float) -> None:
         """Note that a broker answered with the brokers of the cluster."""
+        self.trouble = None
         self._answered_at = now
+
+    def failed(self, error: KafkaError) -> None:
+        """Note that a broker did not answer, or refused to."""
+        self.trouble = error
 
     def told(self, topic: str, now: float) -> None:
         """Note that a broker answered with the partitions of a topic."""
@@ -123,9 +136,12 @@ class MetadataSchedule:
         self._in_flight += 1
         return self._asking(names, now, names, is_new=True)
 
-    def next_other(self, now: float) -> Question | None:
-        """Return the next request for the other topics. None: none is due. The caller has one of them in flight at a time."""
-        self._changed = {name: None for name in self._changed if self._is_needed(name)}
+    def next_other(self, now: float, is_needed: Callable[[str], bool]) -> Question | None:
+        """Return the next request for the other topics. None: none is due. The caller has one of them in flight at a time.
+
+        `is_needed` returns whether a topic is still in use. Other topics are not requested.
+        """
+        self._changed = {name: None for name in self._changed if is_needed(name)}
         urged = [name for name in self._changed if name not in self._asked][:MOST]
         names = list(dict.fromkeys((*urged, *islice(self._older(now, self._max_age), MOST))))[:MOST]
         if not names:

@@ -48,7 +48,7 @@ class Transaction:
     Attributes:
         identity: the producer id and epoch that were granted last.
         version: 1, or 2, in which a write to a partition adds it.
-        coordinators: the node ids of the known coordinators.
+        coordinators: the node ids of the known coordinators. The caller adds those that answers name, and removes those that are gone.
         pending: partitions that are to be added, in version 1.
         partitions: partitions that are part of the transaction.
         error: the reason why no call succeeds, in the two error states; or the reason why there is no producer id.
@@ -171,16 +171,14 @@ class Transaction:
         if self.state in _ADDING and self.pending:
             return Request(Rpc.ADD_PARTITIONS, self._delivery_context, tuple(self.pending))
         if self.state in _ADDING and self._offsets:
-            return self._next_of(self._offsets[0])
+            offsets = self._offsets[0]
+            group_id = offsets.group.group_id
+            if self.version == 1 and group_id not in self._groups:
+                return Request(Rpc.ADD_OFFSETS, self._delivery_context, offsets=offsets)
+            return Request(Rpc.COMMIT_OFFSETS, Coordinator(0, group_id), offsets=offsets)
         if self.state in _ENDING and self.is_flushed:
             return Request(Rpc.COMMIT if self.state is State.COMMITTING else Rpc.ABORT, self._delivery_context)
         return None
-
-    def _next_of(self, offsets: OffsetsCommit) -> Request:
-        group_id = offsets.group.group_id
-        if self.version == 1 and group_id not in self._groups:
-            return Request(Rpc.ADD_OFFSETS, self._delivery_context, offsets=offsets)
-        return Request(Rpc.COMMIT_OFFSETS, Coordinator(0, group_id), offsets=offsets)
 
     def sent(self, request: Request) -> None:
         """Note that a request is written now. Its answer may be lost."""
@@ -190,16 +188,12 @@ class Transaction:
 
     # Answers
 
-    def found(self, at: Coordinator, node_id: int) -> None:
-        """Note the node id of a coordinator."""
-        self.coordinators[at] = node_id
-
     def granted(self, identity: ProducerIdAndEpoch, init_version: int) -> None:
         """Set the producer id and epoch that InitProducerId of version `init_version` returned."""
         self.identity = identity
         self._can_renew = init_version >= _FIRST_RENEWABLE
         self._needs_renewal = False
-        self.version = self._current_version()
+        self.version = _version_of(self._level(), self.version)
         self.error = None
         self._go(Event.GRANT)
         self.operation.end()
@@ -240,7 +234,7 @@ class Transaction:
     def _refused(self, request: Request, errors: Mapping[str, BrokerError], now: float) -> Course:
         course, error, places = gravest(request.rpc, errors)
         if course is Course.LOOKUP:
-            self.forget(request.at)
+            self.coordinators.pop(request.at, None)
         if course <= Course.LOOKUP:
             if request.rpc is Rpc.COMMIT_OFFSETS and request.offsets is not None:
                 request.offsets.keep(errors)
@@ -250,26 +244,14 @@ class Transaction:
             self._needs_renewal = True
             self._finish()
             return course
-        course = self._course_now(course)
+        course = _course_now(course, self.state, can_renew=self._can_renew)
         self.is_told &= request.rpc is not Rpc.COMMIT
         self._fail(request.rpc, course, error, ", ".join(sorted(places)), now)
         return course
 
-    def _course_now(self, course: Course) -> Course:
-        """Return the course in this state of an error that is not retried."""
-        if course is Course.RENEW:
-            course = Course.ABORTABLE if self._can_renew else Course.FATAL
-        if self.state is State.INITIALIZING and course < Course.FATAL:
-            return Course.RESET
-        return Course.FATAL if course is Course.RESET else course
-
-    def forget(self, at: Coordinator) -> None:
-        """Forget the node id of a coordinator that is no longer there."""
-        self.coordinators.pop(at, None)
-
     def lost(self, request: Request) -> None:
         """Note that a request got no answer: the coordinator may have executed it, or may still execute it."""
-        self.forget(request.at)
+        self.coordinators.pop(request.at, None)
         self._is_unsure |= request.rpc is Rpc.COMMIT
         if request.rpc not in (Rpc.FIND_COORDINATOR, Rpc.INIT):
             self._needs_renewal |= self._can_renew
@@ -304,7 +286,7 @@ class Transaction:
             self._finish()
 
     def _finish(self) -> None:
-        before, self.version = self.version, self._current_version()
+        before, self.version = self.version, _version_of(self._level(), self.version)
         # Version 2 needs epochs of its own (TV2-04).
         self._needs_renewal |= before < self.version
         self._drop()
@@ -314,10 +296,6 @@ class Transaction:
         self.error = None
         self._go(Event.RENEW if self._needs_renewal else Event.END)
         self.operation.end()
-
-    def _current_version(self) -> int:
-        level = self._level()
-        return self.version if level is None else min(max(level, 1), 2)
 
     def _drop(self) -> None:
         """Drop the partitions and offsets that were still to be added."""
@@ -343,3 +321,17 @@ class Transaction:
         for commit in self._offsets:
             commit.end(error)
         self._drop()
+
+
+def _course_now(course: Course, state: State, *, can_renew: bool) -> Course:
+    """Return the course in `state` of an error that is not retried."""
+    if course is Course.RENEW:
+        course = Course.ABORTABLE if can_renew else Course.FATAL
+    if state is State.INITIALIZING and course < Course.FATAL:
+        return Course.RESET
+    return Course.FATAL if course is Course.RESET else course
+
+
+def _version_of(level: int | None, before: int) -> int:
+    """Return the version of transactions at a level of the feature; `before`, if the level is not known."""
+    return before if level is None else min(max(level, 1), 2)

@@ -13,7 +13,7 @@ The `Appender` appends a record, or reports that it cannot.
 from __future__ import annotations
 
 from itertools import chain, count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from aioproducer.engine.append.loop_budget_waiters import LoopBudgetWaiters
 from aioproducer.engine.memory import wait_reasons
@@ -49,6 +49,17 @@ _STRIDE: Final = 16
 _MOVED_UP: Final = 2
 
 
+class SendGate(Protocol):
+    """Lets records in while a transaction is open."""
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether records may be sent."""
+
+    def on_refused(self, topic: str, error: BaseException | None) -> None:
+        """Note that a record of the transaction was given up, and is not in it."""
+
+
 class Admission:
     """Holds the pending sends of one producer: wait queues for topics, for memory and for full partitions.
 
@@ -62,13 +73,11 @@ class Admission:
         next_turn: schedules the event-loop iteration that drains batches and serves pending sends.
         alarm: makes a `DeadlineTimer`.
         meter: records the sends that waited.
+        transaction: lets records in; None: the producer has no transactions.
 
     Attributes:
         topics: the wait queues of topics.
-        on_given_up: called with the topic and the error of each record that is given up.
     """
-
-    on_given_up: Callable[[str, Exception], object] | None = None
 
     def __init__(
         self,
@@ -89,6 +98,7 @@ class Admission:
         next_turn: Callable[[], None],
         alarm: Callable[[Callable[[], float | None], Callable[[float], None]], DeadlineTimer],
         meter: Recorder,
+        transaction: SendGate | None,
     ) -> None:
         self._loop = loop
         self._meter = meter
@@ -99,7 +109,8 @@ class Admission:
         self._shares = shares
         self._max_block_ms = max_block_ms
         self._is_plain = is_plain
-        self._is_gated = self._is_serving = False
+        self._is_serving = False
+        self._transaction = transaction
         # Memory was refused to the first pending send since `serve` was last called.
         self._is_short = False
         self._loop_budget = loop_budget
@@ -400,15 +411,13 @@ class Admission:
         if self._partition_queues.eager:
             self._meter.memory(self._loop.time(), is_short=False)
             self._partition_queues.eager = False
-        if self._is_plain and not self._is_gated and not self._resting.holds:
+        if self._is_plain and not self._resting.holds and (self._transaction is None or self._transaction.is_open):
             self._fast_path.fast = self._partition_queues.routings
 
-    def gate(self, *, is_open: bool) -> None:
-        """Allow or forbid the fast path, whether sends wait or not: a transactional producer allows it in a transaction only."""
-        self._is_gated = not is_open
+    def gate(self) -> None:
+        """Open the fast path if a transaction is open and no send waits, else close it."""
         self._fast_path.fast = {}
-        if is_open:
-            self._reopen()
+        self._reopen()
 
     # Partitions that hold as much as they may
 
@@ -438,8 +447,8 @@ class Admission:
     def _tell_given_up(self, record: PendingSend, error: Exception) -> None:
         if record.topic is not None and not record.asks:
             self._meter.given_up(self._loop.time(), record.topic, error)
-            if self.on_given_up is not None:
-                self.on_given_up(record.topic, error)
+            if self._transaction is not None:
+                self._transaction.on_refused(record.topic, error)
 
     # Deadlines and closing
 

@@ -22,16 +22,15 @@ from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.records.record_batch import NO_HEADERS
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
 
-    from aioproducer.config import ProducerConfig
     from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues, TopicRouting
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.engine.append.batch_sizing import BatchSizing
     from aioproducer.engine.append.chosen_build import FastPath
     from aioproducer.engine.append.column_batches import ColumnWindow
     from aioproducer.engine.append.loop_budget import LoopBudget
+    from aioproducer.engine.context import EngineContext
     from aioproducer.engine.delivery.chosen_build import DeliveryContext
     from aioproducer.engine.delivery.deliveries import Run
     from aioproducer.engine.memory.buffer_pool import BufferPool, PendingSend
@@ -59,10 +58,10 @@ class Appender:
         loop_budget: counts the bytes that each append takes.
         pool: `buffer_memory`.
         shares: the quota of the memory that a partition may hold.
-        chance: returns a random number in [0, 1).
 
     Attributes:
         room: as given; it takes the memory of batches.
+        now_ms: returns the time for a record's timestamp.
         is_kafkas: keys choose partitions as Kafka's own partitioner does.
         forget: notifies the user's partitioner of a topic that is forgotten.
         serving_ms: the timestamp of pending sends while they are served, else 0. A clock read for each would cost a microsecond.
@@ -70,8 +69,7 @@ class Appender:
 
     def __init__(
         self,
-        config: ProducerConfig,
-        loop: AbstractEventLoop,
+        context: EngineContext,
         way: FastPath,
         loop_budget: LoopBudget,
         partition_queues: PartitionQueues,
@@ -80,22 +78,24 @@ class Appender:
         *,
         room: BatchSizing,
         shares: PartitionQuota,
-        chance: Callable[[], float],
     ) -> None:
+        config, loop = context.config, context.loop
         self.serving_ms = 0
         self._loop = loop
         self._loop_budget = loop_budget
         self._fast_path = way
         self._partition_queues = partition_queues
         self._pool = pool
-        self._delivery_context = delivery_context
-        self._chance = chance
+        self.now_ms = delivery_context.now_ms
+        self._chance = context.chance
         self.room = room
         choose = partitioners.adapt(config.partitioner)
         self.forget = partitioners.forgetter(choose)
         self._partitioner = delivery_context.watch.over("partitioner", choose) if choose is not None else None
         self._ignores_keys = config.partitioner_ignore_keys
         self._is_adaptive = config.partitioner_adaptive_partitioning_enable
+        # Bytes of one share of the sticky partition.
+        self._share_unit = room.limit + BATCH_OVERHEAD
         self._shares = shares
         self._has_breaker = config.circuit_breaker_class is not None
         self._policy = config.circuit_breaker_keyed_policy
@@ -104,10 +104,6 @@ class Appender:
         self._windows = ColumnBatches(
             loop, partition_queues, pool, shares, delivery_context, sticky=self._sticky_now, room=room.of_rows, is_told=is_told
         )
-
-    def now_ms(self) -> int:
-        """Return the time for a record's timestamp."""
-        return self._delivery_context.now_ms()
 
     # One record
 
@@ -131,7 +127,7 @@ class Appender:
             queue = routing.queues[record.partition]
             return self._append_to(queue, record) if record.whole is None else self._add_whole(queue, record)
         if self._partitioner is not None:
-            return self._append_to(routing.queues[self._ask_partitioner(record, routing, self._partitioner)], record)
+            return self._append_to(routing.queues[_ask_partitioner(record, routing, self._partitioner)], record)
         key = record.key
         return self._append_sticky(routing, record) if key is None or self._ignores_keys else self._append_to(routing.by_key[key], record)
 
@@ -139,17 +135,6 @@ class Appender:
     def is_missing(record: PendingSend, routing: TopicRouting) -> bool:
         """Return whether the record names a partition that the topic does not have."""
         return record.partition is not None and record.partition >= len(routing.queues)
-
-    @staticmethod
-    def _ask_partitioner(record: PendingSend, routing: TopicRouting, choose: partitioners.Choose) -> int:
-        """Return the partitioner's choice. It is called once for a record and topic routing, however often memory is short.
-
-        A partitioner that counts records would otherwise count too many.
-        """
-        if record.chosen is None or record.chosen[0] is not routing:
-            chosen = partitioners.choose(choose, routing.topic, record.key, record.value, len(routing.queues), routing.available)
-            record.chosen = routing, chosen
-        return record.chosen[1]
 
     def _append_sticky(self, routing: TopicRouting, record: PendingSend) -> Delivery | None:
         """Append to the topic's sticky partition while its batch has bytes left, until its share is used; then to another (KIP-794)."""
@@ -162,19 +147,12 @@ class Appender:
         while True:
             queue = self._sticky(routing, record.size)
             if queue.is_full:
-                return self._append(self._least_bad(routing), record)
+                return self._append(_least_bad(self._chance(), routing), record)
             delivery = self._append(queue, record)
             if delivery is not None or not queue.is_full:
                 return delivery
             # This partition has just become full; another one may not be.
             record.behind = None
-
-    def _least_bad(self, routing: TopicRouting) -> PartitionQueue:
-        """Return the best of a few partitions, since none is usable: not avoided, else not full, else with the fewest bytes."""
-        choices = routing.choices
-        begin = int(self._chance() * len(choices))
-        few = [routing.queues[choices[(begin + at) % len(choices)]] for at in range(min(len(choices), _FEW))]
-        return min(few, key=lambda queue: (queue.is_avoided, queue.is_full, queue.bytes))
 
     def _append_behind(self, queue: PartitionQueue, record: PendingSend) -> Delivery | None:
         """Append to the partition that the record has waited for, if that takes more by now."""
@@ -194,14 +172,12 @@ class Appender:
         queue = routing.sticky
         if queue is not None and (queue.current is not None or routing.stays(size, self.room.of(routing.topic))):
             return queue
-        before, queue = routing.sticky, self._switch(routing)
+        before = routing.sticky
+        queue = routing.switch(self._chance(), is_adaptive=self._is_adaptive, unit=self._share_unit)
         if not self._is_adaptive:
             # The adaptive choice may pass over a partition with a full batch, because its queue is long.
             self._resume(routing, queue, before)
         return queue
-
-    def _switch(self, routing: TopicRouting) -> PartitionQueue:
-        return routing.switch(self._chance(), is_adaptive=self._is_adaptive, unit=self.room.limit + BATCH_OVERHEAD)
 
     def _resume(self, routing: TopicRouting, queue: PartitionQueue, before: PartitionQueue | None, *, at_once: bool = False) -> None:
         """Widen the sendable batch of the new sticky partition by one share; close the batch if it cannot grow.
@@ -226,7 +202,8 @@ class Appender:
             self._partition_queues.close(queue)
             return
         self._partition_queues.mark_sendable(queue)
-        self._resume(routing, self._switch(routing), queue, at_once=at_once)
+        other = routing.switch(self._chance(), is_adaptive=self._is_adaptive, unit=self._share_unit)
+        self._resume(routing, other, queue, at_once=at_once)
 
     def _append_to(self, queue: PartitionQueue, record: PendingSend) -> Delivery | None:
         """Append to the key's partition or to the named one; if that is avoided, as the user's policy says."""
@@ -248,7 +225,7 @@ class Appender:
             usable = routing.available
             other = routing.queues[usable[(murmur2(record.key) & 0x7FFFFFFF) % len(usable)]] if usable else queue
         if not self._partition_queues.availability.is_usable(other):
-            other = self._least_bad(routing)
+            other = _least_bad(self._chance(), routing)
         return queue if other.is_avoided else other
 
     def _append(self, queue: PartitionQueue, record: PendingSend) -> Delivery | None:
@@ -305,7 +282,7 @@ class Appender:
             return None
         if not self._pool.try_take(record.size):
             return None
-        self._loop_budget.spent += record.size
+        self._loop_budget.spend(record.size)
         self._fast_path.taken += 1
         self._partition_queues.close(queue)
         self._partition_queues.open(queue, whole.records, whole.result, credit=record.size, now=self._loop.time())
@@ -315,7 +292,7 @@ class Appender:
     def _place_window(self, record: PendingSend, window: ColumnWindow, routing: TopicRouting) -> Delivery | None:
         before = self._pool.available
         delivery = None if self.is_missing(record, routing) else self._windows.place(record, window, routing, self._timestamp(record))
-        self._loop_budget.spent += before - self._pool.available
+        self._loop_budget.spend(before - self._pool.available)
         self._fast_path.taken += 1
         return delivery
 
@@ -324,7 +301,7 @@ class Appender:
         queue = self._sticky(routing, size)
         if self._shares.is_over(queue):
             queue = self._sticky(routing, size)
-        return self._least_bad(routing) if queue.is_full else queue
+        return _least_bad(self._chance(), routing) if queue.is_full else queue
 
     def takes_rows(self, topic: str, *, is_named: bool, keyed: bool) -> bool:
         """Return whether rows, for a named partition or with keys, now go where Kafka's partitioner puts them, and to few partitions."""
@@ -426,3 +403,22 @@ class Appender:
         if not queues:
             return any(map(self._partition_queues.availability.is_usable, map(routing.queues.__getitem__, routing.available[:1])))
         return not any(self._shares.is_over(queue) or (queue.is_avoided and self._policy != STRICT) for queue in queues)
+
+
+def _ask_partitioner(record: PendingSend, routing: TopicRouting, choose: partitioners.Choose) -> int:
+    """Return the partitioner's choice. It is called once for a record and topic routing, however often memory is short.
+
+    A partitioner that counts records would otherwise count too many.
+    """
+    if record.chosen is None or record.chosen[0] is not routing:
+        chosen = partitioners.choose(choose, routing.topic, record.key, record.value, len(routing.queues), routing.available)
+        record.chosen = routing, chosen
+    return record.chosen[1]
+
+
+def _least_bad(chance: float, routing: TopicRouting) -> PartitionQueue:
+    """Return the best of a few partitions, since none is usable: not avoided, else not full, else with the fewest bytes."""
+    choices = routing.choices
+    begin = int(chance * len(choices))
+    few = [routing.queues[choices[(begin + at) % len(choices)]] for at in range(min(len(choices), _FEW))]
+    return min(few, key=lambda queue: (queue.is_avoided, queue.is_full, queue.bytes))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.memory.partition_quota import PartitionQuota
     from aioproducer.records.compression_ratio_estimator import CompressionRatios
 
-__all__ = ["MOST_OVERHEAD", "BatchSizing"]
+__all__ = ["MOST_OVERHEAD", "BatchSizing", "settle", "shrink"]
 
 # Bytes of a small plain record beside its key and value.
 MOST_OVERHEAD: Final = 24
@@ -145,7 +145,7 @@ class BatchSizing:
 
     def _opened(self, queue: PartitionQueue, now_ms: int, room: int, ahead: int) -> ProducerBatch:
         credit = room + BATCH_OVERHEAD
-        self._loop_budget.spent += credit - ahead
+        self._loop_budget.spend(credit - ahead)
         result = ProduceRequestResult(self._delivery_context, queue.topic, queue.partition, now_ms)
         return self._partition_queues.open(queue, MemoryRecordsBuilder(result, now_ms, room), result, credit=credit, now=self._loop.time())
 
@@ -169,7 +169,7 @@ class BatchSizing:
             left = min(left, max(size, batch.open.granted))
             if not self._pool.try_take(left):
                 return False
-        self._loop_budget.spent += left + self._give(batch, left)
+        self._loop_budget.spend(left + self._give(batch, left))
         return True
 
     def may_grow(self, queue: PartitionQueue, size: int) -> bool:
@@ -190,7 +190,7 @@ class BatchSizing:
             return False
         self._pool.take(left)
         self._give(batch, left)
-        self._loop_budget.spent += left if at_once else min(left, self.limit)
+        self._loop_budget.spend(left if at_once else min(left, self.limit))
         self._partition_queues.mark_sendable(batch.queue)
         return True
 
@@ -214,20 +214,23 @@ class BatchSizing:
         batch.open.grow(left)
         return overhead
 
-    # Unused memory
 
-    def settle(self, batch: ProducerBatch) -> None:
-        """Release what a closed batch took beyond its bytes, and add its bytes to the share of the sticky partition."""
-        assert batch.payload is not None
-        queue = batch.queue
-        queue.filled = len(batch.payload)
-        if queue.routing.sticky is queue:
-            queue.routing.share += len(batch.payload)
-        self.shrink(batch, len(batch.payload) + BATCH_OVERHEAD)
+# Unused memory
 
-    def shrink(self, batch: ProducerBatch, credit: int) -> None:
-        """Reduce a batch's memory to `credit` bytes; take more if an older broker's format made the batch larger."""
-        if batch.credit > credit:
-            self._pool.release(-batch.hold(credit))
-        elif batch.magic < 2:
-            self._pool.take(batch.hold(credit))
+
+def settle(pool: BufferPool, batch: ProducerBatch) -> None:
+    """Release what a closed batch took beyond its bytes, and add its bytes to the share of the sticky partition."""
+    assert batch.payload is not None
+    queue = batch.queue
+    queue.filled = len(batch.payload)
+    if queue.routing.sticky is queue:
+        queue.routing.share += len(batch.payload)
+    shrink(pool, batch, len(batch.payload) + BATCH_OVERHEAD)
+
+
+def shrink(pool: BufferPool, batch: ProducerBatch, credit: int) -> None:
+    """Reduce a batch's memory to `credit` bytes; take more if an older broker's format made the batch larger."""
+    if batch.credit > credit:
+        pool.release(-batch.hold(credit))
+    elif batch.magic < 2:
+        pool.take(batch.hold(credit))

@@ -20,7 +20,6 @@ from aioproducer.records.columns import BadRow, encode
 
 if TYPE_CHECKING:
     from array import array
-    from asyncio import AbstractEventLoop
     from collections.abc import Callable, Sequence
 
     from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues, TopicRouting
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.delivery.deliveries import Deliveries, Run
     from aioproducer.engine.memory.buffer_pool import BufferPool, PendingSend
     from aioproducer.engine.memory.partition_quota import PartitionQuota
+    from aioproducer.engine.tasks.guarded_loop import GuardedLoop
     from aioproducer.records.arrow import Piece
     from aioproducer.records.columns import Encoded
 
@@ -161,7 +161,7 @@ class ColumnBatches:
 
     def __init__(
         self,
-        loop: AbstractEventLoop,
+        loop: GuardedLoop,
         partition_queues: PartitionQueues,
         pool: BufferPool,
         shares: PartitionQuota,

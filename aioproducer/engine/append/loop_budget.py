@@ -77,6 +77,14 @@ class LoopBudget:
         self.spent = self.goes = self._before = self._spent_before = 0
         self._begin(None, now)
 
+    def spend(self, size: int) -> None:
+        """Count the bytes that a batch took."""
+        self.spent += size
+
+    def end_slice(self) -> None:
+        """Count a slice that is over."""
+        self.goes += 1
+
     def share(self, tasks: int) -> None:
         """Divide a slice among tasks that waited and continue at the same time: each gets its part."""
         self._most = max(GO // tasks, min(_LEAST, GO))

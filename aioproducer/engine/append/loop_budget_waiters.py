@@ -84,7 +84,7 @@ class LoopBudgetWaiters:
         """Wake the next sends. Each gets its part of a slice, which begins when its task runs."""
         if not self.waiters:
             return
-        self._loop_budget.goes += 1
+        self._loop_budget.end_slice()
         count = min(len(self.waiters), _MOST_AT_ONCE)
         self._loop_budget.share(count)
         for _ in range(count):

@@ -121,36 +121,46 @@ class SlowPath:
 class TransactionalSlowPath(SlowPath):
     """Accepts records within a transaction only, and reports refused records to the transaction, which may fail of them (TXN-08)."""
 
-    transaction_manager: TransactionCheck
+    def __init__(
+        self,
+        checks: RecordValidation[PendingSend],
+        admission: Admission,
+        pool: BufferPool,
+        delivery_context: DeliveryContext,
+        limit: int,
+        transaction: TransactionCheck,
+    ) -> None:
+        super().__init__(checks, admission, pool, delivery_context, limit)
+        self._transaction = transaction
 
     def accept(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | PendingSend:
         """Accept a record as `SlowPath.accept` does."""
-        self.transaction_manager.check_send()
+        self._transaction.check_send()
         try:
             return super().accept(topic, value, key, partition, timestamp_ms, headers)
         except KafkaError as error:
-            self.transaction_manager.on_refused(topic, error)
+            self._transaction.on_refused(topic, error)
             raise
 
     def accept_now(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery:
         """Accept a record as `SlowPath.accept_now` does. WouldBlock does not fail the transaction: the caller may try again."""
-        self.transaction_manager.check_send()
+        self._transaction.check_send()
         try:
             return super().accept_now(topic, value, key, partition, timestamp_ms, headers)
         except KafkaError as error:
-            self.transaction_manager.on_refused(topic, error)
+            self._transaction.on_refused(topic, error)
             raise
 
     async def send_batch(self, batch: ReadyBatch) -> Deliveries:
         """Queue a batch as `SlowPath.send_batch` does."""
-        self.transaction_manager.check_send()
+        self._transaction.check_send()
         return await super().send_batch(batch)
 
     def accept_window(self, parked: PendingSend) -> Delivery | PendingSend:
         """Append or queue rows as `SlowPath.accept_window` does."""
-        self.transaction_manager.check_send()
+        self._transaction.check_send()
         try:
             return super().accept_window(parked)
         except KafkaError as error:
-            self.transaction_manager.on_refused(str(parked.topic), error)
+            self._transaction.on_refused(str(parked.topic), error)
             raise

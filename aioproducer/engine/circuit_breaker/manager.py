@@ -16,28 +16,25 @@ import inspect
 import logging
 from collections import OrderedDict
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.circuit_breaker import FailureRateCircuitBreaker, PartitionCircuit, counts
-from aioproducer.core.incremental import STRIDE
 from aioproducer.engine.circuit_breaker.context import Status, Views, name_of
+from aioproducer.engine.circuit_breaker.control import CircuitControl
 from aioproducer.engine.tasks.deadline_timer import DeadlineTimer
 from aioproducer.errors import RequestTimedOut, UsageError
-from aioproducer.model import CircuitEvent, CircuitState, TopicPartition
-from aioproducer.number_conversion import exact_int
+from aioproducer.model import CircuitEvent, CircuitState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.incremental import Steps
     from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.engine.append.admission import Admission
-    from aioproducer.engine.observability.events import Events
+    from aioproducer.engine.context import EngineContext
     from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
     from aioproducer.engine.sender.produce_exchange import PartitionResponse
-    from aioproducer.engine.tasks.guarded_loop import GuardedLoop
     from aioproducer.interfaces import PartitionCircuitBreaker, ProducerStatusContext
     from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
@@ -56,28 +53,30 @@ _TOLD: Final = {
 
 
 class ProducerCircuitBreakManager:
-    """Holds the circuits of one producer (an `interfaces.CircuitBreakManager`).
+    """Holds the circuits of one producer.
 
     Args:
         watch: times the user's functions.
         turn: schedules a drain, which also serves the pending sends.
+
+    Attributes:
+        is_closed: the producer stops: no circuit opens any more.
     """
 
     def __init__(
         self,
-        config: ProducerConfig,
-        loop: GuardedLoop,
+        context: EngineContext,
         partition_queues: PartitionQueues,
         cluster: Cluster,
         admission: Admission,
         watch: SlowCallbacks,
-        events: Events,
         turn: Callable[[], None],
     ) -> None:
+        config, loop = context.config, context.loop
         self._loop = loop
         self._partition_queues = partition_queues
         self._admission = admission
-        self._events = events
+        self._events = context.instruments.events
         self._turn = turn
         self._interval = config.circuit_breaker_mute_retry_interval_ms / 1000
         self._longest = config.circuit_breaker_mute_retry_max_interval_ms / 1000
@@ -95,7 +94,7 @@ class ProducerCircuitBreakManager:
         # The error of the current call of the breaker.
         self._cause: Exception | None = None
         self._logged: set[str] = set()
-        self._is_closed = False
+        self.is_closed = False
         self._deadline_timer = DeadlineTimer(loop, self._next_moment, self._on_alarm, is_patient=True)
         hook = config.on_circuit_event
         self._hook = watch.over("on_circuit_event", hook) if hook is not None else None
@@ -103,14 +102,15 @@ class ProducerCircuitBreakManager:
         self._on_send = watch.over("circuit breaker", self._breaker.on_send)
         self._on_complete = watch.over("circuit breaker", self._breaker.on_complete)
         self._breaker.configure(_options(config))
-        self._breaker.set_circuit_break_manager(self)
-        partition_queues.on_send = self._ask
-        partition_queues.on_another_leader = self._probe
+        self._control = CircuitControl(loop, partition_queues, self._views, self._open, self)
+        self._breaker.set_circuit_break_manager(self._control)
 
     # Batches
 
-    def _ask(self, batch: ProducerBatch) -> float:
+    def on_send(self, batch: ProducerBatch) -> float:
         """Return 0 if a batch may be drained, or the time at which to ask again."""
+        if self.is_closed:
+            return 0.0
         queue = batch.queue
         # This batch is the probe of a partition that had none.
         if queue.circuit is not None and not queue.is_avoided:
@@ -144,7 +144,7 @@ class ProducerCircuitBreakManager:
         if is_failure:
             self._fail(queue, error)
         elif queue.circuit is not None and queue.circuit.state is CircuitState.PROBING:
-            self._close(queue)
+            self.restore(queue)
         if not (is_failure and was_counted):
             self._tell_breaker(queue, batch.count + (_waiting(queue) if is_failure else 0), error)
 
@@ -218,10 +218,16 @@ class ProducerCircuitBreakManager:
 
     # Circuits
 
-    def _break(self, queue: PartitionQueue) -> None:
+    def on_turn(self) -> None:
+        """Probe the muted partitions that got another leader."""
+        moved = self._partition_queues.moved
+        while moved:
+            self._probe(moved.pop())
+
+    def open(self, queue: PartitionQueue) -> None:
         """Open the circuit of a partition."""
         circuit = queue.circuit
-        if self._is_closed or (circuit is not None and circuit.state is CircuitState.OPEN):
+        if self.is_closed or (circuit is not None and circuit.state is CircuitState.OPEN):
             return
         now = self._loop.time()
         interval = self._interval if circuit is None else circuit.interval
@@ -254,8 +260,10 @@ class ProducerCircuitBreakManager:
         self._tell(queue, circuit.state, circuit.interval, None)
         self._turn()
 
-    def _close(self, queue: PartitionQueue) -> None:
-        """Close the circuit of a partition that works again."""
+    def restore(self, queue: PartitionQueue) -> None:
+        """Close the circuit of a partition that works again. Nothing happens if its circuit is closed."""
+        if queue.circuit is None:
+            return
         self._let(queue)
         self._tell(queue, CircuitState.CLOSED, 0.0, None)
 
@@ -279,75 +287,6 @@ class ProducerCircuitBreakManager:
             told.close()
             self._guarded("on_circuit_event", None, _refuse)
 
-    # The interface for circuit breakers
-
-    def mute(self, place: int | TopicPartition) -> None:
-        """Mute a partition, or all partitions that a broker leads now."""
-        self._apply(place, self._break)
-
-    def unmute(self, place: int | TopicPartition) -> None:
-        """Restore a partition, or all partitions that a broker leads now."""
-        self._apply(place, lambda queue: self._close(queue) if queue.circuit is not None else None)
-
-    def _apply(self, place: int | TopicPartition, change: Callable[[PartitionQueue], object]) -> None:
-        node_id = exact_int(place)
-        if node_id is not None:
-            self._go_on(self._sweep(node_id, change))
-        else:
-            change(self._queue(cast("TopicPartition", place)))
-
-    def _sweep(self, node_id: int, change: Callable[[PartitionQueue], object]) -> Steps[None]:
-        """Apply `change` to all partitions of a broker, in steps."""
-        routings = tuple(self._partition_queues.routings.values())
-        for number, queue in enumerate((queue for routing in routings for queue in tuple(routing.queues)), 1):
-            if queue.leader == node_id:
-                change(queue)
-            if not number % STRIDE:
-                yield
-
-    def _go_on(self, steps: Steps[None]) -> None:
-        """Run a few steps in this event-loop iteration, and schedule the other steps for later ones."""
-        try:
-            for _ in range(STRIDE // 16):
-                next(steps)
-        except StopIteration:
-            return
-        if not self._is_closed:
-            self._loop.call_soon(self._go_on, steps)
-
-    def _queue(self, partition: TopicPartition) -> PartitionQueue:
-        queue = self._views.find(partition)
-        if queue is None:
-            raise UsageError(f"there is no partition {partition[0]}-{partition[1]}")
-        return queue
-
-    def is_muted(self, partition: TopicPartition) -> bool:
-        """Return whether a partition is muted or being probed."""
-        return self._queue(partition).circuit is not None
-
-    def available_partitions_for_topic(self, topic: str) -> list[TopicPartition]:
-        """Return the partitions of a topic that have a leader and are neither muted nor being probed."""
-        return [name_of(queue) for queue in self._queues(topic) if queue.leader >= 0 and queue.circuit is None]
-
-    def muted_partitions_for_topic(self, topic: str) -> list[TopicPartition]:
-        """Return the partitions of a topic that are muted or being probed."""
-        return [name_of(queue) for queue in self._queues(topic) if queue.circuit is not None]
-
-    def available_partitions_for_node(self, node_id: int) -> dict[str, list[TopicPartition]]:
-        """Return the partitions that a broker leads and that are neither muted nor being probed, by topic."""
-        return _by_topic(queue for queue in self._of(node_id) if queue.circuit is None)
-
-    def muted_partitions_for_node(self, node_id: int) -> dict[str, list[TopicPartition]]:
-        """Return the partitions that a broker leads and that are muted or being probed, by topic."""
-        return _by_topic(queue for queue in self._open if queue.leader == node_id)
-
-    def _queues(self, topic: str) -> Sequence[PartitionQueue]:
-        routing = self._partition_queues.routings.get(topic)
-        return routing.queues if routing is not None else ()
-
-    def _of(self, node_id: int) -> Iterator[PartitionQueue]:
-        return (queue for routing in self._partition_queues.routings.values() for queue in routing.queues if queue.leader == node_id)
-
     # The end
 
     def told(self) -> list[str]:
@@ -364,11 +303,10 @@ class ProducerCircuitBreakManager:
 
     def close(self) -> None:
         """Restore all partitions and close the breaker, because the producer stops. Held batches are sent once more."""
-        if self._is_closed:
+        if self.is_closed:
             return
-        self._is_closed = True
+        self.is_closed = True
         self._deadline_timer.stop()
-        self._partition_queues.on_send = None
         for queue in tuple(self._open):
             self._let(queue)
         self._guarded("close", None, self._breaker.close)
@@ -389,13 +327,6 @@ def _waiting(queue: PartitionQueue) -> int:
     """Return the number of records in a partition's queue, which are delayed by the same failure."""
     is_filling = queue.current is not None and queue.current.open is not None
     return sum(batch.count for batch in queue.closed) + (queue.current.open.count if is_filling else 0)  # type: ignore[union-attr]
-
-
-def _by_topic(queues: Iterable[PartitionQueue]) -> dict[str, list[TopicPartition]]:
-    found: dict[str, list[TopicPartition]] = {}
-    for queue in queues:
-        found.setdefault(queue.topic, []).append(name_of(queue))
-    return found
 
 
 def _made(given: Any) -> PartitionCircuitBreaker:

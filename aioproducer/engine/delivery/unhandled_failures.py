@@ -7,6 +7,7 @@ import logging
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final
 
+from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
 from aioproducer.errors import TransactionError, UsageError
 
 if TYPE_CHECKING:
@@ -27,16 +28,14 @@ class UnhandledFailures:
     """Reports the unhandled failures of one producer.
 
     Args:
-        warns: failures are logged. False with transactions: their commit raises the failures.
-
-    Attributes:
         hook: the user's `on_delivery_error`; called in the loop.
+        warns: failures are logged. False with transactions: their commit raises the failures.
     """
 
-    hook: Callable[[DeliveryError, int], Any] | None = None
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, warns: bool) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, hook: Callable[[DeliveryError, int], Any] | None = None, *, warns: bool) -> None:
         self._loop = loop
+        self._hook = hook if hook is None else SlowCallbacks(loop.time).over("on_delivery_error", hook)
+        self._is_silent = False
         self._warns = warns
         self._told: set[tuple[str, str]] = set()
         self._since = -_WARN_EVERY
@@ -45,13 +44,17 @@ class UnhandledFailures:
     def on_failure(self, error: DeliveryError, count: int) -> None:
         """Report that `count` records of a batch failed and no code looked at them. Any thread may call this."""
         # The batch was dropped with its transaction.
-        if isinstance(error.__cause__, TransactionError):
+        if self._is_silent or isinstance(error.__cause__, TransactionError):
             return
-        if self.hook is not None and not self._loop.is_closed():
+        if self._hook is not None and not self._loop.is_closed():
             # The last reference to the result may have been released in another thread.
-            self._loop.call_soon_threadsafe(_tell, self.hook, error, count, context=Context())
+            self._loop.call_soon_threadsafe(_tell, self._hook, error, count, context=Context())
         if self._warns:
             self._warn(error, count)
+
+    def silence(self) -> None:
+        """Report nothing any more, in a forked child: the parent process does."""
+        self._is_silent = True
 
     def _warn(self, error: DeliveryError, count: int) -> None:
         now = self._loop.time()

@@ -18,14 +18,13 @@ import contextlib
 import logging
 import math
 from collections import deque
+from dataclasses import dataclass
 from functools import partial
 from itertools import filterfalse
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from aioproducer.core.incremental import STRIDE
-from aioproducer.core.metadata.cluster_metadata import ClusterMetadata
 from aioproducer.core.metadata.metadata_schedule import Question
-from aioproducer.core.metadata.topic_expiry import shrink
 from aioproducer.errors import BootstrapFailed, BrokerError, ConnectionLost, KafkaError, ProtocolError, broker_error
 from aioproducer.net.broker_node import Standing
 from aioproducer.wire.api import ApiKey
@@ -34,15 +33,16 @@ from aioproducer.wire.schema import message
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Coroutine, Iterable
 
+    from aioproducer.config import ProducerConfig
     from aioproducer.core.backoff import Backoff
     from aioproducer.core.incremental import Steps
-    from aioproducer.core.metadata.cluster_metadata import Broker, TopicView
+    from aioproducer.core.metadata.cluster_metadata import Broker, ClusterMetadata, TopicView
     from aioproducer.core.metadata.metadata_schedule import MetadataSchedule
     from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
     from aioproducer.net.connection import Answer
 
-__all__ = ["MetadataUpdater"]
+__all__ = ["MetadataSettings", "MetadataUpdater"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -61,57 +61,85 @@ _FIRST_WITH_EPOCHS: Final = 9
 _REBOOTSTRAP_REQUIRED: Final = 129
 
 
-class MetadataUpdater:
-    """Holds the cluster metadata, and calls `on_topic` with each topic that was requested or has changed.
+class MetadataUser(Protocol):
+    """Applies the metadata of topics: the wait queues of topics, and the partition queues."""
 
-    Args:
-        rule: decides which topics to request, and when.
-        recovery_time: seconds without an answer after which the updater starts over at the bootstrap addresses.
-        auto_create: whether brokers may create topics that are requested.
-        spawn: starts a task that the producer's supervisor owns.
-        topics: returns the topics that are produced to or waited for.
-        is_needed: whether a topic is one of `topics`; other topics are not remembered.
-        on_topic: called with the reported topic, after the view and the nodes are updated; it returns steps, which the updater runs.
-        on_leader: called with a topic and the number of the partition for which a hint named another leader.
+    def topics(self) -> Iterable[str]:
+        """Return the topics that are produced to or waited for."""
+
+    def is_needed(self, topic: str) -> bool:
+        """Return whether a topic is one of `topics`. Other topics are not remembered."""
+
+    def on_topic(self, topic: TopicView) -> Steps[None]:
+        """Apply a reported topic, after the view and the nodes are updated. Returns steps, which the updater runs."""
+
+    def on_leader(self, topic: TopicView, partition: int) -> None:
+        """Apply the leader of one partition, for which a hint named another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataSettings:
+    """Holds the limits of metadata requests.
 
     Attributes:
+        request_timeout: seconds that a request may take.
+        recovery_time: seconds without an answer after which the updater starts over at the bootstrap addresses.
+        auto_create: whether brokers may create topics that are requested.
+        backoff: the pause after an answer that did not help.
+        chance: returns a random number in [0, 1).
+    """
+
+    request_timeout: float
+    recovery_time: float
+    auto_create: bool
+    backoff: Backoff
+    chance: Callable[[], float]
+
+    @classmethod
+    def of(cls, config: ProducerConfig, backoff: Backoff, chance: Callable[[], float]) -> MetadataSettings:
+        """Return the settings that a producer's options give."""
+        return cls(
+            config.request_timeout_ms / 1000,
+            config.metadata_recovery_rebootstrap_trigger_ms / 1000,
+            config.allow_auto_create_topics,
+            backoff,
+            chance,
+        )
+
+
+class MetadataUpdater:
+    """Keeps the cluster metadata, and passes on each topic that was requested or has changed.
+
+    Args:
         view: the known metadata.
-        trouble: the error of the latest request; None: it was answered.
+        schedule: decides which topics to request, and when.
+        wake: is set when `schedule` may have a request earlier than before.
+        user: applies the topics.
+        spawn: starts a task that the producer's supervisor owns.
+
+    Attributes:
+        view, schedule: as given.
         answered_at: the loop's time of the latest answer.
     """
 
     def __init__(
         self,
         cluster: Cluster,
-        backoff: Backoff,
-        rule: MetadataSchedule,
-        *,
-        request_timeout: float,
-        recovery_time: float,
-        auto_create: bool,
-        chance: Callable[[], float],
+        view: ClusterMetadata,
+        schedule: MetadataSchedule,
+        wake: asyncio.Event,
+        user: MetadataUser,
+        settings: MetadataSettings,
         spawn: Callable[[Coroutine[None, None, None], str], object],
-        topics: Callable[[], Iterable[str]],
-        is_needed: Callable[[str], bool],
-        on_topic: Callable[[TopicView], Steps[None]],
-        on_leader: Callable[[TopicView, int], None],
     ) -> None:
-        self.view = ClusterMetadata()
-        self.trouble: KafkaError | None = None
+        self.view = view
+        self.schedule = schedule
         self._cluster = cluster
-        self._backoff = backoff
-        self._rule = rule
-        self._request_timeout = request_timeout
-        self._recovery_time = recovery_time
-        self._auto_create = auto_create
-        self._chance = chance
+        self._user = user
+        self._settings = settings
         self._spawn = spawn
-        self._topics = topics
-        self._is_needed = is_needed
-        self._on_topic = on_topic
-        self._on_leader = on_leader
         self._in_vain = 0
-        self._wake = asyncio.Event()
+        self._wake = wake
         self._loop = asyncio.get_running_loop()
         self._is_refreshing = False
         # The answers about new topics are applied one after another.
@@ -122,33 +150,14 @@ class MetadataUpdater:
         self._slice_ends = 0.0
         # The topics that are being applied, and the waiting leader hints for them.
         self._taking: dict[str, list[tuple[Any, ...]]] = {}
-        rule.answered(self._loop.time())
+        schedule.answered(self._loop.time())
         self._failing_since: float | None = None
         self.answered_at = self._loop.time()
-
-    def want(self, topic: str) -> None:
-        """Request a topic at once, because a send waits for it."""
-        self._rule.want(topic)
-        self._wake.set()
-
-    def urge(self, topics: Iterable[str]) -> None:
-        """Request topics with stale metadata soon: after the pause since the last answer."""
-        self._rule.urge(sorted(topics))
-        self._wake.set()
-
-    def is_asked(self, topic: str) -> bool:
-        """Return whether a topic is to be requested first, is in flight, or is being applied from an answer."""
-        return self._rule.is_asked(topic)
 
     def forget(self, topic: str) -> None:
         """Forget a topic that is no longer used."""
         self.view.topics.pop(topic, None)
-        self._rule.forget(topic)
-
-    def shrink(self) -> None:
-        """Free the memory of many forgotten topics."""
-        shrink(self.view.topics)
-        self._rule.shrink()
+        self.schedule.forget(topic)
 
     def hint(self, topic: str, partition: int, leader: int, epoch: int, endpoints: Iterable[Any] = ()) -> bool:
         """Apply the new leader of a partition that a Produce answer named (KIP-951).
@@ -171,7 +180,7 @@ class MetadataUpdater:
         if told is None:
             return False
         self._cluster.update(self.view.brokers)
-        self._on_leader(told, partition)
+        self._user.on_leader(told, partition)
         return True
 
     def meet(self, broker: Broker) -> bool:
@@ -204,16 +213,20 @@ class MetadataUpdater:
         """Send the requests that are due, each in a task of its own. The body of the metadata task."""
         while True:
             now = self._loop.time()
-            while (question := self._rule.next_new(now)) is not None:
+            while (question := self.schedule.next_new(now)) is not None:
                 self._spawn(self._answered(question), "metadata of new topics")
-            if not self._is_refreshing and now >= self._not_before and (question := self._rule.next_other(now)) is not None:
+            if (
+                not self._is_refreshing
+                and now >= self._not_before
+                and (question := self.schedule.next_other(now, self._user.is_needed)) is not None
+            ):
                 self._is_refreshing = True
                 self._spawn(self._answered(question), "metadata refresh")
             await self._pause(now)
 
     async def _pause(self, now: float) -> None:
-        """Wait until `want`, `urge` or an answer wakes the task, or until the next request for topics that are not new is due."""
-        until = math.inf if self._is_refreshing else max(self._rule.due_at(), self._not_before)
+        """Wait until a request for topics or an answer wakes the task, or until the next request for topics that are not new is due."""
+        until = math.inf if self._is_refreshing else max(self.schedule.due_at(), self._not_before)
         with contextlib.suppress(TimeoutError):
             # A topic that is due and was not requested is in another request already.
             async with asyncio.timeout_at(until if now < until < math.inf else None):
@@ -229,7 +242,7 @@ class MetadataUpdater:
                 self._failed()
         finally:
             self._is_refreshing &= question.is_new
-            self._rule.ended(question, is_answered=is_answered)
+            self.schedule.ended(question, is_answered=is_answered)
             self._wake.set()
 
     def _failed(self) -> None:
@@ -238,26 +251,26 @@ class MetadataUpdater:
         self._rest(in_vain=True)
         if self._failing_since is None:
             self._failing_since = now
-        if now - self._failing_since >= self._recovery_time and self.view.brokers:
+        if now - self._failing_since >= self._settings.recovery_time and self.view.brokers:
             self._rebootstrap()
 
     def _rebootstrap(self) -> bool:
         if not self._cluster.rebootstrap():
             return False
         self._failing_since = None
-        self.urge(self._topics())
+        self.schedule.urge(sorted(self._user.topics()))
         return True
 
     def _rest(self, *, in_vain: bool) -> None:
         """Delay the next request for topics that are not new. `in_vain`: the answer did not help, so the pause grows."""
         self._in_vain = self._in_vain + 1 if in_vain else 0
-        self._not_before = self._loop.time() + self._backoff.after(max(self._in_vain, 1), self._chance())
+        self._not_before = self._loop.time() + self._settings.backoff.after(max(self._in_vain, 1), self._settings.chance())
 
     # One request
 
     async def _ask(self, question: Question, reasons: dict[str, KafkaError], timeout: float = math.inf) -> bool:
         """Ask one broker after the other until one answers, and apply the answer. Returns False if none answers."""
-        timeout = min(timeout, self._request_timeout)
+        timeout = min(timeout, self._settings.request_timeout)
         tried: set[BrokerNode] = set()
         is_anew = False
         while (node := self._candidate(tried, is_new=question.is_new)) is not None:
@@ -265,13 +278,14 @@ class MetadataUpdater:
             try:
                 version, decoded = await self._told_by(node, question, timeout)
             except KafkaError as error:
-                reasons[node.where] = self.trouble = error
+                reasons[node.where] = error
+                self.schedule.failed(error)
                 if isinstance(error, BrokerError) and error.code == _REBOOTSTRAP_REQUIRED and not is_anew:
                     is_anew = self._rebootstrap()
                 continue
-            self.trouble = self._failing_since = None
+            self._failing_since = None
             self.answered_at = self._loop.time()
-            self._rule.answered(self.answered_at)
+            self.schedule.answered(self.answered_at)
             async with self._one_new if question.is_new else contextlib.nullcontext():
                 await self._take(version, decoded, question)
             return True
@@ -303,10 +317,10 @@ class MetadataUpdater:
         return next(iter((*free, *nodes)), None)
 
     def _request(self, topics: list[str], version: int) -> Any:
-        if not self._auto_create and version < _FIRST_WITH_AUTO_CREATION:
+        if not self._settings.auto_create and version < _FIRST_WITH_AUTO_CREATION:
             raise ProtocolError("a broker this old creates every topic that it is asked for: allow_auto_create_topics must be true")
         asked = [message("Metadata.request.topics", name=topic) for topic in topics]
-        return message("Metadata.request", topics=asked, allow_auto_topic_creation=self._auto_create)
+        return message("Metadata.request", topics=asked, allow_auto_topic_creation=self._settings.auto_create)
 
     async def _decode(self, node: BrokerNode, answer: Answer) -> Any:
         try:
@@ -347,7 +361,7 @@ class MetadataUpdater:
             if node.broker.node_id >= 0:
                 raise ConnectionLost(change)
             _log.warning("%s: producing goes on there", change)
-            self.urge(self._topics())
+            self.schedule.urge(sorted(self._user.topics()))
         if not self.view.take_cluster(decoded):
             raise ProtocolError("it knows no brokers yet")
         self._cluster.update(self.view.brokers)
@@ -374,7 +388,7 @@ class MetadataUpdater:
             self._rest(in_vain=bool(unsettled) or (bool(question.urged) and not told.intersection(question.urged)))
         elif unsettled and self._loop.time() >= self._not_before:
             self._rest(in_vain=True)
-        self._rule.urge(unsettled)
+        self.schedule.urge(unsettled)
 
     async def _take_topic(self, each: Any, unsettled: dict[str, None], *, has_epochs: bool) -> set[str]:
         """Apply one topic of an answer. Returns a set with its name, or an empty set if the topic has not changed."""
@@ -402,16 +416,16 @@ class MetadataUpdater:
         """Pass a topic to `on_topic`. A topic that has an error, or is no longer needed, is forgotten."""
         if await self.slices(topic.may_settle()):
             unsettled[topic.name] = None
-        await self.slices(self._on_topic(topic))
-        if topic.error is None and self._is_needed(topic.name):
-            self._rule.told(topic.name, self._loop.time())
+        await self.slices(self._user.on_topic(topic))
+        if topic.error is None and self._user.is_needed(topic.name):
+            self.schedule.told(topic.name, self._loop.time())
         else:
             self.forget(topic.name)
 
     def _end_taking(self, name: str) -> None:
         for hint in self._taking.pop(name):
             if not self.hint(*hint):
-                self.urge([name])
+                self.schedule.urge([name])
 
 
 def _reason(node: BrokerNode, reasons: dict[str, KafkaError]) -> str:

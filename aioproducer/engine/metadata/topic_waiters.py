@@ -112,6 +112,14 @@ class TopicWaiters:
         self._asked.pop(topic, None)
         return self._wait_queues.pop(topic, None)
 
+    def topics(self) -> Iterable[str]:
+        """Return the topics that are produced to or waited for."""
+        return (*self._partition_queues.routings, *self.waited_for())
+
+    def is_needed(self, topic: str) -> bool:
+        """Return whether a topic is produced to or waited for."""
+        return topic in self._partition_queues.routings or self.is_waited_for(topic)
+
     def on_topic(self, topic: TopicView) -> Steps[None]:
         """Apply the metadata of a topic, in steps. Its pending sends are admitted, or fail with the topic's error."""
         name = topic.name
@@ -126,6 +134,7 @@ class TopicWaiters:
             self._let_in(routing, lot.take_all() if lot is not None else [])
             self._turn()
             yield from retiring(self._partition_queues, topic)
+            self._turn()
         elif (lot := self._forget(name)) is not None:
             self._refuse(topic, lot)
 

@@ -6,7 +6,7 @@ records have failed long before.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from aioproducer.core.batch_splitting import in_halves, without
 from aioproducer.core.batch_state import Event
@@ -20,23 +20,21 @@ from aioproducer.errors import BrokerError, DeliveryError, RecordTooLarge
 from aioproducer.records.record_batch import OVERHEAD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from aioproducer.config import ProducerConfig
-    from aioproducer.core.backoff import Backoff
     from aioproducer.core.batch_splitting import Piece
     from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues
     from aioproducer.core.producer_batch import ProducerBatch
+    from aioproducer.engine.context import EngineContext
     from aioproducer.engine.delivery.completion_queue import CompletionQueue
     from aioproducer.engine.memory.buffer_pool import BufferPool
-    from aioproducer.engine.observability.metrics_recorder import Recorder
-    from aioproducer.engine.sender.batch_compressor import BatchCompressor
     from aioproducer.engine.sender.flush import Flush
     from aioproducer.engine.sender.produce_exchange import PartitionResponse
-    from aioproducer.engine.tasks.guarded_loop import GuardedLoop
     from aioproducer.errors import KafkaError, TransportError
     from aioproducer.model import Compression
+    from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
+    from aioproducer.records.compression_ratio_estimator import CompressionRatios
 
 __all__ = ["BatchCompletion"]
 
@@ -47,41 +45,77 @@ _ACKNOWLEDGE: Final = Event.ACKNOWLEDGE
 _BRIEF: Final = 0.02
 
 
+class BatchObserver(Protocol):
+    """Observes batches and brokers as the Sender sends: the circuit breaker's manager, if the producer has one."""
+
+    def on_turn(self) -> None:
+        """Prepare for a drain for all brokers."""
+
+    def on_node(self, node: BrokerNode) -> None:
+        """Handle a change of a broker's connections or throttling."""
+
+    def sent(self, batches: Iterable[ProducerBatch]) -> None:
+        """Note that a request of `batches` was written."""
+
+    def ended(self, told: Mapping[ProducerBatch, PartitionResponse]) -> None:
+        """Note that attempts ended, after their batches were completed, requeued or failed."""
+
+    def on_send(self, batch: ProducerBatch) -> float:
+        """Return 0 if a batch may be drained, or the time until which its partition is skipped."""
+
+    def freed(self, queue: PartitionQueue) -> None:
+        """Note that a partition holds less memory than before."""
+
+
+class Transaction(Protocol):
+    """Has the batches of a transactional producer."""
+
+    @property
+    def newest_produce(self) -> int:
+        """Return the newest version of Produce that the transaction may use."""
+
+    def on_failure(self, batch: ProducerBatch, error: DeliveryError) -> None:
+        """Note that a batch failed, before the tasks that wait for it are woken."""
+
+
 class BatchCompletion:
     """Ends attempts and batches, and updates the flushes that wait for them.
 
-    Attributes:
-        cluster: the brokers, which the error texts name; set before the first batch.
-        on_failure: called with each batch that fails and its error, before the tasks that wait for it are woken.
-        on_freed: called with a partition queue that holds less memory than before.
-    """
+    Args:
+        completions: notifies what waits for the records of ended batches.
+        ratios: forgets the compression ratio of a batch that was too large.
+        cluster: the brokers, which the error texts name.
+        circuit_break_manager: is told of each attempt, and of freed memory; None: the producer has none.
+        transaction: is told of each batch that fails; None: the producer has none.
 
-    cluster: Cluster
-    on_failure: Callable[[ProducerBatch, DeliveryError], object] | None = None
-    on_freed: Callable[[PartitionQueue], object] | None = None
+    Attributes:
+        pool, completions, circuit_break_manager, transaction: as given.
+    """
 
     def __init__(
         self,
-        config: ProducerConfig,
-        loop: GuardedLoop,
+        context: EngineContext,
         partition_queues: PartitionQueues,
         pool: BufferPool,
         completions: CompletionQueue,
-        batch_compressor: BatchCompressor,
-        backoff: Backoff,
-        chance: Callable[[], float],
-        meter: Recorder,
+        ratios: CompressionRatios,
+        cluster: Cluster,
+        circuit_break_manager: BatchObserver | None,
+        transaction: Transaction | None,
     ) -> None:
+        config = context.config
+        self.pool = pool
+        self.completions = completions
+        self.circuit_break_manager = circuit_break_manager
+        self.transaction = transaction
         self._config = config
-        self._meter = meter
-        self._loop = loop
+        self._meter = context.instruments.recorder
+        self._loop = context.loop
         self._partition_queues = partition_queues
-        self._pool = pool
-        self._completions = completions
-        self._batch_compressor = batch_compressor
-        batch_compressor.refuse = self.fail
-        self._backoff = backoff
-        self._chance = chance
+        self._ratios = ratios
+        self._cluster = cluster
+        self._backoff = context.backoff
+        self._chance = context.chance
         self._codec = cast("Compression", config.compression_type)
         self._is_transactional = config.transactional_id is not None
         self._flushes: list[Flush] = []
@@ -154,7 +188,7 @@ class BatchCompletion:
             self._meter.retried(now, batch)
             go_again(self._partition_queues, batch, action, now + pause if pause else 0.0)
         elif action is Action.SPLIT:
-            self._batch_compressor.was_too_large(batch)
+            self._ratios.retract(batch.queue.topic, self._codec, len(batch.payload or b"") / batch.raw_size)
             batch.queue.routing.is_narrow = True
             self._split(batch, in_halves(self._raw(batch), batch.base_timestamp, self._config.batch_size))
         else:
@@ -181,11 +215,11 @@ class BatchCompletion:
         self._meter.record("batch-split", self._loop.time())
         results = batch.result.split([piece.indexes for piece in pieces])
         parts = self._partition_queues.split(batch, list(zip(pieces, results, strict=True)))
-        self._pool.release(-batch.hold(0))
+        self.pool.release(-batch.hold(0))
         for part in parts:
-            self._pool.take(part.hold(part.raw_size + BATCH_OVERHEAD))
+            self.pool.take(part.hold(part.raw_size + BATCH_OVERHEAD))
         batch.payload = batch.header = None
-        self._completions.add(batch.result)
+        self.completions.add(batch.result)
         for flush in self._flushes:
             flush.split(batch, parts)
         return parts
@@ -236,9 +270,9 @@ class BatchCompletion:
 
     def _give_back(self, batch: ProducerBatch) -> None:
         """Release the bytes of a batch."""
-        self._pool.release(-batch.hold(0))
-        if self.on_freed is not None:
-            self.on_freed(batch.queue)
+        self.pool.release(-batch.hold(0))
+        if self.circuit_break_manager is not None:
+            self.circuit_break_manager.freed(batch.queue)
 
     # Ends
 
@@ -250,13 +284,13 @@ class BatchCompletion:
         )
         error.__cause__ = cause
         end = f"failed: {error.reason}" + (
-            "" if batch.on_wire else f"; it waited for {waits_for(batch, self.cluster, self._partition_queues)}"
+            "" if batch.on_wire else f"; it waited for {waits_for(batch, self._cluster, self._partition_queues)}"
         )
         error.history = story(batch, self._loop.time(), self._config.delivery_timeout_ms / 1000, end)
         self._partition_queues.end(batch, Event.FAIL)
         self._meter.failed(self._loop.time(), batch, cause)
-        if self.on_failure is not None:
-            self.on_failure(batch, error)
+        if self.transaction is not None:
+            self.transaction.on_failure(batch, error)
         batch.result.fail(error)
         self._finish(batch)
 
@@ -268,7 +302,7 @@ class BatchCompletion:
         batch.payload = batch.header = None
         if not batch.held:
             self._give_back(batch)
-        self._completions.add(batch.result)
+        self.completions.add(batch.result)
         for flush in tuple(self._flushes) if self._flushes else ():
             if flush.ended(batch):
                 self._flushes.remove(flush)

@@ -78,13 +78,9 @@ class BatchCompressor:
         codec: of every batch.
         level: of compression; None: the codec's default.
         ratios: gets the compression ratio of each batch.
+        refuse: ends a batch that cannot be written in the format that it needs.
         in_slices: the event loop encodes the batches that are small enough for one of its iterations.
-
-    Attributes:
-        refuse: ends a batch that cannot be written in the format that it needs; `BatchCompletion` sets it.
     """
-
-    refuse: Callable[[ProducerBatch, KafkaError], object]
 
     def __init__(
         self,
@@ -92,6 +88,7 @@ class BatchCompressor:
         codec: Compression,
         level: int | None,
         ratios: CompressionRatios,
+        refuse: Callable[[ProducerBatch, KafkaError], object],
         *,
         in_slices: bool = False,
     ) -> None:
@@ -99,6 +96,7 @@ class BatchCompressor:
         self._codec = codec
         self._compresses = codec is not Compression.NONE
         self._ratios = ratios
+        self._refuse = refuse
         self._level = level
         self._in_slices = in_slices
         self._is_slice_due = False
@@ -206,18 +204,11 @@ class BatchCompressor:
             if batch.ended:
                 continue
             if isinstance(payload, KafkaError):
-                self.refuse(batch, payload)
+                self._refuse(batch, payload)
                 continue
             batch.payload, batch.header = payload, None
             batch.magic, batch.is_encoded = magic, True
             self._ratios.observe(batch.queue.topic, self._codec, len(payload) / batch.raw_size)
-
-    def was_too_large(self, batch: ProducerBatch) -> None:
-        """Reset the compression ratio of a topic, because the broker refused one of its batches as too large.
-
-        The next batches of the topic are sized as if they did not compress.
-        """
-        self._ratios.retract(batch.queue.topic, self._codec, len(batch.payload or b"") / batch.raw_size)
 
 
 def _pack_all(parcels: Iterable[Parcel], magic: int, codec: Compression, level: int | None) -> list[bytes | KafkaError]:

@@ -181,6 +181,4 @@ def head(batch: ProducerBatch, attributes: int) -> bytes:
         return b""
     if batch.sequence < 0:
         return header(payload, batch.count, attributes, batch.base_timestamp, batch.max_timestamp)
-    producer_id, epoch = batch.identity
-    sequence = on_wire(batch.sequence)
-    return header(payload, batch.count, attributes, batch.base_timestamp, batch.max_timestamp, producer_id, epoch, sequence)
+    return header(payload, batch.count, attributes, batch.base_timestamp, batch.max_timestamp, batch.identity, on_wire(batch.sequence))

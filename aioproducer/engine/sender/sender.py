@@ -14,16 +14,14 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from aioproducer.core.batch_state import Event
 from aioproducer.core.drain_policy import DrainState, Fill
 from aioproducer.core.metadata.cluster_metadata import NO_ID
+from aioproducer.engine.append.batch_sizing import shrink
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
-from aioproducer.engine.observability.diagnostics import backlog
 from aioproducer.engine.sender import produce_exchange
-from aioproducer.engine.sender.batch_completion import BatchCompletion
-from aioproducer.engine.sender.flush import Flush
 from aioproducer.engine.sender.produce_exchange import PartitionResponse
 from aioproducer.engine.sender.record_formats import NEWEST, attributes_of, head, magic_of, produce_version
 from aioproducer.engine.tasks.deadline_timer import DeadlineTimer
@@ -41,22 +39,16 @@ from aioproducer.wire.api import ApiKey
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from aioproducer.config import ProducerConfig
-    from aioproducer.core.backoff import Backoff
-    from aioproducer.core.drain_policy import DrainPolicy
     from aioproducer.core.partition_queues import PartitionQueues
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
     from aioproducer.engine.append.admission import Admission
-    from aioproducer.engine.append.appender import Appender
-    from aioproducer.engine.append.chosen_build import FastPath
-    from aioproducer.engine.append.loop_budget import LoopBudget
-    from aioproducer.engine.delivery.completion_queue import CompletionQueue
-    from aioproducer.engine.memory.buffer_pool import BufferPool
-    from aioproducer.engine.observability.metrics_recorder import Recorder
+    from aioproducer.engine.context import EngineContext
+    from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
+    from aioproducer.engine.sender.batch_completion import BatchCompletion
     from aioproducer.engine.sender.batch_compressor import BatchCompressor
+    from aioproducer.engine.sender.drain_schedule import DrainSchedule
     from aioproducer.engine.sender.produce_exchange import Asked
-    from aioproducer.engine.tasks.guarded_loop import GuardedLoop
     from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
     from aioproducer.net.connection import Connection
@@ -68,59 +60,47 @@ _log = logging.getLogger(__name__)
 _SEND, _PRODUCE = Event.SEND, ApiKey.PRODUCE
 
 
-class BatchObserver(Protocol):
-    """Observes batches and brokers as the Sender sends: the circuit breaker's manager, if the producer has one."""
-
-    def on_node(self, node: BrokerNode) -> None:
-        """Handle a change of a broker's connections or throttling."""
-
-    def sent(self, batches: Iterable[ProducerBatch]) -> None:
-        """Note that a request of `batches` was written."""
-
-    def ended(self, told: Mapping[ProducerBatch, PartitionResponse]) -> None:
-        """Note that attempts ended, after their batches were completed, requeued or failed."""
-
-
 class Sender:
     """Holds the state between drains, and sends the batches of `PartitionQueues`.
 
-    `connect` sets the parts that are made after the Sender, because they need it.
-
-    Attributes:
-        newest_produce: the newest version of Produce that may be used; None: any. Transactions of version 1 end at 11.
+    Args:
+        schedule: calls `on_turn` and `on_node`.
         ends: ends attempts and batches.
-        circuit_break_manager: decides which partitions are muted; None: none is.
-        on_identity: called with the producer id and epoch; None: the brokers support none.
+        admission: holds the pending sends.
+        updater: requests new metadata of topics, and takes the leaders that answers name.
     """
-
-    newest_produce: int | None = None
-    circuit_break_manager: BatchObserver | None = None
-    on_identity: Callable[[ProducerIdAndEpoch | None], object] = staticmethod(lambda _identity: None)
 
     def __init__(
         self,
-        config: ProducerConfig,
-        loop: GuardedLoop,
-        way: FastPath,
-        turn: LoopBudget,
+        context: EngineContext,
+        schedule: DrainSchedule,
         partition_queues: PartitionQueues,
-        policy: DrainPolicy,
-        pool: BufferPool,
-        completions: CompletionQueue,
+        ends: BatchCompletion,
         batch_compressor: BatchCompressor,
-        backoff: Backoff,
-        chance: Callable[[], float],
-        meter: Recorder,
+        admission: Admission,
+        cluster: Cluster,
+        updater: MetadataUpdater,
     ) -> None:
+        config, loop = context.config, context.loop
         self._config = config
-        self._meter = meter
+        self._instruments = context.instruments
+        self._meter = context.instruments.recorder
         self._loop = loop
-        self._fast_path = way
-        self._turn = turn
+        self._schedule = schedule
+        self.turn = schedule.turn
+        self._loop_budget = schedule.loop_budget
         self._partition_queues = partition_queues
-        self._completions = completions
+        self._pool = ends.pool
+        self._ends = ends
+        self._run_completions = ends.completions.run
+        self._circuit_break_manager = ends.circuit_break_manager
+        self._transaction = ends.transaction
+        self._ask_breaker = ends.circuit_break_manager.on_send if ends.circuit_break_manager is not None else None
         self._batch_compressor = batch_compressor
-        self.ends = BatchCompletion(config, loop, partition_queues, pool, completions, batch_compressor, backoff, chance, meter)
+        self._admission = admission
+        self._cluster = cluster
+        self._urge = updater.schedule.urge
+        self._hint = updater.hint
         self._acks = cast("Acks", config.acks)
         self._is_answered = self._acks is not Acks.NONE
         self._codec = cast("Compression", config.compression_type)
@@ -128,68 +108,30 @@ class Sender:
         self._attributes = attributes_of(self._codec, is_transactional=config.transactional_id is not None)
         self._timeout_ms = int(config.request_timeout_ms)
         self._request_timeout = config.request_timeout_ms / 1000
-        self._policy = policy
+        self._policy = partition_queues.policy
         self._state = DrainState()
         # The least fill of the batches that leave in this drain.
         self._least = Fill.PARTIAL
         self._is_serving_due = False
-        self._turn_since = 0.0
         self._is_closed = False
         self._waking = DeadlineTimer(loop, partition_queues.next_wake, self._on_wake)
         self._expiry = DeadlineTimer(loop, partition_queues.incomplete.next_expiry, self._on_expiry, is_patient=True)
-
-    def connect(
-        self,
-        appender: Appender,
-        admission: Admission,
-        cluster: Cluster,
-        urge: Callable[[Iterable[str]], None],
-        hint: Callable[..., object] = lambda *_hint: False,
-    ) -> None:
-        """Set the parts that the Sender works with.
-
-        Args:
-            appender: appends records.
-            admission: holds the pending sends.
-            cluster: the brokers.
-            urge: requests new metadata of topics.
-            hint: takes a leader that an answer named, as the fields of a `LeaderHint`; returns True if the leader was applied.
-        """
-        self._appender = appender
-        self._admission = admission
-        self._cluster = self.ends.cluster = cluster
-        self._urge = urge
-        self._hint = hint
+        schedule.drain_by(self)
 
     # Event-loop iterations
 
-    def tick(self) -> int:
-        """Schedule a drain at the first send of an event-loop iteration. Returns the time of that iteration in ms."""
-        now_ms = self._fast_path.turn_ms = self._appender.now_ms()
-        self.turn()
-        return now_ms
-
-    def turn(self) -> None:
-        """Schedule a drain for the next event-loop iteration, which also serves the pending sends."""
-        if not self._state.is_scheduled:
-            self._state.is_scheduled = True
-            self._turn_since = self._loop.time()
-            self._loop.call_soon(self._on_turn)
-
-    def _on_turn(self) -> None:
+    def on_turn(self) -> None:
+        """Drain for all brokers, unless a burst goes on, and serve the pending sends."""
         now = self._loop.time()
         least = self._least_fill(now)
         if least is Fill.NEVER:
-            self._turn_since = now
             self._admission.go_on()
             # The woken tasks send before that call.
-            self._loop.call_soon(self._on_turn)
+            self._schedule.put_off(now)
             return
-        since = self._turn_since
+        since = self._schedule.begin(now)
         self._note_drain(now, least)
-        self._fast_path.turn_ms = 0
-        self._turn.new(now)
-        is_taken = self._drain_all()
+        is_taken = self.drain_all()
         # To serve pending sends in the same event-loop iteration, too, would take long.
         if is_taken and self._admission.has_line:
             if not self._is_serving_due:
@@ -212,13 +154,12 @@ class Sender:
         if not state.is_burst:
             return Fill.PARTIAL
         state.now = now
-        state.is_budget_full = self._turn.is_full
+        state.is_budget_full = self._loop_budget.is_full
         state.open_batches = self._partition_queues.filling
         return self._policy.drain(state)
 
     def _note_drain(self, now: float, least: Fill) -> None:
         state, self._least = self._state, least
-        state.is_scheduled = False
         state.drained_at, state.batches = now, 0
         state.drains += 1
         if least is Fill.PARTIAL:
@@ -240,19 +181,21 @@ class Sender:
         # Otherwise the timer stays due and fires again.
         if not self._least:
             self._partition_queues.wake(now)
-            self._drain_all()
+            self.drain_all()
 
     # Draining
 
-    def _drain_all(self) -> bool:
+    def drain_all(self) -> bool:
         """Drain the ready batches of all brokers. Returns True if any batch was drained."""
         is_taken = False
+        if self._circuit_break_manager is not None:
+            self._circuit_break_manager.on_turn()
         for node_id in tuple(self._partition_queues.ready.nodes()):
             node = self._cluster.node(node_id)
             if node is not None:
                 is_taken |= self.drain(node)
             else:
-                self._urge(self._partition_queues.ready.topics(node_id))
+                self._urge(sorted(self._partition_queues.ready.topics(node_id)))
         availability = self._partition_queues.availability
         if availability.timeout and availability.is_watching:
             availability.look(self._loop.time(), self._partition_queues.ready)
@@ -264,9 +207,9 @@ class Sender:
         If the connection fails, other brokers may lead its partitions by now: new metadata is requested.
         """
         if node.failures:
-            self._urge(self._partition_queues.ready.topics(node.broker.node_id))
-        if self.circuit_break_manager is not None:
-            self.circuit_break_manager.on_node(node)
+            self._urge(sorted(self._partition_queues.ready.topics(node.broker.node_id)))
+        if self._circuit_break_manager is not None:
+            self._circuit_break_manager.on_node(node)
         self.drain(node)
 
     def drain(self, node: BrokerNode, *, least: Fill = Fill.PARTIAL) -> bool:
@@ -287,7 +230,7 @@ class Sender:
                 break
             if availability.timeout:
                 availability.drained(node_id)
-            batches = partition_queues.drain(node_id, connection, self._config.max_request_size, most, least=least)
+            batches = partition_queues.drain(node_id, connection, self._config.max_request_size, most, least=least, ask=self._ask_breaker)
             if not batches:
                 connection.in_flight_requests.release()
                 break
@@ -311,7 +254,7 @@ class Sender:
         for batch in batches if len(live) < len(batches) else ():
             # It expired while it was compressed, and was not sent in this attempt.
             if batch.ended:
-                self.ends.let_go(batch)
+                self._ends.let_go(batch)
         if not live or not connection.is_usable:
             self._take_back(connection, live, lambda batch: self._partition_queues.requeue(batch, 0.0))
             return
@@ -320,7 +263,7 @@ class Sender:
             for batch in live:
                 self._seal(batch)
         except KafkaError as error:
-            self._take_back(connection, live, partial(self.ends.fail, cause=error))
+            self._take_back(connection, live, partial(self._ends.fail, cause=error))
             return
         self._write(node, connection, version, live)
 
@@ -341,8 +284,8 @@ class Sender:
             connection.send_unanswered(_PRODUCE, version, body, self._loop.guarded(self._on_written, node, connection, live))
         # The request is written. The calls below do not delay its answer.
         self._meter.sent(now, live)
-        if self.circuit_break_manager is not None:
-            self.circuit_break_manager.sent(live)
+        if self._circuit_break_manager is not None:
+            self._circuit_break_manager.sent(live)
         # The bytes that compression saved are free for pending sends.
         if self._admission.has_line:
             self.turn()
@@ -360,8 +303,8 @@ class Sender:
         if magic < NEWEST and self._partition_queues.granted is not None:
             self.go_without_numbers(connection.where)
         version = produce_version(connection, magic)
-        if self.newest_produce is not None:
-            version = min(version, self.newest_produce)
+        if self._transaction is not None:
+            version = min(version, self._transaction.newest_produce)
         if version >= produce_exchange.FIRST_WITH_TOPIC_IDS and NO_ID in [batch.queue.routing.topic_id for batch in batches]:
             version = produce_exchange.FIRST_WITH_TOPIC_IDS - 1
         if version < produce_exchange.FIRST_WITH_ZSTD and self._codec is Compression.ZSTD:
@@ -377,7 +320,7 @@ class Sender:
             batch.header = head(batch, self._attributes)
             # A batch that is not encoded has the size that it had at its close.
             if batch.is_encoded:
-                self._appender.room.shrink(batch, len(batch.payload) + BATCH_OVERHEAD)
+                shrink(self._pool, batch, len(batch.payload) + BATCH_OVERHEAD)
 
     # Answers
 
@@ -397,7 +340,7 @@ class Sender:
         told = told or {batch: PartitionResponse(error) for batch in asked.values()}
         stale = self._end_attempts(told, now) - led
         if stale:
-            self._urge({batch.queue.topic for batch in stale})
+            self._urge(sorted({batch.queue.topic for batch in stale}))
         if isinstance(answer, Answer):
             self._meter.answered(node.broker.node_id, sent_at, now, told)
             if error is not None:
@@ -406,9 +349,9 @@ class Sender:
 
     def _end_attempts(self, told: Mapping[ProducerBatch, PartitionResponse], now: float) -> set[ProducerBatch]:
         """End attempts. Returns the batches of partitions with stale metadata."""
-        stale = {batch for batch, outcome in told.items() if self.ends.end_attempt(batch, outcome, now)}
-        if self.circuit_break_manager is not None:
-            self.circuit_break_manager.ended(told)
+        stale = {batch for batch, outcome in told.items() if self._ends.end_attempt(batch, outcome, now)}
+        if self._circuit_break_manager is not None:
+            self._circuit_break_manager.ended(told)
         return stale
 
     def _read(self, node: BrokerNode, asked: Asked, answer: Answer) -> tuple[dict[ProducerBatch, PartitionResponse], set[ProducerBatch]]:
@@ -444,7 +387,7 @@ class Sender:
         by_load = self._partition_queues.by_load
         node_id = node.broker.node_id
         if self._partition_queues.ready.get(node_id):
-            least = self._policy.answer(is_burst=self._is_burst, is_scheduled=self._state.is_scheduled)
+            least = self._policy.answer(is_burst=self._is_burst, is_scheduled=self._schedule.is_due)
             if least is not Fill.NEVER:
                 self.drain(node, least=least)
         is_due = self._admission.has_line
@@ -454,7 +397,7 @@ class Sender:
         if is_due:
             self.turn()
         self._waking.check()
-        self._completions.run()
+        self._run_completions()
         # After the woken tasks: their next records leave together with the records that lingered.
         if by_load and self._partition_queues.ready.get(node_id):
             self.turn()
@@ -465,7 +408,7 @@ class Sender:
             cause = batch.error or (node and node.last_error) or ConnectionLost("no acknowledgement")
             where = "no leader is known" if batch.queue.leader < 0 else f"it was {batch.state}"
             timeout = f"delivery_timeout_ms={self._config.delivery_timeout_ms:g}"
-            self.ends.fail(batch, cause, f"not acknowledged within {timeout}: {where} ({cause})")
+            self._ends.fail(batch, cause, f"not acknowledged within {timeout}: {where} ({cause})")
         self.turn()
 
     def fail_all(self, cause: KafkaError) -> None:
@@ -474,11 +417,11 @@ class Sender:
         self._waking.stop()
         self._expiry.stop()
         for batch in list(self._partition_queues.incomplete):
-            self.ends.fail(batch, cause)
+            self._ends.fail(batch, cause)
 
     def identify(self, identity: ProducerIdAndEpoch | None) -> None:
         """Set the producer id and epoch; None: the brokers support no producer ids."""
-        self.on_identity(identity)
+        self._instruments.identity(identity)
         self._partition_queues.identify(identity)
         self.turn()
 
@@ -501,21 +444,4 @@ class Sender:
         It is called when brokers refuse a producer id, or when a transaction is given up.
         """
         for batch in [batch for batch in self._partition_queues.incomplete if batch.sequence < 0]:
-            self.ends.fail(batch, cause)
-
-    def explain(self) -> list[str]:
-        """Return the reasons why the oldest batches wait, one text for each batch."""
-        lifetime = self._config.delivery_timeout_ms / 1000
-        return list(backlog(self._partition_queues, self._cluster, self._loop.time(), lifetime))
-
-    def start_flush(self, wake: Callable[[], None]) -> Flush:
-        """Close and drain every batch. Returns a flush of the batches that have not ended; it calls `wake` after the last one."""
-        for queue in self._partition_queues.open_queues():
-            self._partition_queues.close(queue)
-        flush = self.ends.watch(Flush(self._partition_queues.incomplete, wake))
-        self._drain_all()
-        return flush
-
-    def stop_flush(self, flush: Flush) -> None:
-        """Stop updating a flush, because no task waits for it any more."""
-        self.ends.unwatch(flush)
+            self._ends.fail(batch, cause)

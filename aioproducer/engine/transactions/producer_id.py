@@ -8,7 +8,7 @@ next batch causes another request, because an administrator may have granted the
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
 from aioproducer.errors import BootstrapFailed, BrokerError, ConnectionLost, KafkaError, ProtocolError, TransportError, broker_error
@@ -16,10 +16,7 @@ from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from aioproducer.core.backoff import Backoff
-    from aioproducer.core.partition_queues import PartitionQueues
+    from aioproducer.engine.context import EngineContext
     from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
 
@@ -37,13 +34,25 @@ _ADVICE: Final = {
 }
 
 
+class IdentityUser(Protocol):
+    """Numbers batches under the producer id: the Sender."""
+
+    def identify(self, identity: ProducerIdAndEpoch | None) -> None:
+        """Use a producer id and epoch that a broker granted."""
+
+    def go_without_numbers(self, where: str) -> None:
+        """Send without numbers, because the broker at `where` supports no producer ids. Raises BrokerError if the user asked for them."""
+
+    def drop_unsent(self, cause: KafkaError) -> None:
+        """Fail every record that waits, with the reason."""
+
+
 class ProducerIds:
     """Holds the state of the producer id request; `run` is the body of its task.
 
     Args:
-        identify: called with each producer id and epoch that a broker grants.
-        go_without: called with the address of a broker that supports no producer ids; raises BrokerError if the user asked for idempotence.
-        fail: fails every record that waits, with the reason.
+        sender: gets each producer id and epoch, or goes without; fails every record that waits.
+        is_needed: is set when the producer needs another id (`Idempotence.on_identity_lost`).
 
     Attributes:
         trouble: the error of the latest request; None: there is an id, or no request has failed.
@@ -51,31 +60,22 @@ class ProducerIds:
 
     def __init__(
         self,
+        context: EngineContext,
         cluster: Cluster,
-        partition_queues: PartitionQueues,
-        backoff: Backoff,
-        *,
-        request_timeout: float,
-        chance: Callable[[], float],
-        identify: Callable[[ProducerIdAndEpoch], object],
-        go_without: Callable[[str], object],
-        fail: Callable[[KafkaError], object],
+        sender: IdentityUser,
+        is_needed: asyncio.Event,
     ) -> None:
         self.trouble: KafkaError | None = None
         self._cluster = cluster
-        self._partition_queues = partition_queues
-        self._backoff = backoff
-        self._request_timeout = request_timeout
-        self._chance = chance
-        self._identify = identify
-        self._go_without = go_without
-        self._fail = fail
+        self._backoff = context.backoff
+        self._request_timeout = context.config.request_timeout_ms / 1000
+        self._chance = context.chance
+        self._sender = sender
         self._failures = 0
-        self._is_needed = asyncio.Event()
+        self._is_needed = is_needed
         self._is_needed.set()
         self._is_told = asyncio.Event()
         self._is_given = asyncio.Event()
-        partition_queues.on_identity_lost = self._is_needed.set
 
     async def first(self, timeout: float) -> None:
         """Wait until brokers have granted or refused an id, at most `timeout` seconds. After that, `run` still waits for one.
@@ -108,7 +108,6 @@ class ProducerIds:
             else:
                 self.trouble, self._failures = None, 0
                 self._is_needed.clear()
-                self._partition_queues.on_open = None
                 self._is_told.set()
                 self._is_given.set()
 
@@ -129,7 +128,7 @@ class ProducerIds:
     async def _ask_node(self, node: BrokerNode) -> None:
         connection = await node.control.connected(_PATIENCE)
         if ApiKey.INIT_PRODUCER_ID not in connection.versions:
-            self._go_without(connection.where)
+            self._sender.go_without_numbers(connection.where)
             return
         answer = await node.call(ApiKey.INIT_PRODUCER_ID, _request, timeout=self._request_timeout, patience=_PATIENCE)
         try:
@@ -139,16 +138,15 @@ class ProducerIds:
             raise
         if decoded.error_code:
             raise _explained(broker_error(decoded.error_code))
-        self._identify(ProducerIdAndEpoch(decoded.producer_id, decoded.producer_epoch))
+        self._sender.identify(ProducerIdAndEpoch(decoded.producer_id, decoded.producer_epoch))
 
     async def _on_trouble(self, error: KafkaError) -> None:
         self.trouble = error
         self._failures += 1
         self._is_told.set()
         if not _is_passing(error):
-            self._fail(error)
+            self._sender.drop_unsent(error)
             self._is_needed.clear()
-            self._partition_queues.on_open = lambda _batch: self._is_needed.set()
         await asyncio.sleep(self._backoff.after(self._failures, self._chance()))
 
 

@@ -12,13 +12,12 @@ The state, and the effect of an answer, are in `core.transactions.transaction`.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
 from aioproducer.core.backoff import Backoff
 from aioproducer.core.metadata.cluster_metadata import Broker
-from aioproducer.core.transactions.transaction import Transaction
 from aioproducer.core.transactions.transaction_errors import Course, Rpc
 from aioproducer.core.transactions.transaction_state import State
 from aioproducer.engine.transactions import requests
@@ -27,30 +26,29 @@ from aioproducer.errors import (
     ConnectionLost,
     KafkaError,
     ProtocolError,
-    RecordTooLarge,
-    SendTimeout,
     TransactionAborted,
     TransactionTimeout,
     TransportError,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+    from collections.abc import Callable, Mapping
 
-    from aioproducer.config import ProducerConfig
-    from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues
-    from aioproducer.core.producer_batch import ProducerBatch
+    from aioproducer.core.partition_queues import PartitionQueues
     from aioproducer.core.transactions.transaction_state import Operation, Request
     from aioproducer.engine.append.admission import Admission
-    from aioproducer.engine.observability.metrics_recorder import Recorder
+    from aioproducer.engine.context import EngineContext
+    from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
+    from aioproducer.engine.sender.flushes import Flushes
     from aioproducer.engine.sender.sender import Sender
     from aioproducer.engine.transactions.requests import TransactionResponse
-    from aioproducer.errors import DeliveryError, TransactionError
+    from aioproducer.engine.transactions.transaction_gate import TransactionGate
+    from aioproducer.errors import TransactionError
     from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata
     from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
 
-__all__ = ["FEATURE", "Parts", "TransactionManager"]
+__all__ = ["FEATURE", "TransactionManager"]
 
 FEATURE: Final = "transaction.version"
 # Seconds of backoff: Kafka's value for CONCURRENT_TRANSACTIONS (TXN-11).
@@ -60,69 +58,53 @@ _PATIENCE: Final = 3.0
 _GIVEN_UP: Final = (State.ABORTABLE_ERROR, State.ABORTING, State.FATAL_ERROR)
 _ENDING: Final = (State.COMMITTING, State.ABORTING)
 _OPEN: Final = (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
-# The newest Produce version, by the version of transactions (TV2-02, TV2-03).
-_NEWEST_PRODUCE: Final = {1: 11, 2: None}
-# A record that `send` refused with one of these errors is missing in the transaction (TXN-08).
-_MISSING: Final = (RecordTooLarge, SendTimeout, BrokerError)
-
-
 _NO_COORDINATOR: Final = "Check that the brokers' transaction coordinator works (the topic __transaction_state), or start(wait=False)."
-
-
-class Parts(NamedTuple):
-    """Holds the parts that a transaction controls.
-
-    Attributes:
-        meet: adds the address of a coordinator; returns False if it is not usable.
-        flush: sends all queued records now, and returns when all of them have ended.
-        spawn: starts a task that the producer's supervisor owns.
-        meter: records the time spent in calls.
-    """
-
-    cluster: Cluster
-    partition_queues: PartitionQueues
-    sender: Sender
-    admission: Admission
-    meet: Callable[[Broker], bool]
-    flush: Callable[[float | None], Awaitable[object]]
-    spawn: Callable[[Coroutine[None, None, None], str], object]
-    meter: Recorder
 
 
 class TransactionManager:
     """Runs the transactions of one producer; `run` is the body of its task.
 
     Args:
-        chance: returns a random number in [0, 1).
+        gate: has the state, and what the other parts report to it.
+        updater: adds the address of a coordinator.
+        flushes: sends all queued records.
 
     Attributes:
         transaction: the state of the transactions.
         trouble: the error of the latest request; None: it succeeded.
     """
 
-    def __init__(self, config: ProducerConfig, parts: Parts, backoff: Backoff, chance: Callable[[], float]) -> None:
-        assert config.transactional_id is not None
-        self.transaction = Transaction(config.transactional_id, config.transaction_timeout_ms, level=lambda: parts.cluster.feature(FEATURE))
+    def __init__(
+        self,
+        context: EngineContext,
+        gate: TransactionGate,
+        cluster: Cluster,
+        partition_queues: PartitionQueues,
+        admission: Admission,
+        sender: Sender,
+        updater: MetadataUpdater,
+        flushes: Flushes,
+    ) -> None:
+        self.transaction = gate.transaction
         self.trouble: KafkaError | None = None
-        self._config = config
-        self._parts = parts
-        self._chance = chance
-        self._backoff = backoff
-        self._quick = Backoff(min(_QUICK, backoff.first), backoff.first)
+        self._config = context.config
+        self._spawn = context.spawn
+        self._meter = context.instruments.recorder
+        self._chance = context.chance
+        self._backoff = context.backoff
+        self._quick = Backoff(min(_QUICK, context.backoff.first), context.backoff.first)
+        self._gate = gate
+        self._cluster = cluster
+        self._partition_queues = partition_queues
+        self._admission = admission
+        self._sender = sender
+        self._meet = updater.meet
+        self._flushes = flushes
         self._failures = 0
         self._loop = asyncio.get_running_loop()
-        # The partition queues that are held until their partitions are added.
-        self._held: dict[PartitionQueue, tuple[str, int]] = {}
-        self._wake = asyncio.Event()
-        self._changed = asyncio.Event()
         self._end: Callable[[], Exception] | None = None
         self._flushing: Operation | None = None
         self._moved_to = (self.transaction.number, self.transaction.state)
-        parts.partition_queues.on_open = self._on_open
-        parts.sender.ends.on_failure = self._on_failure
-        parts.admission.on_given_up = self.on_refused
-        parts.admission.gate(is_open=False)
-        self.transaction.initialize()
 
     # The application's calls
 
@@ -142,7 +124,7 @@ class TransactionManager:
         if self.transaction.state is State.UNINITIALIZED:
             self.transaction.initialize()
             self._on_change()
-        with self._parts.meter.spent("txn-begin-time"):
+        with self._meter.spent("txn-begin-time"):
             await self._until(lambda: self.transaction.state is not State.INITIALIZING, "begin_transaction()")
         if self.transaction.state is State.UNINITIALIZED and self.transaction.error is not None:
             raise self.transaction.error.again()
@@ -153,14 +135,14 @@ class TransactionManager:
         """Send all records that are left, then commit. Cancellation: the commit continues."""
         operation = self.transaction.commit()
         self._on_change()
-        with self._parts.meter.spent("txn-commit-time"):
+        with self._meter.spent("txn-commit-time"):
             await self._end_of(operation, "commit_transaction()")
 
     async def abort(self) -> None:
         """Drop the unsent records, then abort. Cancellation: the abort continues."""
         operation = self.transaction.abort()
         self._on_change()
-        with self._parts.meter.spent("txn-abort-time"):
+        with self._meter.spent("txn-abort-time"):
             await self._end_of(operation, "abort_transaction()")
 
     async def send_offsets(self, group: ConsumerGroupMetadata, offsets: Mapping[tuple[str, int], OffsetAndMetadata]) -> None:
@@ -170,7 +152,7 @@ class TransactionManager:
             return
         operation = self.transaction.add_offsets(group, offsets)
         self._on_change()
-        with self._parts.meter.spent("txn-send-offsets-time"):
+        with self._meter.spent("txn-send-offsets-time"):
             await self._end_of(operation, "send_offsets_to_transaction()")
 
     async def give_up(self, timeout: float, *, takes_back: bool = False) -> None:
@@ -188,23 +170,12 @@ class TransactionManager:
             operation = transaction.operation
             with anyio.move_on_after(timeout, shield=True):
                 while not operation.is_over and self._end is None:
-                    await self._changed.wait()
+                    await self._gate.changed.wait()
 
     def check_running(self) -> None:
         """Raise if the producer has ended: a transaction that was open then is aborted."""
         if self._end is not None:
             raise self._end()
-
-    def check_send(self) -> None:
-        """Raise unless a transaction is open for records. Raises the error of the transaction, if it has one."""
-        if self.transaction.state is not State.IN_TRANSACTION:
-            self.transaction.check("send()")
-
-    def on_refused(self, topic: str, error: BaseException | None) -> None:
-        """Fail the transaction if a record was refused, at once or after it waited, and is missing now."""
-        if isinstance(error, _MISSING):
-            self.transaction.fail(error, repr(topic), self._loop.time())
-            self._on_change()
 
     # Waiting
 
@@ -217,7 +188,7 @@ class TransactionManager:
         try:
             async with asyncio.timeout(self._config.max_block_ms / 1000 if timeout is None else timeout):
                 while not is_over() and self._end is None:
-                    await self._changed.wait()
+                    await self._gate.changed.wait()
         except TimeoutError:
             if not is_over():
                 limit = f"max_block_ms={self._config.max_block_ms:g}"
@@ -237,34 +208,13 @@ class TransactionManager:
 
     def _on_change(self) -> None:
         """Handle a possible change of the state: open or close the fast path at once, and wake the task and the waiting calls."""
-        self._parts.admission.gate(is_open=self.transaction.state is State.IN_TRANSACTION)
-        self._wake.set()
-        self._tell()
-
-    def _tell(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        self._admission.gate()
+        self._gate.on_change()
 
     def close(self, error: Callable[[], Exception]) -> None:
         """End the waiting calls with `error`, because the producer ends."""
         self._end = error
-        self._tell()
-
-    # Batches
-
-    def _on_open(self, batch: ProducerBatch) -> None:
-        queue = batch.queue
-        partition = (queue.topic, queue.partition)
-        if self.transaction.add(partition):
-            queue.is_held = True
-            self._held[queue] = partition
-            self._wake.set()
-
-    def _on_failure(self, batch: ProducerBatch, error: DeliveryError) -> None:
-        cause = error.__cause__ if isinstance(error.__cause__, KafkaError) else error
-        where = f"{error.topic}-{error.partition}"
-        self.transaction.fail(cause, where, self._loop.time(), is_numbered=batch.sequence >= 0)
-        self._on_change()
+        self._gate.tell()
 
     # The task
 
@@ -274,8 +224,8 @@ class TransactionManager:
             self._move()
             request = self.transaction.due()
             if request is None:
-                self._wake.clear()
-                await self._wake.wait()
+                self._gate.wake.clear()
+                await self._gate.wake.wait()
                 continue
             pause = await self._ask(request)
             self._move()
@@ -285,32 +235,30 @@ class TransactionManager:
 
     def _move(self) -> None:
         """Apply the state to the other parts."""
-        transaction, parts = self.transaction, self._parts
+        transaction = self.transaction
         state, operation = transaction.state, transaction.operation
-        parts.sender.newest_produce = _NEWEST_PRODUCE[transaction.version]
-        if transaction.identity != parts.partition_queues.granted and transaction.identity.producer_id >= 0:
-            parts.sender.identify(transaction.identity)
+        if transaction.identity != self._partition_queues.granted and transaction.identity.producer_id >= 0:
+            self._sender.identify(transaction.identity)
         if (transaction.number, state) != self._moved_to:
             self._moved_to = (transaction.number, state)
             if state in _GIVEN_UP:
                 self._drop()
-        for queue in [queue for queue, partition in self._held.items() if partition not in transaction.pending]:
-            del self._held[queue]
-            parts.partition_queues.release(queue)
-            parts.sender.turn()
+        for queue in self._gate.added():
+            self._partition_queues.release(queue)
+            self._sender.turn()
         if state in _ENDING and self._flushing is not operation:
             self._flushing = operation
-            parts.spawn(self._flush(operation), "flush of a transaction")
+            self._spawn(self._flush(operation), "flush of a transaction")
 
     def _drop(self) -> None:
         """Drop the records that were not sent yet (TXN-06)."""
         error = self.transaction.error
         cause: TransactionError = TransactionAborted("the transaction was aborted") if error is None else error.again()
-        self._parts.admission.drop(cause.again)
-        self._parts.sender.drop_unsent(cause)
+        self._admission.drop(cause.again)
+        self._sender.drop_unsent(cause)
 
     async def _flush(self, operation: Operation) -> None:
-        await self._parts.flush(None)
+        await self._flushes.flush(None)
         if self.transaction.operation is operation:
             self.transaction.flushed()
             self._on_change()
@@ -331,7 +279,7 @@ class TransactionManager:
             if is_sent:
                 self.transaction.lost(request)
             else:
-                self.transaction.forget(request.at)
+                self.transaction.coordinators.pop(request.at, None)
             return self._pause(Course.RETRY)
         # The client raised it itself: the broker is too old for the request.
         except BrokerError as error:
@@ -346,7 +294,7 @@ class TransactionManager:
 
     async def _reach(self, request: Request) -> BrokerNode:
         """Return the node to send a request to, after its control connection is made."""
-        cluster, node_id = self._parts.cluster, self.transaction.coordinators.get(request.at, -1)
+        cluster, node_id = self._cluster, self.transaction.coordinators.get(request.at, -1)
         node = cluster.node(node_id)
         if request.rpc is Rpc.FIND_COORDINATOR:
             node = next(iter(cluster.candidates()), None)
@@ -374,8 +322,8 @@ class TransactionManager:
         transaction = self.transaction
         if told.coordinator is not None:
             broker = Broker(*told.coordinator)
-            if self._parts.meet(broker):
-                transaction.found(request.at, broker.node_id)
+            if self._meet(broker):
+                transaction.coordinators[request.at] = broker.node_id
         elif request.rpc is Rpc.INIT:
             transaction.granted(told.identity, version)
         else:

@@ -13,7 +13,7 @@ class Table:
 
     def __init__(self) -> None:
         self.needed: set[str] = set()
-        self.rule = MetadataSchedule(MAX_AGE, self.needed.__contains__)
+        self.rule = MetadataSchedule(MAX_AGE)
         self.rule.answered(0.0)
 
     def told(self, now: float, *names: str) -> None:
@@ -23,7 +23,7 @@ class Table:
 
     def other(self, now: float) -> list[str] | None:
         """Return the topics of the next request for known topics, and answer that request at once."""
-        question = self.rule.next_other(now)
+        question = self.rule.next_other(now, self.needed.__contains__)
         return None if question is None else self.end(question)
 
     def new(self, now: float) -> list[str] | None:
@@ -101,7 +101,7 @@ def test_what_is_old_is_asked_for_whole() -> None:
     assert table.other(HALF) == names(0, 20)
     assert table.rule.target == 20
     table.rule.urge(names(100, 101))
-    question = table.rule.next_other(MAX_AGE)
+    question = table.rule.next_other(MAX_AGE, table.needed.__contains__)
     assert question is not None
     assert question.topics == [*names(100, 101), *names(0, 100)]
     assert question.urged == {"t100"}
@@ -188,7 +188,7 @@ def test_what_is_asked_for_is_in_no_other_question() -> None:
     """A topic in a request that is in flight is in no other request, whether it is wanted, changed or old. After the answer it is."""
     table = Table()
     table.told(0.0, "a", "b")
-    question = table.rule.next_other(MAX_AGE)
+    question = table.rule.next_other(MAX_AGE, table.needed.__contains__)
     assert question is not None
     assert question.topics == ["a", "b"]
     table.rule.answered(MAX_AGE)
@@ -196,7 +196,7 @@ def test_what_is_asked_for_is_in_no_other_question() -> None:
     table.rule.urge(["b"])
     assert table.rule.is_asked("a")
     assert table.rule.next_new(MAX_AGE) is None
-    assert table.rule.next_other(MAX_AGE) is None
+    assert table.rule.next_other(MAX_AGE, table.needed.__contains__) is None
     table.told(MAX_AGE, *table.end(question))
     assert table.new(MAX_AGE) == ["a"]
     assert table.other(MAX_AGE) == ["b"]

@@ -54,7 +54,7 @@ def made(version: int = 2, *, init_version: int = 5) -> Transaction:
     one = Transaction("tx", TIMEOUT, level)
     one.level = level  # type: ignore[attr-defined]
     one.initialize()
-    one.found(HOME, 1)
+    one.coordinators[HOME] = 1
     one.granted(FIRST, init_version)
     return one
 
@@ -62,7 +62,7 @@ def made(version: int = 2, *, init_version: int = 5) -> Transaction:
 def begun(version: int = 2, *, init_version: int = 5) -> Transaction:
     """One in a transaction that began at 0, with coordinators known."""
     one = made(version, init_version=init_version)
-    one.found(GROUP, 2)
+    one.coordinators[GROUP] = 2
     one.begin(0.0)
     return one
 
@@ -104,7 +104,7 @@ def aborting(version: int = 2, *, init_version: int = 5) -> Transaction:
 def at_init() -> Transaction:
     one = Transaction("tx", TIMEOUT, Level(2))
     one.initialize()
-    one.found(HOME, 1)
+    one.coordinators[HOME] = 1
     return one
 
 
@@ -112,7 +112,7 @@ def at_find() -> Transaction:
     one = written(1)
     add_offsets(one)
     one.done(due(one, Rpc.ADD_OFFSETS))
-    one.forget(GROUP)
+    one.coordinators.pop(GROUP, None)
     return one
 
 
@@ -340,14 +340,14 @@ def test_coordinators_are_looked_for_first() -> None:
     assert one.due() is None
     one.initialize()
     assert due(one, Rpc.FIND_COORDINATOR).at == HOME
-    one.found(HOME, 1)
+    one.coordinators[HOME] = 1
     assert due(one, Rpc.INIT).at == HOME
     one.granted(FIRST, 5)
     one.begin(0.0)
     add_offsets(one)
     one.done(due(one, Rpc.ADD_OFFSETS))
     assert due(one, Rpc.FIND_COORDINATOR).at == GROUP
-    one.found(GROUP, 2)
+    one.coordinators[GROUP] = 2
     assert due(one, Rpc.COMMIT_OFFSETS).at == GROUP
 
 
@@ -457,7 +457,7 @@ def test_a_commit_that_may_have_arrived_is_not_aborted() -> None:
     with pytest.raises(TransactionMisuse, match="cannot be taken back"):
         one.abort()
     assert one.state is State.COMMITTING
-    one.found(HOME, 2)
+    one.coordinators[HOME] = 2
     one.done(due(one, Rpc.COMMIT))
     assert one.operation.error is None
 
@@ -470,7 +470,7 @@ def test_a_commit_that_fails_after_its_answer_was_lost(lost: bool, persisted: st
     one.sent(request)
     if lost:
         one.lost(request)
-        one.found(HOME, 2)
+        one.coordinators[HOME] = 2
     one.refused(due(one, Rpc.COMMIT), {"": broker_error("PRODUCER_FENCED")}, 1.0)
     assert one.operation.error is not None
     with pytest.raises(TransactionFatal) as raised:
@@ -525,7 +525,7 @@ def test_after_a_lost_answer_version_1_takes_another_epoch(rpc: Rpc) -> None:
     request = due(one, rpc)
     one.sent(request)
     one.lost(request)
-    one.found(HOME, 2)
+    one.coordinators[HOME] = 2
     one.done(due(one, rpc))
     if one.state is State.IN_TRANSACTION:
         one.abort()
@@ -546,7 +546,7 @@ def test_an_added_partition_that_nobody_confirmed() -> None:
     operation = one.abort()
     one.flushed()
     assert operation.is_over
-    one.found(HOME, 2)
+    one.coordinators[HOME] = 2
     due(one, Rpc.INIT)
 
 
@@ -557,7 +557,7 @@ def test_the_same_where_nobody_gives_another_epoch() -> None:
     one.lost(due(one, Rpc.ADD_PARTITIONS))
     one.abort()
     one.flushed()
-    one.found(HOME, 2)
+    one.coordinators[HOME] = 2
     one.done(due(one, Rpc.ABORT))
     assert one.state is State.READY
 
@@ -576,7 +576,7 @@ def test_version_2_has_its_epoch_already() -> None:
     """KIP-890: the client asks for no other epoch after a lost request, since the answer to the commit has it."""
     one = committing(2)
     one.lost(due(one, Rpc.COMMIT))
-    one.found(HOME, 2)
+    one.coordinators[HOME] = 2
     one.done(due(one, Rpc.COMMIT), ProducerIdAndEpoch(7, 1))
     assert (one.state, one.identity, one.due()) == (State.READY, ProducerIdAndEpoch(7, 1), None)
 

@@ -159,7 +159,7 @@ class Machine(RuleBasedStateMachine):
         request = self.one.due()
         assert request is not None
         if request.rpc is Rpc.FIND_COORDINATOR:
-            self.one.found(request.at, 1)
+            self.one.coordinators[request.at] = 1
             return
         self.one.sent(request)
         sent = Straggler(request, self.one.identity, self.one.version, self.one.number)

@@ -213,7 +213,7 @@ async def test_another_leader_is_tried_at_once() -> None:
             await asyncio.sleep(0.01)
         began = now()
         cluster.move_leader("orders", BAD, 1)
-        producer._engine._updater.urge(["orders"])
+        producer._engine._updater.schedule.urge(["orders"])
         await asyncio.gather(*deliveries)
         assert now() - began < 2
 
@@ -252,7 +252,7 @@ async def test_a_probe_that_ends_without_an_attempt_is_followed_by_another() -> 
         deliveries = await opened(cluster, producer)
         cluster.faults.clear()
         cluster.move_leader("orders", BAD, None)
-        producer._engine._updater.urge(["orders"])
+        producer._engine._updater.schedule.urge(["orders"])
         assert all(isinstance(error, DeliveryError) for error in await asyncio.gather(*deliveries, return_exceptions=True))
         assert told[-1] == ("probing", BAD)
         cluster.move_leader("orders", BAD, 2)
@@ -471,7 +471,7 @@ async def test_who_waits_for_a_partition_stays_with_it_when_its_key_belongs_else
         await turns(100)
         assert not tasks[-1].done()
         cluster.add_partitions("orders", 64)
-        producer._engine._updater.urge(["orders"])
+        producer._engine._updater.schedule.urge(["orders"])
         await asyncio.sleep(0.2)
         tasks.append(asyncio.create_task(producer.send("orders", b"060", key=key)))
         await turns(100)
@@ -550,7 +550,7 @@ async def test_available_with_nothing_available_keeps_to_the_partition() -> None
         await known(producer)
         circuit_break_manager = producer._engine._circuit_break_manager
         for partition in range(4):
-            circuit_break_manager.mute(TopicPartition("orders", partition))
+            circuit_break_manager._control.mute(TopicPartition("orders", partition))
         delivery = await producer.send("orders", b"v", partition=BAD)
         assert (await delivery).partition == BAD
 

@@ -21,10 +21,10 @@ def failure(topic: str = "orders", cause: KafkaError | None = None) -> DeliveryE
     return error
 
 
-async def told(unseen: UnhandledFailures, *failures: DeliveryError) -> list[tuple[str, int]]:
+async def told(*failures: DeliveryError, warns: bool = True) -> list[tuple[str, int]]:
     """Return the calls of the hook. The hook is called in the next event-loop iteration, not before."""
     hooked: list[tuple[str, int]] = []
-    unseen.hook = lambda error, count: hooked.append((error.topic, count))
+    unseen = UnhandledFailures(asyncio.get_running_loop(), lambda error, count: hooked.append((error.topic, count)), warns=warns)
     for count, error in enumerate(failures, 1):
         unseen.on_failure(error, count)
     assert hooked == []
@@ -47,16 +47,14 @@ async def test_who_is_told(
     warns: bool, cause: KafkaError | None, hooked: list[tuple[str, int]], lines: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The hook gets no record that was dropped with its transaction. The log gets no failure that a commit raises."""
-    unseen = UnhandledFailures(asyncio.get_running_loop(), warns=warns)
-    assert await told(unseen, failure(cause=cause)) == hooked
+    assert await told(failure(cause=cause), warns=warns) == hooked
     assert len(caplog.records) == lines
 
 
 @pytest.mark.asyncio
 async def test_the_hook_hears_of_each_and_the_log_of_each_kind(caplog: pytest.LogCaptureFixture) -> None:
     """A kind is a topic and an error."""
-    unseen = UnhandledFailures(asyncio.get_running_loop(), warns=True)
-    assert await told(unseen, failure(), failure(), failure("payments")) == [("orders", 1), ("orders", 2), ("payments", 3)]
+    assert await told(failure(), failure(), failure("payments")) == [("orders", 1), ("orders", 2), ("payments", 3)]
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
         "1 records failed and nobody looked at their deliveries",
         "3 records failed and nobody looked at their deliveries",

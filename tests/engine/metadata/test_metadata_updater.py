@@ -16,9 +16,10 @@ from nodes import Tasks, now
 from scripted import ScriptedDialer, ScriptedStream, api_versions, settings
 
 from aioproducer.core.backoff import Backoff
+from aioproducer.core.metadata.cluster_metadata import ClusterMetadata
 from aioproducer.core.metadata.metadata_schedule import MetadataSchedule
 from aioproducer.engine.metadata import metadata_updater as module
-from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
+from aioproducer.engine.metadata.metadata_updater import MetadataSettings, MetadataUpdater
 from aioproducer.errors import BootstrapFailed
 from aioproducer.net.cluster import Cluster
 from aioproducer.testing import FakeCluster
@@ -44,23 +45,27 @@ class Table:
         self.steps = 0  # that telling takes yet
         options: dict[str, Any] = {"request_timeout": 30.0, "recovery_time": 300.0, "auto_create": True}
         options |= {name: changes.pop(name) for name in tuple(changes) if name in options}
-        is_needed = self.needed.__contains__
+        self.is_needed = self.needed.__contains__
+        wake = asyncio.Event()
         max_age = changes.pop("max_age", 300.0)
         self.cluster = Cluster(addresses, settings(dialer, **changes), self.tasks.spawn, lambda _: None)
         self.updater = MetadataUpdater(
             self.cluster,
-            Backoff(0.1, 1.0),
-            MetadataSchedule(max_age, is_needed),
-            spawn=self.tasks.spawn,
-            is_needed=is_needed,
-            chance=lambda: 0.5,
-            topics=lambda: self.needed,
-            on_topic=self.tell,
-            on_leader=lambda topic, _: self.told.append(topic),
-            **options,
+            ClusterMetadata(),
+            MetadataSchedule(max_age, wake.set),
+            wake,
+            self,
+            MetadataSettings(backoff=Backoff(0.1, 1.0), chance=lambda: 0.5, **options),
+            self.tasks.spawn,
         )
 
-    def tell(self, topic: TopicView) -> Steps[None]:
+    def topics(self) -> set[str]:
+        return self.needed
+
+    def on_leader(self, topic: TopicView, _: int) -> None:
+        self.told.append(topic)
+
+    def on_topic(self, topic: TopicView) -> Steps[None]:
         self.told.append(topic)
         while self.steps:
             yield
@@ -69,7 +74,7 @@ class Table:
     def want(self, *topics: str) -> None:
         self.needed.update(topics)
         for topic in topics:
-            self.updater.want(topic)
+            self.updater.schedule.want(topic)
 
     def names(self) -> list[str]:
         return [topic.name for topic in self.told]
@@ -206,11 +211,11 @@ def test_it_needs_no_bootstrap_of_its_own() -> None:
                 table.want("t")
                 await asyncio.sleep(30)
                 assert table.told == []
-                assert "nobody listens" in str(table.updater.trouble)
+                assert "nobody listens" in str(table.updater.schedule.trouble)
                 await fake.brokers[1].start()
                 await asyncio.sleep(2)
                 assert table.names() == ["t"]
-                assert table.updater.trouble is None
+                assert table.updater.schedule.trouble is None
             await settle()
 
     run(main())
@@ -265,16 +270,16 @@ def test_stale_topics_are_asked_for_a_pause_after_the_last_answer() -> None:
             table.want("t")
             await asyncio.sleep(10)
             for _ in range(500):
-                table.updater.urge(["t"])
+                table.updater.schedule.urge(["t"])
                 await asyncio.sleep(0.01)
             moments = [request.at for request in fake.requests("Metadata")][2:]
             pauses = [round(later - earlier, 1) for earlier, later in itertools.pairwise(moments)]
             assert pauses[:6] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
             fake.move_leader("t", 0, 2)
-            table.updater.urge(["t"])
+            table.updater.schedule.urge(["t"])
             await asyncio.sleep(1.1)
             count = len(asked(fake))
-            table.updater.urge(["t"])
+            table.updater.schedule.urge(["t"])
             await asyncio.sleep(0.01)
             assert len(asked(fake)) == count + 1, "the last answer had news, and is long enough ago"
 
@@ -286,7 +291,7 @@ def test_a_topic_that_nobody_needs_is_not_asked_for_again() -> None:
 
     async def main() -> None:
         async with with_fake() as (table, fake):
-            table.updater.urge(["t"])
+            table.updater.schedule.urge(["t"])
             await asyncio.sleep(10)
             assert asked(fake) == [[]]
 
@@ -351,7 +356,7 @@ def test_a_new_topic_does_not_wait_behind_a_refresh() -> None:
             for number in (1, 2):
                 await table.cluster.node(number).control.connected(1)  # type: ignore[union-attr]
             hang = fake.hang("Metadata", topic="t")
-            table.updater.urge(["t"])
+            table.updater.schedule.urge(["t"])
             await hang.reached()
             fake.create_topic("u")
             began = now()
@@ -379,7 +384,7 @@ def test_a_topic_is_in_one_question_at_a_time() -> None:
             table.want("t")
             await hang.reached()
             table.want("t")
-            table.updater.urge(["t"])
+            table.updater.schedule.urge(["t"])
             await settle()
             assert asked(fake) == [[], ["t"]]
             hang.release()
@@ -429,12 +434,12 @@ def test_a_broker_that_throttles_is_left_alone() -> None:
             table.want("t")
             await settle()
             fake.throttle("Metadata", 60)
-            table.updater.urge(["t"])
+            table.updater.schedule.urge(["t"])
             await asyncio.sleep(1)
             (muted,) = (number for number in (1, 2) if table.cluster.node(number).is_muted)  # type: ignore[union-attr]
             count = len(asked(fake))
             for _ in range(10):
-                table.updater.urge(["t"])
+                table.updater.schedule.urge(["t"])
                 await asyncio.sleep(2)
             later = fake.requests("Metadata")[count:]
             assert {request.broker for request in later} == {3 - muted}
@@ -480,7 +485,7 @@ def test_brokers_that_move_are_found_again_at_the_bootstrap_addresses(*, reboots
                 names.at = "moved"
                 broker._listens_on = ("moved", port)
                 broker.advertise("moved", port)
-                table.updater.urge(["t"])
+                table.updater.schedule.urge(["t"])
                 await asyncio.sleep(5)
                 await broker.start()
                 count = len(asked(fake))
@@ -502,7 +507,7 @@ def test_brokers_that_do_not_answer_for_long_are_forgotten(*, rebootstraps: bool
             await settle()
             first = table.cluster.bootstrap
             hang = fake.hang("Metadata")
-            table.updater.urge(["t"])
+            table.updater.schedule.urge(["t"])
             await asyncio.sleep(80)
             assert table.cluster.bootstrap == first
             await asyncio.sleep(50)
@@ -511,7 +516,7 @@ def test_brokers_that_do_not_answer_for_long_are_forgotten(*, rebootstraps: bool
             hang.release()
             await asyncio.sleep(30)
             assert table.cluster.node(1) is not None
-            assert table.updater.trouble is None
+            assert table.updater.schedule.trouble is None
 
     run(main())
 
@@ -526,17 +531,17 @@ def test_a_broker_may_ask_for_a_new_bootstrap() -> None:
             first = table.cluster.bootstrap
             fake.rewrite("Metadata", lambda answer: setattr(answer, "error_code", 129), times=1)
             began = now()
-            table.updater.urge(["t"])
+            table.updater.schedule.urge(["t"])
             await asyncio.sleep(0.2)
             assert table.cluster.bootstrap != first
-            assert table.updater.trouble is None
+            assert table.updater.schedule.trouble is None
             assert now() - began < 0.3
             fake.rewrite("Metadata", lambda answer: setattr(answer, "error_code", 129), times=None)
             count = len(asked(fake))
-            table.updater.urge(["t"])
+            table.updater.schedule.urge(["t"])
             await asyncio.sleep(10)
             assert len(asked(fake)) - count < 60
-            assert "REBOOTSTRAP_REQUIRED" in str(table.updater.trouble)
+            assert "REBOOTSTRAP_REQUIRED" in str(table.updater.schedule.trouble)
 
     run(main())
 
@@ -710,7 +715,7 @@ def test_a_hint_that_turns_out_to_be_no_news_makes_it_ask(monkeypatch: pytest.Mo
             assert table.updater.hint("t", 7, 77, 9)
             await until(lambda: not table.steps)
             assert len(table.told) == 1
-            assert list(table.updater._rule._changed) == ["t"]
+            assert list(table.updater.schedule._changed) == ["t"]
 
     run(main())
 

@@ -42,10 +42,10 @@ def known(producer: Producer[Any, Any]) -> list[str]:
     names = {
         *engine._partition_queues.routings,
         *parts.view.topics,
-        *parts._rule._told,
-        *parts._rule._changed,
-        *parts._rule._new,
-        *parts._rule._asked,
+        *parts.schedule._told,
+        *parts.schedule._changed,
+        *parts.schedule._new,
+        *parts.schedule._asked,
     }
     topics = engine._admission.topics
     names |= {*topics._wait_queues, *topics._asked, *topics._troubles}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,6 +17,11 @@ from aioproducer.model import Compression
 from aioproducer.records.compression import compress
 from aioproducer.records.compression_ratio_estimator import CompressionRatios
 from aioproducer.records.record_batch_writer import RecordBatchWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproducer.errors import KafkaError
 
 NOW = 1_700_000_000_000
 VALUE = b"".join(b"%d," % (number * number % 9973) for number in range(400))
@@ -45,8 +50,17 @@ def batch(value: bytes = VALUE, headers: Any = ()) -> ProducerBatch:
     return one
 
 
-def made(codec: Compression, level: int | None, ratios: CompressionRatios | None = None) -> BatchCompressor:
-    return BatchCompressor(asyncio.get_running_loop(), codec, level, ratios or CompressionRatios())
+def never(refused: ProducerBatch, error: KafkaError) -> None:
+    pytest.fail(f"{refused} was refused: {error}")
+
+
+def made(
+    codec: Compression,
+    level: int | None,
+    ratios: CompressionRatios | None = None,
+    refuse: Callable[[ProducerBatch, KafkaError], object] = never,
+) -> BatchCompressor:
+    return BatchCompressor(asyncio.get_running_loop(), codec, level, ratios or CompressionRatios(), refuse)
 
 
 @pytest.mark.parametrize(("codec", "level"), QUICK)
@@ -107,7 +121,7 @@ async def test_slices_are_encoded_by_the_loop_in_order() -> None:
 
     A batch that is too long for a slice goes to the thread, in its order.
     """
-    batch_compressor = BatchCompressor(asyncio.get_running_loop(), Compression.ZSTD, None, CompressionRatios(), in_slices=True)
+    batch_compressor = BatchCompressor(asyncio.get_running_loop(), Compression.ZSTD, None, CompressionRatios(), never, in_slices=True)
     told: list[int] = []
     jobs = [[batch(b"v" * 50_000) for _ in range(5)], [batch()], [batch(b"v" * 200_000)], [batch()]]
     for number, job in enumerate(jobs):
@@ -144,8 +158,7 @@ async def test_what_a_format_cannot_hold_is_refused_before_the_others_go(size: i
     bad, good = batch(b"v" * size, [("h", b"1")]), batch(b"v" * size)
     told: list[Any] = []
     done = asyncio.Event()
-    batch_compressor = made(Compression.NONE, None)
-    batch_compressor.refuse = lambda refused, error: told.append((refused, error, done.is_set()))
+    batch_compressor = made(Compression.NONE, None, refuse=lambda refused, error: told.append((refused, error, done.is_set())))
     worker = asyncio.ensure_future(batch_compressor.run())
     batch_compressor.encode([bad, good], 1, "lane", done.set)
     assert done.is_set() is (size == 100)
@@ -174,7 +187,7 @@ async def test_a_batch_that_ended_meanwhile_is_left_alone() -> None:
 
 @pytest.mark.asyncio
 async def test_how_far_batches_compress_is_remembered() -> None:
-    """By topic, for the next batches; and taken back when a broker finds one too large."""
+    """By topic, for the next batches."""
     ratios = CompressionRatios()
     batch_compressor = made(Compression.ZSTD, 3, ratios)
     for _ in range(300):
@@ -183,5 +196,3 @@ async def test_how_far_batches_compress_is_remembered() -> None:
         await asyncio.sleep(0)  # another round of the loop
     assert ratios.guess("orders", Compression.ZSTD) == len(one.payload) / one.raw_size < 0.05
     assert ratios.guess("others", Compression.ZSTD) == 1.0
-    batch_compressor.was_too_large(one)
-    assert ratios.guess("orders", Compression.ZSTD) == 1.0

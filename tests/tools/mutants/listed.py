@@ -255,7 +255,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "linger-forgotten",
         "core/partition_queues.py",
-        "(self._policy.has_holds and self._waits(queue))",
+        "(self.policy.has_holds and self._waits(queue))",
         "False",
         ("tests/core/test_partition_queues.py",),
     ),
@@ -269,22 +269,22 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "memory-short-and-what-gathers-by-load-stays",
         "core/partition_queues.py",
-        "(queue.is_sendable or self._policy.waits(queue.in_flight, memory_is_short=False))",
+        "(queue.is_sendable or self.policy.waits(queue.in_flight, memory_is_short=False))",
         "(queue.is_sendable or self._linger)",
         ("tests/scenarios/test_linger_by_load.py",),
     ),
     Mutant(
         "a-backlog-is-cut-into-small-batches",
         "core/partition_queues.py",
-        "if not queue.closed and (queue.is_sendable or self._policy",
-        "if (queue.is_sendable or self._policy",
+        "if not queue.closed and (queue.is_sendable or self.policy",
+        "if (queue.is_sendable or self.policy",
         ("tests/scenarios/test_backpressure.py", "tests/core/test_partition_queues.py"),
     ),
     Mutant(
         "memory-short-and-a-full-batch-keeps-its-room",
         "core/partition_queues.py",
-        "(queue.is_sendable or self._policy.waits(",
-        "(self._policy.waits(",
+        "(queue.is_sendable or self.policy.waits(",
+        "(self.policy.waits(",
         ("tests/scenarios/test_full_batches.py",),
     ),
     Mutant(
@@ -426,8 +426,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "who-rests-holds-up-nobody-at-all",
         "engine/append/admission.py",
-        "not self._is_gated and not self._resting.holds:",
-        "not self._is_gated:",
+        "self._is_plain and not self._resting.holds and (",
+        "self._is_plain and (",
         ("tests/scenarios/test_tight_loops.py",),
     ),
     Mutant(
@@ -576,8 +576,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "memory-short-and-still-lingering",
         "core/partition_queues.py",
-        "self._policy.waits(queue.in_flight, memory_is_short=self.eager)",
-        "self._policy.waits(queue.in_flight, memory_is_short=False)",
+        "self.policy.waits(queue.in_flight, memory_is_short=self.eager)",
+        "self.policy.waits(queue.in_flight, memory_is_short=False)",
         ("tests/core/test_partition_queues.py", "tests/scenarios/test_backpressure.py"),
     ),
     Mutant(
@@ -927,7 +927,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "txn-the-version-changes-within",
         "core/transactions/transaction.py",
         "        if self.version > 1:\n            self.partitions.add(partition)",
-        "        if self._current_version() > 1:\n            self.partitions.add(partition)",
+        "        if (self._level() or 1) > 1:\n            self.partitions.add(partition)",
         ("tests/core/transactions/test_transaction.py",),
     ),
     Mutant(
@@ -981,14 +981,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "txn-the-fast-way-stays-open",
-        "engine/append/admission.py",
-        "        self._is_gated = not is_open",
-        "        self._is_gated = False",
+        "engine/transactions/transaction_gate.py",
+        "        return self.transaction.state is State.IN_TRANSACTION",
+        "        return True",
         ("tests/scenarios/test_transactions.py::test_the_fast_way_is_open_within",),
     ),
     Mutant(
         "txn-partitions-are-not-held",
-        "engine/transactions/transaction_manager.py",
+        "engine/transactions/transaction_gate.py",
         "            queue.is_held = True",
         "            queue.is_held = False",
         ("tests/scenarios/test_transaction_faults.py::test_records_flow_while_a_partition_is_added",),
@@ -1003,7 +1003,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "txn-an-abort-keeps-what-was-not-sent",
         "engine/transactions/transaction_manager.py",
-        "        self._parts.sender.drop_unsent(cause)",
+        "        self._sender.drop_unsent(cause)",
         "        del cause",
         ("tests/scenarios/test_transactions.py::test_an_abort_drops_what_was_not_sent",),
     ),

@@ -154,14 +154,14 @@ SIMULATED: tuple[Simulated, ...] = (
     Simulated(
         "a-commit-does-not-mind-what-failed",
         "engine/sender/batch_completion.py",
-        "        if self.on_failure is not None:",
-        "        if self.on_failure is not None and not batch.attempts:",
+        "        if self.transaction is not None:",
+        "        if self.transaction is not None and not batch.attempts:",
         profile="transactional",
     ),
     Simulated(
         "a-commit-waits-for-nobody",
         "engine/transactions/transaction_manager.py",
-        "        await self._parts.flush(None)\n",
+        "        await self._flushes.flush(None)\n",
         "",
         profile="transactional",
     ),

@@ -1,0 +1,37 @@
+"""Holds what the parts of one producer share: its options, event loop, tasks, randomness and instruments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from aioproducer.config import ProducerConfig
+    from aioproducer.core.backoff import Backoff
+    from aioproducer.engine.observability.instruments import Instruments
+    from aioproducer.engine.tasks.guarded_loop import GuardedLoop
+
+__all__ = ["EngineContext"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineContext:
+    """Holds what a part needs of the producer that it belongs to, whatever it does.
+
+    Attributes:
+        config: the options.
+        loop: schedules the callbacks of the parts.
+        spawn: starts a task that the producer's supervisor owns.
+        backoff: the pause before a retry (`retry_backoff_ms`).
+        chance: returns a random number in [0, 1).
+        instruments: the metrics and the events.
+    """
+
+    config: ProducerConfig
+    loop: GuardedLoop
+    spawn: Callable[[Coroutine[None, None, None], str], object]
+    backoff: Backoff
+    chance: Callable[[], float]
+    instruments: Instruments

@@ -1,0 +1,70 @@
+"""Sends all queued records, and waits until they and the pending sends have ended."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aioproducer.engine.sender.flush import Flush
+from aioproducer.model import FlushSummary
+
+if TYPE_CHECKING:
+    from aioproducer.core.partition_queues import PartitionQueues
+    from aioproducer.engine.append.admission import Admission
+    from aioproducer.engine.context import EngineContext
+    from aioproducer.engine.sender.batch_completion import BatchCompletion
+    from aioproducer.engine.sender.sender import Sender
+
+__all__ = ["Flushes"]
+
+
+class Flushes:
+    """Runs the flushes of one producer."""
+
+    def __init__(
+        self, context: EngineContext, partition_queues: PartitionQueues, ends: BatchCompletion, admission: Admission, sender: Sender
+    ) -> None:
+        self._meter = context.instruments.recorder
+        self._partition_queues = partition_queues
+        self._ends = ends
+        self._admission = admission
+        self._sender = sender
+
+    async def flush(self, timeout: float | None) -> FlushSummary:
+        """Send all records now, and wait until the queued records and the pending sends have ended, at most `timeout` seconds.
+
+        Returns how many records were acknowledged, failed, or are left.
+        """
+        with self._meter.spent("flush-time"):
+            return await self._flush(timeout)
+
+    async def _flush(self, timeout: float | None) -> FlushSummary:
+        marks = self._admission.mark()
+        flush = None
+        done = asyncio.Event()
+        try:
+            async with asyncio.timeout(timeout):
+                for mark in marks:
+                    await mark.wait()
+                flush = self._start(done)
+                if flush.pending:
+                    await done.wait()
+        # The summary says how many records are pending.
+        except TimeoutError:
+            pass
+        finally:
+            if flush is not None:
+                self._ends.unwatch(flush)
+        if flush is None:
+            flush = self._start(done)
+            self._ends.unwatch(flush)
+            return FlushSummary(0, 0, flush.pending + self._admission.waiting)
+        return FlushSummary(flush.acknowledged, flush.failed, flush.pending)
+
+    def _start(self, done: asyncio.Event) -> Flush:
+        """Close and drain every batch. Returns a flush of the batches that have not ended; it sets `done` after the last one."""
+        for queue in self._partition_queues.open_queues():
+            self._partition_queues.close(queue)
+        flush = self._ends.watch(Flush(self._partition_queues.incomplete, done.set))
+        self._sender.drain_all()
+        return flush

@@ -1,0 +1,237 @@
+"""Ends a producer: flushes and stops it, or fails it after a bug, or ends what its application dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from functools import partial
+from typing import TYPE_CHECKING
+
+from aioproducer.engine.dropped_producer import DroppedProducer
+from aioproducer.engine.observability.waiting_notice import waiting_notice
+from aioproducer.errors import KafkaError, ProducerClosed
+from aioproducer.net.transport import close_socket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproducer.config import ProducerConfig
+    from aioproducer.engine.append.thread_bridge import ThreadBridge
+    from aioproducer.engine.wiring import EngineParts
+    from aioproducer.model import FlushSummary
+
+__all__ = ["Shutdown", "trouble"]
+
+_log = logging.getLogger(__name__)
+
+
+class Shutdown:
+    """Holds whether a producer is open or has failed, and ends its parts.
+
+    Args:
+        from_thread: refuses records of other threads from the end on.
+        forget: called when the producer uses no connection of its process any more.
+
+    Attributes:
+        is_open: records may be sent.
+        failure: the exception that failed the producer; None: it has not failed.
+        ended: waits until the last task has ended.
+    """
+
+    def __init__(self, config: ProducerConfig, parts: EngineParts, from_thread: ThreadBridge, forget: Callable[[], None]) -> None:
+        self.is_open = False
+        self.failure: BaseException | None = None
+        self._config = config
+        self._parts = parts
+        self._from_thread = from_thread
+        self._forget = forget
+        self._loop = asyncio.get_running_loop()
+        self._pid = os.getpid()
+        self.ended = parts.supervisor.ended
+        self._events = parts.instruments.events
+        self._is_flushed = False
+        self._dropped: DroppedProducer | None = None
+        # Records that had not ended when the producer failed or was dropped.
+        self._lost = 0
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether no task is left."""
+        return self._parts.supervisor.has_ended
+
+    def open(self) -> None:
+        """Note that the producer has started."""
+        self.is_open = True
+        self._events.tell("producer-started")
+
+    async def stop(self, timeout: float) -> FlushSummary | None:
+        """Flush for at most `timeout` seconds, then end. Returns the summary of the flush; None: the producer had failed.
+
+        Cancellation: the records that are left fail at once, and the tasks end too.
+        """
+        until = self._loop.time() + timeout
+        summary = None
+        with waiting_notice(self._loop, lambda: self._notice(until)):
+            try:
+                summary = await self._finish_records(until)
+            finally:
+                self._is_flushed = summary is not None and not summary.pending
+                self._events.tell("producer-stopped", unfinished=len(self._parts.partition_queues.incomplete))
+                await self.end(ProducerClosed("the producer was stopped before the record was acknowledged"), until)
+                self._parts.interception.close()
+        return summary
+
+    async def _finish_records(self, until: float) -> FlushSummary | None:
+        """Refuse new records, end an open transaction, and flush. Returns None if the producer had failed."""
+        parts = self._parts
+        self._from_thread.shut(lambda: ProducerClosed("the producer has stopped"))
+        self.is_open = False
+        parts.admission.shut()
+        if parts.circuit_break_manager is not None:
+            parts.circuit_break_manager.close()
+        if self.failure is not None:
+            return None
+        if parts.transaction_manager is not None:
+            await parts.transaction_manager.give_up(max(until - self._loop.time(), 0.0))
+        return await parts.flushes.flush(max(until - self._loop.time(), 0.0))
+
+    def _notice(self, until: float) -> str:
+        records = self._unacknowledged() + self._parts.admission.waiting
+        told = f"the acknowledgement of {records} records" if records else "the end of its requests and tasks"
+        error = trouble(self._parts)
+        reason = f": {error}" if error is not None else ""
+        left = max(until - self._loop.time(), 0)
+        return f"{self._config.client_id}: stop() waits for {told}, at most {left:.0f} s more (close_timeout_ms){reason}"
+
+    def _unacknowledged(self) -> int:
+        """Return the number of records that are queued or in flight."""
+        return sum(batch.count if batch.open is None else batch.open.count for batch in self._parts.partition_queues.incomplete)
+
+    async def end(self, cause: KafkaError, until: float = 0.0) -> None:
+        """End all parts with `cause`, and wait for the tasks.
+
+        `until`: after a complete flush, the time until which a broker may read the bytes that are left in a write buffer. With acks=0,
+        a record is acknowledged when its transport takes it.
+        """
+        self._shut(cause, closes_connections=False)
+        try:
+            await self._parts.cluster.close_gradually(now=not self._is_flushed)
+            if self._is_flushed:
+                await self._parts.cluster.sent(until - self._loop.time())
+        finally:
+            self._parts.supervisor.stop()
+            try:
+                await self.ended()
+            finally:
+                self._forget()
+                self._parts.batch_compressor.close()
+
+    def _shut(self, cause: KafkaError, *, closes_connections: bool = True) -> None:
+        """Fail all waiting sends, batches and calls with `cause`, and close the connections, unless the caller does.
+
+        Without a complete flush the connections close at once: a broker that hangs would never read the unsent bytes.
+        """
+        self.is_open = False
+        parts = self._parts
+        ends: tuple[Callable[[], None], ...] = (
+            lambda: parts.circuit_break_manager.close() if parts.circuit_break_manager is not None else None,
+            lambda: self._from_thread.shut(lambda: ProducerClosed(str(cause))),
+            lambda: parts.admission.close(lambda: ProducerClosed(str(cause))),
+            lambda: parts.sender.fail_all(cause),
+            lambda: parts.transaction_manager.close(lambda: ProducerClosed(str(cause))) if parts.transaction_manager is not None else None,
+            lambda: parts.cluster.close(now=not self._is_flushed) if closes_connections else None,
+        )
+        for end in ends:
+            try:
+                end()
+            except Exception as error:  # noqa: BLE001  (after a bug, whatever can still be ended is)
+                _log.error("A bug: a part of the producer could not be ended: %r", error, exc_info=error)
+
+    # After a bug
+
+    def fail(self, error: BaseException) -> None:
+        """Fail the producer, because a task of it ended by a bug or was cancelled from outside. Otherwise the sends would hang."""
+        # The end of a forked child cancels all tasks. The child must not use the parent's connections.
+        if os.getpid() != self._pid:
+            return
+        self.failure = error
+        self._events.tell("producer-failed", cause=repr(error))
+        # `asyncio.run` cancels all tasks at its end. A later call of the producer raises this error.
+        if not isinstance(error, asyncio.CancelledError):
+            _log.error("The producer failed: %r", error, exc_info=error)
+        cause = ProducerClosed(f"the producer failed: {error!r}")
+        cause.__cause__ = error
+        self._count_lost()
+        self._shut(cause)
+
+    def on_bug(self, error: BaseException) -> None:
+        """Fail the producer, because a callback of it raised an exception. A producer that has ended only logs it."""
+        if self.failure is None and self.is_open:
+            self.fail(error)
+            self._parts.supervisor.stop()
+        else:
+            _log.error("A bug: %r", error, exc_info=error)
+
+    # Without stop()
+
+    def drop(self, timeout: float) -> None:
+        """Send the queued records for at most `timeout` seconds, then end, because the producer was garbage-collected.
+
+        Any thread may call it.
+        """
+        servers = ",".join(node.where for node in self._parts.cluster.bootstrap)
+        self._dropped = DroppedProducer(
+            self._loop,
+            f"{self._config.client_id} of {servers}",
+            spawn=self._parts.supervisor.spawn,
+            flush=partial(self._flush_dropped, timeout),
+            end=self._end_now,
+        )
+        self._dropped.schedule()
+
+    async def _flush_dropped(self, timeout: float) -> None:
+        until = self._loop.time() + timeout
+        summary = await self._finish_records(until)
+        if summary is not None:
+            self._lost += summary.failed
+            self._is_flushed = not summary.pending
+        if self._is_flushed:
+            self._shut(ProducerClosed("the producer was dropped without stop()"))
+            await self._parts.cluster.sent(until - self._loop.time())
+
+    def _end_now(self) -> int:
+        """End without waiting, also if the event loop is closed. Returns the number of records that were lost."""
+        parts = self._parts
+        self._count_lost()
+        self._forget()
+        if self._loop.is_closed():
+            self.is_open = False
+            parts.admission.shut()
+            for stream in parts.cluster.leave():
+                close_socket(stream)
+        else:
+            self._events.tell("producer-stopped", unfinished=len(parts.partition_queues.incomplete))
+            self._shut(ProducerClosed("the producer was dropped without stop()"))
+            parts.supervisor.stop()
+        parts.supervisor.when_ended(self._end_workers)
+        return self._lost
+
+    def _count_lost(self) -> None:
+        """Count the queued records, which fail now, as lost."""
+        self._lost += self._unacknowledged() + self._from_thread.queued
+        # The warning of `DroppedProducer` reports their number, so their failures are not reported again.
+        if self._dropped is not None:
+            for batch in self._parts.partition_queues.incomplete:
+                batch.result.look()
+
+    def _end_workers(self) -> None:
+        self._parts.batch_compressor.close()
+        self._parts.interception.close()
+
+
+def trouble(parts: EngineParts) -> object | None:
+    """Return the error because of which brokers cannot be used now; None: no error is known."""
+    cluster = parts.cluster
+    unreached = next((node.last_error for node in (*cluster.nodes, *cluster.bootstrap) if node.last_error), None)
+    return parts.updater.schedule.trouble or (parts.ids.trouble if parts.ids is not None else None) or unreached
