@@ -13,7 +13,6 @@ from aioproducer.engine.append.chosen_build import FastPath, here
 from aioproducer.engine.append.send_columns import SendColumns
 from aioproducer.engine.append.send_many import SendMany
 from aioproducer.engine.append.thread_bridge import ThreadBridge, running_loop
-from aioproducer.engine.delivery.chosen_build import Delivery
 from aioproducer.engine.dropped_producer import DroppedProducer
 from aioproducer.engine.gauges import unready
 from aioproducer.engine.observability.waiting_notice import waiting_notice
@@ -29,8 +28,9 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.engine.append.batch_builder import ReadyBatch
+    from aioproducer.engine.delivery.chosen_build import Delivery
     from aioproducer.engine.delivery.deliveries import Deliveries
-    from aioproducer.engine.memory.buffer_pool import PendingSend
+    from aioproducer.engine.memory.wait_queue import PendingSend
     from aioproducer.engine.transactions.transaction_manager import TransactionManager
     from aioproducer.interfaces import Dialer, Resolver
     from aioproducer.metrics.registry import Snapshot
@@ -93,6 +93,7 @@ class Runtime:
             on_crash=self._on_crash,
             on_bug=self._on_bug,
             flush=self.flush,
+            check=self.check,
         )
         self._delivery_context = parts.delivery_context
         self.pool = parts.pool
@@ -105,9 +106,8 @@ class Runtime:
         self._turn = parts.turn
         self._appender = parts.appender
         self._admission = parts.admission
-        self._slow_path = parts.slow_path
+        self._accumulator = parts.accumulator
         self._interception = parts.interception
-        self._take, self._take_now = parts.take, parts.submit_nowait
         self._cluster = parts.cluster
         self._updater = parts.updater
         self._idle = parts.idle
@@ -148,7 +148,7 @@ class Runtime:
         self._spawn(self._batch_compressor.run(), "compression")
         self._spawn(self._idle.run(), "idle topics")
         self._fast_path.here = here()
-        self._fast_path.slowly, self._fast_path.now = self.send, self.send_now
+        self._fast_path.slowly, self._fast_path.now = self._accumulator.append, self._accumulator.append_nowait
         self.is_open = True
         self._instruments.events.tell("producer-started")
 
@@ -216,17 +216,12 @@ class Runtime:
 
     def _accept(self, *record: Any) -> Delivery | PendingSend:
         self.check()
-        return self._take(*record)
-
-    def send_now(self, *record: Any) -> Delivery:
-        """Append a record without waiting, and return its delivery. Raises WouldBlock if the record would have to wait."""
-        self.check()
-        return self._take_now(*record)
+        return self._accumulator.submit(*record)
 
     async def send_many(self, topic: str, records: Any, send: Callable[..., Awaitable[Delivery]]) -> Deliveries:
         """Send all `records`, in bulk where that is possible, and return their deliveries; `send` is the producer's."""
         self.check()
-        return await SendMany(self._config, self.loop, self._fast_path, self._turn, self._appender, self._admission, send).send(
+        return await SendMany(self._config, self.loop, self._fast_path, self._turn, self._appender, self._accumulator, send).send(
             topic, records
         )
 
@@ -241,33 +236,20 @@ class Runtime:
     ) -> Deliveries:
         """Send all rows of the columns and return their deliveries; `send` is the producer's."""
         self.check()
-        columns = SendColumns(self._config, self._appender, self._admission, take=self._accept_window, send=send)
+        columns = SendColumns(self._config, self._appender, self._accumulator, send)
         return await columns.send(topic, values, keys, partition, timestamps_ms)
-
-    def _accept_window(self, parked: PendingSend) -> Delivery | PendingSend:
-        self.check()
-        return self._slow_path.accept_window(parked)
 
     async def partitions(self, topic: str) -> int:
         """Return the number of partitions of a topic. Waits for its metadata."""
-        self.check()
-        return await self._slow_path.partitions(topic)
+        return await self._accumulator.partitions(topic)
 
     def create_batch(self, topic: str, partition: PartitionNumber) -> ReadyBatch:
         """Return an empty batch, which the user fills."""
-        self.check()
-        return self._slow_path.create_batch(topic, partition)
+        return self._accumulator.create_batch(topic, partition)
 
     async def send_batch(self, batch: ReadyBatch) -> Deliveries:
         """Queue a batch that the user filled, behind the batches of its partition. Returns its deliveries."""
-        self.check()
-        return await self._slow_path.send_batch(batch)
-
-    async def send(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery:
-        """Send a record that cannot take the fast path, and return its delivery. Waits while the record must wait."""
-        self.check()
-        outcome = self._take(topic, value, key, partition, timestamp_ms, headers)
-        return outcome if type(outcome) is Delivery else await self._slow_path.wait(outcome)  # type: ignore[arg-type]
+        return await self._accumulator.append_batch(batch)
 
     @property
     def transaction_manager(self) -> TransactionManager:
@@ -298,7 +280,7 @@ class Runtime:
         """Return one text for each batch or group of sends that waits, with the reason."""
         lines = [
             f"buffer_memory: {self.pool.available} of {self.pool.size} bytes free",
-            *self._admission.explain(),
+            *self._admission.pending.explain(),
             *self._sender.explain(),
         ]
         if self.is_forked:
@@ -366,7 +348,7 @@ class Runtime:
         if flush is None:
             flush = self._sender.start_flush(done.set)
             self._sender.stop_flush(flush)
-            return FlushSummary(0, 0, flush.pending + self._admission.waiting)
+            return FlushSummary(0, 0, flush.pending + self._admission.pending.waiting)
         return FlushSummary(flush.acknowledged, flush.failed, flush.pending)
 
     async def stop(self, timeout: float) -> FlushSummary | None:
@@ -400,7 +382,7 @@ class Runtime:
         return await self.flush(max(until - self.loop.time(), 0.0))
 
     def _stop_notice(self, until: float) -> str:
-        records = self._unacknowledged() + self._admission.waiting
+        records = self._unacknowledged() + self._admission.pending.waiting
         told = f"the acknowledgement of {records} records" if records else "the end of its requests and tasks"
         trouble = self._trouble()
         reason = f": {trouble}" if trouble is not None else ""
@@ -544,7 +526,7 @@ class Runtime:
         """Drop the connections and the event loop in a forked child: they belong to the parent process."""
         self._fast_path.fast = {}
         self._fast_path.here = None
-        self._fast_path.slowly, self._fast_path.now = self.send, self.send_now
+        self._fast_path.slowly, self._fast_path.now = self._accumulator.append, self._accumulator.append_nowait
         self._delivery_context.on_unseen = _untold
         self.from_thread.forget_fork()
         disown(self._cluster.leave())
@@ -552,7 +534,7 @@ class Runtime:
     @property
     def waiting(self) -> int:
         """Return the number of records that wait for memory or metadata."""
-        return self._admission.waiting
+        return self._admission.pending.waiting
 
 
 def _untold(_error: object, _count: int) -> None:

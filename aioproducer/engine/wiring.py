@@ -16,8 +16,9 @@ from aioproducer.engine.append.appender import Appender
 from aioproducer.engine.append.batch_sizing import BatchSizing
 from aioproducer.engine.append.interceptors import ProducerInterceptors
 from aioproducer.engine.append.loop_budget import LoopBudget
+from aioproducer.engine.append.record_accumulator import RecordAccumulator
 from aioproducer.engine.append.record_validation import RecordValidation
-from aioproducer.engine.append.slow_path import SlowPath, TransactionalSlowPath
+from aioproducer.engine.append.transactional_accumulator import TransactionalRecordAccumulator
 from aioproducer.engine.circuit_breaker.manager import ProducerCircuitBreakManager
 from aioproducer.engine.delivery import chosen_build
 from aioproducer.engine.delivery.chosen_build import DeliveryContext
@@ -28,11 +29,11 @@ from aioproducer.engine.memory.buffer_pool import BufferPool
 from aioproducer.engine.memory.partition_quota import PartitionQuota
 from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
 from aioproducer.engine.metadata.topic_expiry import TopicExpiryTask
+from aioproducer.engine.metadata.topic_waiters import TopicRequests
 from aioproducer.engine.observability.instruments import Instruments
 from aioproducer.engine.sender.batch_compressor import BatchCompressor
 from aioproducer.engine.sender.record_formats import NEWEST, level_of
 from aioproducer.engine.sender.sender import Sender
-from aioproducer.engine.tasks.deadline_timer import DeadlineTimer
 from aioproducer.engine.tasks.guarded_loop import GuardedLoop
 from aioproducer.engine.tasks.supervisor import Supervisor
 from aioproducer.engine.transactions.producer_id import ProducerIds
@@ -62,6 +63,7 @@ class Wiring:
         on_crash: called with the exception that ended a task of the producer, which is a bug.
         on_bug: called with the exception that a callback of the producer raised.
         flush: sends all queued records now, for a commit.
+        check: raises the error that forbids a send now.
     """
 
     def __init__(
@@ -78,7 +80,9 @@ class Wiring:
         on_crash: Callable[[BaseException], None],
         on_bug: Callable[[BaseException], None],
         flush: Callable[[float | None], Awaitable[FlushSummary]],
+        check: Callable[[], None],
     ) -> None:
+        self._check = check
         self._config = config
         self._loop = loop
         self._chance = chance
@@ -174,30 +178,22 @@ class Wiring:
             shares=shares,
             chance=self._chance,
         )
-        self.admission = Admission(
-            self._loop,
-            way,
-            self.turn,
-            self.partition_queues,
-            self.pool,
-            self.appender,
-            shares,
-            max_block_ms=config.max_block_ms,
-            max_idle=config.metadata_max_idle_ms / 1000,
-            is_plain=self.appender.is_kafkas and not checks.serializes and not config.interceptors,
+        requests = TopicRequests(
             want=self._want,
             trouble=lambda: self.updater.trouble,
             on_known=lambda topic: self.idling.watch(topic, self._loop.time()),
-            next_turn=self.sender.turn,
-            alarm=partial(DeadlineTimer, self._guard, is_patient=True),
-            meter=self.instruments.meter,
         )
-        kind = SlowPath if config.transactional_id is None else TransactionalSlowPath
-        self.slow_path = kind(checks, self.admission, self.pool, self.delivery_context, self.room.limit)
-        self.take, self.submit_nowait = self.slow_path.accept, self.slow_path.accept_now
+        self.admission = Admission(config, self._guard, way, self.turn, self.appender, requests, self.sender.turn, self.instruments.meter)
         self.interception = ProducerInterceptors(config.interceptors, self._loop, self.delivery_context.watch, self.instruments.metrics)
-        if config.interceptors:
-            self.take, self.submit_nowait = map(self.interception.around, (self.take, self.submit_nowait))
+        kind = RecordAccumulator if config.transactional_id is None else TransactionalRecordAccumulator
+        self.accumulator = kind(
+            checks,
+            self.admission,
+            self.appender,
+            self.delivery_context,
+            self._check,
+            self.interception if config.interceptors else None,
+        )
         way.make_room, way.goes_on = self.appender.make_room, self.turn.goes_on
         way.takes_headers = config.message_format_max == NEWEST
 
@@ -265,11 +261,11 @@ class Wiring:
         )
 
     def _make_transactor(self, flush: Callable[[float | None], Awaitable[FlushSummary]]) -> TransactionManager | None:
-        if not isinstance(self.slow_path, TransactionalSlowPath):
+        if not isinstance(self.accumulator, TransactionalRecordAccumulator):
             return None
         meet, spawn, meter = self.updater.meet, self.supervisor.spawn, self.instruments.meter
         parts = Parts(self.cluster, self.partition_queues, self.sender, self.admission, meet, flush, spawn, meter)
-        self.slow_path.transaction_manager = transaction_manager = TransactionManager(self._config, parts, self._backoff, self._chance)
+        self.accumulator.transaction_manager = transaction_manager = TransactionManager(self._config, parts, self._backoff, self._chance)
         return transaction_manager
 
     def _on_close(self, batch: ProducerBatch) -> None:

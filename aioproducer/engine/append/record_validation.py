@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD, NO_HEADERS, PendingSend
+from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
+from aioproducer.engine.memory.wait_queue import NO_HEADERS, PendingSend
 from aioproducer.errors import RecordTooLarge, UsageError
 from aioproducer.number_conversion import exact_int, shown
 from aioproducer.records.record_batch import OVERHEAD, encode_headers, size_limit
@@ -60,9 +61,6 @@ class RecordValidation:
 
     Args:
         watch: times the serializers.
-
-    Attributes:
-        serializes: keys or values go through a serializer.
     """
 
     def __init__(self, config: ProducerConfig, watch: SlowCallbacks) -> None:
@@ -71,7 +69,6 @@ class RecordValidation:
             watch.over(name, serializer) if (serializer := adapt(getattr(config, name))) is not None else None
             for name in ("key_serializer", "value_serializer")
         )
-        self.serializes = self._serialize_key is not None or self._serialize_value is not None
 
     def record(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> PendingSend:
         """Return the record, ready to be appended.

@@ -205,7 +205,7 @@ class Sender:
         self._drained_at, self._drained = now, 0
         is_taken = self._drain_all()
         # To serve pending sends in the same event-loop iteration, too, would take long.
-        if is_taken and self._admission.has_line:
+        if is_taken and self._admission.has_waiting:
             if not self._is_serving_due:
                 self._is_serving_due = True
                 self._loop.call_soon(self._serve)
@@ -348,7 +348,7 @@ class Sender:
         if self.circuit_break_manager is not None:
             self.circuit_break_manager.sent(live)
         # The bytes that compression saved are free for pending sends.
-        if self._admission.has_line:
+        if self._admission.has_waiting:
             self.turn()
 
     def _take_back(self, node: BrokerNode, batches: Iterable[ProducerBatch], end: Callable[[ProducerBatch], object]) -> None:
@@ -446,7 +446,7 @@ class Sender:
         # Otherwise the scheduled drain sends the ready batches soon.
         if self._partition_queues.ready.get(node_id) and not (self._is_turn_due and self._is_burst):
             self.drain(node, least=least_fill(self._linger, is_answer=True))
-        is_due = self._admission.has_line
+        is_due = self._admission.has_waiting
         for batch in batches:
             # Batches that waited for this one may be ready for another broker.
             is_due |= batch.queue.leader != node_id

@@ -120,7 +120,7 @@ class TransactionManager:
         self._moved_to = (self.transaction.number, self.transaction.state)
         parts.partition_queues.on_open = self._on_open
         parts.sender.ends.on_failure = self._on_failure
-        parts.admission.on_given_up = self.on_refused
+        parts.admission.pending.on_given_up = self.on_refused
         parts.admission.gate(is_open=False)
         self.transaction.initialize()
 
