@@ -96,9 +96,6 @@ class RecordValidation(Generic[R_co]):
     Args:
         make: makes the record that `record` returns.
         watch: returns a serializer with a timer around it, given its name.
-
-    Attributes:
-        serializes: keys or values go through a serializer.
     """
 
     def __init__(
@@ -110,7 +107,6 @@ class RecordValidation(Generic[R_co]):
             watch(name, serializer) if (serializer := adapt(getattr(config, name))) is not None else None
             for name in ("key_serializer", "value_serializer")
         )
-        self.serializes = self._serialize_key is not None or self._serialize_value is not None
 
     def record(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> R_co:
         """Return the record that `make` makes of the validated arguments.

@@ -86,6 +86,13 @@ class DrainState:
     partial_at: float = 0.0
     open_batches: int = 0
 
+    def begin(self, now: float, least: Fill) -> None:
+        """Note that a drain begins, of batches that have at least the fill `least`."""
+        self.drained_at, self.batches = now, 0
+        self.drains += 1
+        if least is Fill.PARTIAL:
+            self.drains, self.partial_at = 0, now
+
 
 class Rule(NamedTuple):
     """Holds one rule. Exactly one of its last five fields is given.

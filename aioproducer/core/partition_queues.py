@@ -105,7 +105,7 @@ class PartitionQueues:
         self.routings: dict[str, TopicRouting] = {}
         self.incomplete = IncompleteBatches()
         # Memory is short, or the producer closes: partial batches are drained at once.
-        self.eager = False
+        self.memory_is_short = False
         self.full = full
         self._linger = linger
         # Seconds for which a batch accepts records.
@@ -185,7 +185,7 @@ class PartitionQueues:
         queue.open = open_batch
         self._filling[queue] = None
         self.incomplete.add(batch)
-        # Also while `eager` is set: the batch may leave the ready queue before it is drained, and memory may no longer be short
+        # Also while `memory_is_short` is set: the batch may leave the ready queue before it is drained, and memory may no longer be short
         # then.
         if self._linger:
             self._pauses.linger(batch, now + self._linger)
@@ -260,7 +260,7 @@ class PartitionQueues:
         return granted != NO_IDENTITY if numbers is None else numbers.admits(granted, closed, queue.in_flight)
 
     def _waits(self, queue: PartitionQueue) -> bool:
-        return not queue.is_sendable and self.policy.waits(queue.in_flight, memory_is_short=self.eager)
+        return not queue.is_sendable and self.policy.waits(queue.in_flight, memory_is_short=self.memory_is_short)
 
     def _offer(self, queue: PartitionQueue) -> bool:
         """Add a partition queue to the ready queue of its leader if it may be drained. Returns whether it is in there.
@@ -296,15 +296,20 @@ class PartitionQueues:
         return self._pauses.next()
 
     def flush_partial_batches(self) -> None:
-        """Close every partial batch that lingers or is sendable, because memory is short.
+        """Close every partial batch that lingers or is sendable, because memory is short. None lingers until `linger_again`.
 
         A batch that has closed batches before it would not be sent sooner if it were closed. It stays open and accepts records as
         memory becomes free. If it were closed, a backlog that has used up the memory would be cut into batches of a few records.
         The producer would drain that backlog more slowly.
         """
+        self.memory_is_short = True
         for queue in self.open_queues():
             if not queue.closed and (queue.is_sendable or self.policy.waits(queue.in_flight, memory_is_short=False)):
                 self.close(queue)
+
+    def linger_again(self) -> None:
+        """Let partial batches linger, because memory is no longer short."""
+        self.memory_is_short = False
 
     # Draining
 

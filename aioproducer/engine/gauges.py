@@ -67,7 +67,7 @@ class Gauges:
         broker_connections = [
             broker_connection for node in (*nodes, *self._cluster.bootstrap) for broker_connection in (node.produce, node.control)
         ]
-        waiting, for_topics = self._admission.waiting, self._admission.topics.waiting
+        waiting, for_topics = self._admission.pending.waiting, self._admission.topics.waiting
         return {
             "requests-in-flight": sum(broker_connection.in_flight for broker_connection in broker_connections),
             "metadata-age": now - self._updater.answered_at,
@@ -107,7 +107,15 @@ class Gauges:
         )
         told = tuple(reason for applies, reason in reasons if applies)
         return Health(
-            not told, told, len(nodes), up, down, oldest, tuple(self._open_breakers()), self._pool.available, self._admission.waiting
+            not told,
+            told,
+            len(nodes),
+            up,
+            down,
+            oldest,
+            tuple(self._open_breakers()),
+            self._pool.available,
+            self._admission.pending.waiting,
         )
 
 

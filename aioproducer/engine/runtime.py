@@ -12,7 +12,6 @@ from aioproducer.engine.append.chosen_build import FastPath, here
 from aioproducer.engine.append.send_columns import SendColumns
 from aioproducer.engine.append.send_many import SendMany
 from aioproducer.engine.append.thread_bridge import ThreadBridge, running_loop
-from aioproducer.engine.delivery.chosen_build import Delivery
 from aioproducer.engine.gauges import unready
 from aioproducer.engine.observability.diagnostics import backlog
 from aioproducer.engine.shutdown import Shutdown
@@ -28,8 +27,9 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.engine.append.batch_builder import ReadyBatch
+    from aioproducer.engine.delivery.chosen_build import Delivery
     from aioproducer.engine.delivery.deliveries import Deliveries
-    from aioproducer.engine.memory.buffer_pool import PendingSend
+    from aioproducer.engine.memory.wait_queue import PendingSend
     from aioproducer.engine.transactions.transaction_manager import TransactionManager
     from aioproducer.interfaces import Dialer, Resolver
     from aioproducer.metrics.registry import Snapshot
@@ -76,7 +76,7 @@ class Runtime:
         self._fast_path = way
         self._pid = os.getpid()
         settings = net_settings(config, version, dialer, resolver, chance)
-        parts = wire(config, way, settings, wall_clock, self._on_crash, self._on_bug)
+        parts = wire(config, way, settings, wall_clock, self._on_crash, self._on_bug, self.check)
         self.pool = parts.pool
         self.flush = parts.flushes.flush
         self.interception = parts.interception
@@ -91,8 +91,7 @@ class Runtime:
         self._sender = parts.sender
         self._appender = parts.appender
         self._admission = parts.admission
-        self._slow_path = parts.slow_path
-        self._take, self._take_now = parts.take, parts.take_now
+        self._accumulator = parts.accumulator
         self._cluster = parts.cluster
         self._updater = parts.updater
         self._idling, self._ratios = parts.idling, parts.ratios
@@ -117,7 +116,7 @@ class Runtime:
         fork_safety.watch(self)
         await self.startup.run(wait=wait)
         self._fast_path.here = here()
-        self._fast_path.slowly, self._fast_path.now = self.send, self.send_now
+        self._fast_path.slowly, self._fast_path.now = self._accumulator.append, self._accumulator.append_nowait
         self.shutdown.open()
 
     def _on_crash(self, error: BaseException) -> None:
@@ -135,17 +134,12 @@ class Runtime:
 
     def _accept(self, *record: Any) -> Delivery | PendingSend:
         self.check()
-        return self._take(*record)
-
-    def send_now(self, *record: Any) -> Delivery:
-        """Append a record without waiting, and return its delivery. Raises WouldBlock if the record would have to wait."""
-        self.check()
-        return self._take_now(*record)
+        return self._accumulator.submit(*record)
 
     async def send_many(self, topic: str, records: Any, send: Callable[..., Awaitable[Delivery]]) -> Deliveries:
         """Send all `records`, in bulk where that is possible, and return their deliveries; `send` is the producer's."""
         self.check()
-        return await SendMany(self._config, self.loop, self._fast_path, self._loop_budget, self._appender, self._admission, send).send(
+        return await SendMany(self._config, self.loop, self._fast_path, self._loop_budget, self._appender, self._accumulator, send).send(
             topic, records
         )
 
@@ -160,33 +154,20 @@ class Runtime:
     ) -> Deliveries:
         """Send all rows of the columns and return their deliveries; `send` is the producer's."""
         self.check()
-        columns = SendColumns(self._config, self._appender, self._admission, take=self._accept_window, send=send)
+        columns = SendColumns(self._config, self._appender, self._accumulator, send)
         return await columns.send(topic, values, keys, partition, timestamps_ms)
-
-    def _accept_window(self, parked: PendingSend) -> Delivery | PendingSend:
-        self.check()
-        return self._slow_path.accept_window(parked)
 
     async def partitions(self, topic: str) -> int:
         """Return the number of partitions of a topic. Waits for its metadata."""
-        self.check()
-        return await self._slow_path.partitions(topic)
+        return await self._accumulator.partitions(topic)
 
     def create_batch(self, topic: str, partition: PartitionNumber) -> ReadyBatch:
         """Return an empty batch, which the user fills."""
-        self.check()
-        return self._slow_path.create_batch(topic, partition)
+        return self._accumulator.create_batch(topic, partition)
 
     async def send_batch(self, batch: ReadyBatch) -> Deliveries:
         """Queue a batch that the user filled, behind the batches of its partition. Returns its deliveries."""
-        self.check()
-        return await self._slow_path.send_batch(batch)
-
-    async def send(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery:
-        """Send a record that cannot take the fast path, and return its delivery. Waits while the record must wait."""
-        self.check()
-        outcome = self._take(topic, value, key, partition, timestamp_ms, headers)
-        return outcome if type(outcome) is Delivery else await self._slow_path.wait(outcome)  # type: ignore[arg-type]
+        return await self._accumulator.append_batch(batch)
 
     @property
     def transaction_manager(self) -> TransactionManager:
@@ -216,7 +197,7 @@ class Runtime:
         """Return one text for each batch or group of sends that waits, with the reason."""
         lines = [
             f"buffer_memory: {self.pool.available} of {self.pool.size} bytes free",
-            *self._admission.explain(),
+            *self._admission.pending.explain(),
             *backlog(self._partition_queues, self._cluster, self.loop.time(), self._config.delivery_timeout_ms / 1000),
         ]
         if self.is_forked:
@@ -261,7 +242,7 @@ class Runtime:
         """Drop the connections and the event loop in a forked child: they belong to the parent process."""
         self._fast_path.fast = {}
         self._fast_path.here = None
-        self._fast_path.slowly, self._fast_path.now = self.send, self.send_now
+        self._fast_path.slowly, self._fast_path.now = self._accumulator.append, self._accumulator.append_nowait
         self._unhandled_failures.silence()
         self.from_thread.forget_fork()
         disown(self._cluster.leave())
@@ -269,4 +250,4 @@ class Runtime:
     @property
     def waiting(self) -> int:
         """Return the number of records that wait for memory or metadata."""
-        return self._admission.waiting
+        return self._admission.pending.waiting

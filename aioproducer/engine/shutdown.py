@@ -97,7 +97,7 @@ class Shutdown:
         return await parts.flushes.flush(max(until - self._loop.time(), 0.0))
 
     def _notice(self, until: float) -> str:
-        records = self._unacknowledged() + self._parts.admission.waiting
+        records = self._unacknowledged() + self._parts.admission.pending.waiting
         told = f"the acknowledgement of {records} records" if records else "the end of its requests and tasks"
         error = trouble(self._parts)
         reason = f": {error}" if error is not None else ""

@@ -20,7 +20,8 @@ from aioproducer.engine.append.appender import Appender
 from aioproducer.engine.append.batch_sizing import BatchSizing, settle
 from aioproducer.engine.append.interceptors import ProducerInterceptors
 from aioproducer.engine.append.loop_budget import LoopBudget
-from aioproducer.engine.append.slow_path import SlowPath, TransactionalSlowPath
+from aioproducer.engine.append.record_accumulator import RecordAccumulator
+from aioproducer.engine.append.transactional_accumulator import TransactionalRecordAccumulator
 from aioproducer.engine.circuit_breaker.manager import ProducerCircuitBreakManager
 from aioproducer.engine.context import EngineContext
 from aioproducer.engine.delivery import chosen_build
@@ -28,10 +29,12 @@ from aioproducer.engine.delivery.chosen_build import DeliveryContext
 from aioproducer.engine.delivery.completion_queue import CompletionQueue
 from aioproducer.engine.delivery.unhandled_failures import UnhandledFailures
 from aioproducer.engine.gauges import Gauges
-from aioproducer.engine.memory.buffer_pool import BufferPool, PendingSend
+from aioproducer.engine.memory.buffer_pool import BufferPool
 from aioproducer.engine.memory.partition_quota import PartitionQuota
+from aioproducer.engine.memory.wait_queue import PendingSend
 from aioproducer.engine.metadata.metadata_updater import MetadataSettings, MetadataUpdater
 from aioproducer.engine.metadata.topic_expiry import TopicExpiryTask
+from aioproducer.engine.metadata.topic_waiters import TopicRequests
 from aioproducer.engine.observability.instruments import Instruments
 from aioproducer.engine.sender.batch_completion import BatchCompletion
 from aioproducer.engine.sender.batch_compressor import BatchCompressor
@@ -39,7 +42,6 @@ from aioproducer.engine.sender.drain_schedule import DrainSchedule
 from aioproducer.engine.sender.flushes import Flushes
 from aioproducer.engine.sender.record_formats import NEWEST, level_of
 from aioproducer.engine.sender.sender import Sender
-from aioproducer.engine.tasks.deadline_timer import DeadlineTimer
 from aioproducer.engine.tasks.guarded_loop import GuardedLoop
 from aioproducer.engine.tasks.supervisor import Supervisor
 from aioproducer.engine.transactions.producer_id import ProducerIds
@@ -54,7 +56,6 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.engine.append.chosen_build import FastPath
-    from aioproducer.engine.delivery.chosen_build import Delivery
     from aioproducer.model import Compression
     from aioproducer.net.broker_connection import NetSettings
 
@@ -63,11 +64,7 @@ __all__ = ["EngineParts", "wire"]
 
 @dataclass(frozen=True, slots=True)
 class EngineParts:
-    """Holds the parts of one producer that its engine uses, by name.
-
-    Attributes:
-        take, take_now: accept a record, which may wait or not, with the user's interceptors around.
-    """
+    """Holds the parts of one producer that its engine uses, by name."""
 
     delivery_context: DeliveryContext
     unhandled_failures: UnhandledFailures
@@ -80,10 +77,8 @@ class EngineParts:
     partition_queues: PartitionQueues
     appender: Appender
     admission: Admission
-    slow_path: SlowPath
+    accumulator: RecordAccumulator
     interception: ProducerInterceptors
-    take: Callable[..., Delivery | PendingSend]
-    take_now: Callable[..., Delivery]
     cluster: Cluster
     updater: MetadataUpdater
     idling: TopicExpiry
@@ -104,6 +99,7 @@ def wire(
     wall_clock: Callable[[], float],
     on_crash: Callable[[BaseException], None],
     on_bug: Callable[[BaseException], None],
+    check: Callable[[], None],
 ) -> EngineParts:
     """Make the parts of one producer, each with those that it calls, and return them.
 
@@ -117,6 +113,7 @@ def wire(
         wall_clock: returns the seconds since the epoch.
         on_crash: called with the exception that ended a task of the producer, which is a bug.
         on_bug: called with the exception that a callback of the producer raised.
+        check: raises the error that forbids any call now.
     """
     loop = asyncio.get_running_loop()
     # With transactions, a commit raises the failures, so there is no warning.
@@ -163,34 +160,19 @@ def wire(
     shares = PartitionQuota(pool, partition_queues, is_bounded=config.circuit_breaker_class is not None)
     room = BatchSizing(config, loop, loop_budget, partition_queues, pool, delivery_context, ratios=ratios, shares=shares)
     appender = Appender(context, way, loop_budget, partition_queues, pool, delivery_context, room=room, shares=shares)
-    admission = Admission(
-        loop,
-        way,
-        loop_budget,
-        partition_queues,
-        pool,
-        appender,
-        shares,
-        max_block_ms=config.max_block_ms,
-        max_idle=config.metadata_max_idle_ms / 1000,
-        is_plain=appender.is_kafkas and not checks.serializes and not config.interceptors,
+    requests = TopicRequests(
         want=metadata_schedule.want,
         trouble=lambda: metadata_schedule.trouble,
         on_known=lambda topic: idling.watch(topic, loop.time()),
-        next_turn=schedule.turn,
-        alarm=partial(DeadlineTimer, guard, is_patient=True),
-        meter=instruments.recorder,
-        transaction=gate,
     )
-    slow_path = (
-        SlowPath(checks, admission, pool, delivery_context, room.limit)
-        if gate is None
-        else TransactionalSlowPath(checks, admission, pool, delivery_context, room.limit, gate)
-    )
-    take, take_now = slow_path.accept, slow_path.accept_now
+    admission = Admission(context, way, loop_budget, appender, requests, schedule.turn, gate)
     interception = ProducerInterceptors(config.interceptors, loop, delivery_context.watch, instruments.metrics)
-    if config.interceptors:
-        take, take_now = map(interception.around, (take, take_now))
+    interceptors = interception if config.interceptors else None
+    accumulator = (
+        RecordAccumulator(checks, admission, appender, delivery_context, check, interceptors)
+        if gate is None
+        else TransactionalRecordAccumulator(checks, admission, appender, delivery_context, check, interceptors, gate)
+    )
     way.make_room, way.goes_on = appender.make_room, loop_budget.goes_on
     way.takes_headers = config.message_format_max == NEWEST
 
@@ -248,10 +230,8 @@ def wire(
         partition_queues,
         appender,
         admission,
-        slow_path,
+        accumulator,
         interception,
-        take,
-        take_now,
         cluster,
         updater,
         idling,

@@ -78,7 +78,7 @@ def test_hurry_leaves_open_what_stands_behind_others(options: dict[str, Any]) ->
     ahead = [put(rules, queue), put(rules, queue)]
     rules.close(queue)
     batch = put(rules, queue)
-    rules.eager = True
+    rules.memory_is_short = True
     rules.flush_partial_batches()
     assert batch.state is State.OPEN
     assert [sent(rules, 1), sent(rules, 1)] == [ahead[:1], [batch]]
@@ -87,7 +87,7 @@ def test_hurry_leaves_open_what_stands_behind_others(options: dict[str, Any]) ->
 def test_eager_batches_do_not_linger() -> None:
     """While memory is short."""
     rules, (queue,) = partition_queues(1, linger=5)
-    rules.eager = True
+    rules.memory_is_short = True
     batch = put(rules, queue)
     assert sent(rules, 1) == [batch]
 
@@ -96,17 +96,17 @@ def test_eager_batches_do_not_linger() -> None:
 def test_an_eager_batch_that_lost_its_place_goes_after_linger(*, moved: bool) -> None:
     """It was opened while memory was short, could not go then, and memory is no longer short: it must not lie there for ever."""
     rules, (queue,) = partition_queues(1, linger=5)
-    rules.eager = True
+    rules.memory_is_short = True
     first = put(rules, queue, now=100)
     sent(rules, 1)
     second = put(rules, queue, now=100)
     if moved:
-        rules.eager = False
+        rules.memory_is_short = False
         install(rules, topic(2))
         answered(rules, first)
     else:
         assert sent(rules, 1, "another lane") == []
-        rules.eager = False
+        rules.memory_is_short = False
         answered(rules, first)
     moment = rules.next_wake()
     assert moment == 105
@@ -194,13 +194,13 @@ def test_by_load_nothing_waits_while_memory_is_short() -> None:
     first, elsewhere = put(rules, queue), put(rules, other)
     sent(rules, 1)
     waits = put(rules, queue)
-    rules.eager = True
+    rules.memory_is_short = True
     rules.flush_partial_batches()
     comes = put(rules, other)
     assert sent(rules, 1) == [waits, comes]
     late = put(rules, other)
     assert sent(rules, 1, "another lane") == []
-    rules.eager = False
+    rules.memory_is_short = False
     for batch in (first, elsewhere, waits, comes):
         answered(rules, batch)
     assert sent(rules, 1, "another lane") == [late]

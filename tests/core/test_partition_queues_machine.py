@@ -67,7 +67,7 @@ class Accumulating(RuleBasedStateMachine):
             batch = self.rules.open(queue, OpenBatch(), None, credit=0, now=self.now)
             self.opened_at[batch] = self.now
             self.records[batch] = []
-            if self.rules.eager:
+            if self.rules.memory_is_short:
                 self.hurried.add(batch)
         assert queue.current is not None
         for _ in range(count):
@@ -181,7 +181,7 @@ class Accumulating(RuleBasedStateMachine):
 
     @rule(is_eager=st.booleans())
     def want_memory(self, is_eager: bool) -> None:
-        self.rules.eager = is_eager
+        self.rules.memory_is_short = is_eager
         if is_eager:
             self.rules.flush_partial_batches()
             for queue in self.queues:

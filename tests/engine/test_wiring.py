@@ -18,15 +18,8 @@ MOST_ARGUMENTS: Final = 8
 MOST_METHODS: Final = 25
 # What the results of one producer share: it belongs to them, and they set it.
 DATA: Final = frozenset({"DeliveryContext"})
-# To do, by the rewrite of each: what it does not keep yet.
-SET_FROM_OUTSIDE: Final[frozenset[str]] = frozenset(
-    {
-        "engine/append/admission.py: self._appender.serving_ms",
-        "engine/append/admission.py: self._partition_queues.eager",
-    }
-)
-TOO_MANY_ARGUMENTS: Final[dict[str, int]] = {"Admission": 17, "PendingSend": 10, "TopicWaiters": 12}
-TOO_MANY_METHODS: Final[dict[str, int]] = {"Admission": 43, "PartitionQueues": 40, "Connection": 28}
+# Their methods change one state, which a second class would have to reach into.
+LARGER: Final = {"PartitionQueues": 41}
 
 
 def trees(*packages: str) -> Iterator[tuple[str, ast.Module]]:
@@ -99,7 +92,7 @@ def test_parts_are_connected_by_their_constructors() -> None:
     modules = dict(trees("engine", "core", "net"))
     wiring = modules["engine/wiring.py"]
     assert {"Sender", "PartitionQueues", "BufferPool", "MetadataUpdater"} <= made(wiring)
-    assert found_outside(wiring, modules) == SET_FROM_OUTSIDE
+    assert found_outside(wiring, modules) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -125,10 +118,10 @@ def test_constructors_have_few_arguments() -> None:
         for one in methods(node)
         if one.name == "__init__"
     }
-    assert {name: count for name, count in counts.items() if count > MOST_ARGUMENTS} == TOO_MANY_ARGUMENTS
+    assert {name: count for name, count in counts.items() if count > MOST_ARGUMENTS} == {}
 
 
 def test_classes_have_few_methods() -> None:
     """At most 25, private ones and properties among them."""
     counts = {name: len(methods(node)) for name, node in classes()}
-    assert {name: count for name, count in counts.items() if count > MOST_METHODS} == TOO_MANY_METHODS
+    assert {name: count for name, count in counts.items() if count > MOST_METHODS} == LARGER

@@ -386,7 +386,7 @@ async def test_a_bug_in_a_callback_of_ours_fails_the_producer(where: str, caplog
             engine._sender.drain = crash
             cluster.disconnect_all()
         else:
-            engine._admission._overdue = crash
+            engine._admission.pending.overdue = crash
         await asyncio.sleep(2)
         for call in (delivery, waiting, producer.send("orders", b"v"), producer.flush(), producer.send_many("orders", [b"v"])):
             with pytest.raises((DeliveryError, ProducerClosed), match="a bug") as raised:

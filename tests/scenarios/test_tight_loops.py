@@ -11,7 +11,7 @@ from builds import on_both, plain, producer_on
 from whole import jumping, running, turns
 
 from aioproducer.core.partitioner import murmur2
-from aioproducer.engine.append import loop_budget, loop_budget_waiters
+from aioproducer.engine.append import loop_budget
 from aioproducer.errors import ProducerClosed, WouldBlock
 from aioproducer.testing import FakeCluster
 
@@ -193,7 +193,7 @@ async def test_who_rests_when_the_producer_fails_is_told() -> None:
                     sent.append(await producer.send("orders", VALUE))
 
             task = asyncio.create_task(work())
-            while not producer._engine._admission._resting.holds:
+            while not producer._engine._admission._waiters.has_unplaced:
                 await turns(1)
             producer._engine.shutdown.fail(RuntimeError("a bug"))
             with pytest.raises(ProducerClosed, match="a bug"):
@@ -218,12 +218,12 @@ async def test_who_rests_goes_ahead_of_who_comes_into_the_line_meanwhile(monkeyp
     """A later send waits for a missing partition, which comes while the earlier send waits for the loop budget. The earlier
     record is logged first.
     """
-    monkeypatch.setattr(loop_budget_waiters, "_MOST_AT_ONCE", 1)
+    monkeypatch.setattr(loop_budget, "MAX_WAKEUPS_PER_ITERATION", 1)
     key = next(key for key in (b"%d" % number for number in range(100)) if (murmur2(key) & 0x7FFFFFFF) % 3 == 2)
     async with running(metadata_max_age_ms=500) as (cluster, producer):
         await producer.send_and_wait("orders", b"first", partition=0)
         engine = producer._engine
-        tired = [asyncio.create_task(engine._admission.rest()) for _ in range(5000)]
+        tired = [asyncio.create_task(engine._accumulator.next_slice()) for _ in range(5000)]
 
         async def rests() -> Any:
             engine._loop_budget.end()
@@ -233,7 +233,7 @@ async def test_who_rests_goes_ahead_of_who_comes_into_the_line_meanwhile(monkeyp
 
         earlier = asyncio.create_task(rests())
         await turns(1)
-        assert engine._admission._resting.holds
+        assert engine._admission._waiters.has_unplaced
         cluster.add_partitions("orders", 3)
         later = asyncio.create_task(producer.send("orders", b"later", partition=2))
         await asyncio.gather(earlier, later, *tired)
@@ -249,14 +249,14 @@ async def test_who_is_placed_and_not_yet_woken_goes_on_when_the_producer_fails(m
         cluster.create_topic("orders")
         async with producer_on(plain)(**cluster.client_options) as producer:
             engine = producer._engine
-            resting_ones, drain = engine._admission._resting, engine._sender.drain_all
+            waiters, drain = engine._admission._waiters, engine._sender.drain_all
 
             async def work() -> None:
                 while True:
                     await producer.send("orders", VALUE)
 
             def fail() -> None:
-                if len(resting_ones.waiters) > 1:  # the record of one of them at most is not placed yet
+                if len(waiters.waiting) > 1:  # the record of one of them at most is not placed yet
                     raise RuntimeError("a bug")
                 drain()
 

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from aioproducer.engine.context import EngineContext
     from aioproducer.engine.delivery.chosen_build import DeliveryContext
     from aioproducer.engine.delivery.deliveries import Run
-    from aioproducer.engine.memory.buffer_pool import BufferPool, PendingSend
+    from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.memory.partition_quota import PartitionQuota
+    from aioproducer.engine.memory.wait_queue import PendingSend
 
 __all__ = ["FAIL_FAST", "STRICT", "Appender"]
 
@@ -60,11 +61,11 @@ class Appender:
         shares: the quota of the memory that a partition may hold.
 
     Attributes:
+        partition_queues, pool, shares: as given.
         room: as given; it takes the memory of batches.
         now_ms: returns the time for a record's timestamp.
         is_kafkas: keys choose partitions as Kafka's own partitioner does.
         forget: notifies the user's partitioner of a topic that is forgotten.
-        serving_ms: the timestamp of pending sends while they are served, else 0. A clock read for each would cost a microsecond.
     """
 
     def __init__(
@@ -80,12 +81,13 @@ class Appender:
         shares: PartitionQuota,
     ) -> None:
         config, loop = context.config, context.loop
-        self.serving_ms = 0
+        # The timestamp of pending sends while they are served, else 0. A clock read for each would cost a microsecond.
+        self._serving_ms = 0
         self._loop = loop
         self._loop_budget = loop_budget
         self._fast_path = way
-        self._partition_queues = partition_queues
-        self._pool = pool
+        self.partition_queues = partition_queues
+        self.pool = pool
         self.now_ms = delivery_context.now_ms
         self._chance = context.chance
         self.room = room
@@ -96,7 +98,7 @@ class Appender:
         self._is_adaptive = config.partitioner_adaptive_partitioning_enable
         # Bytes of one share of the sticky partition.
         self._share_unit = room.limit + BATCH_OVERHEAD
-        self._shares = shares
+        self.shares = shares
         self._has_breaker = config.circuit_breaker_class is not None
         self._policy = config.circuit_breaker_keyed_policy
         self.is_kafkas = self._partitioner is None and not self._ignores_keys
@@ -122,7 +124,7 @@ class Appender:
         if behind is not None and behind in routing.queues[behind.partition : behind.partition + 1]:
             return self._append_behind(behind, record)
         if record.partition is not None:
-            if self.is_missing(record, routing):
+            if record.is_missing(routing):
                 return None
             queue = routing.queues[record.partition]
             return self._append_to(queue, record) if record.whole is None else self._add_whole(queue, record)
@@ -130,11 +132,6 @@ class Appender:
             return self._append_to(routing.queues[_ask_partitioner(record, routing, self._partitioner)], record)
         key = record.key
         return self._append_sticky(routing, record) if key is None or self._ignores_keys else self._append_to(routing.by_key[key], record)
-
-    @staticmethod
-    def is_missing(record: PendingSend, routing: TopicRouting) -> bool:
-        """Return whether the record names a partition that the topic does not have."""
-        return record.partition is not None and record.partition >= len(routing.queues)
 
     def _append_sticky(self, routing: TopicRouting, record: PendingSend) -> Delivery | None:
         """Append to the topic's sticky partition while its batch has bytes left, until its share is used; then to another (KIP-794)."""
@@ -190,7 +187,7 @@ class Appender:
             # The share counts from now: the bytes that the batch has belong to earlier shares.
             routing.share = -batch.open.used
             if not self.room.widen(batch, 0, self.room.limit if queue is not before else None, at_once=at_once):
-                self._partition_queues.close(queue)
+                self.partition_queues.close(queue)
 
     def _leave(self, routing: TopicRouting, full: ProducerBatch, *, at_once: bool = False) -> None:
         """End the share of the sticky partition, and close its full batch if that cannot grow.
@@ -199,9 +196,9 @@ class Appender:
         """
         queue = full.queue
         if not self.room.beyond(full):
-            self._partition_queues.close(queue)
+            self.partition_queues.close(queue)
             return
-        self._partition_queues.mark_sendable(queue)
+        self.partition_queues.mark_sendable(queue)
         other = routing.switch(self._chance(), is_adaptive=self._is_adaptive, unit=self._share_unit)
         self._resume(routing, other, queue, at_once=at_once)
 
@@ -218,13 +215,13 @@ class Appender:
         """
         if self._policy == FAIL_FAST:
             raise wait_reasons.unavailable(queue, "The record was not queued.")
-        routing = self._partition_queues.routings[queue.topic]
+        routing = self.partition_queues.routings[queue.topic]
         if record.key is None or self._ignores_keys:
             other = self._sticky(routing, record.size)
         else:
             usable = routing.available
             other = routing.queues[usable[(murmur2(record.key) & 0x7FFFFFFF) % len(usable)]] if usable else queue
-        if not self._partition_queues.availability.is_usable(other):
+        if not self.partition_queues.availability.is_usable(other):
             other = _least_bad(self._chance(), routing)
         return queue if other.is_avoided else other
 
@@ -237,7 +234,7 @@ class Appender:
             if self.room.widen(batch, record.size):
                 return self._append_open(queue, record)
             # Closed before the send waits: a later record must not be appended ahead of it.
-            self._partition_queues.close(queue)
+            self.partition_queues.close(queue)
         return self._open(queue, record)
 
     def _append_open(self, queue: PartitionQueue, record: PendingSend) -> Delivery | None:
@@ -265,11 +262,15 @@ class Appender:
         assert delivery is not None
         return delivery
 
+    def serve_at(self, now_ms: int) -> None:
+        """Set the timestamp of the pending sends that are appended from now on; 0: each gets its own time."""
+        self._serving_ms = now_ms
+
     def _timestamp(self, record: PendingSend) -> int:
         if record.timestamp_ms is not None:
             return record.timestamp_ms
         # Not `tick`: it schedules another event-loop iteration, and each iteration would try a record that waits for memory again.
-        return self._fast_path.turn_ms or self.serving_ms or self.now_ms()
+        return self._fast_path.turn_ms or self._serving_ms or self.now_ms()
 
     def _add_whole(self, queue: PartitionQueue, record: PendingSend) -> Delivery | None:
         """Append a batch that the user filled, behind the batches of its partition."""
@@ -277,29 +278,29 @@ class Appender:
         assert whole is not None
         if queue.is_avoided and self._policy == FAIL_FAST:
             raise wait_reasons.unavailable(queue, "The batch was not queued.")
-        if self._shares.is_over(queue):
+        if self.shares.is_over(queue):
             record.behind = queue
             return None
-        if not self._pool.try_take(record.size):
+        if not self.pool.try_take(record.size):
             return None
         self._loop_budget.spend(record.size)
         self._fast_path.taken += 1
-        self._partition_queues.close(queue)
-        self._partition_queues.open(queue, whole.records, whole.result, credit=record.size, now=self._loop.time())
-        self._partition_queues.close(queue)
+        self.partition_queues.close(queue)
+        self.partition_queues.open(queue, whole.records, whole.result, credit=record.size, now=self._loop.time())
+        self.partition_queues.close(queue)
         return make_delivery(whole.result, 0)
 
     def _place_window(self, record: PendingSend, window: ColumnWindow, routing: TopicRouting) -> Delivery | None:
-        before = self._pool.available
-        delivery = None if self.is_missing(record, routing) else self._windows.place(record, window, routing, self._timestamp(record))
-        self._loop_budget.spend(before - self._pool.available)
+        before = self.pool.available
+        delivery = None if record.is_missing(routing) else self._windows.place(record, window, routing, self._timestamp(record))
+        self._loop_budget.spend(before - self.pool.available)
         self._fast_path.taken += 1
         return delivery
 
     def _sticky_now(self, routing: TopicRouting, size: int) -> PartitionQueue:
         """Return the partition for `size` bytes without a key that are queued at once."""
         queue = self._sticky(routing, size)
-        if self._shares.is_over(queue):
+        if self.shares.is_over(queue):
             queue = self._sticky(routing, size)
         return _least_bad(self._chance(), routing) if queue.is_full else queue
 
@@ -307,7 +308,7 @@ class Appender:
         """Return whether rows, for a named partition or with keys, now go where Kafka's partitioner puts them, and to few partitions."""
         if self._partitioner is not None and not is_named:
             return False
-        routing = self._partition_queues.routings.get(topic)
+        routing = self.partition_queues.routings.get(topic)
         if routing is None or not (is_named or keyed):
             return True
         if keyed and len(routing.queues) > _MOST_BATCHES:
@@ -348,7 +349,7 @@ class Appender:
         if queue.is_full or (queue.is_avoided and self._policy != STRICT):
             return None
         if queue.current is not None:
-            self._partition_queues.close(queue)
+            self.partition_queues.close(queue)
         return queue if self.room.open_wide(queue, self._fast_path.turn_ms, size, behind=full is not None) is not None else None
 
     def append_run(
@@ -385,7 +386,7 @@ class Appender:
         Other records wait for full partitions, and bulk records that were queued now would be ahead of those.
         """
         while (target := self._sticky(routing, size)).current is None and not target.is_full:
-            if not self._shares.is_over(target):
+            if not self.shares.is_over(target):
                 return target
         return target if target.current is not None else None
 
@@ -394,15 +395,15 @@ class Appender:
         if queue is None:
             self._leave(routing, full, at_once=True)
         elif not self.room.widen(full, size, at_once=True):
-            self._partition_queues.close(queue)
+            self.partition_queues.close(queue)
 
     def takes_freely(self, routing: TopicRouting, queues: Collection[PartitionQueue]) -> bool:
         """Return whether no record for `queues` has to wait for its partition or go elsewhere; an empty one means the sticky partitions."""
         if not self._has_breaker:
             return True
         if not queues:
-            return any(map(self._partition_queues.availability.is_usable, map(routing.queues.__getitem__, routing.available[:1])))
-        return not any(self._shares.is_over(queue) or (queue.is_avoided and self._policy != STRICT) for queue in queues)
+            return any(map(self.partition_queues.availability.is_usable, map(routing.queues.__getitem__, routing.available[:1])))
+        return not any(self.shares.is_over(queue) or (queue.is_avoided and self._policy != STRICT) for queue in queues)
 
 
 def _ask_partitioner(record: PendingSend, routing: TopicRouting, choose: partitioners.Choose) -> int:

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues, TopicRouting
     from aioproducer.engine.delivery.chosen_build import Delivery, DeliveryContext
     from aioproducer.engine.delivery.deliveries import Deliveries, Run
-    from aioproducer.engine.memory.buffer_pool import BufferPool, PendingSend
+    from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.memory.partition_quota import PartitionQuota
+    from aioproducer.engine.memory.wait_queue import PendingSend
     from aioproducer.engine.tasks.guarded_loop import GuardedLoop
     from aioproducer.records.arrow import Piece
     from aioproducer.records.columns import Encoded

@@ -22,7 +22,7 @@ from aioproducer.number_conversion import exact_int
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from aioproducer.engine.memory.buffer_pool import PendingSend
+    from aioproducer.engine.memory.wait_queue import PendingSend
     from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
     from aioproducer.metrics.registry import Metrics
     from aioproducer.model import Headers
@@ -71,7 +71,7 @@ class ProducerInterceptors:
             if isinstance(taken, Delivery):
                 self._on_left(record, taken, None)
             else:
-                taken.on_left = partial(self._on_parked_left, record)
+                taken.on_left = partial(self._on_pending_left, record)
             return taken
 
         return intercepted
@@ -100,7 +100,7 @@ class ProducerInterceptors:
         own.add_done_callback(partial(self._on_done, record.headers))
         result.looked_at = was_looked_at
 
-    def _on_parked_left(self, record: ProducerRecord, delivery: Delivery | None, error: BaseException | None) -> None:
+    def _on_pending_left(self, record: ProducerRecord, delivery: Delivery | None, error: BaseException | None) -> None:
         """Handle a pending send that is queued or given up. A callback of its own reports the latter: an interceptor may send."""
         if delivery is not None:
             self._on_left(record, delivery, None)

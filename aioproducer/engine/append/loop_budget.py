@@ -4,21 +4,27 @@
    So a tight loop of sends blocks no other task. A task that computes between its sends lets the event loop write its records to brokers.
    The clock is read after 16 records at most. It is read again after as many more as that pace allows, at most when there are twice as
    many, and so on.
-2. A drain interval contains all that is appended before the event loop makes requests of it: one slice, or several
+2. Sends that wait for their next slice are woken in order, a few in each event-loop iteration (`LoopBudgetWaiters`). So several tight
+   loops of sends share the event loop, and leave time for other tasks.
+3. A drain interval contains all that is appended before the event loop makes requests of it: one slice, or several
    (`core/drain_policy.py`).
 """
 
 from __future__ import annotations
 
 from asyncio import current_task
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.engine.append.chosen_build import TURN, TURN_RECORDS, FastPath
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
+    from collections.abc import Callable
 
-__all__ = ["GO", "LoopBudget"]
+    from aioproducer.engine.memory.wait_queue import PendingSend
+
+__all__ = ["GO", "MAX_WAKEUPS_PER_ITERATION", "LoopBudget", "LoopBudgetWaiters"]
 
 # Records of a whole slice.
 GO: Final = TURN_RECORDS
@@ -30,6 +36,8 @@ _SECONDS: Final = 0.002
 _FIRST: Final = 16  # records
 # Records of a part of a slice, where several tasks wait: a wait costs as much as some ten records.
 _LEAST: Final = 128
+# Tasks woken in one event-loop iteration: each runs user code.
+MAX_WAKEUPS_PER_ITERATION: Final = 16
 
 
 class LoopBudget:
@@ -162,3 +170,76 @@ class LoopBudget:
     def goes_on(self) -> bool:
         """Return whether the fast path takes more than `TURN_RECORDS` in this slice. It does not from a task that must pause."""
         return not self.must_pause()
+
+
+class LoopBudgetWaiters:
+    """Holds the sends whose tasks are woken in one of the next event-loop iterations, in order.
+
+    1. A send that waits for its next slice has not placed its record yet: if the send is cancelled, the record is not queued. The record
+       delays no other send. The next call of any task places that record first (`unplaced`: there is one at most), so that call order is
+       log order.
+    2. From then on the send has succeeded. Only its wake-up is left. The same holds for sends that waited for memory: all records are
+       placed, then all tasks are woken. If a task were woken before the next record is placed, its next send would wait behind that record.
+
+    Args:
+        place: places the unplaced record, or moves it to another wait queue.
+
+    Attributes:
+        waiting: sends that wait for a slice, and sends with a record that was placed just now.
+        unplaced: the record of the last send that waits for a slice, until another send is called.
+    """
+
+    __slots__ = ("_loop_budget", "_place", "unplaced", "waiting")
+
+    def __init__(self, loop_budget: LoopBudget, place: Callable[[], None]) -> None:
+        self._loop_budget = loop_budget
+        self._place = place
+        self.waiting: deque[PendingSend] = deque()
+        self.unplaced: PendingSend | None = None
+
+    @property
+    def has_unplaced(self) -> bool:
+        """Return whether a record must be placed before any new one."""
+        return self.unplaced is not None and self.unplaced.is_waiting
+
+    def add(self, pending: PendingSend) -> None:
+        """Add a send that waits for its next slice, with its record, or a mark that has no record."""
+        if pending.topic is not None:
+            assert not self.has_unplaced
+            self.unplaced = pending
+        self.waiting.append(pending)
+
+    def take(self) -> PendingSend | None:
+        """Remove the unplaced record and return it, to be placed now. Its send still waits. Returns None if there is none."""
+        pending, self.unplaced = self.unplaced, None
+        return pending if pending is not None and pending.is_waiting else None
+
+    def remove(self, pending: PendingSend) -> None:
+        """Remove a send that waits for something else now."""
+        self.waiting.remove(pending)
+
+    def wake_all(self) -> None:
+        """Wake all tasks, regardless of the loop budget."""
+        while self.waiting:
+            self._wake_first()
+
+    def wake(self) -> None:
+        """Wake the next tasks. Each gets its part of a slice, which begins when the task runs."""
+        if not self.waiting:
+            return
+        self._loop_budget.end_slice()
+        count = min(len(self.waiting), MAX_WAKEUPS_PER_ITERATION)
+        self._loop_budget.share(count)
+        for _ in range(count):
+            if self.unplaced is self.waiting[0]:
+                self._place()
+            # The record that was placed found no memory, and its send was removed.
+            if not self.waiting:
+                return
+            self._wake_first()
+
+    def _wake_first(self) -> None:
+        pending = self.waiting.popleft()
+        if pending.is_waiting:
+            pending.complete()
+        pending.notify()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer.core.key_grouping import MOST_ROWS
 from aioproducer.engine.append.column_batches import ColumnWindow
 from aioproducer.engine.delivery.deliveries import Deliveries
-from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD, PendingSend
+from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.record_validation import check_partition, check_topic
 from aioproducer.records.arrow import Table, check_serializers
 from aioproducer.records.columns import BadRow, compiled, measure
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.engine.append.admission import Admission
     from aioproducer.engine.append.appender import Appender
+    from aioproducer.engine.append.record_accumulator import RecordAccumulator
     from aioproducer.engine.delivery.chosen_build import Delivery
     from aioproducer.model import PartitionNumber
     from aioproducer.records.arrow import Piece
@@ -48,7 +48,7 @@ class SendColumns:
     """Sends columns, for one producer.
 
     Args:
-        take: appends a window, or returns its pending send.
+        accumulator: appends windows.
         send: the producer's `send`, for one record.
     """
 
@@ -56,15 +56,12 @@ class SendColumns:
         self,
         config: ProducerConfig,
         appender: Appender,
-        admission: Admission,
-        *,
-        take: Callable[[PendingSend], Delivery | PendingSend],
+        accumulator: RecordAccumulator,
         send: Callable[..., Awaitable[Delivery]],
     ) -> None:
         self._config = config
         self._appender = appender
-        self._admission = admission
-        self._take = take
+        self._accumulator = accumulator
         self._send = send
         self._longest = min(int(config.max_request_size) - OVERHEAD, config.buffer_memory - BATCH_OVERHEAD - OVERHEAD)
         self._most = min(_WINDOW, _BATCHES * max(int(config.batch_size), _LEAST), config.buffer_memory // _PART)
@@ -115,9 +112,7 @@ class SendColumns:
 
     async def _send_window(self, topic: str, window: ColumnWindow, deliveries: Deliveries) -> None:
         try:
-            taken = self._take(PendingSend(topic, partition=window.partition, size=window.size, window=window))
-            if isinstance(taken, PendingSend):
-                await self._admission.wait(taken)
+            await self._accumulator.append_window(topic, window)
         finally:
             if window.is_queued:
                 window.tell(deliveries)

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.partition_queues import PartitionQueue, TopicRouting
-    from aioproducer.engine.append.admission import Admission
     from aioproducer.engine.append.appender import Appender
     from aioproducer.engine.append.chosen_build import FastPath
     from aioproducer.engine.append.loop_budget import LoopBudget
+    from aioproducer.engine.append.record_accumulator import RecordAccumulator
     from aioproducer.engine.delivery.chosen_build import Delivery
 
 __all__ = ["SendMany"]
@@ -90,14 +90,14 @@ class SendMany:
         way: FastPath,
         loop_budget: LoopBudget,
         appender: Appender,
-        admission: Admission,
+        accumulator: RecordAccumulator,
         send: Callable[..., Awaitable[Delivery]],
     ) -> None:
         self._loop = loop
         self._fast_path = way
         self._loop_budget = loop_budget
         self._appender = appender
-        self._admission = admission
+        self._accumulator = accumulator
         self._send = send
         self._longest = min(_LONGEST, int(config.max_request_size) - _ROOM, int(config.batch_size) - _ROOM)
 
@@ -148,7 +148,7 @@ class SendMany:
         at = 0
         while at < len(chunk):
             if self._loop_budget.must_pause():
-                await self._admission.rest()
+                await self._accumulator.next_slice()
             sent = self._send_bulk(topic, columns.after(at), deliveries) if columns is not None else 0
             if not sent:
                 await self._send_one(topic, chunk[at], deliveries)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable
 
-    from aioproducer.engine.memory.buffer_pool import PendingSend
+    from aioproducer.engine.memory.wait_queue import PendingSend
     from aioproducer.model import Headers, PartitionNumber, TimestampMs
 
 __all__ = ["FromThread", "ThreadBridge", "ThreadDelivery", "running_loop"]
@@ -278,15 +278,22 @@ class ThreadBridge:
             self._left(handed)
             handed.future._follow(taken)  # noqa: SLF001
             return
-        assert taken.waiter is not None
-        taken.waiter.add_done_callback(partial(self._on_served, handed, taken), context=_NO_CONTEXT.copy())
+        taken.on_left = partial(self._on_pending_left, handed, taken.on_left)
 
-    def _on_served(self, handed: _Handed, parked: PendingSend, _waiter: object) -> None:
+    def _on_pending_left(
+        self, handed: _Handed, on_left: Callable[[Any, BaseException | None], object] | None, delivery: Any, error: BaseException | None
+    ) -> None:
+        """Handle a pending send that is queued or given up. The thread's callbacks run in a step of their own: they may send."""
+        if on_left is not None:
+            on_left(delivery, error)
+        self._loop.call_soon(self._on_served, handed, delivery, error)
+
+    def _on_served(self, handed: _Handed, delivery: Delivery | None, error: BaseException | None) -> None:
         self._left(handed)
-        if parked.delivery is not None:
-            handed.future._follow(parked.delivery)  # noqa: SLF001
+        if delivery is not None:
+            handed.future._follow(delivery)  # noqa: SLF001
         else:
-            handed.future.set_exception(parked.error or ProducerClosed("the producer has stopped"))
+            handed.future.set_exception(error or ProducerClosed("the producer has stopped"))
 
     def _left(self, handed: _Handed) -> None:
         with self._condition:

@@ -246,7 +246,7 @@ class ProducerCircuitBreakManager:
         self._partition_queues.availability.avoid(queue)
         self._partition_queues.mute(queue)
         # The pending sends of the partition are appended to another one or refused, depending on the keyed policy.
-        self._admission.rouse(queue)
+        self._admission.notify(queue)
         self._tell(queue, circuit.state, circuit.interval, circuit.cause)
 
     def _probe(self, queue: PartitionQueue) -> None:

@@ -17,7 +17,7 @@ from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
-from aioproducer.engine.tasks.waiter import run_callbacks
+from aioproducer.engine.tasks.callbacks import run_callbacks
 from aioproducer.model import RecordMetadata, TimestampType
 from aioproducer.records.record_batch import MOMENT, NULL, VARINT, unvarint, varint
 

@@ -1,47 +1,38 @@
-"""Holds the reasons why a record waits, and their texts in errors and in diagnostics."""
+"""Holds the texts of the reasons why a record waits, in errors and in diagnostics."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from aioproducer.engine.memory.wait_queue import (
+    FOR_FULL_PARTITION,
+    FOR_LOOP_BUDGET,
+    FOR_MEMORY,
+    FOR_METADATA,
+    FOR_OTHERS,
+    FOR_PARTITION,
+    FOR_TOPIC,
+)
 from aioproducer.errors import BufferExhausted, MetadataTimeout, PartitionUnavailable, WouldBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from aioproducer.core.partition_queues import PartitionQueue, TopicRouting
-    from aioproducer.engine.memory.buffer_pool import BufferPool, PendingSend
+    from aioproducer.engine.memory.buffer_pool import BufferPool
+    from aioproducer.engine.memory.wait_queue import PendingSend
     from aioproducer.errors import KafkaError
 
-__all__ = [
-    "FOR_MEMORY",
-    "FOR_METADATA",
-    "FOR_OTHERS",
-    "FOR_PARTITION",
-    "FOR_SHARE",
-    "FOR_TOPIC",
-    "FOR_TURN",
-    "late",
-    "told",
-    "unavailable",
-    "would_block",
-]
+__all__ = ["late", "told", "unavailable", "would_block"]
 
-FOR_TOPIC: Final = "metadata of the topic"
-FOR_PARTITION: Final = "the partition to exist"
-FOR_METADATA: Final = (FOR_TOPIC, FOR_PARTITION)
-FOR_MEMORY: Final = "buffer_memory"
-FOR_SHARE: Final = "room for its partition"
-FOR_OTHERS: Final = "records before it"
-FOR_TURN: Final = "the next turn of the loop"
 _ADVICE: Final = {
     FOR_TOPIC: ", which is asked for now: `await producer.partitions_for(...)` first",
     FOR_PARTITION: ", which is asked for now",
     FOR_MEMORY: ", which is used up: send less, or raise it",
-    FOR_SHARE: ", which holds as much of buffer_memory as is free",
+    FOR_FULL_PARTITION: ", which holds as much of buffer_memory as is free",
     FOR_OTHERS: ", which wait for memory",
-    FOR_TURN: ": this one took its part. Let the loop go on, say by `await asyncio.sleep(0)`",
+    FOR_LOOP_BUDGET: ": this one took its part. Let the loop go on, say by `await asyncio.sleep(0)`",
 }
 # Reasons that `told` returns at most.
 _MOST: Final = 20
@@ -112,10 +103,10 @@ def told(records: Iterable[PendingSend]) -> list[str]:
     """Return a text for each reason why records wait, with the number of sends. Marks are not counted."""
     reasons = Counter(
         f"{record.reason} {record.behind.topic}-{record.behind.partition}"
-        if record.behind is not None and record.reason == FOR_SHARE
+        if record.behind is not None and record.reason == FOR_FULL_PARTITION
         else f"{record.reason} {record.topic!r}"
         if record.reason in FOR_METADATA
-        else record.reason or FOR_TURN
+        else record.reason
         for record in records
         if record.topic is not None
     )

@@ -8,90 +8,102 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aioproducer.core.topic_updates import elect, installing, retiring
-from aioproducer.engine.memory.buffer_pool import WaitQueue
-from aioproducer.engine.memory.wait_reasons import FOR_PARTITION
+from aioproducer.engine.memory.wait_queue import FOR_OTHERS, FOR_PARTITION, WaitQueue
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
     from collections.abc import Callable, Iterable
 
+    from aioproducer.config import ProducerConfig
     from aioproducer.core.incremental import Steps
     from aioproducer.core.metadata.cluster_metadata import TopicView
     from aioproducer.core.partition_queues import PartitionQueues, TopicRouting
-    from aioproducer.engine.memory.buffer_pool import PendingSend
+    from aioproducer.engine.memory.wait_queue import PendingSend
     from aioproducer.engine.observability.metrics_recorder import Recorder
+    from aioproducer.engine.tasks.guarded_loop import GuardedLoop
     from aioproducer.errors import KafkaError
 
-__all__ = ["TopicWaiters"]
+__all__ = ["TopicRequests", "TopicWaiters"]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRequests:
+    """Holds how the metadata of topics is requested.
+
+    Attributes:
+        want: requests the metadata of a topic.
+        trouble: returns the error of the latest metadata request; None: it was answered.
+        on_known: called with a topic when it gets its first routing.
+    """
+
+    want: Callable[[str], None]
+    trouble: Callable[[], KafkaError | None]
+    on_known: Callable[[str], object]
 
 
 class TopicWaiters:
     """Holds the wait queues of one producer's topics.
 
     Args:
-        max_block: seconds that a pending send waits at most.
-        max_idle: seconds for which a topic is remembered after a call that would send to it and did not wait.
-        want: requests the metadata of a topic.
-        trouble: returns the error of the latest metadata request; None: it was answered.
-        on_known: called with a topic when it gets its first routing.
         admit: admits pending sends, in the order of their calls.
         give_up: fails a pending send with an error.
-        turn: schedules a drain, which also serves the pending sends.
+        next_turn: schedules a drain, which also serves the pending sends.
     """
 
     def __init__(
         self,
-        loop: AbstractEventLoop,
+        config: ProducerConfig,
+        loop: GuardedLoop,
         partition_queues: PartitionQueues,
-        is_missing: Callable[[PendingSend, TopicRouting], bool],
-        *,
-        max_block: float,
-        max_idle: float,
-        want: Callable[[str], None],
-        trouble: Callable[[], KafkaError | None],
-        on_known: Callable[[str], object],
+        requests: TopicRequests,
+        meter: Recorder,
         admit: Callable[[list[PendingSend]], None],
         give_up: Callable[[PendingSend, Exception], None],
-        turn: Callable[[], None],
-        meter: Recorder,
+        next_turn: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._partition_queues = partition_queues
-        self._is_missing = is_missing
-        self._max_block = max_block
-        self._max_idle = max_idle
-        self._want = want
-        self._trouble = trouble
-        self._on_known = on_known
+        self._requests = requests
+        self._meter = meter
         self._admit = admit
         self._give_up = give_up
-        self._turn = turn
-        self._meter = meter
+        self._next_turn = next_turn
+        # Seconds that a pending send waits at most.
+        self._max_block = config.max_block_ms / 1000
+        # Seconds for which a topic is remembered after a call that would send to it and did not wait.
+        self._max_idle = config.metadata_max_idle_ms / 1000
         self._wait_queues: dict[str, WaitQueue] = {}
         # The time of the last call that would send to a topic and did not wait, by topic.
         self._asked: dict[str, float] = {}
         # The brokers' errors for topics that have a wait queue.
         self._troubles: dict[str, KafkaError] = {}
 
-    def lot(self, topic: str) -> WaitQueue:
+    def of(self, topic: str) -> WaitQueue:
         """Return the wait queue of a topic, and request its metadata."""
-        lot = self._wait_queues.setdefault(topic, WaitQueue())
-        self._want(topic)
-        return lot
+        queue = self._wait_queues.setdefault(topic, WaitQueue())
+        self._requests.want(topic)
+        return queue
 
     def ask(self, topic: str) -> None:
         """Request the metadata of a topic for a call that would send to it and does not wait."""
         self._asked[topic] = self._loop.time()
-        self._want(topic)
+        self._requests.want(topic)
 
     def trouble(self, topic: str) -> KafkaError | None:
         """Return the error because of which a topic is not known yet; None: there is none."""
-        return self._trouble() or self._troubles.get(topic)
+        return self._requests.trouble() or self._troubles.get(topic)
 
-    def lots(self) -> Iterable[WaitQueue]:
+    def known(self, topic: str) -> TopicRouting | None:
+        """Return the routing of a topic, which is used now; None: metadata does not have it."""
+        routing = self._partition_queues.routings.get(topic)
+        if routing is not None:
+            routing.used_at = self._loop.time()
+        return routing
+
+    def queues(self) -> Iterable[WaitQueue]:
         """Return all wait queues."""
         return self._wait_queues.values()
 
@@ -128,57 +140,57 @@ class TopicWaiters:
             routing = yield from installing(self._partition_queues, topic)
             if is_new:
                 routing.used_at = self._loop.time()
-                self._on_known(name)
-            lot = self._forget(name)
+                self._requests.on_known(name)
+            queue = self._forget(name)
             self._troubles.pop(name, None)
-            self._let_in(routing, lot.take_all() if lot is not None else [])
-            self._turn()
+            self._admit_known(routing, queue.take_all() if queue is not None else [])
+            self._next_turn()
             yield from retiring(self._partition_queues, topic)
-            self._turn()
-        elif (lot := self._forget(name)) is not None:
-            self._refuse(topic, lot)
+        elif (queue := self._forget(name)) is not None:
+            self._refuse(topic, queue)
 
     def on_leader(self, topic: TopicView, partition: int) -> None:
         """Apply the new leader of one partition."""
         elect(self._partition_queues, topic, partition)
-        self._turn()
+        self._next_turn()
 
-    def _let_in(self, routing: TopicRouting, parked: list[PendingSend]) -> None:
+    def _admit_known(self, routing: TopicRouting, waiting: list[PendingSend]) -> None:
         """Admit the pending sends of a known topic. A record for a partition that the topic does not have waits on."""
-        first = next((record for record in parked if record.topic is not None), None)
+        first = next((record for record in waiting if record.topic is not None), None)
         if first is not None:
             now = self._loop.time()
             # The first send waited longest: its time contains the times of the others.
             self._meter.record("metadata-wait", now, now + self._max_block - first.deadline)
         known: list[PendingSend] = []
-        for record in parked:
+        for record in waiting:
             if record.asks:
-                record.leave().wake()
+                record.complete()
+                record.notify()
             elif self._is_still_early(record, routing):
                 self._wait_queues.setdefault(routing.topic, WaitQueue()).push(record)
                 record.reason = FOR_PARTITION
             else:
-                record.reason = ""
+                record.reason = FOR_OTHERS
                 known.append(record)
         self._admit(known)
 
     def _is_still_early(self, record: PendingSend, routing: TopicRouting) -> bool:
         """Return whether a pending send waits on for a partition. A flush mark does while a record before it does."""
-        return self._is_missing(record, routing) or (record.topic is None and routing.topic in self._wait_queues)
+        return record.is_missing(routing) or (record.topic is None and routing.topic in self._wait_queues)
 
-    def _refuse(self, topic: TopicView, lot: WaitQueue) -> None:
+    def _refuse(self, topic: TopicView, queue: WaitQueue) -> None:
         assert topic.error is not None
         if topic.error.retriable:
-            self._wait_queues[topic.name] = lot
+            self._wait_queues[topic.name] = queue
             self._troubles[topic.name] = topic.error
             return
-        for record in lot.take_all():
+        for record in queue.take_all():
             self._give_up(record, type(topic.error)(topic.error.error, f"topic {topic.name!r} cannot be produced to"))
 
     @property
     def waiting(self) -> int:
         """Return the number of records that wait for a topic or a partition."""
-        return sum(record.is_record for lot in self._wait_queues.values() for record in lot)
+        return sum(record.is_record for queue in self._wait_queues.values() for record in queue)
 
     def clear(self) -> None:
         """Drop all wait queues."""

@@ -58,7 +58,7 @@ class Flushes:
         if flush is None:
             flush = self._start(done)
             self._ends.unwatch(flush)
-            return FlushSummary(0, 0, flush.pending + self._admission.waiting)
+            return FlushSummary(0, 0, flush.pending + self._admission.pending.waiting)
         return FlushSummary(flush.acknowledged, flush.failed, flush.pending)
 
     def _start(self, done: asyncio.Event) -> Flush:

@@ -130,10 +130,11 @@ class Sender:
             self._schedule.put_off(now)
             return
         since = self._schedule.begin(now)
-        self._note_drain(now, least)
+        self._least = least
+        self._state.begin(now, least)
         is_taken = self.drain_all()
         # To serve pending sends in the same event-loop iteration, too, would take long.
-        if is_taken and self._admission.has_line:
+        if is_taken and self._admission.has_waiting:
             if not self._is_serving_due:
                 self._is_serving_due = True
                 self._loop.call_soon(self._serve)
@@ -157,13 +158,6 @@ class Sender:
         state.is_budget_full = self._loop_budget.is_full
         state.open_batches = self._partition_queues.filling
         return self._policy.drain(state)
-
-    def _note_drain(self, now: float, least: Fill) -> None:
-        state, self._least = self._state, least
-        state.drained_at, state.batches = now, 0
-        state.drains += 1
-        if least is Fill.PARTIAL:
-            state.drains, state.partial_at = 0, now
 
     @property
     def _is_burst(self) -> bool:
@@ -287,7 +281,7 @@ class Sender:
         if self._circuit_break_manager is not None:
             self._circuit_break_manager.sent(live)
         # The bytes that compression saved are free for pending sends.
-        if self._admission.has_line:
+        if self._admission.has_waiting:
             self.turn()
 
     def _take_back(self, connection: Connection, batches: Iterable[ProducerBatch], end: Callable[[ProducerBatch], object]) -> None:
@@ -390,7 +384,7 @@ class Sender:
             least = self._policy.answer(is_burst=self._is_burst, is_scheduled=self._schedule.is_due)
             if least is not Fill.NEVER:
                 self.drain(node, least=least)
-        is_due = self._admission.has_line
+        is_due = self._admission.has_waiting
         for batch in batches:
             # Batches that waited for this one may be ready for another broker.
             is_due |= batch.queue.leader != node_id

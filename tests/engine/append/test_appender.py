@@ -189,7 +189,8 @@ def test_a_partitioner_that_fails_is_the_callers_error() -> None:
 )
 def test_a_record_has_a_timestamp(given: int | None, turn_ms: int, serving_ms: int, expected: int) -> None:
     parts = Parts()
-    parts.path.turn_ms, parts.appender.serving_ms = turn_ms, serving_ms
+    parts.path.turn_ms = turn_ms
+    parts.appender.serve_at(serving_ms)
     parts.appender.place(parts.record(timestamp_ms=given), parts.routing)
     parts.queues.close(parts.routing.queues[0])
     assert parts.routing.queues[0].closed[0].base_timestamp == expected

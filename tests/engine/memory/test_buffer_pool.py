@@ -1,31 +1,15 @@
-"""Tests of `buffer_memory` and of the wait queues of pending sends."""
+"""Tests of `buffer_memory`: its bytes, and the sends that wait for them."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
-from aioproducer.engine.memory.buffer_pool import BufferPool, PendingSend, WaitQueue
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-
-def line_of(*numbers: int) -> tuple[WaitQueue, list[PendingSend]]:
-    line = WaitQueue()
-    everybody = []
-    for number in numbers:
-        record = PendingSend("orders", value=b"v", size=number)
-        record.park(asyncio.get_running_loop(), number, "", 0.0)
-        line.push(record)
-        everybody.append(record)
-    return line, everybody
-
-
-def numbers_of(records: Sequence[PendingSend] | WaitQueue) -> list[int]:
-    return [record.number for record in records]
+from aioproducer.core.producer_batch import PartitionQueue
+from aioproducer.core.topic_routing import TopicRouting
+from aioproducer.engine.memory.buffer_pool import BufferPool
+from aioproducer.engine.memory.wait_queue import FOR_MEMORY, PendingSend, WaitQueue
 
 
 def test_the_pool_gives_what_it_has_and_no_more() -> None:
@@ -43,58 +27,60 @@ def test_the_pool_gives_what_it_has_and_no_more() -> None:
         pool.release(1)
 
 
-@pytest.mark.asyncio
-async def test_a_line_passes_over_those_that_were_cancelled() -> None:
-    """At its head, in its middle, at its end; they count for nothing."""
-    line, everybody = line_of(0, 1, 2, 3, 4)
-    for gone in (0, 2, 4):
-        assert everybody[gone].waiter is not None
-        everybody[gone].waiter.cancel()
-    assert len(line) == 2
-    assert numbers_of(line) == [1, 3]
-    assert line.head() is everybody[1]
-    line.pop().leave()
-    assert line.head() is everybody[3]
-    assert line.take_all() == [everybody[3]]
-    assert not line
-    assert line.head() is None
+def waiting_in(queue: WaitQueue, number: int, size: int = 1) -> PendingSend:
+    pending = PendingSend("orders", size=size)
+    pending.join(number, FOR_MEMORY, 0.0)
+    queue.push(pending)
+    return pending
 
 
 @pytest.mark.asyncio
-async def test_two_lines_become_one_in_the_order_of_the_calls() -> None:
-    """The merge orders the pending sends by their calls: the earliest call is first."""
-    line, _ = line_of(1, 4, 5)
-    _, others = line_of(0, 2, 6)
-    line.merge(others)
-    assert numbers_of(line) == [0, 1, 2, 4, 5, 6]
-    line.merge([])
-    assert len(line) == 6
+async def test_deallocate_grants_in_call_order_and_notifies_after_that() -> None:
+    """All records that fit are appended before any task is notified. One that does not fit holds up the smaller ones behind it."""
+    pool, log = BufferPool(100), list[str]()
+    sends = [waiting_in(pool.waiting, number, size) for number, size in enumerate((40, 40, 40, 1))]
 
+    async def wait(pending: PendingSend) -> None:
+        await pending.wait()
+        log.append(f"ran {pending.number}")
 
-@pytest.mark.asyncio
-async def test_a_wait_ends_with_what_it_was_given() -> None:
-    """The record left with a delivery or with an error; its bytes are let go."""
-    _, (served, refused) = line_of(0, 1)
-    tasks = [asyncio.create_task(record.wait()) for record in (served, refused)]
+    tasks = [asyncio.create_task(wait(pending)) for pending in sends]
     await asyncio.sleep(0)
-    loop = asyncio.get_running_loop()
-    loop.call_soon(served.leave().wake)
-    loop.call_soon(refused.leave(error=ZeroDivisionError()).wake)
-    assert not served.is_waiting
-    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-    assert outcomes[0] is None
-    assert isinstance(outcomes[1], ZeroDivisionError)
-    assert served.value is refused.value is None
 
+    def grant(queue: WaitQueue, pending: PendingSend) -> bool:
+        if not pool.try_take(pending.size):
+            return False
+        log.append(f"appended {pending.number}")
+        queue.pop().complete()
+        return True
 
-@pytest.mark.asyncio
-async def test_a_cancelled_wait_is_out_of_the_line_at_once() -> None:
-    """A cancelled send leaves the wait queue before its task runs again, so that the pool cannot serve it in between."""
-    line, (record,) = line_of(0)
-    task = asyncio.create_task(record.wait())
+    def notify() -> None:
+        log.append("notify")
+        for pending in sends:
+            pending.notify()
+
+    assert pool.has_waiting
+    pool.deallocate(grant, notify)
     await asyncio.sleep(0)
-    task.cancel()
-    assert not line
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert record.value is None
+    await asyncio.sleep(0)
+    assert log == ["appended 0", "appended 1", "notify", "ran 0", "ran 1"]
+    pool.release(80)
+    pool.deallocate(grant, notify)
+    await asyncio.gather(*tasks)
+    assert log[5:] == ["appended 2", "appended 3", "notify", "ran 2", "ran 3"]
+    assert not pool.has_waiting
+    assert pool.first() is None
+
+
+def test_who_waits_for_a_full_partition_comes_into_its_place_once_that_is_notified() -> None:
+    """Until then it holds up no other send."""
+    pool, partition = BufferPool(100), PartitionQueue(TopicRouting("orders", b""), 0, 1, None)
+    aside = waiting_in(pool.full_partitions.of(partition), 0)
+    assert not pool.has_waiting
+    assert pool.first() is None
+    later = waiting_in(pool.waiting, 1)
+    assert pool.first() == (pool.waiting, later)
+    pool.full_partitions.notify(partition)
+    assert pool.first() == (pool.full_partitions.of(partition), aside)
+    pool.waiting.pop()
+    assert pool.has_waiting

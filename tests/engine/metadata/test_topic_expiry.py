@@ -15,7 +15,7 @@ from whole import jumping, running, turns
 from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch
 from aioproducer.core.sequence_numbers import LAST_EPOCH, SequenceNumbers
 from aioproducer.core.topic_routing import KeyPlacement, TopicRouting
-from aioproducer.engine.memory.buffer_pool import WaitQueue
+from aioproducer.engine.memory.wait_queue import WaitQueue
 from aioproducer.errors import BrokerError, MetadataTimeout, UsageError, WouldBlock
 from aioproducer.partitioners import RoundRobinPartitioner
 from aioproducer.testing import FakeCluster

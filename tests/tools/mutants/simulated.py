@@ -100,16 +100,16 @@ SIMULATED: tuple[Simulated, ...] = (
     ),
     Simulated(
         "who-comes-last-gets-memory-first",
-        "engine/memory/buffer_pool.py",
-        "        self._parked.append(parked)",
-        "        self._parked.appendleft(parked)",
+        "engine/memory/wait_queue.py",
+        "        self._pending.append(pending)",
+        "        self._pending.appendleft(pending)",
         profile="plain",
     ),
     Simulated(
         "a-cancelled-send-keeps-memory",
-        "engine/append/admission.py",
-        "        except BaseException:\n            self._release_marks()\n",
-        "        except BaseException:\n            self._pool.try_take(64)\n            self._release_marks()\n",
+        "engine/append/record_accumulator.py",
+        "        except BaseException:\n            self._admission.pending.release_marks()\n",
+        "        except BaseException:\n            self._pool.try_take(64)\n            self._admission.pending.release_marks()\n",
         profile="plain",
     ),
     Simulated(
@@ -242,15 +242,15 @@ SIMULATED: tuple[Simulated, ...] = (
     ),
     Simulated(
         "who-comes-goes-ahead-of-those-who-waited-for-a-full-partition",
-        "engine/append/admission.py",
-        "return bool(self._line) or self._aside.is_roused",
-        "return bool(self._line)",
+        "engine/memory/buffer_pool.py",
+        "return bool(self.waiting) or bool(self.full_partitions.notified and self.full_partitions.next() is not None)",
+        "return bool(self.waiting)",
     ),
     Simulated(
         "those-who-waited-for-a-full-partition-leave-the-fast-way-open",
         "engine/append/admission.py",
-        "        if self._aside.rouse(queue):\n            self._fast_path.fast = {}\n",
-        "        if self._aside.rouse(queue):\n",
+        "        if self._pool.full_partitions.notify(queue):\n            self._update_fast_path()\n",
+        "        if self._pool.full_partitions.notify(queue):\n",
     ),
     Simulated(
         "what-is-weighed-is-not-what-is-chosen-from",

@@ -1,0 +1,192 @@
+"""All sends of one producer that wait: their numbers in the order of the calls, their deadlines, and the marks of flushes."""
+
+from __future__ import annotations
+
+from itertools import chain, count
+from typing import TYPE_CHECKING, Protocol
+
+from aioproducer.engine.memory import wait_reasons
+from aioproducer.engine.memory.wait_queue import PendingSend, WaitQueue
+from aioproducer.engine.metadata.topic_waiters import TopicWaiters
+from aioproducer.engine.tasks.deadline_timer import DeadlineTimer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aioproducer.engine.append.appender import Appender
+    from aioproducer.engine.append.loop_budget import LoopBudgetWaiters
+    from aioproducer.engine.context import EngineContext
+    from aioproducer.engine.metadata.topic_waiters import TopicRequests
+    from aioproducer.errors import KafkaError
+
+__all__ = ["PendingSends"]
+
+
+class Admits(Protocol):
+    """Appends the records of pending sends, or has them wait for memory."""
+
+    def admit(self, records: list[PendingSend]) -> None:
+        """Admit pending sends that no longer wait for metadata, in the order of their calls."""
+
+    def serve(self) -> None:
+        """Append the pending sends that can be appended."""
+
+
+class Refusals(Protocol):
+    """Notes the records of a transaction that are refused."""
+
+    def on_refused(self, topic: str, error: BaseException | None) -> None:
+        """Note that a record of the transaction was given up, and is not in it."""
+
+
+class PendingSends:
+    """Numbers the sends that wait, and gives them up at their deadlines.
+
+    Args:
+        appender: its pool has the wait queues for memory.
+        requests: how metadata of topics is requested.
+        waiters: the sends that wait for the loop budget.
+        admission: serves pending sends.
+        next_turn: schedules the event-loop iteration that serves pending sends.
+        transaction: is told of the records that are given up; None: the producer has no transactions.
+
+    Attributes:
+        topics: the wait queues of topics.
+    """
+
+    def __init__(
+        self,
+        context: EngineContext,
+        appender: Appender,
+        requests: TopicRequests,
+        waiters: LoopBudgetWaiters,
+        admission: Admits,
+        next_turn: Callable[[], None],
+        transaction: Refusals | None,
+    ) -> None:
+        config, loop, meter = context.config, context.loop, context.instruments.recorder
+        self._loop = loop
+        self._max_block_ms = config.max_block_ms
+        self._transaction = transaction
+        self._pool = appender.pool
+        self._partition_queues = appender.partition_queues
+        self._waiters = waiters
+        self._meter = meter
+        self._admission = admission
+        self._next_turn = next_turn
+        self.topics = TopicWaiters(config, loop, self._partition_queues, requests, meter, admission.admit, self.give_up, next_turn)
+        self._numbers = count()
+        self._deadlines = WaitQueue()
+        self._deadline_timer = DeadlineTimer(loop, self._next_deadline, self._on_deadline, is_patient=True)
+
+    def number(self, pending: PendingSend, reason: str) -> None:
+        """Give a send its number and its deadline, before it joins a wait queue."""
+        pending.join(next(self._numbers), reason, self._loop.time() + self._max_block_ms / 1000)
+
+    def join(self, queue: WaitQueue, pending: PendingSend, reason: str) -> PendingSend:
+        """Add a send to the end of a wait queue, and return it."""
+        self.number(pending, reason)
+        queue.push(pending)
+        self.watch(pending)
+        return pending
+
+    def watch(self, pending: PendingSend) -> None:
+        """Watch the deadline of a send."""
+        # `head` removes the pending sends that have left.
+        self._deadlines.head()
+        self._deadlines.push(pending)
+        self._deadline_timer.check()
+
+    # Ends
+
+    def give_up(self, pending: PendingSend, error: Exception) -> None:
+        """End a send that has left its wait queue, with `error`. A mark ends without it."""
+        self.report(pending, error)
+        pending.complete(error=error if pending.topic is not None else None)
+        pending.notify()
+
+    def report(self, pending: PendingSend, error: Exception) -> None:
+        """Report a record that is given up with `error`."""
+        if pending.topic is not None and not pending.asks:
+            self._meter.given_up(self._loop.time(), pending.topic, error)
+            if self._transaction is not None:
+                self._transaction.on_refused(pending.topic, error)
+
+    def overdue(self, pending: PendingSend) -> KafkaError:
+        """Return the error of a send that waited for `max_block_ms`."""
+        topic = pending.topic or ""
+        return wait_reasons.late(
+            pending, self._pool, self._partition_queues.routings.get(topic), self.topics.trouble(topic), self._max_block_ms
+        )
+
+    def _next_deadline(self) -> float | None:
+        first = self._deadlines.head()
+        return first.deadline if first is not None else None
+
+    def _on_deadline(self, now: float) -> None:
+        # A record that can be appended now is not given up.
+        self._admission.serve()
+        while (pending := self._deadlines.head()) is not None and pending.deadline <= now:
+            self._deadlines.pop()
+            self.give_up(pending, self.overdue(pending))
+        self.release_marks()
+
+    def drop(self, error: Callable[[], Exception]) -> None:
+        """Give up the records that wait, with what `error` returns. A send that asks for a topic waits on."""
+        for queue in self._queues():
+            for pending in queue.take_all():
+                if pending.asks:
+                    queue.push(pending)
+                else:
+                    self.give_up(pending, error())
+
+    def close(self, error: Callable[[], Exception]) -> None:
+        """Give up every send with what `error` returns."""
+        self._deadline_timer.stop()
+        for queue in self._queues():
+            for pending in queue.take_all():
+                self.give_up(pending, error())
+        self._waiters.wake_all()
+        self.topics.clear()
+
+    # Marks
+
+    def mark(self) -> list[PendingSend]:
+        """Append a mark to every wait queue. Returns the marks; each is served once all records before it are."""
+        marks = []
+        for queue in filter(None, self._queues()):
+            mark = PendingSend(None)
+            mark.join(next(self._numbers), "", 0.0)
+            queue.push(mark)
+            marks.append(mark)
+        return marks
+
+    def release_marks(self) -> None:
+        """Serve the marks at the head of topic and partition wait queues: a flush need not wait for that topic or partition.
+
+        Called after a send has left its wait queue, so those behind it are served in the next event-loop iteration.
+        """
+        for queue in (*self._pool.full_partitions.all(), *self.topics.queues()):
+            while (pending := queue.head()) is not None and pending.topic is None:
+                queue.pop()
+                pending.complete()
+                pending.notify()
+        self._next_turn()
+
+    # What waits
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of records that wait."""
+        return sum(pending.is_record for pending in self._all())
+
+    def explain(self) -> list[str]:
+        """Return the reasons why records wait, and the number of records for each."""
+        return wait_reasons.told(self._all())
+
+    def _all(self) -> Iterator[PendingSend]:
+        unplaced = self._waiters.unplaced
+        return chain([unplaced] if unplaced is not None and unplaced.is_waiting else [], *self._queues())
+
+    def _queues(self) -> tuple[WaitQueue, ...]:
+        return (self._pool.waiting, *self._pool.full_partitions.all(), *self.topics.queues())

@@ -1,0 +1,164 @@
+"""The `RecordAccumulator`: the coroutine `append`, by which a record is appended to its partition's queue, and waits if it must.
+
+`record_validation` checks a record, and `admission` appends it at once or queues it in call order. Batches that the user filled, rows of
+columns and a question for a topic's partitions come here, too. Its rules, a queue of batches for each partition, are
+`core/partition_queues.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aioproducer.engine.append.batch_builder import ReadyBatch
+from aioproducer.engine.delivery.chosen_build import Delivery
+from aioproducer.engine.delivery.deliveries import Deliveries
+from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
+from aioproducer.engine.memory.wait_queue import FOR_LOOP_BUDGET, FOR_TOPIC, PendingSend
+from aioproducer.errors import RecordTooLarge, UsageError
+from aioproducer.record_validation import check_batch, check_topic
+from aioproducer.records.record_batch import OVERHEAD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproducer.engine.append.admission import Admission
+    from aioproducer.engine.append.appender import Appender
+    from aioproducer.engine.append.column_batches import ColumnWindow
+    from aioproducer.engine.append.interceptors import ProducerInterceptors
+    from aioproducer.engine.delivery.chosen_build import DeliveryContext
+    from aioproducer.model import PartitionNumber
+    from aioproducer.record_validation import RecordValidation
+
+__all__ = ["RecordAccumulator"]
+
+
+class RecordAccumulator:
+    """Appends what callers send to the queues of partitions. Each coroutine waits while metadata, memory or the loop budget is missing.
+
+    Args:
+        check: raises the error that forbids any call now.
+        interceptors: called around each record; None: there are none.
+
+    Attributes:
+        submit: appends a record or queues it: takes the arguments of `append`, and returns a delivery or the pending send.
+    """
+
+    def __init__(
+        self,
+        validation: RecordValidation[PendingSend],
+        admission: Admission,
+        appender: Appender,
+        delivery_context: DeliveryContext,
+        check: Callable[[], None],
+        interceptors: ProducerInterceptors | None = None,
+    ) -> None:
+        self._check = check
+        self._validated = validation.record
+        self._check_size = validation.size
+        self._admission = admission
+        self._pool = appender.pool
+        self._limit = appender.room.limit
+        self._delivery_context = delivery_context
+        self.submit: Callable[..., Delivery | PendingSend] = self._submit
+        self._now: Callable[..., Delivery] = self._submit_nowait
+        if interceptors is not None:
+            self.submit, self._now = interceptors.around(self._submit), interceptors.around(self._submit_nowait)
+
+    async def append(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery:
+        """Append a record, and wait while it must wait. Returns its delivery. Raises an error of the caller's.
+
+        Cancellation: the record is not queued, and the sends behind it move up.
+        """
+        self._check()
+        outcome = self.submit(topic, value, key, partition, timestamp_ms, headers)
+        return outcome if type(outcome) is Delivery else await self._wait(outcome)  # type: ignore[arg-type]
+
+    def append_nowait(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery:
+        """Append a record. Returns its delivery, or raises WouldBlock or an error of the caller's.
+
+        Metadata of an unknown topic is requested.
+        """
+        self._check()
+        return self._now(topic, value, key, partition, timestamp_ms, headers)
+
+    def _submit(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | PendingSend:
+        return self._admission.submit(self._validated(topic, value, key, partition, timestamp_ms, headers))
+
+    def _submit_nowait(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery:
+        return self._admission.submit_nowait(self._validated(topic, value, key, partition, timestamp_ms, headers))
+
+    async def _wait(self, pending: PendingSend) -> Delivery:
+        """Wait for a pending send. Returns its delivery. Cancellation: the record is not queued, and the sends behind it move up."""
+        try:
+            await pending.wait()
+        except BaseException:
+            self._admission.pending.release_marks()
+            raise
+        delivery: Delivery = pending.delivery
+        # The queue of deadlines keeps the pending send until its deadline.
+        pending.delivery = None
+        return delivery
+
+    def create_batch(self, topic: str, partition: PartitionNumber) -> ReadyBatch:
+        """Return an empty batch for the user to fill."""
+        self._check()
+        topic, number = check_batch(topic, partition)
+        return ReadyBatch(topic, number, self._delivery_context, self._limit, self._validated)
+
+    async def append_batch(self, batch: ReadyBatch) -> Deliveries:
+        """Append a batch that the user filled, behind the batches of its partition. Returns its deliveries. Waits as `append` does."""
+        self._check()
+        if not isinstance(batch, ReadyBatch) or not batch.is_of(self._delivery_context):
+            raise UsageError("send_batch takes what create_batch of this producer gave")
+        if batch.is_sent or not len(batch):
+            raise UsageError(f"{batch!r} {'was sent before' if batch.is_sent else 'is empty'}")
+        batch.is_sent = True
+        size = min(batch.size + BATCH_OVERHEAD, self._pool.size)
+        record = PendingSend(batch.topic, partition=batch.partition, size=size)
+        record.whole = batch
+        try:
+            outcome = self._admission.submit(record)
+            if isinstance(outcome, PendingSend):
+                await self._wait(outcome)
+        except BaseException:
+            batch.is_sent = False
+            raise
+        deliveries = Deliveries()
+        deliveries.add(batch.records.count, [[[batch.result, 0, batch.records.count]]])
+        return deliveries
+
+    async def append_window(self, topic: str, window: ColumnWindow) -> None:
+        """Append rows of columns. Waits as `append` does.
+
+        Raises:
+            RecordTooLarge: the only row of the window is too large.
+        """
+        self._check()
+        outcome = self._submit_window(topic, window)
+        if isinstance(outcome, PendingSend):
+            await self._wait(outcome)
+
+    def _submit_window(self, topic: str, window: ColumnWindow) -> Delivery | PendingSend:
+        if window.rows == 1:
+            try:
+                self._check_size(topic, OVERHEAD + window.size)
+            except RecordTooLarge as error:
+                raise RecordTooLarge(f"row {window.piece.first + window.at}: {error}") from None
+        record = PendingSend(topic, partition=window.partition, size=window.size)
+        record.window = window
+        return self._admission.submit(record)
+
+    async def partitions(self, topic: str) -> int:
+        """Return the number of partitions of a topic. Waits for its metadata as `append` does."""
+        self._check()
+        topic = check_topic(topic)
+        routing = self._admission.topics.known(topic)
+        if routing is None:
+            await self._wait(self._admission.wait_for(FOR_TOPIC, PendingSend(topic, asks=True)))
+            routing = self._admission.topics.known(topic)
+            assert routing is not None
+        return len(routing.queues)
+
+    async def next_slice(self) -> None:
+        """Wait for the next slice of the loop budget."""
+        await self._wait(self._admission.wait_for(FOR_LOOP_BUDGET, PendingSend(None)))

@@ -1,0 +1,81 @@
+"""The `RecordAccumulator` of a transactional producer, which takes records within a transaction only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from aioproducer.engine.append.record_accumulator import RecordAccumulator
+from aioproducer.errors import KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproducer.engine.append.admission import Admission
+    from aioproducer.engine.append.appender import Appender
+    from aioproducer.engine.append.batch_builder import ReadyBatch
+    from aioproducer.engine.append.column_batches import ColumnWindow
+    from aioproducer.engine.append.interceptors import ProducerInterceptors
+    from aioproducer.engine.delivery.chosen_build import Delivery, DeliveryContext
+    from aioproducer.engine.delivery.deliveries import Deliveries
+    from aioproducer.engine.memory.wait_queue import PendingSend
+    from aioproducer.record_validation import RecordValidation
+
+__all__ = ["TransactionalRecordAccumulator"]
+
+
+class TransactionCheck(Protocol):
+    """Checks sends against the producer's transaction."""
+
+    def check_send(self) -> None:
+        """Raise the error that forbids a send now, if any."""
+
+    def on_refused(self, topic: str, error: BaseException | None) -> None:
+        """Note that a record of the transaction was refused, and is not in it."""
+
+
+class TransactionalRecordAccumulator(RecordAccumulator):
+    """Accepts records within a transaction only, and reports refused records to the transaction, which may fail of them (TXN-08)."""
+
+    def __init__(
+        self,
+        validation: RecordValidation[PendingSend],
+        admission: Admission,
+        appender: Appender,
+        delivery_context: DeliveryContext,
+        check: Callable[[], None],
+        interceptors: ProducerInterceptors | None,
+        transaction: TransactionCheck,
+    ) -> None:
+        self._transaction = transaction
+        super().__init__(validation, admission, appender, delivery_context, check, interceptors)
+
+    def _submit(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | PendingSend:
+        self._transaction.check_send()
+        try:
+            return super()._submit(topic, value, key, partition, timestamp_ms, headers)
+        except KafkaError as error:
+            self._transaction.on_refused(topic, error)
+            raise
+
+    def _submit_nowait(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery:
+        # WouldBlock does not fail the transaction: the caller may try again.
+        self._transaction.check_send()
+        try:
+            return super()._submit_nowait(topic, value, key, partition, timestamp_ms, headers)
+        except KafkaError as error:
+            self._transaction.on_refused(topic, error)
+            raise
+
+    async def append_batch(self, batch: ReadyBatch) -> Deliveries:
+        """Append a batch as `RecordAccumulator.append_batch` does."""
+        self._check()
+        self._transaction.check_send()
+        return await super().append_batch(batch)
+
+    def _submit_window(self, topic: str, window: ColumnWindow) -> Delivery | PendingSend:
+        self._transaction.check_send()
+        try:
+            return super()._submit_window(topic, window)
+        except KafkaError as error:
+            self._transaction.on_refused(topic, error)
+            raise
