@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 from aioproducer import DeliveryError, Producer, Record
+from aioproducer.core.topic_routing import PartitionQueue
 from aioproducer.testing import FakeCluster
 from tests.jumping import JumpingLoop
 
@@ -134,7 +135,7 @@ async def send_in_every_way(producer: Producer[Any, Any], watch: Watch) -> None:
             one.add_done_callback(watch.look)
         if hasattr(one, "__await__"):
             await watch.run(one)
-    watch.look(producer, *awaited, *[queue for routing in producer._engine._partition_queues.routings.values() for queue in routing.queues])  # type: ignore[union-attr]
+    watch.look(producer, *awaited, *[each for each in gc.get_objects() if isinstance(each, PartitionQueue)])
 
 
 @pytest.mark.parametrize("trouble", [*TROUBLES, "crash"])

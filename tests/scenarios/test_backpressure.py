@@ -13,6 +13,7 @@ from whole import jumping, running, turns
 
 from aioproducer.core.partitioner import murmur2
 from aioproducer.engine.append import loop_budget
+from aioproducer.engine.append.admission import Admission
 from aioproducer.engine.append.chosen_build import TURN_RECORDS
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.errors import BufferExhausted, RecordTooLarge
@@ -152,20 +153,20 @@ async def test_a_backlog_of_thousands_of_partitions_goes_in_several_requests() -
 
 
 @jumping
-async def test_who_waits_for_memory_does_not_keep_the_loop_busy() -> None:
+async def test_who_waits_for_memory_does_not_keep_the_loop_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """While a broker stalls, the producer tries a pending send when memory comes back, not once in every iteration of the loop."""
     async with running(**SMALL) as (cluster, producer):
         hang = cluster.hang("Produce")
         waiting = await fill(producer)
         tried = 0
-        serve = producer._engine._admission.serve
+        serve = Admission.serve
 
-        def count(**how: Any) -> None:
+        def count(*self: Any, **how: Any) -> None:
             nonlocal tried
             tried += 1
-            serve(**how)
+            serve(*self, **how)
 
-        producer._engine._admission.serve = count
+        monkeypatch.setattr(Admission, "serve", count)
         before = time.process_time()
         await asyncio.sleep(20)
         assert tried < 50

@@ -28,8 +28,7 @@ async def crowd(producer: Producer[Any, Any], tasks: int, waited: list[int]) -> 
     async def work(number: int) -> None:
         for count in range(EACH):
             await producer.send_and_wait("orders", b"%d:%d" % (number, count), key=b"%d" % number)
-            assert producer._engine is not None
-            waited.append(producer._engine.waiting)
+            waited.append(producer.health().waiting)
 
     async with asyncio.TaskGroup() as group:
         for number in range(tasks):
@@ -75,8 +74,7 @@ async def test_a_crowd_that_waited_for_memory_does_not_stand_in_line_ever_after(
             cluster.brokers[1].latency = 0.5
             filling = asyncio.gather(*(producer.send("orders", b"." * 900, partition=number % 6) for number in range(1200)))
             await asyncio.sleep(0.1)
-            assert producer._engine is not None
-            assert producer._engine.waiting > 0
+            assert producer.health().waiting > 0
             cluster.brokers[1].latency = 0.0
             await crowd(producer, 2000, waited)
             await asyncio.gather(*await filling)

@@ -19,6 +19,9 @@ from builds import on_both, producer_on
 from whole import JumpingLoop, assert_nothing_left, jumping, running, turns
 
 from aioproducer import Producer, Record
+from aioproducer.engine.append.admission import Admission
+from aioproducer.engine.sender.batch_completion import BatchCompletion
+from aioproducer.engine.sender.sender import Sender
 from aioproducer.errors import (
     BrokerError,
     BufferExhausted,
@@ -354,9 +357,19 @@ async def test_the_hook_hears_of_failures_that_nobody_looked_at(looks: bool) -> 
         await producer.send_and_wait("orders", b"v", partition=0)
 
 
-@pytest.mark.parametrize("where", ["turn", "answer", "node", "deadline"])
+BUGS: dict[str, tuple[type, str]] = {
+    "turn": (Admission, "serve"),
+    "answer": (BatchCompletion, "end_attempt"),
+    "node": (Sender, "drain"),
+    "deadline": (PendingSends, "overdue"),
+}
+
+
+@pytest.mark.parametrize("where", BUGS)
 @jumping
-async def test_a_bug_in_a_callback_of_ours_fails_the_producer(where: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bug_in_a_callback_of_ours_fails_the_producer(
+    where: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Deliveries, pending sends and later sends raise with the bug as the reason, and nothing is left.
 
     Without that, the event loop would only log the bug.
@@ -371,22 +384,17 @@ async def test_a_bug_in_a_callback_of_ours_fails_the_producer(where: str, caplog
         delivery = await producer.send("orders", b"v")
         waiting = asyncio.create_task(producer.send("nowhere", b"v", partition=9))
         await turns(5)
-        engine: Any = producer._engine
 
         def crash(*_: object, **__: object) -> None:
             raise ZeroDivisionError("a bug")
 
+        monkeypatch.setattr(*BUGS[where], crash)
         if where == "turn":
-            engine._admission.serve = crash
-            engine._sender.turn()
+            await producer.send("orders", b"v")
         elif where == "answer":
-            engine._sender._ends.end_attempt = crash
             hang.release()
         elif where == "node":
-            engine._sender.drain = crash
             cluster.disconnect_all()
-        else:
-            engine._admission.pending.overdue = crash
         await asyncio.sleep(2)
         for call in (delivery, waiting, producer.send("orders", b"v"), producer.flush(), producer.send_many("orders", [b"v"])):
             with pytest.raises((DeliveryError, ProducerClosed), match="a bug") as raised:

@@ -23,12 +23,11 @@ async def test_what_waits_for_a_batch_at_the_old_leader_goes_to_the_new_one_when
         cluster.create_topic("orders")
         if cluster.leader("orders", 0) != 1:
             cluster.move_leader("orders", 0, 1)
-        async with running(cluster) as (_, producer):
+        async with running(cluster, metadata_max_age_ms=500) as (_, producer):
             hang = cluster.hang("Produce", when="after")
             first = await producer.send("orders", b"1")
             await hang.reached()
             cluster.move_leader("orders", 0, 2)
-            producer._engine._updater.schedule.urge(["orders"])
             await cluster.seen("Metadata", len(cluster.requests("Metadata")) + 1)
             await turns(20)
             second = await producer.send("orders", b"2")

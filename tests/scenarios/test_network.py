@@ -332,7 +332,6 @@ async def test_a_broker_that_is_replaced_is_followed() -> None:
             began = now()
             await producer.send_and_wait("orders", b"2")
             assert now() - began < 3
-            assert producer._engine._cluster.node(1).broker.port == cluster.brokers[1].port
             assert cluster.requests("Produce")[-1].broker == 1
 
 
@@ -355,8 +354,8 @@ async def test_a_broker_that_changes_its_number_is_followed() -> None:
             assert now() - began < 3
             await asyncio.sleep(2)
             await producer.send_and_wait("orders", b"3")
-            nodes = producer._engine._cluster
-            assert (nodes.node(1), nodes.node(2).is_ready) == (None, True)
+            health = producer.health()
+            assert (health.brokers_known, health.brokers_up) == (1, 1)
             assert cluster.values("orders") == [b"1", b"2", b"3"]
 
 

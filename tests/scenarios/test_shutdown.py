@@ -15,6 +15,7 @@ import pytest
 from whole import JumpingLoop, assert_nothing_left, jumping, running, turns
 
 from aioproducer import Producer
+from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
 from aioproducer.errors import BootstrapFailed, DeliveryError, Persisted, ProducerClosed
 from aioproducer.testing import FakeCluster
 
@@ -343,7 +344,9 @@ async def test_a_cancelled_flush_lets_the_records_go_on() -> None:
 
 
 @jumping
-async def test_a_crash_in_the_producers_own_task_fails_everything_with_its_cause(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_crash_in_the_producers_own_task_fails_everything_with_its_cause(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After a crash, deliveries, waiting sends and later sends raise its cause. No call hangs, and `stop` is quick."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
@@ -355,13 +358,11 @@ async def test_a_crash_in_the_producers_own_task_fails_everything_with_its_cause
         delivery = await producer.send("orders", b"v")
         waiting = asyncio.create_task(producer.send("nowhere", b"v"))
         await turns(3)
-        updater: Any = producer._engine._updater
 
         def crash(*_: object) -> None:
             raise ZeroDivisionError("a bug")
 
-        updater._take = crash
-        updater.schedule.urge(["orders"])
+        monkeypatch.setattr(MetadataUpdater, "_take", crash)
         await asyncio.sleep(1)
         for call in (delivery, waiting, producer.send("orders", b"v"), producer.flush()):
             with pytest.raises((DeliveryError, ProducerClosed), match="a bug"):

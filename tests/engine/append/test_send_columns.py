@@ -517,7 +517,7 @@ async def test_a_partition_whose_circuit_is_open(policy: str) -> None:
             homes[key] = (await producer.send_and_wait("orders", b"home", key)).partition
         cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", topic="orders", partition=1, times=None)
         failing = [await producer.send("orders", b"%d" % number, partition=1) for number in range(8)]
-        while not producer._engine._circuit_break_manager.told():  # type: ignore[union-attr]
+        while not producer.health().open_breakers:
             await asyncio.sleep(0.01)
         columns = {"values": pa.array([b"row"] * 40), "keys": pa.array(keys)}
         if policy == "fail_fast":

@@ -65,7 +65,7 @@ async def opened(cluster: FakeCluster, producer: Producer[Any, Any], count: int 
     """Let the bad partition fail until its circuit is open. Returns the deliveries of the records sent to it."""
     cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", topic="orders", partition=BAD, times=None)
     deliveries = [await producer.send("orders", b"%d" % number, partition=BAD) for number in range(count)]
-    while not producer._engine._circuit_break_manager.told():
+    while not producer.health().open_breakers:
         await asyncio.sleep(0.01)
     return deliveries
 
@@ -94,7 +94,7 @@ async def test_a_partition_that_fails_is_left_alone_and_tried_ever_more_rarely()
         assert cluster.values("orders", BAD) == [b"0", b"1", b"2", b"3"]
         await turns(3)
         assert told == [("open", BAD), ("probing", BAD)] * 4 + [("closed", BAD)]
-        assert producer._engine._circuit_break_manager.told() == []
+        assert producer.health().open_breakers == ()
 
 
 @jumping
@@ -180,7 +180,7 @@ async def test_what_was_on_its_way_when_a_circuit_opened_does_not_close_it() -> 
         assert told == [("open", BAD)]
         hang.release()
         assert (await first).offset == 0
-        assert producer._engine._circuit_break_manager.told() == ["orders-3 open"]
+        assert producer.health().open_breakers == ("orders-3 open",)
         assert not any(delivery.done() for delivery in behind)
         await asyncio.gather(*behind)
         await turns(3)
@@ -206,14 +206,13 @@ async def test_a_broker_that_cannot_be_reached_opens_the_circuit() -> None:
 @jumping
 async def test_another_leader_is_tried_at_once() -> None:
     """The failures belong to the old leader, so the Sender sends to the new one at once."""
-    async with four(circuit_breaker_mute_retry_interval_ms=60_000) as (cluster, producer, _):
+    async with four(circuit_breaker_mute_retry_interval_ms=60_000, metadata_max_age_ms=500) as (cluster, producer, _):
         cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", broker=2, times=None)
         deliveries = [await producer.send("orders", b"%d" % number, partition=BAD) for number in range(4)]
-        while not producer._engine._circuit_break_manager.told():
+        while not producer.health().open_breakers:
             await asyncio.sleep(0.01)
         began = now()
         cluster.move_leader("orders", BAD, 1)
-        producer._engine._updater.schedule.urge(["orders"])
         await asyncio.gather(*deliveries)
         assert now() - began < 2
 
@@ -248,11 +247,10 @@ async def test_a_probe_that_ends_without_an_attempt_is_followed_by_another() -> 
     When it has one, the producer lets in new records, and their success closes the circuit.
     """
     options = {"delivery_timeout_ms": 1500, "request_timeout_ms": 500, "circuit_breaker_keyed_policy": "fail_fast"}
-    async with four(**options) as (cluster, producer, told):
+    async with four(**options, metadata_max_age_ms=500) as (cluster, producer, told):
         deliveries = await opened(cluster, producer)
         cluster.faults.clear()
         cluster.move_leader("orders", BAD, None)
-        producer._engine._updater.schedule.urge(["orders"])
         assert all(isinstance(error, DeliveryError) for error in await asyncio.gather(*deliveries, return_exceptions=True))
         assert told[-1] == ("probing", BAD)
         cluster.move_leader("orders", BAD, 2)
@@ -311,7 +309,8 @@ async def test_records_without_a_key_are_not_held_up_by_a_full_partition() -> No
             async with asyncio.timeout(1):
                 await producer.send_many("orders", [b"." * 500] * 20)
         assert told == []
-        assert producer._engine._partition_queues.routings["orders"].queues[BAD].bytes < 24_000
+        await asyncio.sleep(1)
+        assert producer.buffer_available > 16_000, "the others are acknowledged"
         hang.release()
         await producer.flush()
 
@@ -409,7 +408,7 @@ async def test_a_send_that_waits_for_a_muted_partition_is_refused_in_time() -> N
         assert now() - began == pytest.approx(5)
         assert raised.value.persisted is Persisted.NO
         assert (raised.value.topic, raised.value.partition) == ("orders", BAD)
-        assert producer._engine.waiting == 0
+        assert producer.health().waiting == 0
         hang.release()
         queued = [task.result() for task in tasks if task.exception() is None]
         await asyncio.gather(*queued)
@@ -464,15 +463,14 @@ async def test_stopping_tries_once_more_what_is_muted(caplog: pytest.LogCaptureF
 @jumping
 async def test_who_waits_for_a_partition_stays_with_it_when_its_key_belongs_elsewhere() -> None:
     """The topic gets partitions while sends wait for one of them. They keep their partition, as the records that are queued there do."""
-    async with four(**TINY) as (cluster, producer, _):
+    async with four(**TINY, metadata_max_age_ms=500) as (cluster, producer, _):
         hang = cluster.hang("Produce", broker=2)
         key = next(key for key in (b"%d" % number for number in range(1000)) if murmur2(key) % 4 == BAD != murmur2(key) % 64)
         tasks = [asyncio.create_task(producer.send("orders", b"%03d" % number + b"." * 700, key=key)) for number in range(60)]
         await turns(100)
         assert not tasks[-1].done()
         cluster.add_partitions("orders", 64)
-        producer._engine._updater.schedule.urge(["orders"])
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.7)
         tasks.append(asyncio.create_task(producer.send("orders", b"060", key=key)))
         await turns(100)
         hang.release()
@@ -546,11 +544,11 @@ async def test_available_takes_along_those_who_wait() -> None:
 @jumping
 async def test_available_with_nothing_available_keeps_to_the_partition() -> None:
     """All partitions are muted, so that no other one is better: the record goes to its own."""
-    async with four(circuit_breaker_keyed_policy="available") as (_, producer, _):
+    own = Own()
+    async with four(circuit_breaker_class=own, circuit_breaker_keyed_policy="available") as (_, producer, _):
         await known(producer)
-        circuit_break_manager = producer._engine._circuit_break_manager
         for partition in range(4):
-            circuit_break_manager._control.mute(TopicPartition("orders", partition))
+            own.manager.mute(TopicPartition("orders", partition))
         delivery = await producer.send("orders", b"v", partition=BAD)
         assert (await delivery).partition == BAD
 
@@ -777,8 +775,16 @@ async def test_a_class_is_made_an_object_of() -> None:
             super().__init__()
             self.what = what
 
-    async with four(circuit_breaker_class=Own) as (_, producer, _):
-        assert isinstance(producer._engine._circuit_break_manager._breaker, Own)
+    made: list[Own] = []
+
+    class Mine(Own):
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
+
+    async with four(circuit_breaker_class=Mine) as (_, producer, _):
+        await producer.send_and_wait("orders", b"v", partition=0)
+    assert [own.completed for own in made] == [[(0, "NoneType")]]
     async with FakeCluster(memory=True) as cluster:
         producer = Producer(**cluster.client_options, circuit_breaker_class=Needy)
         with pytest.raises(UsageError, match="Needy cannot be made without arguments"):
@@ -826,7 +832,6 @@ async def test_without_a_breaker_nothing_is_muted_or_bounded() -> None:
         hang = cluster.hang("Produce", broker=2)
         await stalled(producer)
         assert producer.buffer_available < 2000
-        assert producer._engine._circuit_break_manager is None
         hang.release()
         await producer.flush()
         assert told == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from array import array
 from itertools import pairwise
 from typing import Any
@@ -24,7 +25,8 @@ class Batches:
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
         self.completions = CompletionQueue(loop)
-        context = DeliveryContext(loop, lambda _error, _count: None)
+        self.unseen: list[int] = []
+        context = DeliveryContext(loop, lambda _error, count: self.unseen.append(count))
         self.results = [ProduceRequestResult(context, "orders", partition, 1000) for partition in range(3)]
         for result in self.results:
             records = MemoryRecordsBuilder(result, 1000, 1000)
@@ -131,6 +133,9 @@ async def test_a_batch_that_is_split_is_replaced_by_its_parts(made: Any) -> None
     batches.completions.add(batches.results[1])
     batches.completions.add(outer)
     batches.acknowledge(0, 2)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not waiting.done()
     last[0].complete(500, -1)
     last[1].fail(ERROR)
     inner.complete(600, -1)
@@ -140,6 +145,23 @@ async def test_a_batch_that_is_split_is_replaced_by_its_parts(made: Any) -> None
     assert deliveries.first_failure()[0] == 7
     assert deliveries.offsets()[1] == (500, 601)
     assert [deliveries[at].result().offset for at in (1, 4, 10)] == [500, 600, 601]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.asyncio
+async def test_failures_that_were_waited_for_count_as_looked_at(waits: bool) -> None:
+    """Each of them, though one alone is raised."""
+    batches = Batches()
+    deliveries = by_partition(batches)
+    for partition in range(3):
+        batches.fail(partition)
+    if waits:
+        await deliveries.wait()
+    unseen = batches.unseen
+    del batches, deliveries
+    await asyncio.sleep(0)
+    gc.collect()
+    assert unseen == ([] if waits else [4, 4, 4])
 
 
 @pytest.mark.asyncio

@@ -133,6 +133,7 @@ def test_a_batch_that_is_too_large_is_split_in_halves() -> None:
     first, second = ends.parts.routing.queues[0].closed
     assert (first.count, second.count, batch.result.outcome) == (2, 2, Outcome.SPLIT)
     assert ends.parts.routing.is_narrow
+    assert ends.taken == first.credit + second.credit > 0
     assert ends.too_large == [batch]
     for half, offset in ((first, 50), (second, 60)):
         assert ends.parts.sent() == [half], "a part goes alone"
