@@ -186,8 +186,15 @@ _ON_UVLOOP = {
             test_an_unknown_topic_is_asked_for_a_few_times_a_second
             test_metadata_is_asked_anew_when_it_is_old
         """,
+        "tests/engine/transactions/test_producer_id.py": """
+            test_an_id_that_is_refused_fails_what_waits_until_the_next_batch
+        """,
     },
     "its times are exact, which only time that jumps is": {
+        "tests/engine/transactions/test_transaction_manager.py": """
+            test_begin_waits_for_the_id_for_max_block_ms
+            test_giving_up_aborts_what_is_open_in_bounded_time
+        """,
         "tests/engine/metadata/test_metadata_updater.py": """
             test_a_new_topic_does_not_wait_behind_a_refresh
             test_a_wanted_topic_is_asked_for_at_once_with_those_of_its_turn
