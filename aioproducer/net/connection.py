@@ -143,8 +143,8 @@ class Connection:
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
-        while self.in_flight_requests:
-            self._call(self.in_flight_requests.complete_next().on_answer, cause)
+        while self.in_flight_requests.requests:
+            self._call(self.in_flight_requests.requests.popleft().on_answer, cause)
         while self._unanswered:
             self._call(self._unanswered.popleft(), cause)
         self._on_lost(self)
@@ -204,7 +204,7 @@ class Connection:
             return
         self._put(key, version, body)
         deadline = self._used_at + timeout
-        self.in_flight_requests.add(InFlightRequest(self._correlation_id, key, version, deadline, on_answer))
+        self.in_flight_requests.requests.append(InFlightRequest(self._correlation_id, key, version, deadline, on_answer))
         self._request_timer.ensure(deadline)
 
     def send_unanswered(
@@ -285,13 +285,14 @@ class Connection:
     def _on_frame(self, frame: bytes) -> None:
         if self._cause is not None:
             return
-        if not self.in_flight_requests:
+        requests = self.in_flight_requests.requests
+        if not requests:
             raise ProtocolError(f"{self.where} sent an answer that nobody asked for")
-        request = self.in_flight_requests.oldest
+        request = requests[0]
         correlation_id, offset = decode_response(request.key, request.version, frame)
         if correlation_id != request.correlation_id:
             raise ProtocolError(f"{self.where} answered request {correlation_id}, but {request.correlation_id} is the oldest")
-        self.in_flight_requests.complete_next()
+        requests.popleft()
         self._used_at = self._loop.time()
         self._traffic.answered(self._used_at, len(frame))
         self._call(request.on_answer, Answer(request.key, request.version, frame, offset, self._used_at))

@@ -44,12 +44,15 @@ class InFlightRequests:
 
     Args:
         limit: number of slots.
+
+    Attributes:
+        requests: the unanswered requests. The connection appends those that it wrote, and takes the oldest when it is answered or fails.
     """
 
-    __slots__ = ("_requests", "_slots")
+    __slots__ = ("_slots", "requests")
 
     def __init__(self, limit: int) -> None:
-        self._requests: deque[InFlightRequest] = deque()
+        self.requests: deque[InFlightRequest] = deque()
         self._slots = anyio.Semaphore(limit, max_value=limit)
 
     # Slots
@@ -85,26 +88,13 @@ class InFlightRequests:
 
     def __len__(self) -> int:
         """Return the number of unanswered requests."""
-        return len(self._requests)
-
-    @property
-    def oldest(self) -> InFlightRequest:
-        """Return the oldest unanswered request; there must be one."""
-        return self._requests[0]
+        return len(self.requests)
 
     @property
     def first_to_expire(self) -> InFlightRequest:
         """Return the request with the earliest deadline; there must be one."""
-        return min(self._requests, key=attrgetter("deadline"))
-
-    def add(self, request: InFlightRequest) -> None:
-        """Add a request that was written."""
-        self._requests.append(request)
-
-    def complete_next(self) -> InFlightRequest:
-        """Remove the oldest request, which was answered or failed, and return it."""
-        return self._requests.popleft()
+        return min(self.requests, key=attrgetter("deadline"))
 
     def extend(self, seconds: float) -> None:
         """Extend the deadlines of all requests by `seconds`, for which the broker does not read (NET-14)."""
-        self._requests = deque(request._replace(deadline=request.deadline + seconds) for request in self._requests)
+        self.requests = deque(request._replace(deadline=request.deadline + seconds) for request in self.requests)

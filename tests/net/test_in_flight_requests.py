@@ -152,19 +152,15 @@ def test_a_slot_of_a_lost_connection_is_none_of_the_next() -> None:
 # The queue
 
 
-def test_the_oldest_request_is_completed_next() -> None:
-    """A broker answers in order."""
+def test_its_length_is_that_of_the_queue() -> None:
+    """A slot that is taken for batches that are being encoded is no request yet."""
 
     async def main() -> None:
         in_flight = InFlightRequests(1)
+        assert in_flight.try_acquire()
         assert not in_flight
-        for number in range(3):
-            in_flight.add(request(number))
-        assert len(in_flight) == 3
-        for number in range(3):
-            assert in_flight.oldest.correlation_id == number
-            assert in_flight.complete_next().correlation_id == number
-        assert not in_flight
+        in_flight.requests.append(request(0))
+        assert len(in_flight) == 1
 
     run(main())
 
@@ -176,10 +172,10 @@ def test_the_first_to_expire_need_not_be_the_oldest(change: Callable[[InFlightRe
     async def main() -> None:
         in_flight = InFlightRequests(1)
         for number, deadline in enumerate([3.0, 1.0, 2.0]):
-            in_flight.add(request(number, deadline))
+            in_flight.requests.append(request(number, deadline))
         change(in_flight)
         assert in_flight.first_to_expire.correlation_id == 1
-        assert in_flight.oldest.correlation_id == 0
+        assert in_flight.requests[0].correlation_id == 0
 
     run(main())
 
@@ -190,8 +186,8 @@ def test_deadlines_are_extended_in_place() -> None:
     async def main() -> None:
         in_flight = InFlightRequests(1)
         for number in range(3):
-            in_flight.add(request(number, float(number)))
+            in_flight.requests.append(request(number, float(number)))
         in_flight.extend(0.5)
-        assert [in_flight.complete_next()[::3] for _ in range(3)] == [(0, 0.5), (1, 1.5), (2, 2.5)]
+        assert [in_flight.requests.popleft()[::3] for _ in range(3)] == [(0, 0.5), (1, 1.5), (2, 2.5)]
 
     run(main())

@@ -22,7 +22,7 @@ class Watched:
 
     def add(self, number: int, timeout: float) -> None:
         deadline = self.loop.time() + timeout
-        self.requests.add(InFlightRequest(number, ApiKey.METADATA, 9, deadline, lambda _: None))
+        self.requests.requests.append(InFlightRequest(number, ApiKey.METADATA, 9, deadline, lambda _: None))
         self.timer.ensure(deadline)
 
 
@@ -48,7 +48,7 @@ def test_an_answered_request_is_not_reported() -> None:
         watched = Watched()
         watched.add(0, 1.0)
         watched.add(1, 5.0)
-        watched.requests.complete_next()
+        watched.requests.requests.popleft()
         await asyncio.sleep(4.9)
         assert watched.reported == []
         await asyncio.sleep(0.2)
@@ -63,7 +63,7 @@ def test_an_answer_in_the_iterations_after_the_deadline_is_in_time() -> None:
     async def main() -> None:
         watched = Watched()
         watched.add(0, 1.0)
-        watched.loop.call_later(1.0, lambda: watched.loop.call_soon(watched.requests.complete_next))
+        watched.loop.call_later(1.0, lambda: watched.loop.call_soon(watched.requests.requests.popleft))
         await asyncio.sleep(1.0)
         await settle()
         assert watched.reported == []
