@@ -20,6 +20,7 @@ from whole import JumpingLoop, assert_nothing_left, jumping, running, turns
 
 from aioproducer import Producer, Record
 from aioproducer.engine.append.admission import Admission
+from aioproducer.engine.append.pending_sends import PendingSends
 from aioproducer.engine.sender.batch_completion import BatchCompletion
 from aioproducer.engine.sender.sender import Sender
 from aioproducer.errors import (
