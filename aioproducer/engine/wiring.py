@@ -103,8 +103,7 @@ def wire(
 ) -> EngineParts:
     """Make the parts of one producer, each with those that it calls, and return them.
 
-    Of two parts that call each other, the one that is made later tells the other one of itself by an argument (`DrainSchedule`,
-    `TransactionGate`, `MetadataSchedule`), which is made before both.
+    Where two parts call each other, what one of them needs is made before both: `DrainSchedule`, `TransactionGate`, `MetadataSchedule`.
 
     Args:
         config: the options.
