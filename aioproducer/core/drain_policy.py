@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["RULES", "DrainPolicy", "DrainState", "Fill", "Linger", "Rule"]
+__all__ = ["MAX_BATCHES", "RULES", "DrainPolicy", "DrainState", "Fill", "Linger", "Rule"]
 
 # In a burst, all but the last of this many drains send only closed batches. The last one sends full batches, too.
 _FULL_EVERY: Final = 4
@@ -34,7 +34,7 @@ _MAX_SECONDS_WITHOUT_PARTIAL: Final = 0.5
 _MAX_BATCHES_IN_A_BURST: Final = 64
 # Maximum batches of any request. A broker appends them one after the other. Thousands of them, in topics that are new to it, would take
 # longer than a request may take.
-_MAX_BATCHES: Final = 1024
+MAX_BATCHES: Final = 1024
 
 
 class Linger(enum.Enum):
@@ -85,13 +85,6 @@ class DrainState:
     drains: int = 0
     partial_at: float = 0.0
     open_batches: int = 0
-
-    def begin(self, now: float, least: Fill) -> None:
-        """Note that a drain begins, of batches that have at least the fill `least`."""
-        self.drained_at, self.batches = now, 0
-        self.drains += 1
-        if least is Fill.PARTIAL:
-            self.drains, self.partial_at = 0, now
 
 
 class Rule(NamedTuple):
@@ -228,6 +221,7 @@ class DrainPolicy:
 
     Attributes:
         linger: as given.
+        max_batches_in_a_burst: maximum batches of a request while some task sends without a pause; else MAX_BATCHES.
         has_holds: whether an open batch may wait for more records. Without, no batch is checked.
         is_by_budget: whether a drain of a burst waits for several slices of the loop budget; they continue without one.
     """
@@ -239,7 +233,7 @@ class DrainPolicy:
         self._frees = any(rule.frees for rule in rules)
         self._drain = [rule.drain for rule in rules if rule.drain is not None]
         self._answer = [rule.answer for rule in rules if rule.answer is not None]
-        self._most_in_a_burst = min((rule.most for rule in rules if rule.most is not None), default=_MAX_BATCHES)
+        self.max_batches_in_a_burst = min((rule.most for rule in rules if rule.most is not None), default=MAX_BATCHES)
         self.has_holds = bool(self._holds)
         self.is_by_budget = _full_interval in self._drain
 
@@ -267,7 +261,3 @@ class DrainPolicy:
             is_scheduled: whether a drain is scheduled for the next event-loop iteration.
         """
         return max([rule(is_burst and is_scheduled) for rule in self._answer], default=Fill.PARTIAL)
-
-    def most(self, *, is_burst: bool) -> int:
-        """Return the maximum batches of a request; `is_burst`: whether some task sends without a pause."""
-        return self._most_in_a_burst if is_burst else _MAX_BATCHES

@@ -205,7 +205,8 @@ class Connection:
         self._put(key, version, body)
         deadline = self._used_at + timeout
         self.in_flight_requests.requests.append(InFlightRequest(self._correlation_id, key, version, deadline, on_answer))
-        self._request_timer.ensure(deadline)
+        if deadline < self._request_timer.armed_for:
+            self._request_timer.arm(deadline)
 
     def send_unanswered(
         self, key: ApiKey, version: int, body: Sequence[Buffer], on_written: Callable[[Answer | TransportError | None], None]

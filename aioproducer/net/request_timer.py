@@ -19,21 +19,19 @@ class RequestTimer:
 
     Args:
         on_timeout: called with a request that passed its deadline. The timer is not armed again by then.
+
+    Attributes:
+        armed_for: the deadline that the timer is armed for. `arm` is called for a request with an earlier one.
     """
 
-    __slots__ = ("_armed_for", "_loop", "_on_timeout", "_requests", "_timer")
+    __slots__ = ("_loop", "_on_timeout", "_requests", "_timer", "armed_for")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, requests: InFlightRequests, on_timeout: Callable[[InFlightRequest], None]) -> None:
         self._loop = loop
         self._requests = requests
         self._on_timeout = on_timeout
         self._timer: asyncio.Handle | None = None
-        self._armed_for = math.inf
-
-    def ensure(self, deadline: float) -> None:
-        """Arm the timer for a new request's deadline, unless it is armed for an earlier one."""
-        if deadline < self._armed_for:
-            self._arm(deadline)
+        self.armed_for = math.inf
 
     def cancel(self) -> None:
         """Cancel the timer, because the connection is lost."""
@@ -41,14 +39,15 @@ class RequestTimer:
             self._timer.cancel()
             self._timer = None
 
-    def _arm(self, deadline: float) -> None:
+    def arm(self, deadline: float) -> None:
+        """Arm the timer for `deadline`, which is earlier than the one that it is armed for."""
         self.cancel()
-        self._armed_for = deadline
+        self.armed_for = deadline
         self._timer = self._loop.call_at(deadline, self._on_timer)
 
     def _on_timer(self) -> None:
         # No other timer is armed until `_judge` has run.
-        self._armed_for = -math.inf
+        self.armed_for = -math.inf
         self._timer = self._loop.call_soon(self._on_next_iteration, self._loop.time())
 
     def _on_next_iteration(self, now: float) -> None:
@@ -61,11 +60,11 @@ class RequestTimer:
         in these iterations the loop reads the socket.
         """
         self._timer = None
-        self._armed_for = math.inf
+        self.armed_for = math.inf
         if not self._requests:
             return
         first = self._requests.first_to_expire
         if first.deadline > now:
-            self._arm(first.deadline)
+            self.arm(first.deadline)
         else:
             self._on_timeout(first)

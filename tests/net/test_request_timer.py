@@ -23,7 +23,8 @@ class Watched:
     def add(self, number: int, timeout: float) -> None:
         deadline = self.loop.time() + timeout
         self.requests.requests.append(InFlightRequest(number, ApiKey.METADATA, 9, deadline, lambda _: None))
-        self.timer.ensure(deadline)
+        if deadline < self.timer.armed_for:
+            self.timer.arm(deadline)
 
 
 def test_it_reports_the_request_with_the_earliest_deadline() -> None:

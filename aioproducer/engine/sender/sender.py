@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from aioproducer.core.batch_state import Event
-from aioproducer.core.drain_policy import DrainState, Fill
+from aioproducer.core.drain_policy import MAX_BATCHES, DrainState, Fill
 from aioproducer.core.metadata.cluster_metadata import NO_ID
 from aioproducer.engine.append.batch_sizing import shrink
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
@@ -123,7 +123,9 @@ class Sender:
     def on_turn(self) -> None:
         """Drain for all brokers, unless a burst goes on, and serve the pending sends."""
         now = self._loop.time()
-        least = self._least_fill(now)
+        state = self._state
+        state.is_burst = self._admission.is_bursting
+        least = self._least_fill(now) if state.is_burst else Fill.PARTIAL
         if least is Fill.NEVER:
             self._admission.go_on()
             # The woken tasks send before that call.
@@ -131,7 +133,10 @@ class Sender:
             return
         since = self._schedule.begin(now)
         self._least = least
-        self._state.begin(now, least)
+        state.drained_at, state.batches = now, 0
+        state.drains += 1
+        if not least:
+            state.drains, state.partial_at = 0, now
         is_taken = self.drain_all()
         # To serve pending sends in the same event-loop iteration, too, would take long.
         if is_taken and self._admission.has_waiting:
@@ -149,23 +154,12 @@ class Sender:
         self._meter.turned(now, now - since)
 
     def _least_fill(self, now: float) -> Fill:
-        """Return how full a batch must be to leave in the drain of this event-loop iteration."""
+        """Return how full a batch must be to leave in the drain of this event-loop iteration, in a burst."""
         state = self._state
-        state.is_burst = self._admission.is_bursting
-        if not state.is_burst:
-            return Fill.PARTIAL
         state.now = now
         state.is_budget_full = self._loop_budget.is_full
         state.open_batches = self._partition_queues.filling
         return self._policy.drain(state)
-
-    @property
-    def _is_burst(self) -> bool:
-        """Return whether some task sends without a pause.
-
-        There was a burst when the last drain began, and a task that was woken since then may be about to send; or there is one now.
-        """
-        return self._state.is_burst or self._admission.is_bursting
 
     def _serve(self) -> None:
         self._is_serving_due = False
@@ -216,7 +210,8 @@ class Sender:
         availability = partition_queues.availability
         node_id = node.broker.node_id
         least = max(least, self._least)
-        most = self._policy.most(is_burst=self._is_burst)
+        # A task that was woken since the last drain, in a burst, may be about to send.
+        most = self._policy.max_batches_in_a_burst if self._state.is_burst or self._admission.is_bursting else MAX_BATCHES
         while partition_queues.ready.get(node_id):
             connection = node.produce.connection
             if connection is None or not (node.is_ready and connection.in_flight_requests.try_acquire()):
@@ -381,7 +376,8 @@ class Sender:
         by_load = self._partition_queues.by_load
         node_id = node.broker.node_id
         if self._partition_queues.ready.get(node_id):
-            least = self._policy.answer(is_burst=self._is_burst, is_scheduled=self._schedule.is_due)
+            is_burst = self._state.is_burst or self._admission.is_bursting
+            least = self._policy.answer(is_burst=is_burst, is_scheduled=self._schedule.is_due)
             if least is not Fill.NEVER:
                 self.drain(node, least=least)
         is_due = self._admission.has_waiting

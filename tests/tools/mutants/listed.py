@@ -527,8 +527,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-request-has-as-many-batches-as-it-can-hold",
         "core/drain_policy.py",
-        "if is_burst else _MAX_BATCHES",
-        "if is_burst else 1_000_000",
+        "MAX_BATCHES: Final = 1024",
+        "MAX_BATCHES: Final = 1_000_000",
         ("tests/scenarios/test_backpressure.py",),
     ),
     Mutant(
