@@ -136,6 +136,30 @@ async def test_flush_waits_for_who_rests() -> None:
 
 
 @pytest.mark.usefixtures("short_goes")
+@jumping
+async def test_flush_waits_for_the_only_one_that_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other record is on its way, and other tasks are woken before it."""
+    monkeypatch.setattr(loop_budget, "MAX_WAKEUPS_PER_ITERATION", 1)
+    async with running() as (cluster, producer):
+        await producer.send_and_wait("orders", b"first")
+        engine = producer._engine
+        tired = [asyncio.create_task(engine._accumulator.next_slice()) for _ in range(20)]
+
+        async def rests() -> Any:
+            engine._turn.end()
+            engine._turn.must_pause()
+            engine._fast_path.taken = loop_budget.TURN_RECORDS
+            return await producer.send("orders", b"rests")
+
+        resting = asyncio.create_task(rests())
+        await turns(1)
+        assert engine._admission._waiters.has_unplaced
+        await producer.flush()
+        assert cluster.values("orders") == [b"first", b"rests"]
+        await asyncio.gather(resting, *tired)
+
+
+@pytest.mark.usefixtures("short_goes")
 @pytest.mark.parametrize("after", range(6))
 @jumping
 async def test_who_rests_when_the_producer_stops_is_served_or_told(after: int) -> None:
