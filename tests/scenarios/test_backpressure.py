@@ -16,6 +16,7 @@ from aioproducer.engine.append import loop_budget
 from aioproducer.engine.append.admission import Admission
 from aioproducer.engine.append.chosen_build import TURN_RECORDS
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
+from aioproducer.engine.memory.wait_queue import FOR_FULL_PARTITION, PendingSend
 from aioproducer.errors import BufferExhausted, RecordTooLarge
 from aioproducer.records.record_batch import OVERHEAD
 from aioproducer.testing import FakeCluster
@@ -458,3 +459,20 @@ async def test_memory_comes_back_while_records_wait_for_a_reply_after_their_fail
             exception = delivery.exception() if delivery.done() else None
         await asyncio.sleep(1)
         assert producer.buffer_available == 4000
+
+
+@jumping
+async def test_the_fast_path_is_closed_while_a_send_waits_that_was_notified() -> None:
+    """Its partition may take more: no later send may go ahead of it, not even in the same iteration of the loop."""
+    async with running() as (_, producer):
+        await producer.send_and_wait("orders", b"first", partition=0)
+        engine = producer._engine
+        queue = engine._partition_queues.routings["orders"].queues[0]
+        pending = PendingSend("orders", value=b"v", partition=0, size=20)
+        engine._admission.pending.join(engine.pool.full_partitions.of(queue), pending, FOR_FULL_PARTITION)
+        assert engine._fast_path.fast
+        engine._admission.notify(queue)
+        assert not engine._fast_path.fast
+        await pending.wait()
+        await pending.delivery
+        assert engine._fast_path.fast

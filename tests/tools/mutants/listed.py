@@ -896,6 +896,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/engine/memory/test_buffer_pool.py",),
     ),
     Mutant(
+        "those-who-waited-for-a-full-partition-leave-the-fast-way-open",
+        "engine/append/admission.py",
+        "        if self._pool.full_partitions.notify(queue):\n            self._update_fast_path()\n",
+        "        if self._pool.full_partitions.notify(queue):\n",
+        ("tests/scenarios/test_backpressure.py::test_the_fast_path_is_closed_while_a_send_waits_that_was_notified",),
+    ),
+    Mutant(
         "line-serves-the-cancelled",
         "engine/memory/wait_queue.py",
         "            if queue[0].is_waiting:\n                return queue[0]\n            queue.popleft()",

@@ -247,12 +247,6 @@ SIMULATED: tuple[Simulated, ...] = (
         "return bool(self.waiting)",
     ),
     Simulated(
-        "those-who-waited-for-a-full-partition-leave-the-fast-way-open",
-        "engine/append/admission.py",
-        "        if self._pool.full_partitions.notify(queue):\n            self._update_fast_path()\n",
-        "        if self._pool.full_partitions.notify(queue):\n",
-    ),
-    Simulated(
         "what-is-weighed-is-not-what-is-chosen-from",
         "core/topic_routing.py",
         "for at in choices])",
