@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.engine.append.record_validation`: what is taken for a record, and which error the rest ends in."""
+"""Tests of `aioproducer.record_validation`: what is taken for a record, and which error the rest ends in."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from aioproducer.engine.append.record_validation import RecordValidation
 
 from aioproducer.config import ProducerConfig
-from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
+from aioproducer.engine.memory.wait_queue import PendingSend
 from aioproducer.errors import KafkaError, RecordTooLarge, SerializationError, UsageError
+from aioproducer.record_validation import RecordValidation
 
 SECRET = "canary"
 
@@ -21,7 +21,7 @@ class Topics(str, enum.Enum):  # noqa: UP042  (as users of 3.10 wrote it)
 
 
 def validated(topic: Any = "orders", value: Any = b"v", options: dict[str, Any] | None = None, **given: Any) -> Any:
-    validation = RecordValidation(ProducerConfig(bootstrap_servers="here:1", **(options or {})), SlowCallbacks(lambda: 0.0))
+    validation = RecordValidation(ProducerConfig(bootstrap_servers="here:1", **(options or {})), PendingSend)
     fields = {"key": None, "partition": None, "timestamp_ms": None, "headers": (), **given}
     return validation.record(topic, value, *fields.values())
 

@@ -34,9 +34,9 @@ def test_a_record_goes_to_its_partition(key: bytes | None, partition: int | None
 def test_a_partition_that_is_not_there_is_waited_for() -> None:
     parts = Parts(1, 1)
     assert parts.place(partition=2) is None
-    assert parts.appender.is_missing(parts.record(partition=2), parts.routing)
-    assert not parts.appender.is_missing(parts.record(partition=1), parts.routing)
-    assert not parts.appender.is_missing(parts.record(), parts.routing)
+    assert parts.record(partition=2).is_missing(parts.routing)
+    assert not parts.record(partition=1).is_missing(parts.routing)
+    assert not parts.record().is_missing(parts.routing)
 
 
 @pytest.mark.parametrize(("widest", "counts"), [(1, [[9, 9], [9, 3]]), (100_000, [[18], [12]])])
@@ -249,7 +249,9 @@ def test_the_fast_path_fills_batch_after_batch() -> None:
 def append(parts: Parts, key: bytes | None, value: bytes) -> Any:
     """Append as `FastPath` does."""
     queue: Any = parts.routing.sticky if key is None else parts.routing.by_key[key]
-    delivery = queue.open.append(NOW_MS, key, value) if queue is not None else None
+    if queue is None:
+        return parts.place(value)
+    delivery = queue.open.append(NOW_MS, key, value)
     if delivery is None and (found := parts.appender.make_room(parts.routing, queue, key, value)) is not None:
         delivery = found.open.append(NOW_MS, key, value)
     return delivery

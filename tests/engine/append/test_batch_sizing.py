@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from aioproducer.engine.append.batch_sizing import shrink
 from aioproducer.engine.delivery.chosen_build import RECORD_OVERHEAD
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.model import Compression
@@ -147,10 +148,10 @@ def test_a_closed_batch_gives_back_what_it_did_not_use() -> None:
     size = len(batch.payload)
     assert parts.config.buffer_memory - parts.pool.available == batch.credit == size + BATCH_OVERHEAD
     assert queue.filled == parts.routing.share == size
-    parts.sizing.shrink(batch, batch.credit + 50)
+    shrink(parts.pool, batch, batch.credit + 50)
     assert batch.credit == size + BATCH_OVERHEAD, "only an older format makes a batch larger"
     batch.magic = 1
-    parts.sizing.shrink(batch, batch.credit + 50)
+    shrink(parts.pool, batch, batch.credit + 50)
     assert parts.config.buffer_memory - parts.pool.available == batch.credit == size + BATCH_OVERHEAD + 50
 
 

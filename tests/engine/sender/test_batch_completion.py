@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from aioproducer.core.backoff import Backoff
 from aioproducer.core.batch_state import State
 from aioproducer.engine.delivery.chosen_build import Outcome, make_delivery
-from aioproducer.engine.observability.metrics_recorder import Meter
 from aioproducer.engine.sender.batch_completion import BatchCompletion
 from aioproducer.engine.sender.flush import Flush
 from aioproducer.engine.sender.produce_exchange import PartitionResponse
 from aioproducer.errors import ConnectionLost, DeliveryError, KafkaError, Persisted, RecordTooLarge, broker_error
-from tests.engine.append.parts import Parts
+from tests.engine.append.parts import Parts, engine_context
 
 PAUSE = 0.4
 
@@ -28,20 +26,17 @@ class Ends:
         self.completed: list[Any] = []
         self.too_large: list[Any] = []
         self.failed: list[tuple[int, str]] = []
+        self.freed: list[Any] = []
         parts = self.parts
-        self.ends = BatchCompletion(
-            parts.config,
-            parts.clock,
-            parts.queues,
-            parts.pool,
-            SimpleNamespace(add=self.completed.append),  # type: ignore[arg-type]
-            SimpleNamespace(was_too_large=self.too_large.append),  # type: ignore[arg-type]
-            Backoff(PAUSE, PAUSE),
-            lambda: 0.5,
-            Meter(),
+        beside: Any = (
+            SimpleNamespace(add=self.completed.append),
+            SimpleNamespace(retract=lambda topic, _codec, _ratio: self.too_large.append(topic)),
+            SimpleNamespace(node=lambda _node_id: None),
+            SimpleNamespace(freed=self.freed.append),
+            SimpleNamespace(on_failure=lambda batch, error: self.failed.append((batch.count, error.reason))),
         )
-        self.ends.cluster = SimpleNamespace(node=lambda _node_id: None)  # type: ignore[assignment]
-        self.ends.on_failure = lambda batch, error: self.failed.append((batch.count, error.reason))
+        context = engine_context(parts.config, parts.clock, pause=PAUSE, chance=0.5)
+        self.ends = BatchCompletion(context, parts.queues, parts.pool, *beside)
 
     def sent(self, records: int = 4) -> Any:
         """Append records and send them. Returns their batch."""
@@ -134,7 +129,7 @@ def test_a_batch_that_is_too_large_is_split_in_halves() -> None:
     assert (first.count, second.count, batch.result.outcome) == (2, 2, Outcome.SPLIT)
     assert ends.parts.routing.is_narrow
     assert ends.taken == first.credit + second.credit > 0
-    assert ends.too_large == [batch]
+    assert ends.too_large == ["orders"]
     for half, offset in ((first, 50), (second, 60)):
         assert ends.parts.sent() == [half], "a part goes alone"
         ends.answer(half, None, base_offset=offset)
@@ -181,14 +176,12 @@ def test_all_records_of_a_refused_batch_fail_each_with_its_own_words() -> None:
 def test_a_late_answer_changes_no_outcome_and_frees_the_bytes(name: str | None) -> None:
     """A batch that expired on its way keeps its bytes until its connection is done with them."""
     ends = Ends()
-    freed: list[Any] = []
-    ends.ends.on_freed = freed.append
     batch = ends.sent()
     ends.ends.fail(batch, ConnectionLost("too late"))
     assert ends.taken > 0
     assert not ends.answer(batch, name, base_offset=3)
     assert error_of(batch).reason == "too late"
-    assert (ends.taken, freed) == (0, [batch.queue])
+    assert (ends.taken, ends.freed) == (0, [batch.queue])
 
 
 def test_a_flush_that_was_given_up_is_no_longer_updated() -> None:

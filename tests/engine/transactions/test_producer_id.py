@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,12 +12,12 @@ from jumping import run, settle
 from nodes import Tasks, now
 from scripted import settings
 
-from aioproducer.core.backoff import Backoff
-from aioproducer.core.partition_queues import PartitionQueues
+from aioproducer.config import ProducerConfig
 from aioproducer.engine.transactions.producer_id import ProducerIds
 from aioproducer.errors import BootstrapFailed, BrokerError, KafkaError
 from aioproducer.net.cluster import Cluster
 from aioproducer.testing import FakeCluster
+from tests.engine.append.parts import engine_context
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -29,21 +30,16 @@ class Asker:
 
     def __init__(self, fake: FakeCluster) -> None:
         self.tasks = Tasks()
-        self.queues = PartitionQueues(None, linger=0.0, lifetime=1.0, on_close=lambda _batch: None)
         self.granted: list[ProducerIdAndEpoch] = []
         self.went_without: list[str] = []
         self.failed: list[KafkaError] = []
         self.cluster = Cluster(fake.bootstrap_servers.split(","), settings(fake.network), self.tasks.spawn, lambda _node: None)
-        self.ids = ProducerIds(
-            self.cluster,
-            self.queues,
-            Backoff(0.1, 1.0),
-            request_timeout=30.0,
-            chance=lambda: 0.5,
-            identify=self.granted.append,
-            go_without=self.went_without.append,
-            fail=self.failed.append,
+        sender: Any = SimpleNamespace(
+            identify=self.granted.append, go_without_numbers=self.went_without.append, drop_unsent=self.failed.append
         )
+        self.is_needed = asyncio.Event()
+        context = engine_context(ProducerConfig(bootstrap_servers="here:1"), asyncio.get_running_loop(), chance=0.5)
+        self.ids = ProducerIds(context, self.cluster, sender, self.is_needed)
 
 
 @contextlib.asynccontextmanager
@@ -73,7 +69,7 @@ def test_an_id_is_asked_for_once() -> None:
             await asker.ids.first(10)
             assert asker.ids.trouble is None
             assert len(fake.requests("InitProducerId")) == len(asker.granted) == 1
-            asker.queues.on_identity_lost()
+            asker.is_needed.set()
             await settle()
             assert len(fake.requests("InitProducerId")) == len({each.producer_id for each in asker.granted}) == 2
 
@@ -105,10 +101,9 @@ def test_an_id_that_is_refused_fails_what_waits_until_the_next_batch() -> None:
             assert asker.failed == [asker.ids.trouble]
             await asyncio.sleep(60)
             assert len(fake.requests("InitProducerId")) == 1
-            assert asker.queues.on_open is not None
-            asker.queues.on_open(None)  # type: ignore[arg-type]
+            asker.is_needed.set()
             await settle()
-            assert (len(asker.granted), asker.ids.trouble, asker.queues.on_open) == (1, None, None)
+            assert (len(asker.granted), asker.ids.trouble, asker.is_needed.is_set()) == (1, None, False)
 
     run(main())
 

@@ -14,11 +14,11 @@ from jumping import run, settle
 from nodes import now
 
 from aioproducer.config import ProducerConfig
-from aioproducer.core.backoff import Backoff
 from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
 from aioproducer.core.transactions.transaction_state import State
-from aioproducer.engine.observability.metrics_recorder import Meter
-from aioproducer.engine.transactions.transaction_manager import Parts, TransactionManager
+from aioproducer.engine.append.chosen_build import FastPath
+from aioproducer.engine.transactions.transaction_gate import TransactionGate
+from aioproducer.engine.transactions.transaction_manager import TransactionManager
 from aioproducer.errors import (
     DeliveryError,
     Persisted,
@@ -30,6 +30,7 @@ from aioproducer.errors import (
     broker_error,
 )
 from tests.engine.append.parts import Parts as AppendParts
+from tests.engine.append.parts import engine_context
 
 
 class Stage:
@@ -41,21 +42,22 @@ class Stage:
         self.unsent: list[Exception] = []
         self.flushed = asyncio.Event()
         self.spawned: list[asyncio.Task[None]] = []
-        self.append = AppendParts(1)
-        admission = SimpleNamespace(
-            gate=lambda *, is_open: self.gates.append(is_open), drop=lambda error: self.dropped.append(error()), on_given_up=None
-        )
-        self.sender = SimpleNamespace(
-            ends=SimpleNamespace(on_failure=None),
-            newest_produce=None,
+        config = ProducerConfig(bootstrap_servers="here:1", transactional_id="mine", **options)
+        self.path = FastPath(lambda: 0, None)  # type: ignore[arg-type]
+        loop: Any = asyncio.get_running_loop()
+        self.gate = TransactionGate(config, loop, self.path, lambda: level)
+        self.append = AppendParts(1, on_open=self.gate.on_open)
+        admission: Any = SimpleNamespace(gate=lambda: self.gates.append(self.gate.is_open), drop=lambda error: self.dropped.append(error()))
+        sender: Any = SimpleNamespace(
             identify=lambda identity: setattr(self.append.queues, "granted", identity),
             turn=lambda: None,
             drop_unsent=self.unsent.append,
         )
-        cluster = SimpleNamespace(feature=lambda _name: level, candidates=lambda: iter(()), node=lambda _node_id: None)
-        parts: Any = (cluster, self.append.queues, self.sender, admission, lambda _broker: True, self._flush, self._spawn, Meter())
-        config = ProducerConfig(bootstrap_servers="here:1", transactional_id="mine", **options)
-        self.manager = TransactionManager(config, Parts(*parts), Backoff(0.1, 1.0), lambda: 0.5)
+        cluster: Any = SimpleNamespace(candidates=lambda: iter(()), node=lambda _node_id: None)
+        updater: Any = SimpleNamespace(meet=lambda _broker: True)
+        flushes: Any = SimpleNamespace(flush=self._flush)
+        context = engine_context(config, loop, spawn=self._spawn, chance=0.5)
+        self.manager = TransactionManager(context, self.gate, cluster, self.append.queues, admission, sender, updater, flushes)
 
     async def _flush(self, _timeout: float | None) -> None:
         await self.flushed.wait()
@@ -88,12 +90,12 @@ def staged(test: Any) -> Any:
 
 @staged
 async def test_the_fast_path_is_open_within_transactions_alone(stage: Stage) -> None:
-    assert stage.gates == [False]
+    assert not stage.gate.is_open
     stage.grant()
     with pytest.raises(UsageError, match="begin_transaction"):
-        stage.manager.check_send()
+        stage.gate.check_send()
     await stage.manager.begin()
-    stage.manager.check_send()
+    stage.gate.check_send()
     assert stage.gates[-1] is True
     commit = asyncio.ensure_future(stage.manager.commit())
     await settle()
@@ -174,9 +176,11 @@ def test_a_refused_record_that_is_missing_fails_its_transaction(error: Any, fail
         stage = Stage()
         stage.grant()
         await stage.manager.begin()
-        stage.manager.on_refused("orders", error)
+        stage.path.fast = {"orders": stage.append.routing}
+        stage.gate.on_refused("orders", error)
         assert stage.manager.transaction.state is (State.ABORTABLE_ERROR if fails else State.IN_TRANSACTION)
-        assert stage.gates[-1] is not fails
+        assert stage.gate.is_open is not fails
+        assert bool(stage.path.fast) is not fails, "the fast path is closed at once"
 
     run(main())
 
@@ -187,7 +191,7 @@ async def test_a_failed_batch_fails_its_transaction_and_an_abort_drops_what_is_u
     await stage.manager.begin()
     stage.append.place()
     (batch,) = stage.append.sent()
-    stage.sender.ends.on_failure(batch, DeliveryError("it broke", topic="orders", partition=0, persisted=Persisted.NO, attempts=1))
+    stage.gate.on_failure(batch, DeliveryError("it broke", topic="orders", partition=0, persisted=Persisted.NO, attempts=1))
     with pytest.raises(Exception, match="it broke"):
         await stage.manager.commit()
     stage.manager._move()
