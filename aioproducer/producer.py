@@ -51,8 +51,7 @@ __all__ = ["Producer"]
 
 # The send methods other than `send` and `send_and_wait`, which calls the `send` of a subclass that overrides it.
 _OTHER_WAYS_IN: Final = ("send_nowait", "send_many", "send_columns", "from_thread")
-# A `Producer` without type arguments has no checks of types: both default to Any (PEP 696). Before Python 3.13 only type checkers
-# know defaults.
+# Without type arguments, both default to Any (PEP 696): no types are checked. Before Python 3.13 only type checkers know defaults.
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultingTypeVar
 

@@ -44,6 +44,13 @@ class Linger(enum.Enum):
     TIME = "milliseconds"
     LOAD = "auto"
 
+    @classmethod
+    def of(cls, linger_ms: float | str) -> Linger:
+        """Return the kind of a value of the option."""
+        if linger_ms == "auto":
+            return cls.LOAD
+        return cls.TIME if linger_ms else cls.NONE
+
     def __str__(self) -> str:
         return self.value
 

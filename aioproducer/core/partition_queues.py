@@ -52,13 +52,7 @@ _FRESH: Final = 1 / 16
 # Seconds of silence after which a broker may have forgotten a producer. The broker's own limit is a day.
 _REMEMBERED: Final = 60.0
 # Looked up once: every batch passes through them.
-_OPEN, _READY, _CLOSE, _DRAIN, _FAIL = (
-    State.OPEN,
-    State.READY,
-    Event.CLOSE,
-    Event.DRAIN,
-    Event.FAIL,
-)
+_OPEN, _READY, _CLOSE, _DRAIN, _FAIL = State.OPEN, State.READY, Event.CLOSE, Event.DRAIN, Event.FAIL
 
 
 class PartitionQueues:
@@ -100,7 +94,7 @@ class PartitionQueues:
     ) -> None:
         self._on_close = on_close
         self.availability = availability or Availability()
-        self.policy = policy or DrainPolicy(Linger.TIME if linger else Linger.NONE)
+        self.policy = policy or DrainPolicy(Linger.of(linger))
         self.by_load = self.policy.linger is Linger.LOAD
         self.routings: dict[str, TopicRouting] = {}
         self.incomplete = IncompleteBatches()

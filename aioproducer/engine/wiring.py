@@ -138,20 +138,8 @@ def wire(
     pool = BufferPool(config.buffer_memory)
     ratios = CompressionRatios()
     is_identity_needed = asyncio.Event()
-    partition_queues = PartitionQueues(
-        chosen_build.FULL,
-        linger=config.fixed_linger_ms / 1000,
-        policy=DrainPolicy(Linger.LOAD if config.linger_ms == "auto" else Linger.TIME if config.linger_ms else Linger.NONE),
-        lifetime=config.delivery_timeout_ms / 1000,
-        on_close=partial(settle, pool),
-        on_open=gate.on_open if gate is not None else None,
-        availability=Availability(
-            config.partitioner_availability_timeout_ms / 1000,
-            partial(view.is_in_rack, config.client_rack) if config.partitioner_rack_aware and config.client_rack else None,
-            instruments.late,
-        ),
-        idempotence=Idempotence(gate is not None, is_identity_needed.set) if config.is_idempotent else None,
-    )
+    idempotence = Idempotence(gate is not None, is_identity_needed.set) if config.is_idempotent else None
+    partition_queues = _partition_queues(config, pool, gate, _availability(config, view, instruments), idempotence)
     idling = TopicExpiry(partition_queues.routings, config.metadata_max_idle_ms / 1000)
 
     # Appends
@@ -176,9 +164,8 @@ def wire(
     way.takes_headers = config.message_format_max == NEWEST
 
     # Metadata
-    topics = admission.topics
     metadata_settings = MetadataSettings.of(config, backoff, settings.chance)
-    updater = MetadataUpdater(cluster, view, metadata_schedule, is_metadata_due, topics, metadata_settings, supervisor.spawn)
+    updater = MetadataUpdater(cluster, view, metadata_schedule, is_metadata_due, admission.topics, metadata_settings, supervisor.spawn)
 
     # Requests
     circuit_break_manager = (
@@ -201,7 +188,7 @@ def wire(
         idling,
         partition_queues,
         slices=updater.slices,
-        is_in_use=lambda topic: metadata_schedule.is_asked(topic) or topics.is_waited_for(topic),
+        is_in_use=lambda topic: metadata_schedule.is_asked(topic) or admission.topics.is_waited_for(topic),
         forget=[
             updater.forget,
             ratios.forget,
@@ -242,4 +229,26 @@ def wire(
         transaction_manager,
         circuit_break_manager,
         gauges,
+    )
+
+
+def _availability(config: ProducerConfig, view: ClusterMetadata, instruments: Instruments) -> Availability:
+    """Return what decides which partitions records without a key may go to."""
+    is_near = partial(view.is_in_rack, config.client_rack) if config.partitioner_rack_aware and config.client_rack else None
+    return Availability(config.partitioner_availability_timeout_ms / 1000, is_near, instruments.late)
+
+
+def _partition_queues(
+    config: ProducerConfig, pool: BufferPool, gate: TransactionGate | None, availability: Availability, idempotence: Idempotence | None
+) -> PartitionQueues:
+    """Return the queues of batches by partition."""
+    return PartitionQueues(
+        chosen_build.FULL,
+        linger=config.fixed_linger_ms / 1000,
+        policy=DrainPolicy(Linger.of(config.linger_ms)),
+        lifetime=config.delivery_timeout_ms / 1000,
+        on_close=partial(settle, pool),
+        on_open=gate.on_open if gate is not None else None,
+        availability=availability,
+        idempotence=idempotence,
     )

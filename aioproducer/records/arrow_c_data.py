@@ -110,11 +110,15 @@ class ExportedColumn:
         held = [_buffer(validity, (end + 7) // 8, capsule) if validity and array.null_count else None]
         if self._is_large is None:
             return [*held, _buffer(numbers, end * 8, capsule)]
+        return [*held, *self._strings(numbers, data[0], end, capsule)]
+
+    def _strings(self, offsets: int, data: int | None, end: int, capsule: object) -> tuple[Any, Any]:
+        """Return the buffers of the offsets and of the data of strings."""
         width = ctypes.c_int64 if self._is_large else ctypes.c_int32
-        last = width.from_address(numbers + end * ctypes.sizeof(width)).value
-        if last < 0 or (last and data[0] is None):
+        last = width.from_address(offsets + end * ctypes.sizeof(width)).value
+        if last < 0 or (last and data is None):
             raise self._damaged(f"its data ends at {last}")
-        return [*held, _buffer(numbers, (end + 1) * ctypes.sizeof(width), capsule), _buffer(data[0], last, capsule) if last else None]
+        return _buffer(offsets, (end + 1) * ctypes.sizeof(width), capsule), _buffer(data, last, capsule) if data and last else None
 
     def _damaged(self, why: str) -> UsageError:
         return UsageError(f"{self._name}: the array is damaged: {why}")

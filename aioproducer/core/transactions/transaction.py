@@ -30,7 +30,8 @@ __all__ = ["Transaction"]
 
 
 _ADDING: Final = (State.IN_TRANSACTION, State.COMMITTING)
-_ENDING: Final = (State.COMMITTING, State.ABORTING)
+# The request that ends the transaction in each of these states.
+_ENDING: Final = {State.COMMITTING: Rpc.COMMIT, State.ABORTING: Rpc.ABORT}
 # Until the answer to one of these arrives, the producer does not know whether the coordinator has begun the transaction.
 _BEGINS: Final = (Rpc.ADD_PARTITIONS, Rpc.ADD_OFFSETS, Rpc.COMMIT_OFFSETS)
 # The InitProducerId version that renews an epoch without taking it from a newer producer (KIP-360).
@@ -177,7 +178,7 @@ class Transaction:
                 return Request(Rpc.ADD_OFFSETS, self._delivery_context, offsets=offsets)
             return Request(Rpc.COMMIT_OFFSETS, Coordinator(0, group_id), offsets=offsets)
         if self.state in _ENDING and self.is_flushed:
-            return Request(Rpc.COMMIT if self.state is State.COMMITTING else Rpc.ABORT, self._delivery_context)
+            return Request(_ENDING[self.state], self._delivery_context)
         return None
 
     def sent(self, request: Request) -> None:

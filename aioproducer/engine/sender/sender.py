@@ -227,9 +227,14 @@ class Sender:
             self._state.batches += len(batches)
             magic = magic_of(connection, self._config.message_format_max)
             self._batch_compressor.encode(batches, magic, connection, partial(self._submit, node, connection, batches))
-            for batch in batches if availability.timeout else ():
-                partition_queues.watch(batch.queue, self._loop.time())
+            if availability.timeout:
+                self._watch(batches)
         return is_taken
+
+    def _watch(self, batches: Iterable[ProducerBatch]) -> None:
+        """Report the leaders of partitions with more batches, which wait for those that were drained."""
+        for batch in batches:
+            self._partition_queues.watch(batch.queue, self._loop.time())
 
     def _wait_for(self, node: BrokerNode) -> None:
         """Note that a broker takes no batch now, and request its produce connection if there is none."""

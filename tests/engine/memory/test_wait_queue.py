@@ -87,7 +87,11 @@ async def test_who_was_served_before_it_waits_does_not_wait() -> None:
     pending = pending_send()
     pending.complete()
     pending.notify()
+    loop = asyncio.get_running_loop()
+    turned = loop.create_future()
+    loop.call_soon(turned.set_result, None)
     await pending.wait()
+    assert not turned.done(), "it waited for an iteration of the loop"
 
 
 @pytest.mark.asyncio
