@@ -49,7 +49,7 @@ class Runtime:
     """Holds the parts of one producer on one event loop.
 
     Args:
-        way: the fast path of `send`; the engine opens and closes it.
+        fast_path: the fast path of `send`; the engine opens and closes it.
         version: of this software, for brokers' metrics.
         chance: returns a random number in [0, 1).
         wall_clock: returns the seconds since the epoch.
@@ -63,7 +63,7 @@ class Runtime:
     def __init__(
         self,
         config: ProducerConfig,
-        way: FastPath,
+        fast_path: FastPath,
         dialer: Dialer,
         resolver: Resolver,
         version: str,
@@ -73,10 +73,10 @@ class Runtime:
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self._config = config
-        self._fast_path = way
+        self._fast_path = fast_path
         self._pid = os.getpid()
         settings = net_settings(config, version, dialer, resolver, chance)
-        parts = wire(config, way, settings, wall_clock, self._on_crash, self._on_bug, self.check)
+        parts = wire(config, fast_path, settings, wall_clock, self._on_crash, self._on_bug, self.check)
         self.pool = parts.pool
         self.flush = parts.flushes.flush
         self.interception = parts.interception
@@ -94,14 +94,14 @@ class Runtime:
         self._accumulator = parts.accumulator
         self._cluster = parts.cluster
         self._updater = parts.updater
-        self._idling, self._ratios = parts.idling, parts.ratios
+        self._topic_expiry, self._ratios = parts.topic_expiry, parts.ratios
         self._ids = parts.ids
         self._transaction_manager = parts.transaction_manager
         self._circuit_break_manager = parts.circuit_break_manager
         self.from_thread = ThreadBridge(self.loop, self._accept, config.max_block_ms / 1000)
         self.shutdown = Shutdown(config, parts, self.from_thread, partial(fork_safety.forget, self))
         self.startup = Startup(config, parts, self.shutdown)
-        way.tick = self._tick
+        fast_path.tick = self._tick
 
     async def start(self, *, wait: bool) -> None:
         """Start the tasks and wait for the first metadata and the producer id. Without `wait`, tasks wait for them.

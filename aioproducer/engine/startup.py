@@ -60,7 +60,7 @@ class Startup:
         spawn = self._parts.supervisor.spawn
         spawn(self._run_metadata(is_known=wait), "metadata")
         spawn(self._parts.batch_compressor.run(), "compression")
-        spawn(self._parts.idle.run(), "idle topics")
+        spawn(self._parts.topic_expiry_task.run(), "idle topics")
 
     async def _run(self, until: float, *, wait: bool) -> None:
         parts = self._parts

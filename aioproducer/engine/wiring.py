@@ -81,8 +81,8 @@ class EngineParts:
     interception: ProducerInterceptors
     cluster: Cluster
     updater: MetadataUpdater
-    idling: TopicExpiry
-    idle: TopicExpiryTask
+    topic_expiry: TopicExpiry
+    topic_expiry_task: TopicExpiryTask
     batch_compressor: BatchCompressor
     sender: Sender
     flushes: Flushes
@@ -94,7 +94,7 @@ class EngineParts:
 
 def wire(
     config: ProducerConfig,
-    way: FastPath,
+    fast_path: FastPath,
     settings: NetSettings,
     wall_clock: Callable[[], float],
     on_crash: Callable[[BaseException], None],
@@ -107,7 +107,7 @@ def wire(
 
     Args:
         config: the options.
-        way: the fast path of `send`; it gets the functions that it calls.
+        fast_path: the fast path of `send`; it gets the functions that it calls.
         settings: of all connections.
         wall_clock: returns the seconds since the epoch.
         on_crash: called with the exception that ended a task of the producer, which is a bug.
@@ -124,15 +124,15 @@ def wire(
     backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
     context = EngineContext(config, guard, supervisor.spawn, backoff, settings.chance, instruments)
 
-    loop_budget = LoopBudget(loop, way)
-    schedule = DrainSchedule(guard, way, loop_budget)
+    loop_budget = LoopBudget(loop, fast_path)
+    schedule = DrainSchedule(guard, fast_path, loop_budget)
     assert isinstance(config.bootstrap_servers, tuple)
     settings = settings._replace(observer=instruments)
     cluster = Cluster(config.bootstrap_servers, settings, supervisor.spawn, guard.guarded(schedule.on_node))
     view = ClusterMetadata()
     is_metadata_due = asyncio.Event()
     metadata_schedule = MetadataSchedule(config.metadata_max_age_ms / 1000, is_metadata_due.set)
-    gate = TransactionGate(config, guard, way, partial(cluster.feature, FEATURE)) if config.transactional_id is not None else None
+    gate = TransactionGate(config, guard, fast_path, partial(cluster.feature, FEATURE)) if config.transactional_id is not None else None
 
     # Batches and their memory
     pool = BufferPool(config.buffer_memory)
@@ -140,19 +140,19 @@ def wire(
     is_identity_needed = asyncio.Event()
     idempotence = Idempotence(gate is not None, is_identity_needed.set) if config.is_idempotent else None
     partition_queues = _partition_queues(config, pool, gate, _availability(config, view, instruments), idempotence)
-    idling = TopicExpiry(partition_queues.routings, config.metadata_max_idle_ms / 1000)
+    topic_expiry = TopicExpiry(partition_queues.routings, config.metadata_max_idle_ms / 1000)
 
     # Appends
     checks = RecordValidation(config, PendingSend, delivery_context.watch.over)
     shares = PartitionQuota(pool, partition_queues, is_bounded=config.circuit_breaker_class is not None)
     room = BatchSizing(config, loop, loop_budget, partition_queues, pool, delivery_context, ratios=ratios, shares=shares)
-    appender = Appender(context, way, loop_budget, partition_queues, pool, delivery_context, room=room, shares=shares)
+    appender = Appender(context, fast_path, loop_budget, partition_queues, pool, delivery_context, room=room, shares=shares)
     requests = TopicRequests(
         want=metadata_schedule.want,
         trouble=lambda: metadata_schedule.trouble,
-        on_known=lambda topic: idling.watch(topic, loop.time()),
+        on_known=lambda topic: topic_expiry.watch(topic, loop.time()),
     )
-    admission = Admission(context, way, loop_budget, appender, requests, schedule.turn, gate)
+    admission = Admission(context, fast_path, loop_budget, appender, requests, schedule.turn, gate)
     interception = ProducerInterceptors(config.interceptors, loop, delivery_context.watch, instruments.metrics)
     interceptors = interception if config.interceptors else None
     accumulator = (
@@ -160,8 +160,8 @@ def wire(
         if gate is None
         else TransactionalRecordAccumulator(checks, admission, appender, delivery_context, check, interceptors, gate)
     )
-    way.make_room, way.goes_on = appender.make_room, loop_budget.goes_on
-    way.takes_headers = config.message_format_max == NEWEST
+    fast_path.make_room, fast_path.goes_on = appender.make_room, loop_budget.goes_on
+    fast_path.takes_headers = config.message_format_max == NEWEST
 
     # Metadata
     metadata_settings = MetadataSettings.of(config, backoff, settings.chance)
@@ -174,18 +174,18 @@ def wire(
         else None
     )
     completions = CompletionQueue(guard)
-    ends = BatchCompletion(context, partition_queues, pool, completions, ratios, cluster, circuit_break_manager, gate)
+    completion = BatchCompletion(context, partition_queues, pool, completions, ratios, cluster, circuit_break_manager, gate)
     codec = cast("Compression", config.compression_type)
-    batch_compressor = BatchCompressor(guard, codec, level_of(config), ratios, ends.fail, in_slices=config.linger_ms == 0)
-    sender = Sender(context, schedule, partition_queues, ends, batch_compressor, admission, cluster, updater)
-    flushes = Flushes(context, partition_queues, ends, admission, sender)
+    batch_compressor = BatchCompressor(guard, codec, level_of(config), ratios, completion.fail, in_slices=config.linger_ms == 0)
+    sender = Sender(context, schedule, partition_queues, completion, batch_compressor, admission, cluster, updater)
+    flushes = Flushes(context, partition_queues, completion, admission, sender)
     is_numbered = config.is_idempotent and gate is None
     ids = ProducerIds(context, cluster, sender, is_identity_needed) if is_numbered else None
     transaction_manager = (
         TransactionManager(context, gate, cluster, partition_queues, admission, sender, updater, flushes) if gate is not None else None
     )
-    idle = TopicExpiryTask(
-        idling,
+    topic_expiry_task = TopicExpiryTask(
+        topic_expiry,
         partition_queues,
         slices=updater.slices,
         is_in_use=lambda topic: metadata_schedule.is_asked(topic) or admission.topics.is_waited_for(topic),
@@ -220,8 +220,8 @@ def wire(
         interception,
         cluster,
         updater,
-        idling,
-        idle,
+        topic_expiry,
+        topic_expiry_task,
         batch_compressor,
         sender,
         flushes,

@@ -69,8 +69,8 @@ class BrokerNode:
         self._loop = asyncio.get_running_loop()
         self._muted_until = 0.0
         self._unmute: asyncio.TimerHandle | None = None
-        self._calm = asyncio.Event()
-        self._calm.set()
+        self._unmuted = asyncio.Event()
+        self._unmuted.set()
         self.produce, self.control = (
             BrokerConnection(
                 label,
@@ -156,7 +156,7 @@ class BrokerNode:
         """
         try:
             async with asyncio.timeout(timeout):
-                await self._calm.wait()
+                await self._unmuted.wait()
                 connection = await self.control.connected(timeout if patience is None else patience)
                 version = connection.version_of(key)
                 version = version if newest is None else min(version, newest)
@@ -179,14 +179,14 @@ class BrokerNode:
         else:
             self._observer.throttled(self.broker, milliseconds)
         self._unmute = self._loop.call_at(until, self._on_unmuted)
-        self._calm.clear()
+        self._unmuted.clear()
         for broker_connection in (self.produce, self.control):
             if broker_connection.connection is not None:
                 broker_connection.connection.extend(longer)
 
     def _on_unmuted(self) -> None:
         self._unmute = None
-        self._calm.set()
+        self._unmuted.set()
         self._on_change(self)
 
     def close(self) -> None:
@@ -205,7 +205,7 @@ class BrokerNode:
         if self._unmute is not None:
             self._unmute.cancel()
             self._unmute = None
-        self._calm.set()
+        self._unmuted.set()
 
     def __repr__(self) -> str:
         broker_connections = ", ".join(name for name in ("produce", "control") if getattr(self, name).connection is not None)

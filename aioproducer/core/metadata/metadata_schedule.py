@@ -82,7 +82,7 @@ class MetadataSchedule:
             self._new[topic] = None
         self._wake()
 
-    def urge(self, topics: Iterable[str]) -> None:
+    def request_update(self, topics: Iterable[str]) -> None:
         """Request topics again, because their known metadata is wrong."""
         self._changed.update(dict.fromkeys(topics))
         self._wake()

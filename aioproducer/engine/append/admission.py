@@ -69,7 +69,7 @@ class Admission:
     """Admits the records of one producer: decides whether each is appended now or where it waits, and serves those that wait.
 
     Args:
-        way: the fast path of `send`.
+        fast_path: the fast path of `send`.
         loop_budget: bounds what sends append between two drains.
         appender: appends records; its pool is `buffer_memory`.
         requests: how metadata of topics is requested.
@@ -85,7 +85,7 @@ class Admission:
     def __init__(
         self,
         context: EngineContext,
-        way: FastPath,
+        fast_path: FastPath,
         loop_budget: LoopBudget,
         appender: Appender,
         requests: TopicRequests,
@@ -93,13 +93,13 @@ class Admission:
         transaction: SendGate | None,
     ) -> None:
         self._loop = context.loop
-        self._fast_path = way
+        self._fast_path = fast_path
         self._loop_budget = loop_budget
         self._appender = appender
         self._partition_queues = appender.partition_queues
         self._pool = appender.pool
         self._next_turn = next_turn
-        self._meter = context.instruments.recorder
+        self._recorder = context.instruments.recorder
         self._transaction = transaction
         # Records may take the fast path while no send waits.
         config = context.config
@@ -172,7 +172,7 @@ class Admission:
         return FOR_LOOP_BUDGET if self._loop_budget.must_pause() else None
 
     def wait_for(self, obstacle: str, record: PendingSend) -> PendingSend:
-        """Let a new record, or a mark, wait for what is in its way. Returns it."""
+        """Let a new record, or a mark, wait for its obstacle. Returns it."""
         if obstacle in FOR_METADATA:
             assert record.topic is not None
             return self.pending.join(self.topics.of(record.topic), record, obstacle)
@@ -195,7 +195,7 @@ class Admission:
         """Open the fast path if no send is to be served before a new one, else close it. Once none waits, batches may linger again."""
         has_waiting = self._pool.has_waiting
         if self._partition_queues.memory_is_short and not has_waiting:
-            self._meter.memory(self._loop.time(), is_short=False)
+            self._recorder.memory(self._loop.time(), is_short=False)
             self._partition_queues.linger_again()
         is_open = self._may_be_fast and not has_waiting and not self._waiters.has_unplaced
         if self._transaction is not None:
@@ -205,7 +205,7 @@ class Admission:
     def _flush_partial_batches(self) -> None:
         """Stop lingering, since memory is short: partial batches are sendable until no send waits for memory."""
         if not self._partition_queues.memory_is_short:
-            self._meter.memory(self._loop.time(), is_short=True)
+            self._recorder.memory(self._loop.time(), is_short=True)
         self._partition_queues.flush_partial_batches()
         self._next_turn()
 

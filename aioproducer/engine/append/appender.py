@@ -55,7 +55,7 @@ class Appender:
     """Appends records to the batches of their partitions.
 
     Args:
-        way: gives the time of the event-loop iteration.
+        fast_path: gives the time of the event-loop iteration.
         loop_budget: counts the bytes that each append takes.
         pool: `buffer_memory`.
         shares: the quota of the memory that a partition may hold.
@@ -71,7 +71,7 @@ class Appender:
     def __init__(
         self,
         context: EngineContext,
-        way: FastPath,
+        fast_path: FastPath,
         loop_budget: LoopBudget,
         partition_queues: PartitionQueues,
         pool: BufferPool,
@@ -85,7 +85,7 @@ class Appender:
         self._serving_ms = 0
         self._loop = loop
         self._loop_budget = loop_budget
-        self._fast_path = way
+        self._fast_path = fast_path
         self.partition_queues = partition_queues
         self.pool = pool
         self.now_ms = delivery_context.now_ms

@@ -44,7 +44,7 @@ class LoopBudget:
     """Holds the budget of the current drain interval and slice.
 
     Args:
-        way: counts the records.
+        fast_path: counts the records.
 
     Attributes:
         spent: bytes that batches took in this drain interval.
@@ -69,9 +69,9 @@ class LoopBudget:
         "spent",
     )
 
-    def __init__(self, loop: AbstractEventLoop, way: FastPath) -> None:
+    def __init__(self, loop: AbstractEventLoop, fast_path: FastPath) -> None:
         self._loop = loop
-        self._fast_path = way
+        self._fast_path = fast_path
         # The answer to the task that asked last.
         self._pauses = False
         # The count of records at that time.

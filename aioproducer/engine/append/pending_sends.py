@@ -64,17 +64,17 @@ class PendingSends:
         next_turn: Callable[[], None],
         transaction: Refusals | None,
     ) -> None:
-        config, loop, meter = context.config, context.loop, context.instruments.recorder
+        config, loop, recorder = context.config, context.loop, context.instruments.recorder
         self._loop = loop
         self._max_block_ms = config.max_block_ms
         self._transaction = transaction
         self._pool = appender.pool
         self._partition_queues = appender.partition_queues
         self._waiters = waiters
-        self._meter = meter
+        self._recorder = recorder
         self._admission = admission
         self._next_turn = next_turn
-        self.topics = TopicWaiters(config, loop, self._partition_queues, requests, meter, admission.admit, self.give_up, next_turn)
+        self.topics = TopicWaiters(config, loop, self._partition_queues, requests, recorder, admission.admit, self.give_up, next_turn)
         self._numbers = count()
         self._deadlines = WaitQueue()
         self._deadline_timer = DeadlineTimer(loop, self._next_deadline, self._on_deadline, is_patient=True)
@@ -108,7 +108,7 @@ class PendingSends:
     def report(self, pending: PendingSend, error: Exception) -> None:
         """Report a record that is given up with `error`."""
         if pending.topic is not None and not pending.asks:
-            self._meter.given_up(self._loop.time(), pending.topic, error)
+            self._recorder.given_up(self._loop.time(), pending.topic, error)
             if self._transaction is not None:
                 self._transaction.on_refused(pending.topic, error)
 

@@ -87,14 +87,14 @@ class SendMany:
         self,
         config: ProducerConfig,
         loop: AbstractEventLoop,
-        way: FastPath,
+        fast_path: FastPath,
         loop_budget: LoopBudget,
         appender: Appender,
         accumulator: RecordAccumulator,
         send: Callable[..., Awaitable[Delivery]],
     ) -> None:
         self._loop = loop
-        self._fast_path = way
+        self._fast_path = fast_path
         self._loop_budget = loop_budget
         self._appender = appender
         self._accumulator = accumulator

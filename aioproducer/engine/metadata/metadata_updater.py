@@ -183,7 +183,7 @@ class MetadataUpdater:
         self._user.on_leader(told, partition)
         return True
 
-    def meet(self, broker: Broker) -> bool:
+    def add_coordinator(self, broker: Broker) -> bool:
         """Add a broker that an answer named, so that it can be asked. Returns False if its address is not usable."""
         is_usable = self.view.take_broker(broker)
         self._cluster.update(self.view.brokers)
@@ -258,7 +258,7 @@ class MetadataUpdater:
         if not self._cluster.rebootstrap():
             return False
         self._failing_since = None
-        self.schedule.urge(sorted(self._user.topics()))
+        self.schedule.request_update(sorted(self._user.topics()))
         return True
 
     def _rest(self, *, in_vain: bool) -> None:
@@ -361,7 +361,7 @@ class MetadataUpdater:
             if node.broker.node_id >= 0:
                 raise ConnectionLost(change)
             _log.warning("%s: producing goes on there", change)
-            self.schedule.urge(sorted(self._user.topics()))
+            self.schedule.request_update(sorted(self._user.topics()))
         if not self.view.take_cluster(decoded):
             raise ProtocolError("it knows no brokers yet")
         self._cluster.update(self.view.brokers)
@@ -388,7 +388,7 @@ class MetadataUpdater:
             self._rest(in_vain=bool(unsettled) or (bool(question.urged) and not told.intersection(question.urged)))
         elif unsettled and self._loop.time() >= self._not_before:
             self._rest(in_vain=True)
-        self.schedule.urge(unsettled)
+        self.schedule.request_update(unsettled)
 
     async def _take_topic(self, each: Any, unsettled: dict[str, None], *, has_epochs: bool) -> set[str]:
         """Apply one topic of an answer. Returns a set with its name, or an empty set if the topic has not changed."""
@@ -425,7 +425,7 @@ class MetadataUpdater:
     def _end_taking(self, name: str) -> None:
         for hint in self._taking.pop(name):
             if not self.hint(*hint):
-                self.schedule.urge([name])
+                self.schedule.request_update([name])
 
 
 def _reason(node: BrokerNode, reasons: dict[str, KafkaError]) -> str:

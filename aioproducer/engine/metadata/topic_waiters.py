@@ -59,7 +59,7 @@ class TopicWaiters:
         loop: GuardedLoop,
         partition_queues: PartitionQueues,
         requests: TopicRequests,
-        meter: Recorder,
+        recorder: Recorder,
         admit: Callable[[list[PendingSend]], None],
         give_up: Callable[[PendingSend, Exception], None],
         next_turn: Callable[[], None],
@@ -67,7 +67,7 @@ class TopicWaiters:
         self._loop = loop
         self._partition_queues = partition_queues
         self._requests = requests
-        self._meter = meter
+        self._recorder = recorder
         self._admit = admit
         self._give_up = give_up
         self._next_turn = next_turn
@@ -160,7 +160,7 @@ class TopicWaiters:
         if first is not None:
             now = self._loop.time()
             # The first send waited longest: its time contains the times of the others.
-            self._meter.record("metadata-wait", now, now + self._max_block - first.deadline)
+            self._recorder.record("metadata-wait", now, now + self._max_block - first.deadline)
         known: list[PendingSend] = []
         for record in waiting:
             if record.asks:

@@ -109,7 +109,7 @@ class BatchCompletion:
         self.circuit_break_manager = circuit_break_manager
         self.transaction = transaction
         self._config = config
-        self._meter = context.instruments.recorder
+        self._recorder = context.instruments.recorder
         self._loop = context.loop
         self._partition_queues = partition_queues
         self._ratios = ratios
@@ -151,7 +151,7 @@ class BatchCompletion:
             return False
         assert error is not None
         batch.history += ((now, error),)
-        self._meter.attempt_failed(error)
+        self._recorder.attempt_failed(error)
         verdict = over(
             batch,
             error,
@@ -185,7 +185,7 @@ class BatchCompletion:
             self._refuse(batch, error, told.refused)
         elif action in AGAIN:
             pause = self._pause(batch, action, error)
-            self._meter.retried(now, batch)
+            self._recorder.retried(now, batch)
             go_again(self._partition_queues, batch, action, now + pause if pause else 0.0)
         elif action is Action.SPLIT:
             self._ratios.retract(batch.queue.topic, self._codec, len(batch.payload or b"") / batch.raw_size)
@@ -212,7 +212,7 @@ class BatchCompletion:
 
         The deliveries and flushes of the batch wait for the smaller batches.
         """
-        self._meter.record("batch-split", self._loop.time())
+        self._recorder.record("batch-split", self._loop.time())
         results = batch.result.split([piece.indexes for piece in pieces])
         parts = self._partition_queues.split(batch, list(zip(pieces, results, strict=True)))
         self.pool.release(-batch.hold(0))
@@ -288,7 +288,7 @@ class BatchCompletion:
         )
         error.history = story(batch, self._loop.time(), self._config.delivery_timeout_ms / 1000, end)
         self._partition_queues.end(batch, Event.FAIL)
-        self._meter.failed(self._loop.time(), batch, cause)
+        self._recorder.failed(self._loop.time(), batch, cause)
         if self.transaction is not None:
             self.transaction.on_failure(batch, error)
         batch.result.fail(error)

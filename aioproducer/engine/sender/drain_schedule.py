@@ -27,7 +27,7 @@ class DrainSchedule:
     """Holds whether a drain is scheduled. The parts that schedule drains are made before the Sender, which needs them.
 
     Args:
-        way: the fast path of `send`, which asks for the time once in each drain interval.
+        fast_path: the fast path of `send`, which asks for the time once in each drain interval.
         loop_budget: bounds what sends append in a drain interval.
 
     Attributes:
@@ -38,9 +38,9 @@ class DrainSchedule:
     __slots__ = ("_drains", "_fast_path", "_loop", "_since", "is_due", "loop_budget")
     _drains: Drains
 
-    def __init__(self, loop: GuardedLoop, way: FastPath, loop_budget: LoopBudget) -> None:
+    def __init__(self, loop: GuardedLoop, fast_path: FastPath, loop_budget: LoopBudget) -> None:
         self._loop = loop
-        self._fast_path = way
+        self._fast_path = fast_path
         self._since = 0.0
         self.loop_budget = loop_budget
         self.is_due = False

@@ -22,11 +22,11 @@ class Flushes:
     """Runs the flushes of one producer."""
 
     def __init__(
-        self, context: EngineContext, partition_queues: PartitionQueues, ends: BatchCompletion, admission: Admission, sender: Sender
+        self, context: EngineContext, partition_queues: PartitionQueues, completion: BatchCompletion, admission: Admission, sender: Sender
     ) -> None:
-        self._meter = context.instruments.recorder
+        self._recorder = context.instruments.recorder
         self._partition_queues = partition_queues
-        self._ends = ends
+        self._completion = completion
         self._admission = admission
         self._sender = sender
 
@@ -35,7 +35,7 @@ class Flushes:
 
         Returns how many records were acknowledged, failed, or are left.
         """
-        with self._meter.spent("flush-time"):
+        with self._recorder.spent("flush-time"):
             return await self._flush(timeout)
 
     async def _flush(self, timeout: float | None) -> FlushSummary:
@@ -54,10 +54,10 @@ class Flushes:
             pass
         finally:
             if flush is not None:
-                self._ends.unwatch(flush)
+                self._completion.unwatch(flush)
         if flush is None:
             flush = self._start(done)
-            self._ends.unwatch(flush)
+            self._completion.unwatch(flush)
             return FlushSummary(0, 0, flush.pending + self._admission.pending.waiting)
         return FlushSummary(flush.acknowledged, flush.failed, flush.pending)
 
@@ -65,6 +65,6 @@ class Flushes:
         """Close and drain every batch. Returns a flush of the batches that have not ended; it sets `done` after the last one."""
         for queue in self._partition_queues.open_queues():
             self._partition_queues.close(queue)
-        flush = self._ends.watch(Flush(self._partition_queues.incomplete, done.set))
+        flush = self._completion.watch(Flush(self._partition_queues.incomplete, done.set))
         self._sender.drain_all()
         return flush

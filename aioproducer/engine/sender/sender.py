@@ -65,7 +65,7 @@ class Sender:
 
     Args:
         schedule: calls `on_turn` and `on_node`.
-        ends: ends attempts and batches.
+        completion: ends attempts and batches.
         admission: holds the pending sends.
         updater: requests new metadata of topics, and takes the leaders that answers name.
     """
@@ -75,7 +75,7 @@ class Sender:
         context: EngineContext,
         schedule: DrainSchedule,
         partition_queues: PartitionQueues,
-        ends: BatchCompletion,
+        completion: BatchCompletion,
         batch_compressor: BatchCompressor,
         admission: Admission,
         cluster: Cluster,
@@ -84,22 +84,22 @@ class Sender:
         config, loop = context.config, context.loop
         self._config = config
         self._instruments = context.instruments
-        self._meter = context.instruments.recorder
+        self._recorder = context.instruments.recorder
         self._loop = loop
         self._schedule = schedule
         self.turn = schedule.turn
         self._loop_budget = schedule.loop_budget
         self._partition_queues = partition_queues
-        self._pool = ends.pool
-        self._ends = ends
-        self._run_completions = ends.completions.run
-        self._circuit_break_manager = ends.circuit_break_manager
-        self._transaction = ends.transaction
-        self._ask_breaker = ends.circuit_break_manager.on_send if ends.circuit_break_manager is not None else None
+        self._pool = completion.pool
+        self._completion = completion
+        self._run_completions = completion.completions.run
+        self._circuit_break_manager = completion.circuit_break_manager
+        self._transaction = completion.transaction
+        self._ask_breaker = completion.circuit_break_manager.on_send if completion.circuit_break_manager is not None else None
         self._batch_compressor = batch_compressor
         self._admission = admission
         self._cluster = cluster
-        self._urge = updater.schedule.urge
+        self._request_update = updater.schedule.request_update
         self._hint = updater.hint
         self._acks = cast("Acks", config.acks)
         self._is_answered = self._acks is not Acks.NONE
@@ -151,7 +151,7 @@ class Sender:
         self._waking.check()
         # All batches have the same lifetime, so no new batch expires before the older ones.
         self._expiry.ensure()
-        self._meter.turned(now, now - since)
+        self._recorder.turned(now, now - since)
 
     def _least_fill(self, now: float) -> Fill:
         """Return how full a batch must be to leave in the drain of this event-loop iteration, in a burst."""
@@ -183,7 +183,7 @@ class Sender:
             if node is not None:
                 is_taken |= self.drain(node)
             else:
-                self._urge(sorted(self._partition_queues.ready.topics(node_id)))
+                self._request_update(sorted(self._partition_queues.ready.topics(node_id)))
         availability = self._partition_queues.availability
         if availability.timeout and availability.is_watching:
             availability.look(self._loop.time(), self._partition_queues.ready)
@@ -195,7 +195,7 @@ class Sender:
         If the connection fails, other brokers may lead its partitions by now: new metadata is requested.
         """
         if node.failures:
-            self._urge(sorted(self._partition_queues.ready.topics(node.broker.node_id)))
+            self._request_update(sorted(self._partition_queues.ready.topics(node.broker.node_id)))
         if self._circuit_break_manager is not None:
             self._circuit_break_manager.on_node(node)
         self.drain(node)
@@ -248,7 +248,7 @@ class Sender:
         for batch in batches if len(live) < len(batches) else ():
             # It expired while it was compressed, and was not sent in this attempt.
             if batch.ended:
-                self._ends.let_go(batch)
+                self._completion.let_go(batch)
         if not live or not connection.is_usable:
             self._take_back(connection, live, lambda batch: self._partition_queues.requeue(batch, 0.0))
             return
@@ -257,7 +257,7 @@ class Sender:
             for batch in live:
                 self._seal(batch)
         except KafkaError as error:
-            self._take_back(connection, live, partial(self._ends.fail, cause=error))
+            self._take_back(connection, live, partial(self._completion.fail, cause=error))
             return
         self._write(node, connection, version, live)
 
@@ -277,7 +277,7 @@ class Sender:
         else:
             connection.send_unanswered(_PRODUCE, version, body, self._loop.guarded(self._on_written, node, connection, live))
         # The request is written. The calls below do not delay its answer.
-        self._meter.sent(now, live)
+        self._recorder.sent(now, live)
         if self._circuit_break_manager is not None:
             self._circuit_break_manager.sent(live)
         # The bytes that compression saved are free for pending sends.
@@ -334,16 +334,16 @@ class Sender:
         told = told or {batch: PartitionResponse(error) for batch in asked.values()}
         stale = self._end_attempts(told, now) - led
         if stale:
-            self._urge(sorted({batch.queue.topic for batch in stale}))
+            self._request_update(sorted({batch.queue.topic for batch in stale}))
         if isinstance(answer, Answer):
-            self._meter.answered(node.broker.node_id, sent_at, now, told)
+            self._recorder.answered(node.broker.node_id, sent_at, now, told)
             if error is not None:
                 connection.abort(error)
         self._go_on(node, told)
 
     def _end_attempts(self, told: Mapping[ProducerBatch, PartitionResponse], now: float) -> set[ProducerBatch]:
         """End attempts. Returns the batches of partitions with stale metadata."""
-        stale = {batch for batch, outcome in told.items() if self._ends.end_attempt(batch, outcome, now)}
+        stale = {batch for batch, outcome in told.items() if self._completion.end_attempt(batch, outcome, now)}
         if self._circuit_break_manager is not None:
             self._circuit_break_manager.ended(told)
         return stale
@@ -359,7 +359,7 @@ class Sender:
         decoded = answer.decode()
         if decoded.throttle_time_ms > 0 and answer.version >= produce_exchange.FIRST_WITH_THROTTLE:
             node.throttle(decoded.throttle_time_ms)
-            self._meter.record("produce-throttle-time", self._loop.time(), decoded.throttle_time_ms)
+            self._recorder.record("produce-throttle-time", self._loop.time(), decoded.throttle_time_ms)
         told = produce_exchange.read(asked, decoded)
         for outcome in told.values():
             if outcome.error is not None:
@@ -374,7 +374,7 @@ class Sender:
         now = self._loop.time()
         told = dict.fromkeys(batches, PartitionResponse(error if isinstance(error, TransportError) else None))
         self._end_attempts(told, now)
-        self._meter.acknowledged(now, told)
+        self._recorder.acknowledged(now, told)
         self._go_on(node, batches)
 
     def _go_on(self, node: BrokerNode, batches: Iterable[ProducerBatch]) -> None:
@@ -403,7 +403,7 @@ class Sender:
             cause = batch.error or (node and node.last_error) or ConnectionLost("no acknowledgement")
             where = "no leader is known" if batch.queue.leader < 0 else f"it was {batch.state}"
             timeout = f"delivery_timeout_ms={self._config.delivery_timeout_ms:g}"
-            self._ends.fail(batch, cause, f"not acknowledged within {timeout}: {where} ({cause})")
+            self._completion.fail(batch, cause, f"not acknowledged within {timeout}: {where} ({cause})")
         self.turn()
 
     def fail_all(self, cause: KafkaError) -> None:
@@ -412,7 +412,7 @@ class Sender:
         self._waking.stop()
         self._expiry.stop()
         for batch in list(self._partition_queues.incomplete):
-            self._ends.fail(batch, cause)
+            self._completion.fail(batch, cause)
 
     def identify(self, identity: ProducerIdAndEpoch | None) -> None:
         """Set the producer id and epoch; None: the brokers support no producer ids."""
@@ -439,4 +439,4 @@ class Sender:
         It is called when brokers refuse a producer id, or when a transaction is given up.
         """
         for batch in [batch for batch in self._partition_queues.incomplete if batch.sequence < 0]:
-            self._ends.fail(batch, cause)
+            self._completion.fail(batch, cause)

@@ -35,7 +35,7 @@ class TransactionGate:
     """Holds the state of the transactions of one producer, and what waits for it.
 
     Args:
-        way: the fast path of `send`; it is closed at once when no transaction is open any more.
+        fast_path: the fast path of `send`; it is closed at once when no transaction is open any more.
         level: returns the level of the finalized feature `transaction.version`; None: no connected broker can report it now.
 
     Attributes:
@@ -44,13 +44,13 @@ class TransactionGate:
         changed: is set when the state may have changed; another event replaces it then.
     """
 
-    def __init__(self, config: ProducerConfig, loop: GuardedLoop, way: FastPath, level: Callable[[], int | None]) -> None:
+    def __init__(self, config: ProducerConfig, loop: GuardedLoop, fast_path: FastPath, level: Callable[[], int | None]) -> None:
         assert config.transactional_id is not None
         self.transaction = Transaction(config.transactional_id, config.transaction_timeout_ms, level)
         self.wake = asyncio.Event()
         self.changed = asyncio.Event()
         self._loop = loop
-        self._fast_path = way
+        self._fast_path = fast_path
         # The partition queues that are held until their partitions are added.
         self._held: dict[PartitionQueue, tuple[str, int]] = {}
         self.transaction.initialize()

@@ -89,7 +89,7 @@ class TransactionManager:
         self.trouble: KafkaError | None = None
         self._config = context.config
         self._spawn = context.spawn
-        self._meter = context.instruments.recorder
+        self._recorder = context.instruments.recorder
         self._chance = context.chance
         self._backoff = context.backoff
         self._quick = Backoff(min(_QUICK, context.backoff.first), context.backoff.first)
@@ -98,7 +98,7 @@ class TransactionManager:
         self._partition_queues = partition_queues
         self._admission = admission
         self._sender = sender
-        self._meet = updater.meet
+        self._add_coordinator = updater.add_coordinator
         self._flushes = flushes
         self._failures = 0
         self._loop = asyncio.get_running_loop()
@@ -124,7 +124,7 @@ class TransactionManager:
         if self.transaction.state is State.UNINITIALIZED:
             self.transaction.initialize()
             self._on_change()
-        with self._meter.spent("txn-begin-time"):
+        with self._recorder.spent("txn-begin-time"):
             await self._until(lambda: self.transaction.state is not State.INITIALIZING, "begin_transaction()")
         if self.transaction.state is State.UNINITIALIZED and self.transaction.error is not None:
             raise self.transaction.error.again()
@@ -135,14 +135,14 @@ class TransactionManager:
         """Send all records that are left, then commit. Cancellation: the commit continues."""
         operation = self.transaction.commit()
         self._on_change()
-        with self._meter.spent("txn-commit-time"):
+        with self._recorder.spent("txn-commit-time"):
             await self._end_of(operation, "commit_transaction()")
 
     async def abort(self) -> None:
         """Drop the unsent records, then abort. Cancellation: the abort continues."""
         operation = self.transaction.abort()
         self._on_change()
-        with self._meter.spent("txn-abort-time"):
+        with self._recorder.spent("txn-abort-time"):
             await self._end_of(operation, "abort_transaction()")
 
     async def send_offsets(self, group: ConsumerGroupMetadata, offsets: Mapping[tuple[str, int], OffsetAndMetadata]) -> None:
@@ -152,7 +152,7 @@ class TransactionManager:
             return
         operation = self.transaction.add_offsets(group, offsets)
         self._on_change()
-        with self._meter.spent("txn-send-offsets-time"):
+        with self._recorder.spent("txn-send-offsets-time"):
             await self._end_of(operation, "send_offsets_to_transaction()")
 
     async def give_up(self, timeout: float, *, takes_back: bool = False) -> None:
@@ -322,7 +322,7 @@ class TransactionManager:
         transaction = self.transaction
         if told.coordinator is not None:
             broker = Broker(*told.coordinator)
-            if self._meet(broker):
+            if self._add_coordinator(broker):
                 transaction.coordinators[request.at] = broker.node_id
         elif request.rpc is Rpc.INIT:
             transaction.granted(told.identity, version)

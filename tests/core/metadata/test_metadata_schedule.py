@@ -85,7 +85,7 @@ def test_what_changed_is_asked_for_while_it_is_needed() -> None:
     """Each once."""
     table = Table()
     table.told(0.0, "a", "b", "c")
-    table.rule.urge(["b", "gone", "b"])
+    table.rule.request_update(["b", "gone", "b"])
     assert table.rule.due_at() == 0.0
     assert table.other(1.0) == ["b"]
     assert table.other(1.0) is None
@@ -100,7 +100,7 @@ def test_what_is_old_is_asked_for_whole() -> None:
     assert table.rule.due_at() == HALF
     assert table.other(HALF) == names(0, 20)
     assert table.rule.target == 20
-    table.rule.urge(names(100, 101))
+    table.rule.request_update(names(100, 101))
     question = table.rule.next_other(MAX_AGE, table.needed.__contains__)
     assert question is not None
     assert question.topics == [*names(100, 101), *names(0, 100)]
@@ -132,9 +132,9 @@ def test_what_is_half_as_old_fills_questions_the_oldest_first() -> None:
     table.told(10.0, *names(15, 30))
     table.rule.want("a")
     assert table.new(10.0 + HALF) == ["a", *names(0, 19)]
-    table.rule.urge(["t25"])
+    table.rule.request_update(["t25"])
     assert table.other(10.0 + HALF) == ["t25", *names(0, 19)]
-    table.rule.urge(names(5, 30))
+    table.rule.request_update(names(5, 30))
     assert table.other(10.0 + HALF) == names(5, 30), "there is no room for others"
 
 
@@ -193,7 +193,7 @@ def test_what_is_asked_for_is_in_no_other_question() -> None:
     assert question.topics == ["a", "b"]
     table.rule.answered(MAX_AGE)
     table.rule.want("a")
-    table.rule.urge(["b"])
+    table.rule.request_update(["b"])
     assert table.rule.is_asked("a")
     assert table.rule.next_new(MAX_AGE) is None
     assert table.rule.next_other(MAX_AGE, table.needed.__contains__) is None
@@ -218,7 +218,7 @@ def test_nothing_is_left_of_what_is_forgotten() -> None:
     """KIP-526."""
     table = Table()
     table.told(0.0, "a")
-    table.rule.urge(["a"])
+    table.rule.request_update(["a"])
     table.rule.forget("a")
     assert table.other(MAX_AGE - 1) is None
     assert table.other(MAX_AGE) == [], "only the brokers"

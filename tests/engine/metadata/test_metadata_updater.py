@@ -270,16 +270,16 @@ def test_stale_topics_are_asked_for_a_pause_after_the_last_answer() -> None:
             table.want("t")
             await asyncio.sleep(10)
             for _ in range(500):
-                table.updater.schedule.urge(["t"])
+                table.updater.schedule.request_update(["t"])
                 await asyncio.sleep(0.01)
             moments = [request.at for request in fake.requests("Metadata")][2:]
             pauses = [round(later - earlier, 1) for earlier, later in itertools.pairwise(moments)]
             assert pauses[:6] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
             fake.move_leader("t", 0, 2)
-            table.updater.schedule.urge(["t"])
+            table.updater.schedule.request_update(["t"])
             await asyncio.sleep(1.1)
             count = len(asked(fake))
-            table.updater.schedule.urge(["t"])
+            table.updater.schedule.request_update(["t"])
             await asyncio.sleep(0.01)
             assert len(asked(fake)) == count + 1, "the last answer had news, and is long enough ago"
 
@@ -291,7 +291,7 @@ def test_a_topic_that_nobody_needs_is_not_asked_for_again() -> None:
 
     async def main() -> None:
         async with with_fake() as (table, fake):
-            table.updater.schedule.urge(["t"])
+            table.updater.schedule.request_update(["t"])
             await asyncio.sleep(10)
             assert asked(fake) == [[]]
 
@@ -356,7 +356,7 @@ def test_a_new_topic_does_not_wait_behind_a_refresh() -> None:
             for number in (1, 2):
                 await table.cluster.node(number).control.connected(1)  # type: ignore[union-attr]
             hang = fake.hang("Metadata", topic="t")
-            table.updater.schedule.urge(["t"])
+            table.updater.schedule.request_update(["t"])
             await hang.reached()
             fake.create_topic("u")
             began = now()
@@ -384,7 +384,7 @@ def test_a_topic_is_in_one_question_at_a_time() -> None:
             table.want("t")
             await hang.reached()
             table.want("t")
-            table.updater.schedule.urge(["t"])
+            table.updater.schedule.request_update(["t"])
             await settle()
             assert asked(fake) == [[], ["t"]]
             hang.release()
@@ -434,12 +434,12 @@ def test_a_broker_that_throttles_is_left_alone() -> None:
             table.want("t")
             await settle()
             fake.throttle("Metadata", 60)
-            table.updater.schedule.urge(["t"])
+            table.updater.schedule.request_update(["t"])
             await asyncio.sleep(1)
             (muted,) = (number for number in (1, 2) if table.cluster.node(number).is_muted)  # type: ignore[union-attr]
             count = len(asked(fake))
             for _ in range(10):
-                table.updater.schedule.urge(["t"])
+                table.updater.schedule.request_update(["t"])
                 await asyncio.sleep(2)
             later = fake.requests("Metadata")[count:]
             assert {request.broker for request in later} == {3 - muted}
@@ -485,7 +485,7 @@ def test_brokers_that_move_are_found_again_at_the_bootstrap_addresses(*, reboots
                 names.at = "moved"
                 broker._listens_on = ("moved", port)
                 broker.advertise("moved", port)
-                table.updater.schedule.urge(["t"])
+                table.updater.schedule.request_update(["t"])
                 await asyncio.sleep(5)
                 await broker.start()
                 count = len(asked(fake))
@@ -507,7 +507,7 @@ def test_brokers_that_do_not_answer_for_long_are_forgotten(*, rebootstraps: bool
             await settle()
             first = table.cluster.bootstrap
             hang = fake.hang("Metadata")
-            table.updater.schedule.urge(["t"])
+            table.updater.schedule.request_update(["t"])
             await asyncio.sleep(80)
             assert table.cluster.bootstrap == first
             await asyncio.sleep(50)
@@ -531,14 +531,14 @@ def test_a_broker_may_ask_for_a_new_bootstrap() -> None:
             first = table.cluster.bootstrap
             fake.rewrite("Metadata", lambda answer: setattr(answer, "error_code", 129), times=1)
             began = now()
-            table.updater.schedule.urge(["t"])
+            table.updater.schedule.request_update(["t"])
             await asyncio.sleep(0.2)
             assert table.cluster.bootstrap != first
             assert table.updater.schedule.trouble is None
             assert now() - began < 0.3
             fake.rewrite("Metadata", lambda answer: setattr(answer, "error_code", 129), times=None)
             count = len(asked(fake))
-            table.updater.schedule.urge(["t"])
+            table.updater.schedule.request_update(["t"])
             await asyncio.sleep(10)
             assert len(asked(fake)) - count < 60
             assert "REBOOTSTRAP_REQUIRED" in str(table.updater.schedule.trouble)

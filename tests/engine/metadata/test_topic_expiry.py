@@ -49,7 +49,7 @@ def known(producer: Producer[Any, Any]) -> list[str]:
     }
     topics = engine._admission.topics
     names |= {*topics._wait_queues, *topics._asked, *topics._troubles}
-    return sorted(names | {topic for topic, _ in engine._ratios._guesses} | {topic for _, topic in engine._idling._looks})
+    return sorted(names | {topic for topic, _ in engine._ratios._guesses} | {topic for _, topic in engine._topic_expiry._looks})
 
 
 def left_of_topics() -> list[Any]:

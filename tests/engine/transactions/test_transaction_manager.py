@@ -54,7 +54,7 @@ class Stage:
             drop_unsent=self.unsent.append,
         )
         cluster: Any = SimpleNamespace(candidates=lambda: iter(()), node=lambda _node_id: None)
-        updater: Any = SimpleNamespace(meet=lambda _broker: True)
+        updater: Any = SimpleNamespace(add_coordinator=lambda _broker: True)
         flushes: Any = SimpleNamespace(flush=self._flush)
         context = engine_context(config, loop, spawn=self._spawn, chance=0.5)
         self.manager = TransactionManager(context, self.gate, cluster, self.append.queues, admission, sender, updater, flushes)

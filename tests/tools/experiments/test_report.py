@@ -76,7 +76,7 @@ def test_javas_rule() -> None:
     assert everything is not None
     assert len(everything.topics) == 30
     rule.ended(everything, is_answered=True)
-    rule.urge(["t3"])
+    rule.request_update(["t3"])
     assert rule.due_at() == 0.0
     changed = rule.next_other(1.0)
     assert changed is not None
