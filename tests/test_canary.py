@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from aioproducer import DeliveryError, Producer, Record
-from aioproducer.core.topic_routing import PartitionQueue
+from aioproducer.core.producer_batch import PartitionQueue
 from aioproducer.testing import FakeCluster
 from tests.jumping import JumpingLoop
 
