@@ -238,7 +238,7 @@ def test_many_may_be_any_sequence(build: Any, loop: asyncio.AbstractEventLoop, h
         batch = Subject(build, loop, 1_000).open
         keys = kind([b"k%d" % at for at in range(9)]) if has_keys else None
         assert batch.append_many(BASE, keys, kind([b"%d" % at * at for at in range(9)]), 4) == 5
-        seen.append((*batch.close(), *batch.result.kept))
+        seen.append((*batch.close(), *batch.result.record_sizes))
     assert seen == seen[:1] * 3
 
 
@@ -257,7 +257,7 @@ def test_what_a_closed_batch_keeps_does_not_wake_the_collector(build: Any, loop:
         assert gc.get_count()[0] - before < len(batches) // 10
     finally:
         gc.enable()
-    assert [tuple(map(list, one.result.kept or ())) for one in batches] == [([0, 1, 2], [0, 1, 2], [0, 1, 2])] * len(batches)
+    assert [tuple(map(list, one.result.record_sizes or ())) for one in batches] == [([0, 1, 2], [0, 1, 2], [0, 1, 2])] * len(batches)
 
 
 @on_compiled

@@ -14,7 +14,7 @@ from whole import jumping, running, turns
 from aioproducer.core.partitioner import murmur2
 from aioproducer.engine.append import loop_budget
 from aioproducer.engine.append.admission import Admission
-from aioproducer.engine.append.chosen_build import TURN_RECORDS
+from aioproducer.engine.append.chosen_build import SLICE_RECORDS
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.engine.memory.wait_queue import FOR_FULL_PARTITION, PendingSend
 from aioproducer.errors import BufferExhausted, RecordTooLarge
@@ -287,7 +287,7 @@ async def test_a_tight_loop_over_many_partitions_lets_the_loop_go_on(headers: li
                 for key in keys:
                     await producer.send("orders", b"v", key=key, headers=headers)
             counting.cancel()
-            assert turned >= 10 * len(keys) // (2 * TURN_RECORDS)
+            assert turned >= 10 * len(keys) // (2 * SLICE_RECORDS)
         assert len(cluster.values("orders")) == 11 * len(keys)
 
 
@@ -332,7 +332,7 @@ async def test_a_crowd_that_sends_once_each_does_not_wait_for_a_turn(build: Any,
 @pytest.mark.parametrize("way", ["send_batch", "send_many", "send_columns"])
 @jumping
 async def test_a_tight_loop_of_many_at_once_lets_the_loop_go_on(build: Any, way: str) -> None:
-    """Bulk sends count their bytes as single sends do: the loop iterates after `TURN` bytes of them."""
+    """Bulk sends count their bytes as single sends do: the loop iterates after `SLICE_BYTES` bytes of them."""
     values = [b"v" * 80] * 100
     column = pa.array(values)
     turned = 0
@@ -358,7 +358,7 @@ async def test_a_tight_loop_of_many_at_once_lets_the_loop_go_on(build: Any, way:
                 else:
                     await producer.send_columns("orders", values=column)
             counting.cancel()
-            assert turned >= 200 * 8000 // (2 * loop_budget.TURN)
+            assert turned >= 200 * 8000 // (2 * loop_budget.SLICE_BYTES)
         assert len(cluster.values("orders")) == 1 + 200 * len(values)
 
 
@@ -368,7 +368,7 @@ async def test_a_send_that_pauses_for_fairness_is_cancelled_without_a_trace(monk
 
     A send cancelled there leaves no record, and the next sends are logged.
     """
-    monkeypatch.setattr(loop_budget, "TURN", 100)
+    monkeypatch.setattr(loop_budget, "SLICE_BYTES", 100)
     async with running() as (cluster, producer):
 
         async def burst() -> int:

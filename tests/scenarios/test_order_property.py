@@ -192,7 +192,7 @@ def test_records_are_logged_in_call_order_whatever_their_sends_waited_for(histor
     wait leaves no record.
     """
     with pytest.MonkeyPatch.context() as patch, asyncio.Runner(loop_factory=JumpingLoop) as runner:
-        patch.setattr(turn_module, "TURN", history.turn)
+        patch.setattr(turn_module, "SLICE_BYTES", history.turn)
         patch.setattr(turn_module, "_FIRST", min(16, history.go))
-        patch.setattr(turn_module, "GO", history.go)
+        patch.setattr(turn_module, "MAX_SLICE_RECORDS", history.go)
         check(*runner.run(asyncio.wait_for(play(history), 3000)))

@@ -24,7 +24,7 @@ VALUE = b"v" * 100
 @pytest.fixture
 def short_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit a pass to one or two records, so that a tight loop waits for the loop budget all the time."""
-    monkeypatch.setattr(loop_budget, "GO", 1)
+    monkeypatch.setattr(loop_budget, "MAX_SLICE_RECORDS", 1)
 
 
 @pytest.mark.parametrize("options", [{}, {"buffer_memory": 300_000, "batch_size": 8192}], ids=["free", "short-memory"])
@@ -146,9 +146,9 @@ async def test_flush_waits_for_the_only_one_that_rests(monkeypatch: pytest.Monke
         tired = [asyncio.create_task(engine._accumulator.next_slice()) for _ in range(20)]
 
         async def rests() -> Any:
-            engine._turn.end()
-            engine._turn.must_pause()
-            engine._fast_path.taken = loop_budget.TURN_RECORDS
+            engine._loop_budget.end()
+            engine._loop_budget.must_pause()
+            engine._fast_path.taken = loop_budget.SLICE_RECORDS
             return await producer.send("orders", b"rests")
 
         resting = asyncio.create_task(rests())
@@ -233,7 +233,7 @@ async def test_a_turn_has_several_goes() -> None:
         async with running(cluster, linger_ms=5) as (_, producer):
             for number in range(20_000):
                 await producer.send("orders", VALUE, b"%d" % number)
-        assert len(cluster.requests("Produce")) < 1.2 * 20_000 * 112 / loop_budget.TURN
+        assert len(cluster.requests("Produce")) < 1.2 * 20_000 * 112 / loop_budget.SLICE_BYTES
 
 
 @pytest.mark.usefixtures("short_goes")
@@ -252,7 +252,7 @@ async def test_who_rests_goes_ahead_of_who_comes_into_the_line_meanwhile(monkeyp
         async def rests() -> Any:
             engine._loop_budget.end()
             engine._loop_budget.must_pause()
-            engine._fast_path.taken = loop_budget.TURN_RECORDS
+            engine._fast_path.taken = loop_budget.SLICE_RECORDS
             return await producer.send("orders", b"earlier", key)
 
         earlier = asyncio.create_task(rests())

@@ -19,7 +19,7 @@ from aioproducer.engine.delivery._records_builder cimport MemoryRecordsBuilder, 
 
 from aioproducer.engine.append import fast_path as twin
 
-__all__ = ["TURN", "TURN_RECORDS", "FastPath", "here", "murmur2"]
+__all__ = ["SLICE_BYTES", "SLICE_RECORDS", "FastPath", "here", "murmur2"]
 
 cdef extern from *:
     """
@@ -34,10 +34,10 @@ cdef extern from "Python.h":
 
 # CRC-32 of the sources of all compiled modules, as setup.py read them.
 SOURCE = SOURCE_CRC
-TURN = 131_072
-TURN_RECORDS = twin.TURN_RECORDS
+SLICE_BYTES = 131_072
+SLICE_RECORDS = twin.SLICE_RECORDS
 
-cdef Py_ssize_t _TURN_RECORDS = TURN_RECORDS
+cdef Py_ssize_t _SLICE_RECORDS = SLICE_RECORDS
 cdef bytes _NO_HEADERS = b"\0"
 
 
@@ -221,4 +221,4 @@ cdef class FastPath:
         if not now_ms:
             now_ms = self.tick()
         self.taken += 1
-        return None if self.taken > _TURN_RECORDS and not self.goes_on() else now_ms
+        return None if self.taken > _SLICE_RECORDS and not self.goes_on() else now_ms

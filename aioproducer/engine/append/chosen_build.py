@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer.engine.append import fast_path
 from aioproducer.engine.delivery.chosen_build import CHOSEN, REASON
 
-__all__ = ["BUILD", "REASON", "TURN", "TURN_RECORDS", "FastPath", "here"]
+__all__ = ["BUILD", "REASON", "SLICE_BYTES", "SLICE_RECORDS", "FastPath", "here"]
 
 BUILD: Final = CHOSEN.build
 
@@ -18,5 +18,5 @@ if TYPE_CHECKING:
 else:
     FastPath, here = _fast_path.FastPath, _fast_path.here
 
-TURN: Final[int] = _fast_path.TURN
-TURN_RECORDS: Final[int] = _fast_path.TURN_RECORDS
+SLICE_BYTES: Final[int] = _fast_path.SLICE_BYTES
+SLICE_RECORDS: Final[int] = _fast_path.SLICE_RECORDS

@@ -51,7 +51,7 @@ class _Sealed:
     def close(self) -> tuple[bytes, int, int]:
         encoded, result = self._encoded, self._result
         result.count = encoded.rows
-        result.kept = (encoded.key_sizes, encoded.value_sizes, encoded.moments)
+        result.record_sizes = (encoded.key_sizes, encoded.value_sizes, encoded.moments)
         return encoded.payload, encoded.base, encoded.latest
 
 

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
     from aioproducer.engine.delivery.delivery import Delivery
 
-__all__ = ["TURN", "TURN_RECORDS", "FastPath", "here"]
+__all__ = ["SLICE_BYTES", "SLICE_RECORDS", "FastPath", "here"]
 
 # Identifies the running loop in less than 30 ns. CPython 3.11's get_running_loop asks the kernel for the process each time (250 ns).
 # There the thread identifies the loop instead, and `tick` looks at the loop itself, once an event-loop iteration.
 here: Final[Callable[[], object]] = get_running_loop if sys.version_info >= (3, 12) else get_ident
 # Bytes that sends append in one event-loop iteration before the next send waits: a millisecond of appending, or two.
-TURN: Final = 98_304
+SLICE_BYTES: Final = 98_304
 # Records that one task sends before it waits for the event loop, regardless of their bytes.
-TURN_RECORDS: Final = 512
+SLICE_RECORDS: Final = 512
 
 
 class FastPath:
@@ -33,7 +33,7 @@ class FastPath:
         fast: topic routings by topic while no send waits before a new one, else empty. One assignment closes every topic.
         here: the value of `here()` where the producer lives.
         turn_ms: the time of this event-loop iteration, 0 before its first send.
-        taken: records that this iteration appended one by one; beyond `TURN_RECORDS`, `goes_on` decides.
+        taken: records that this iteration appended one by one; beyond `SLICE_RECORDS`, `goes_on` decides.
         goes_on: returns whether this iteration may append another record; asked again some records later. False: the slow path waits.
         tick: called by the first send of an iteration: returns its time, and schedules a drain at its end.
         takes_headers: records may have headers; the compiled twin takes these on the fast path.
@@ -68,7 +68,7 @@ class FastPath:
             queue = routing.sticky if key is None else routing.by_key[key]
             now_ms = self.turn_ms or self.tick()
             self.taken = taken = self.taken + 1
-            delivery: Delivery | None = queue.open.append(now_ms, key, value) if taken <= TURN_RECORDS or self.goes_on() else None
+            delivery: Delivery | None = queue.open.append(now_ms, key, value) if taken <= SLICE_RECORDS or self.goes_on() else None
             if delivery is None:
                 queue = self.make_room(routing, queue, key, value)
                 if queue is not None:

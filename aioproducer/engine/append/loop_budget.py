@@ -1,6 +1,6 @@
 """The loop budget: bounds the records, bytes and time of sends, so that one task cannot hold the event loop.
 
-1. A slice is the work of one task until it must wait: `TURN_RECORDS` records or `_SECONDS`, or less where several tasks wait for a slice.
+1. A slice is the work of one task until it must wait: `SLICE_RECORDS` records or `_SECONDS`, or less where several tasks wait for a slice.
    So a tight loop of sends blocks no other task. A task that computes between its sends lets the event loop write its records to brokers.
    The clock is read after 16 records at most. It is read again after as many more as that pace allows, at most when there are twice as
    many, and so on.
@@ -16,7 +16,7 @@ from asyncio import current_task
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.engine.append.chosen_build import TURN, TURN_RECORDS, FastPath
+from aioproducer.engine.append.chosen_build import SLICE_BYTES, SLICE_RECORDS, FastPath
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
     from aioproducer.engine.memory.wait_queue import PendingSend
 
-__all__ = ["GO", "MAX_WAKEUPS_PER_ITERATION", "LoopBudget", "LoopBudgetWaiters"]
+__all__ = ["MAX_SLICE_RECORDS", "MAX_WAKEUPS_PER_ITERATION", "LoopBudget", "LoopBudgetWaiters"]
 
 # Records of a whole slice.
-GO: Final = TURN_RECORDS
+MAX_SLICE_RECORDS: Final = SLICE_RECORDS
 # Slices after which a drain interval is full.
-_GOES: Final = 4
+_SLICES: Final = 4
 # Seconds of a slice, with the work of the task between its sends.
 _SECONDS: Final = 0.002
 # Records on the fast path before the first read of the clock, or as many as the last slice had if those were fewer.
@@ -48,7 +48,7 @@ class LoopBudget:
 
     Attributes:
         spent: bytes that batches took in this drain interval.
-        goes: slices of this drain interval that are over.
+        slices: slices of this drain interval that are over.
     """
 
     __slots__ = (
@@ -65,7 +65,7 @@ class LoopBudget:
         "_seconds",
         "_spent_before",
         "_taker",
-        "goes",
+        "slices",
         "spent",
     )
 
@@ -76,13 +76,13 @@ class LoopBudget:
         self._pauses = False
         # The count of records at that time.
         self._asked_at = -1
-        self.spent = self.goes = self._before = 0
+        self.spent = self.slices = self._before = 0
         self._first = _FIRST
         self.share(1)
 
     def new(self, now: float) -> None:
         """Begin a drain interval."""
-        self.spent = self.goes = self._before = self._spent_before = 0
+        self.spent = self.slices = self._before = self._spent_before = 0
         self._begin(None, now)
 
     def spend(self, size: int) -> None:
@@ -91,11 +91,11 @@ class LoopBudget:
 
     def end_slice(self) -> None:
         """Count a slice that is over."""
-        self.goes += 1
+        self.slices += 1
 
     def share(self, tasks: int) -> None:
         """Divide a slice among tasks that waited and continue at the same time: each gets its part."""
-        self._most = max(GO // tasks, min(_LEAST, GO))
+        self._most = max(MAX_SLICE_RECORDS // tasks, min(_LEAST, MAX_SLICE_RECORDS))
         self._seconds = _SECONDS / tasks
         self._spent_before = self.spent
         self._begin(None, self._loop.time())
@@ -107,23 +107,23 @@ class LoopBudget:
         self._look_after(min(self._first, self._most))
 
     def _look_after(self, records: int) -> None:
-        self._looked_at = self._asked_at = self._fast_path.taken = TURN_RECORDS - records
+        self._looked_at = self._asked_at = self._fast_path.taken = SLICE_RECORDS - records
 
     def end(self) -> None:
         """End this drain interval, regardless of its bytes: the task continues in the next one."""
-        self.spent = max(self.spent, self._spent_before + TURN + 1)
+        self.spent = max(self.spent, self._spent_before + SLICE_BYTES + 1)
 
     @property
     def is_full(self) -> bool:
         """Return whether the bytes or slices of this drain interval suffice for a drain, where records linger."""
-        return self.spent > TURN or self.goes >= _GOES
+        return self.spent > SLICE_BYTES or self.slices >= _SLICES
 
     @property
     def is_spent(self) -> bool:
         """Return whether this slice has appended enough, by bytes, by records or by time."""
-        if self.spent - self._spent_before > TURN:
+        if self.spent - self._spent_before > SLICE_BYTES:
             return True
-        if self._fast_path.taken <= TURN_RECORDS:
+        if self._fast_path.taken <= SLICE_RECORDS:
             return False
         self._count += self._fast_path.taken - self._looked_at
         seconds = self._loop.time() - self._began_at
@@ -148,7 +148,7 @@ class LoopBudget:
         It is for callers that cannot wait, however long that takes.
         """
         self._before += self._count + self._fast_path.taken - self._looked_at
-        if self.spent > TURN or self._before >= _GOES * GO:
+        if self.spent > SLICE_BYTES or self._before >= _SLICES * MAX_SLICE_RECORDS:
             return False
         self._begin(None, self._loop.time())
         return True
@@ -168,7 +168,7 @@ class LoopBudget:
         return self._pauses
 
     def goes_on(self) -> bool:
-        """Return whether the fast path takes more than `TURN_RECORDS` in this slice. It does not from a task that must pause."""
+        """Return whether the fast path takes more than `SLICE_RECORDS` in this slice. It does not from a task that must pause."""
         return not self.must_pause()
 
 

@@ -129,9 +129,9 @@ class ProducerCircuitBreakManager:
             self._sent[batch] = now
         self._deadline_timer.check()
 
-    def ended(self, told: Mapping[ProducerBatch, PartitionResponse]) -> None:
+    def ended(self, responses: Mapping[ProducerBatch, PartitionResponse]) -> None:
         """Handle ended attempts, after their batches were completed, requeued or failed."""
-        for batch, outcome in told.items():
+        for batch, outcome in responses.items():
             self._end(batch, outcome.error)
 
     def _end(self, batch: ProducerBatch, error: Exception | None) -> None:

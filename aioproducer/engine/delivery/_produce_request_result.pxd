@@ -28,7 +28,7 @@ cdef class ProduceRequestResult:
     cdef public object looked_at
     cdef public list futures
     cdef public list callbacks
-    cdef public object kept
+    cdef public object record_sizes
     cdef public object _key_sizes
     cdef public object _value_sizes
     cdef public object _deltas

@@ -343,7 +343,7 @@ cdef class MemoryRecordsBuilder:
         self.buffer = self.place = NULL
         self.bytes_left = -1
         self.result.count = self.count
-        self.result.kept = sizes
+        self.result.record_sizes = sizes
         return payload, self.base, self.time_at(self.latest if self.count else self.delta)
 
     cdef RecordSizes record_sizes(self):

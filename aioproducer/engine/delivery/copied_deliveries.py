@@ -90,7 +90,7 @@ def restored(state: RunState) -> ProduceRequestResult:
         result.fail(state.error)
     elif state.outcome is Outcome.ACKNOWLEDGED:
         result.complete(state.base_offset, state.base_timestamp if state.timestamp_type is TimestampType.LOG_APPEND_TIME else -1)
-        result.kept = (state.key_sizes, state.value_sizes, state.moments)
+        result.record_sizes = (state.key_sizes, state.value_sizes, state.moments)
     else:
         result.outcome = state.outcome
     return result

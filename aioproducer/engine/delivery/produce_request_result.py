@@ -171,10 +171,10 @@ class ProduceRequestResult:
         "delivery_context",
         "error",
         "futures",
-        "kept",
         "looked_at",
         "outcome",
         "partition",
+        "record_sizes",
         "timestamp_type",
         "topic",
     )
@@ -194,7 +194,7 @@ class ProduceRequestResult:
         self.futures: list[Future[None]] | None = None
         # Delivery, callback, context, delivery, and so on, without an object for each callback.
         self.callbacks: list[Any] | None = None
-        self.kept: Kept | None = None
+        self.record_sizes: Kept | None = None
         self._key_sizes: Sequence[int] = ()
         self._value_sizes: Sequence[int] = ()
         # The deltas of the records' timestamps to the base; None: all timestamps equal the base.
@@ -291,14 +291,14 @@ class ProduceRequestResult:
 
         The outcome becomes DONE, unless offsets are not known (acks=0).
         """
-        if self.kept is None:
+        if self.record_sizes is None:
             return
-        keys, values, moments = self.kept
+        keys, values, moments = self.record_sizes
         self._key_sizes = _numbers(keys, self.count)
         self._value_sizes = _numbers(values, self.count)
         if self.timestamp_type is _CREATE_TIME and moments != MOMENT[0]:
             self._deltas = _deltas(moments, self.count)
-        self.kept = None
+        self.record_sizes = None
         if self.base_offset >= 0:
             self.outcome = DONE
 
@@ -324,13 +324,13 @@ class ProduceRequestResult:
         Callbacks move at once. Tasks that await a record are woken as if the batch had ended. They then wait for the result that has
         the record now.
         """
-        assert self.kept is not None
-        keys, values, moments = self.kept
+        assert self.record_sizes is not None
+        keys, values, moments = self.record_sizes
         deltas = _deltas(moments, self.count)
         parts = [self._part(group, keys, values, deltas) for group in groups]
         moved = {index: (part, at) for part, group in zip(parts, groups, strict=True) for at, index in enumerate(group)}
         self._moved = [moved[index] for index in range(self.count)]
-        self.outcome, self.kept = SPLIT, None
+        self.outcome, self.record_sizes = SPLIT, None
         callbacks, self.callbacks = self.callbacks, None
         self._places, self._gone = None, 0
         for delivery, callback, context in _triples(callbacks or ()):
@@ -346,7 +346,7 @@ class ProduceRequestResult:
         part.count = len(group)
         part.looked_at = self.looked_at
         moments = compact([b"\0" + varint(deltas[index] - base) for index in group])
-        part.kept = (_some(keys, group), _some(values, group), moments)
+        part.record_sizes = (_some(keys, group), _some(values, group), moments)
         return part
 
     def place_of(self, index: int) -> tuple[ProduceRequestResult, int]:
@@ -358,8 +358,8 @@ class ProduceRequestResult:
 
     def largest(self) -> int:
         """Return the bytes of the largest record's key and value. The batch must have closed and not ended."""
-        assert self.kept is not None
-        keys, values, _ = self.kept
+        assert self.record_sizes is not None
+        keys, values, _ = self.record_sizes
         sizes = zip(_numbers(keys, self.count)[: self.count], _numbers(values, self.count)[: self.count], strict=True)
         return max(max(key, 0) + max(value, 0) for key, value in sizes)
 

@@ -180,7 +180,7 @@ class MemoryRecordsBuilder:
         parts, result = self._parts, self.result
         moments = self._moment if self._is_even else compact(parts[1::PARTS])
         result.count = self.count
-        result.kept = (compact(parts[3::PARTS]), compact(parts[5::PARTS]), moments)
+        result.record_sizes = (compact(parts[3::PARTS]), compact(parts[5::PARTS]), moments)
         self._parts = []
         self._room = -1
         return b"".join(parts), self._base_timestamp, self._base_timestamp + latest(moments)

@@ -57,7 +57,7 @@ class BatchObserver(Protocol):
     def sent(self, batches: Iterable[ProducerBatch]) -> None:
         """Note that a request of `batches` was written."""
 
-    def ended(self, told: Mapping[ProducerBatch, PartitionResponse]) -> None:
+    def ended(self, responses: Mapping[ProducerBatch, PartitionResponse]) -> None:
         """Note that attempts ended, after their batches were completed, requeued or failed."""
 
     def on_send(self, batch: ProducerBatch) -> float:
@@ -133,16 +133,16 @@ class BatchCompletion:
 
     # Attempts
 
-    def end_attempt(self, batch: ProducerBatch, told: PartitionResponse, now: float) -> bool:
+    def end_attempt(self, batch: ProducerBatch, response: PartitionResponse, now: float) -> bool:
         """End one attempt to send a batch, at `now`. Returns True if the metadata of its partition is stale.
 
-        `told` is the broker's response, or the transport error in place of it.
+        `response` is the broker's response, or the transport error in place of it.
         """
         had_ended = self.let_go(batch)
-        error = told.error
+        error = response.error
         if error is None and not had_ended:
             batch.error = None
-            self._complete(batch, told)
+            self._complete(batch, response)
             return False
         # The batch expired and its deliveries have failed: a late answer does not change their outcome (DLV-03, DLV-04).
         if had_ended:
@@ -158,18 +158,18 @@ class BatchCompletion:
             now=now,
             retries=self._config.retries,
             transactional=self._is_transactional,
-            named=len(told.refused),
-            appended=told.base_offset >= 0,
+            named=len(response.refused),
+            appended=response.base_offset >= 0,
         )
-        self._carry_out(verdict.action, batch, told, error, now)
+        self._carry_out(verdict.action, batch, response, error, now)
         return verdict.refresh
 
-    def _complete(self, batch: ProducerBatch, told: PartitionResponse) -> None:
+    def _complete(self, batch: ProducerBatch, response: PartitionResponse) -> None:
         """Complete a batch that is in the log."""
-        stamped = told.log_append_time_ms
+        stamped = response.log_append_time_ms
         if stamped >= 0 or batch.queue.routing.stamps_time:
             stamped = append_time(batch, stamped)
-        batch.result.complete(told.base_offset, stamped)
+        batch.result.complete(response.base_offset, stamped)
         uncollected(batch.result)
         self._partition_queues.end(batch, _ACKNOWLEDGE)
         if batch.is_alone:
@@ -177,12 +177,12 @@ class BatchCompletion:
         self._finish(batch)
 
     def _carry_out(
-        self, action: Action, batch: ProducerBatch, told: PartitionResponse, error: BrokerError | TransportError, now: float
+        self, action: Action, batch: ProducerBatch, response: PartitionResponse, error: BrokerError | TransportError, now: float
     ) -> None:
         if action is Action.COMPLETE:
-            self._complete(batch, told)
+            self._complete(batch, response)
         elif action is Action.FAIL:
-            self._refuse(batch, error, told.refused)
+            self._refuse(batch, error, response.refused)
         elif action in AGAIN:
             pause = self._pause(batch, action, error)
             self._recorder.retried(now, batch)
@@ -192,7 +192,7 @@ class BatchCompletion:
             batch.queue.routing.is_narrow = True
             self._split(batch, in_halves(self._raw(batch), batch.base_timestamp, self._config.batch_size))
         else:
-            self._exclude(batch, error, told.refused)
+            self._exclude(batch, error, response.refused)
 
     def _pause(self, batch: ProducerBatch, action: Action, error: BrokerError | TransportError) -> float:
         if action is Action.AWAIT:

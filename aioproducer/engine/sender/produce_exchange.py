@@ -119,13 +119,13 @@ def read_usual(batches: Asked, answer: Answer) -> dict[ProducerBatch, PartitionR
     acknowledged = usual_produce.read(answer.version, answer.frame, answer.offset)
     if acknowledged is None:
         return None
-    told = {}
+    responses = {}
     for topic, partition, base_offset, appended_ms in acknowledged:
         batch = batches.get((topic, partition))
-        if batch is None or batch in told:
+        if batch is None or batch in responses:
             return None
-        told[batch] = PartitionResponse(None, base_offset, appended_ms)
-    return told if len(told) == len(batches) else None
+        responses[batch] = PartitionResponse(None, base_offset, appended_ms)
+    return responses if len(responses) == len(batches) else None
 
 
 def read(batches: Asked, answer: Any) -> dict[ProducerBatch, PartitionResponse]:
@@ -133,22 +133,22 @@ def read(batches: Asked, answer: Any) -> dict[ProducerBatch, PartitionResponse]:
 
     A batch that the answer leaves out gets a ProtocolError. Partitions that are not in the request are ignored (SEN-07).
     """
-    told: dict[ProducerBatch, PartitionResponse] = dict.fromkeys(batches.values(), _LEFT_OUT)
+    responses: dict[ProducerBatch, PartitionResponse] = dict.fromkeys(batches.values(), _LEFT_OUT)
     strangers = 0
     for place, partition in _partitions(answer):
         batch = batches.get(place)
-        if batch is None or told[batch] is not _LEFT_OUT:
+        if batch is None or responses[batch] is not _LEFT_OUT:
             strangers += 1
         elif partition.error_code:
-            told[batch] = _refusal(partition, batch.count)
+            responses[batch] = _refusal(partition, batch.count)
         else:
-            told[batch] = PartitionResponse(None, partition.base_offset, partition.log_append_time_ms)
+            responses[batch] = PartitionResponse(None, partition.base_offset, partition.log_append_time_ms)
     if strangers:
         _log.warning("A broker answered for %d partitions that nothing was sent to", strangers)
-    for batch, outcome in told.items():
+    for batch, outcome in responses.items():
         if outcome is _LEFT_OUT:
-            told[batch] = PartitionResponse(ProtocolError(f"the answer left out {batch.queue.topic}-{batch.queue.partition}"))
-    return told
+            responses[batch] = PartitionResponse(ProtocolError(f"the answer left out {batch.queue.topic}-{batch.queue.partition}"))
+    return responses
 
 
 def _partitions(answer: Any) -> Iterator[tuple[tuple[str | bytes, int], Any]]:

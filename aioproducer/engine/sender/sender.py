@@ -322,30 +322,30 @@ class Sender:
         connection.in_flight_requests.release()
         now = answer.at if isinstance(answer, Answer) else self._loop.time()
         error: TransportError | None = None
-        told: dict[ProducerBatch, PartitionResponse] = {}
+        responses: dict[ProducerBatch, PartitionResponse] = {}
         led: set[ProducerBatch] = set()
         try:
             if isinstance(answer, Answer):
-                told, led = self._read(node, asked, answer)
+                responses, led = self._read(node, asked, answer)
             else:
                 error = answer
         except ProtocolError as malformed:
             error = malformed
-        told = told or {batch: PartitionResponse(error) for batch in asked.values()}
-        stale = self._end_attempts(told, now) - led
+        responses = responses or {batch: PartitionResponse(error) for batch in asked.values()}
+        stale = self._end_attempts(responses, now) - led
         if stale:
             self._request_update(sorted({batch.queue.topic for batch in stale}))
         if isinstance(answer, Answer):
-            self._recorder.answered(node.broker.node_id, sent_at, now, told)
+            self._recorder.answered(node.broker.node_id, sent_at, now, responses)
             if error is not None:
                 connection.abort(error)
-        self._go_on(node, told)
+        self._go_on(node, responses)
 
-    def _end_attempts(self, told: Mapping[ProducerBatch, PartitionResponse], now: float) -> set[ProducerBatch]:
+    def _end_attempts(self, responses: Mapping[ProducerBatch, PartitionResponse], now: float) -> set[ProducerBatch]:
         """End attempts. Returns the batches of partitions with stale metadata."""
-        stale = {batch for batch, outcome in told.items() if self._completion.end_attempt(batch, outcome, now)}
+        stale = {batch for batch, outcome in responses.items() if self._completion.end_attempt(batch, outcome, now)}
         if self._circuit_break_manager is not None:
-            self._circuit_break_manager.ended(told)
+            self._circuit_break_manager.ended(responses)
         return stale
 
     def _read(self, node: BrokerNode, asked: Asked, answer: Answer) -> tuple[dict[ProducerBatch, PartitionResponse], set[ProducerBatch]]:
@@ -360,11 +360,11 @@ class Sender:
         if decoded.throttle_time_ms > 0 and answer.version >= produce_exchange.FIRST_WITH_THROTTLE:
             node.throttle(decoded.throttle_time_ms)
             self._recorder.record("produce-throttle-time", self._loop.time(), decoded.throttle_time_ms)
-        told = produce_exchange.read(asked, decoded)
-        for outcome in told.values():
+        responses = produce_exchange.read(asked, decoded)
+        for outcome in responses.values():
             if outcome.error is not None:
-                return told, {batch for batch, hint in produce_exchange.hints(asked, decoded).items() if self._hint(*hint)}
-        return told, set()
+                return responses, {batch for batch, hint in produce_exchange.hints(asked, decoded).items() if self._hint(*hint)}
+        return responses, set()
 
     def _on_written(
         self, node: BrokerNode, connection: Connection, batches: Iterable[ProducerBatch], error: TransportError | Answer | None
@@ -372,9 +372,9 @@ class Sender:
         """End the attempts of a request with acks=0, which is done when a transport that is not full has taken it."""
         connection.in_flight_requests.release()
         now = self._loop.time()
-        told = dict.fromkeys(batches, PartitionResponse(error if isinstance(error, TransportError) else None))
-        self._end_attempts(told, now)
-        self._recorder.acknowledged(now, told)
+        responses = dict.fromkeys(batches, PartitionResponse(error if isinstance(error, TransportError) else None))
+        self._end_attempts(responses, now)
+        self._recorder.acknowledged(now, responses)
         self._go_on(node, batches)
 
     def _go_on(self, node: BrokerNode, batches: Iterable[ProducerBatch]) -> None:

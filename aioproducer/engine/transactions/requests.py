@@ -139,8 +139,8 @@ def read(request: Request, version: int, answer: Any) -> TransactionResponse:
     """Return the content of a decoded answer to a request."""
     rpc = request.rpc
     muting = _FIRST_WITH_MUTING.get(KEYS[rpc], 1)
-    told = _found(version, answer, request) if rpc is Rpc.FIND_COORDINATOR else _done(request, answer)
-    return told._replace(mute_ms=answer.throttle_time_ms if version >= muting else 0)
+    response = _found(version, answer, request) if rpc is Rpc.FIND_COORDINATOR else _done(request, answer)
+    return response._replace(mute_ms=answer.throttle_time_ms if version >= muting else 0)
 
 
 def _found(version: int, answer: Any, request: Request) -> TransactionResponse:

@@ -273,7 +273,7 @@ class TransactionManager:
                 return 0.0
             self.transaction.sent(request)
             is_sent = True
-            told, version = await self._call(node, request)
+            response, version = await self._call(node, request)
         except TransportError as error:
             self.trouble = error
             if is_sent:
@@ -283,13 +283,13 @@ class TransactionManager:
             return self._pause(Course.RETRY)
         # The client raised it itself: the broker is too old for the request.
         except BrokerError as error:
-            told, version = requests.TransactionResponse({"": error}), -1
-        if told.errors:
-            self.trouble = next(iter(told.errors.values()))
-            return self._pause(self.transaction.refused(request, told.errors, self._loop.time()))
+            response, version = requests.TransactionResponse({"": error}), -1
+        if response.errors:
+            self.trouble = next(iter(response.errors.values()))
+            return self._pause(self.transaction.refused(request, response.errors, self._loop.time()))
         self.trouble = None
         self._failures = 0
-        self._take(request, told, version)
+        self._take(request, response, version)
         return 0.0
 
     async def _reach(self, request: Request) -> BrokerNode:
@@ -313,21 +313,21 @@ class TransactionManager:
         except ProtocolError as error:
             node.control.distrust(error)
             raise
-        told = requests.read(request, answer.version, decoded)
-        if told.mute_ms > 0:
-            node.throttle(told.mute_ms)
-        return told, answer.version
+        response = requests.read(request, answer.version, decoded)
+        if response.mute_ms > 0:
+            node.throttle(response.mute_ms)
+        return response, answer.version
 
-    def _take(self, request: Request, told: TransactionResponse, version: int) -> None:
+    def _take(self, request: Request, response: TransactionResponse, version: int) -> None:
         transaction = self.transaction
-        if told.coordinator is not None:
-            broker = Broker(*told.coordinator)
+        if response.coordinator is not None:
+            broker = Broker(*response.coordinator)
             if self._add_coordinator(broker):
                 transaction.coordinators[request.at] = broker.node_id
         elif request.rpc is Rpc.INIT:
-            transaction.granted(told.identity, version)
+            transaction.granted(response.identity, version)
         else:
-            transaction.done(request, told.identity)
+            transaction.done(request, response.identity)
 
     def _pause(self, course: Course) -> float:
         if course > Course.LOOKUP and self.transaction.due() is None:

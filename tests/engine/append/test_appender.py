@@ -8,7 +8,7 @@ import pytest
 
 from aioproducer.core.partitioner import murmur2
 from aioproducer.engine.append.batch_builder import ReadyBatch
-from aioproducer.engine.append.chosen_build import TURN_RECORDS
+from aioproducer.engine.append.chosen_build import SLICE_RECORDS
 from aioproducer.errors import PartitionUnavailable, UsageError
 from aioproducer.partitioners import RoundRobinPartitioner
 from tests.engine.append.parts import NOW_MS, Parts
@@ -262,7 +262,7 @@ def test_a_task_that_must_pause_gets_no_room(key: bytes | None) -> None:
     parts = Parts(1, 1)
     assert append(parts, key, b"v") is not None
     parts.budget.end()
-    parts.path.taken = TURN_RECORDS + 1
+    parts.path.taken = SLICE_RECORDS + 1
     assert parts.appender.make_room(parts.routing, parts.routing.queues[0], key, b"v") is None
 
 

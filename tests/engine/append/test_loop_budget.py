@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from aioproducer.engine.append.chosen_build import TURN, TURN_RECORDS, FastPath
-from aioproducer.engine.append.loop_budget import GO, LoopBudget
+from aioproducer.engine.append.chosen_build import SLICE_BYTES, SLICE_RECORDS, FastPath
+from aioproducer.engine.append.loop_budget import MAX_SLICE_RECORDS, LoopBudget
 from tests.engine.append.parts import Clock
 
 
@@ -24,7 +24,7 @@ class Sends:
         """Append records as `FastPath.append` does. Returns their number."""
         for number in range(most):
             self.path.taken += 1
-            if self.path.taken > TURN_RECORDS and not self.budget.goes_on():
+            if self.path.taken > SLICE_RECORDS and not self.budget.goes_on():
                 return number
             self.clock.now += seconds
         return most
@@ -32,7 +32,15 @@ class Sends:
 
 @pytest.mark.parametrize(
     ("seconds", "tasks", "records"),
-    [(0.0, 1, GO), (1e-6, 1, GO), (10e-6, 1, 200), (1e-3, 1, 16), (0.0, 4, GO // 4), (10e-6, 4, 50), (0.0, 100, 128)],
+    [
+        (0.0, 1, MAX_SLICE_RECORDS),
+        (1e-6, 1, MAX_SLICE_RECORDS),
+        (10e-6, 1, 200),
+        (1e-3, 1, 16),
+        (0.0, 4, MAX_SLICE_RECORDS // 4),
+        (10e-6, 4, 50),
+        (0.0, 100, 128),
+    ],
 )
 def test_a_slice_has_so_many_records(seconds: float, tasks: int, records: int) -> None:
     """512 records, or 2 ms, computing included: the clock is read after 16. Tasks that waited together share them, down to 128 records."""
@@ -49,12 +57,12 @@ def test_a_slow_task_looks_at_the_clock_sooner_in_its_next_slice() -> None:
     for seconds in (1e-3, 1e-3, 0.0, 0.0):
         counts.append(sends.until_it_must_pause(seconds))
         sends.budget.new(sends.clock.now)
-    assert counts == [16, 2, GO, GO]
+    assert counts == [16, 2, MAX_SLICE_RECORDS, MAX_SLICE_RECORDS]
 
 
 def test_a_slice_ends_by_its_bytes_too() -> None:
     sends = Sends()
-    sends.budget.spent = TURN
+    sends.budget.spent = SLICE_BYTES
     assert not sends.budget.is_spent
     sends.budget.spent += 1
     assert sends.budget.is_spent
@@ -66,11 +74,11 @@ def test_a_slice_ends_by_its_bytes_too() -> None:
 
 def test_a_drain_interval_is_full_by_bytes_or_slices() -> None:
     sends = Sends()
-    for goes, spent, is_full in ((3, TURN, False), (4, 0, True), (0, TURN + 1, True)):
-        sends.budget.goes, sends.budget.spent = goes, spent
+    for goes, spent, is_full in ((3, SLICE_BYTES, False), (4, 0, True), (0, SLICE_BYTES + 1, True)):
+        sends.budget.slices, sends.budget.spent = goes, spent
         assert sends.budget.is_full is is_full
     sends.budget.new(0.0)
-    assert (sends.budget.goes, sends.budget.spent, sends.budget.is_full) == (0, 0, False)
+    assert (sends.budget.slices, sends.budget.spent, sends.budget.is_full) == (0, 0, False)
 
 
 def test_a_caller_that_cannot_wait_has_four_slices() -> None:
@@ -80,9 +88,9 @@ def test_a_caller_that_cannot_wait_has_four_slices() -> None:
     for may in (True, True, True, False):
         taken += sends.until_it_must_pause(0.0)
         assert sends.budget.may_go_on() is may
-    assert taken == 4 * GO
+    assert taken == 4 * MAX_SLICE_RECORDS
     sends.budget.new(0.0)
-    sends.budget.spent = TURN + 1
+    sends.budget.spent = SLICE_BYTES + 1
     assert not sends.budget.may_go_on()
 
 
@@ -96,7 +104,7 @@ async def test_another_task_has_a_slice_of_its_own() -> None:
 
     async def send(*, is_cancelled: bool = False) -> None:
         budget.must_pause()
-        budget.spent += TURN + 1
+        budget.spent += SLICE_BYTES + 1
         path.taken += 1
         task = asyncio.current_task()
         assert task is not None

@@ -119,7 +119,7 @@ def test_many_at_once_are_the_same_bytes_as_one_by_one(
         assert many.count == one.count
         if many.count:
             assert many.close() == one.close()
-            assert tuple(many.result.kept) == tuple(one.result.kept)
+            assert tuple(many.result.record_sizes) == tuple(one.result.record_sizes)
     finally:
         loop.close()
 

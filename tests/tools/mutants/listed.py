@@ -38,8 +38,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the-first-to-rest-has-a-whole-go",
         "engine/append/loop_budget.py",
-        "self._most = max(GO // tasks, min(_LEAST, GO))",
-        "self._most = GO",
+        "self._most = max(MAX_SLICE_RECORDS // tasks, min(_LEAST, MAX_SLICE_RECORDS))",
+        "self._most = MAX_SLICE_RECORDS",
         ("tests/scenarios/test_tight_loops.py",),
     ),
     Mutant(
@@ -454,8 +454,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-turn-is-one-go",
         "engine/append/loop_budget.py",
-        "or self.goes >= _GOES",
-        "or self.goes >= 1",
+        "or self.slices >= _SLICES",
+        "or self.slices >= 1",
         ("tests/scenarios/test_tight_loops.py",),
     ),
     Mutant(
@@ -1119,8 +1119,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "another-partitions-answer-is-taken",
         "engine/sender/produce_exchange.py",
-        "if batch is None or batch in told:\n            return None\n        told[batch] = PartitionResponse(None, base_offset",
-        "if batch is None or batch in told:\n            continue\n        told[batch] = PartitionResponse(None, base_offset",
+        "if batch is None or batch in responses:\n            return None\n        responses[batch] = PartitionResponse(None, base_offset",
+        "if batch is None or batch in responses:\n            continue\n        responses[batch] = PartitionResponse(None, base_offset",
         ("tests/engine/sender/test_produce_exchange.py",),
     ),
     Mutant(
