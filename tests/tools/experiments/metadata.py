@@ -40,7 +40,7 @@ from .result import Result
 from .served import ROOT, Figures, metered, served, topic_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 BROKERS: Final = 10
 RTT_MS: Final = 50.0
@@ -61,7 +61,7 @@ class JavasRule(MetadataSchedule):
     def target(self) -> int:
         return 0  # the rule fills no request with other topics
 
-    def next_other(self, now: float) -> Question | None:
+    def next_other(self, now: float, is_needed: Callable[[str], bool]) -> Question | None:
         oldest = next(iter(self._told.values()), self._answered_at)
         if not self._changed and now < oldest + self._max_age:
             return None

@@ -61,7 +61,11 @@ def test_each_page_has_its_marks(name: str) -> None:
 
 def test_javas_rule() -> None:
     """Java's rule requests new topics alone, and all topics when one is old or has changed."""
-    rule = JavasRule(300.0, lambda _: True)
+
+    def is_needed(_topic: str) -> bool:
+        return True
+
+    rule = JavasRule(300.0)
     rule.answered(0.0)
     for number in range(30):
         rule.told(f"t{number}", 0.0 if number < 29 else 200.0)
@@ -70,14 +74,14 @@ def test_javas_rule() -> None:
     assert new is not None
     assert new.topics == ["new"]
     rule.ended(new, is_answered=True)
-    assert rule.next_other(299.0) is None
+    assert rule.next_other(299.0, is_needed) is None
     assert rule.due_at() == 300.0
-    everything = rule.next_other(300.0)
+    everything = rule.next_other(300.0, is_needed)
     assert everything is not None
     assert len(everything.topics) == 30
     rule.ended(everything, is_answered=True)
     rule.request_update(["t3"])
     assert rule.due_at() == 0.0
-    changed = rule.next_other(1.0)
+    changed = rule.next_other(1.0, is_needed)
     assert changed is not None
     assert len(changed.topics) == 30
