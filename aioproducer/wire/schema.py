@@ -6,8 +6,8 @@ A message has one type for all its versions.
 
 from __future__ import annotations
 
-from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from aioproducer.wire.codegen import Source
 from aioproducer.wire.decoder import make_decoder
@@ -45,6 +45,34 @@ def _comparable(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
+T = TypeVar("T")
+
+
+class _MadeOnce(Generic[T]):
+    """Makes an attribute when it is read first, as `functools.cached_property` does, but without a lock.
+
+    Before Python 3.12, that one holds a lock while it makes a value. In a child that is forked meanwhile, it is held forever. Two threads
+    that read at once make two values, of which one stays.
+    """
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self._make = make
+        self.__doc__ = make.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> _MadeOnce[T]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+    def __get__(self, instance: object | None, owner: type) -> _MadeOnce[T] | T:
+        if instance is None:
+            return self
+        made = instance.__dict__[self._name] = self._make(instance)
+        return made
+
+
 class Codec:
     """Holds the codec of one message in one version.
 
@@ -64,19 +92,19 @@ class Codec:
             raise ValueError(f"{name} is known in versions {self._spec.versions.start} to {self._spec.versions.stop - 1}, not {version}")
         self._version = version
 
-    @cached_property
+    @_MadeOnce
     def encode(self) -> Callable[[Any], list[Buffer]]:
         """Return the function that encodes a message to chunks."""
         encode: Callable[[Any], list[Buffer]] = make_encoder(self._spec, self._version)
         return encode
 
-    @cached_property
+    @_MadeOnce
     def decode(self) -> Callable[..., Any]:
         """Return the function that decodes bytes to a message."""
         decode: Callable[..., Any] = make_decoder(self._spec, self._version, _types(self._spec.name), stepped=False)
         return decode
 
-    @cached_property
+    @_MadeOnce
     def decode_in_steps(self) -> Callable[..., Generator[None, None, Any]]:
         """Return the generator function that decodes bytes to a message in small steps."""
         decode: Callable[..., Generator[None, None, Any]] = make_decoder(self._spec, self._version, _types(self._spec.name), stepped=True)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from wire_samples import EVERY_CODEC, encoded, in_steps, messages
 
+from aioproducer.wire import schema
 from aioproducer.wire.schema import codec, message, message_type
 
 
@@ -92,3 +96,28 @@ def test_default_structures_are_not_shared() -> None:
     first = message("Produce.response.topics.partitions")
     first.current_leader.leader_id = 5
     assert message("Produce.response.topics.partitions").current_leader.leader_id == -1
+
+
+def test_a_codec_that_is_made_in_a_thread_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child that is forked meanwhile makes codecs, too, and would wait for a lock of that thread forever."""
+    is_making, may_end = threading.Event(), threading.Event()
+    make = schema.make_decoder
+
+    def slow(spec: Any, version: int, *rest: Any, **options: Any) -> Any:
+        if version == 0:
+            is_making.set()
+            assert may_end.wait(10)
+        return make(spec, version, *rest, **options)
+
+    monkeypatch.setattr(schema, "make_decoder", slow)
+    first, second = schema.Codec("Metadata.response", 0), schema.Codec("Metadata.response", 1)
+    making = threading.Thread(target=lambda: first.decode)
+    other = threading.Thread(target=lambda: second.decode, daemon=True)
+    making.start()
+    assert is_making.wait(10)
+    other.start()
+    other.join(5)
+    assert not other.is_alive()
+    may_end.set()
+    making.join(10)
+    assert first.decode is first.decode
