@@ -291,7 +291,7 @@ class Producer(Generic[K, V]):
 
         Its records are sent in one batch, without records of other sends. It takes no `buffer_memory` before `send_batch`.
         """
-        return self._running().create_batch(topic, partition)
+        return self._running().parts.accumulator.create_batch(topic, partition)
 
     async def send_batch(self, batch: ReadyBatch) -> Deliveries:
         """Queue a batch of `create_batch` after its partition's queued records. Waits as `send` does. Returns the deliveries.
@@ -301,7 +301,7 @@ class Producer(Generic[K, V]):
             The other errors of `send`. The batch was not queued, and may be sent again.
         Cancellation: while the call waits, the batch is not queued.
         """
-        return await self._running().send_batch(batch)
+        return await self._running().parts.accumulator.append_batch(batch)
 
     async def partitions_for(self, topic: str) -> set[int]:
         """Return the partitions of a topic (aiokafka's `partitions_for`).
@@ -311,7 +311,7 @@ class Producer(Generic[K, V]):
         Raises:
             MetadataTimeout, BrokerError: as `send`.
         """
-        return set(range(await self._running().partitions(topic)))
+        return set(range(await self._running().parts.accumulator.partitions(topic)))
 
     @property
     def from_thread(self) -> FromThread[K, V]:

@@ -40,7 +40,7 @@ def crash(producer: Producer[Any, Any]) -> None:
     async def buggy() -> None:
         raise RuntimeError("a bug")
 
-    producer._engine._supervisor.spawn(buggy(), "buggy")
+    producer._engine.parts.supervisor.spawn(buggy(), "buggy")
 
 
 TROUBLES: dict[str, tuple[Callable[[FakeCluster], object], dict[str, Any]]] = {

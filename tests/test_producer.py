@@ -228,5 +228,5 @@ async def test_a_forked_child_may_not_use_it(monkeypatch: pytest.MonkeyPatch) ->
                 engine.forget_fork()
                 with pytest.raises(ProducerClosed, match="forked"):
                     await producer.send("orders", b"v", b"k")
-            engine._fast_path.here, engine._fast_path.fast = chosen_build.here(), engine._partition_queues.routings
+            engine._fast_path.here, engine._fast_path.fast = chosen_build.here(), engine.parts.partition_queues.routings
             await producer.send_and_wait("orders", b"v", b"k")

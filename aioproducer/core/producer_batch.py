@@ -242,7 +242,7 @@ class PartitionQueue:
         self.remembered_until = self.retry_at = 0.0
 
     def __repr__(self) -> str:
-        return f"<Cell {self.topic}-{self.partition} leader {self.leader}: {len(self.closed)} closed, {self.in_flight} in flight>"
+        return f"<PartitionQueue {self.topic}-{self.partition} leader {self.leader}: {len(self.closed)} closed, {self.in_flight} in flight>"
 
 
 class TopicState:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.engine.append.batch_builder import ReadyBatch
     from aioproducer.engine.delivery.chosen_build import Delivery
     from aioproducer.engine.delivery.deliveries import Deliveries
     from aioproducer.engine.memory.wait_queue import PendingSend
@@ -55,6 +54,7 @@ class Runtime:
         wall_clock: returns the seconds since the epoch.
 
     Attributes:
+        parts: the parts of the engine.
         startup, shutdown: its start and its end.
         flush: sends all records now, for at most so many seconds, and returns their summary.
         interception: calls the user's interceptors.
@@ -76,28 +76,12 @@ class Runtime:
         self._fast_path = fast_path
         self._pid = os.getpid()
         settings = net_settings(config, version, dialer, resolver, chance)
-        parts = wire(config, fast_path, settings, wall_clock, self._on_crash, self._on_bug, self.check)
+        self.parts = parts = wire(config, fast_path, settings, wall_clock, self._on_crash, self._on_bug, self.check)
         self.pool = parts.pool
         self.flush = parts.flushes.flush
         self.interception = parts.interception
         self._now_ms = parts.delivery_context.now_ms
-        self._schedule = parts.schedule
-        self._loop_budget = parts.loop_budget
-        self._unhandled_failures = parts.unhandled_failures
-        self._supervisor = parts.supervisor
-        self._instruments = parts.instruments
-        self._gauges = parts.gauges
-        self._partition_queues = parts.partition_queues
-        self._sender = parts.sender
-        self._appender = parts.appender
-        self._admission = parts.admission
-        self._accumulator = parts.accumulator
-        self._cluster = parts.cluster
-        self._updater = parts.updater
-        self._topic_expiry, self._ratios = parts.topic_expiry, parts.ratios
-        self._ids = parts.ids
-        self._transaction_manager = parts.transaction_manager
-        self._circuit_break_manager = parts.circuit_break_manager
+        self._schedule_drain = parts.schedule.turn
         self.from_thread = ThreadBridge(self.loop, self._accept, config.max_block_ms / 1000)
         self.shutdown = Shutdown(config, parts, self.from_thread, partial(fork_safety.forget, self))
         self.startup = Startup(config, parts, self.shutdown)
@@ -116,7 +100,7 @@ class Runtime:
         fork_safety.watch(self)
         await self.startup.run(wait=wait)
         self._fast_path.here = here()
-        self._fast_path.slowly, self._fast_path.now = self._accumulator.append, self._accumulator.append_nowait
+        self._fast_path.slowly, self._fast_path.now = self.parts.accumulator.append, self.parts.accumulator.append_nowait
         self.shutdown.open()
 
     def _on_crash(self, error: BaseException) -> None:
@@ -129,19 +113,19 @@ class Runtime:
         """Schedule a drain at the first send of an event-loop iteration. Returns the time of that iteration in ms."""
         self.check()
         now_ms = self._fast_path.turn_ms = self._now_ms()
-        self._schedule.turn()
+        self._schedule_drain()
         return now_ms
 
     def _accept(self, *record: Any) -> Delivery | PendingSend:
         self.check()
-        return self._accumulator.submit(*record)
+        return self.parts.accumulator.submit(*record)
 
     async def send_many(self, topic: str, records: Any, send: Callable[..., Awaitable[Delivery]]) -> Deliveries:
         """Send all `records`, in bulk where that is possible, and return their deliveries; `send` is the producer's."""
         self.check()
-        return await SendMany(self._config, self.loop, self._fast_path, self._loop_budget, self._appender, self._accumulator, send).send(
-            topic, records
-        )
+        parts = self.parts
+        sending = SendMany(self._config, self.loop, self._fast_path, parts.loop_budget, parts.appender, parts.accumulator, send)
+        return await sending.send(topic, records)
 
     async def send_columns(
         self,
@@ -154,32 +138,20 @@ class Runtime:
     ) -> Deliveries:
         """Send all rows of the columns and return their deliveries; `send` is the producer's."""
         self.check()
-        columns = SendColumns(self._config, self._appender, self._accumulator, send)
+        columns = SendColumns(self._config, self.parts.appender, self.parts.accumulator, send)
         return await columns.send(topic, values, keys, partition, timestamps_ms)
-
-    async def partitions(self, topic: str) -> int:
-        """Return the number of partitions of a topic. Waits for its metadata."""
-        return await self._accumulator.partitions(topic)
-
-    def create_batch(self, topic: str, partition: PartitionNumber) -> ReadyBatch:
-        """Return an empty batch, which the user fills."""
-        return self._accumulator.create_batch(topic, partition)
-
-    async def send_batch(self, batch: ReadyBatch) -> Deliveries:
-        """Queue a batch that the user filled, behind the batches of its partition. Returns its deliveries."""
-        return await self._accumulator.append_batch(batch)
 
     @property
     def transaction_manager(self) -> TransactionManager:
         """Return the manager of the transactions. Raises UsageError if the producer has no transactional id."""
         self.check()
-        if self._transaction_manager is None:
+        if self.parts.transaction_manager is None:
             raise UsageError("transactions need a name that outlives this producer: give it transactional_id")
-        return self._transaction_manager
+        return self.parts.transaction_manager
 
     def snapshot(self) -> Snapshot:
         """Return the current values of all metrics. Any thread may call it: the event loop reads the values that only it may read."""
-        return self._instruments.metrics.snapshot(*self.from_thread.ask(self._gauges.read))
+        return self.parts.instruments.metrics.snapshot(*self.from_thread.ask(self.parts.gauges.read))
 
     def health(self, patience: float | None) -> Health:
         """Return the health; `patience`: seconds for which a record may be unacknowledged. Any thread may call it."""
@@ -191,25 +163,25 @@ class Runtime:
             return unready("the producer has stopped")
         if patience is None:
             patience = self._config.request_timeout_ms / 1000
-        return self.from_thread.ask(partial(self._gauges.health, patience))
+        return self.from_thread.ask(partial(self.parts.gauges.health, patience))
 
     def explain(self) -> list[str]:
         """Return one text for each batch or group of sends that waits, with the reason."""
         lines = [
             f"buffer_memory: {self.pool.available} of {self.pool.size} bytes free",
-            *self._admission.pending.explain(),
-            *backlog(self._partition_queues, self._cluster, self.loop.time(), self._config.delivery_timeout_ms / 1000),
+            *self.parts.admission.pending.explain(),
+            *backlog(self.parts.partition_queues, self.parts.cluster, self.loop.time(), self._config.delivery_timeout_ms / 1000),
         ]
         if self.is_forked:
             lines.insert(0, fork_safety.FORKED)
         elif self.shutdown.failure is not None:
             lines.insert(0, f"failed: {self.shutdown.failure!r}")
-        elif self._updater.schedule.trouble is not None:
-            lines.insert(0, f"metadata: {self._updater.schedule.trouble}")
-        elif self._ids is not None and self._ids.trouble is not None:
-            lines.insert(0, f"producer id: {self._ids.trouble}")
-        elif self._transaction_manager is not None:
-            lines.insert(0, self._transaction_manager.explain())
+        elif self.parts.updater.schedule.trouble is not None:
+            lines.insert(0, f"metadata: {self.parts.updater.schedule.trouble}")
+        elif self.parts.ids is not None and self.parts.ids.trouble is not None:
+            lines.insert(0, f"producer id: {self.parts.ids.trouble}")
+        elif self.parts.transaction_manager is not None:
+            lines.insert(0, self.parts.transaction_manager.explain())
         return lines
 
     def check(self) -> None:
@@ -242,12 +214,12 @@ class Runtime:
         """Drop the connections and the event loop in a forked child: they belong to the parent process."""
         self._fast_path.fast = {}
         self._fast_path.here = None
-        self._fast_path.slowly, self._fast_path.now = self._accumulator.append, self._accumulator.append_nowait
-        self._unhandled_failures.silence()
+        self._fast_path.slowly, self._fast_path.now = self.parts.accumulator.append, self.parts.accumulator.append_nowait
+        self.parts.unhandled_failures.silence()
         self.from_thread.forget_fork()
-        disown(self._cluster.leave())
+        disown(self.parts.cluster.leave())
 
     @property
     def waiting(self) -> int:
         """Return the number of records that wait for memory or metadata."""
-        return self._admission.pending.waiting
+        return self.parts.admission.pending.waiting

@@ -756,4 +756,4 @@ def test_a_cell_says_where_it_is() -> None:
     rules, (queue,) = partition_queues(1)
     put(rules, queue)
     rules.close(queue)
-    assert repr(queue) == "<Cell t-0 leader 1: 1 closed, 0 in flight>"
+    assert repr(queue) == "<PartitionQueue t-0 leader 1: 1 closed, 0 in flight>"

@@ -27,7 +27,7 @@ def test_nothing_is_dialled_without_a_request() -> None:
             await asyncio.sleep(1000)
             assert dialer.dials == []
             assert not node.is_ready
-            assert repr(node) == "<Node 1 host:9092: no connection, 0 failures>"
+            assert repr(node) == "<BrokerNode 1 host:9092: no connection, 0 failures>"
 
     run(main())
 

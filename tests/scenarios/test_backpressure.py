@@ -118,7 +118,7 @@ async def test_batches_open_with_what_the_last_ones_took_while_memory_is_short(b
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=1000)
         async with producer_on(build)(**cluster.client_options, buffer_memory=4 << 20, linger_ms=5) as producer:
-            room = producer._engine._appender.room
+            room = producer._engine.parts.appender.room
             grown, grow = 0, room.grow
 
             def count(*batch: Any) -> bool:
@@ -467,11 +467,11 @@ async def test_the_fast_path_is_closed_while_a_send_waits_that_was_notified() ->
     async with running() as (_, producer):
         await producer.send_and_wait("orders", b"first", partition=0)
         engine = producer._engine
-        queue = engine._partition_queues.routings["orders"].queues[0]
+        queue = engine.parts.partition_queues.routings["orders"].queues[0]
         pending = PendingSend("orders", value=b"v", partition=0, size=20)
-        engine._admission.pending.join(engine.pool.full_partitions.of(queue), pending, FOR_FULL_PARTITION)
+        engine.parts.admission.pending.join(engine.pool.full_partitions.of(queue), pending, FOR_FULL_PARTITION)
         assert engine._fast_path.fast
-        engine._admission.notify(queue)
+        engine.parts.admission.notify(queue)
         assert not engine._fast_path.fast
         await pending.wait()
         await pending.delivery

@@ -24,7 +24,7 @@ WHILE_OPEN: dict[str, Any] = {"linger_ms": 60_000, "metadata_max_age_ms": 1000, 
 
 def route_of(producer: Producer[Any, Any], topic: str = "orders") -> Any:
     assert producer._engine is not None
-    return producer._engine._partition_queues.routings[topic]
+    return producer._engine.parts.partition_queues.routings[topic]
 
 
 def many(count: int) -> list[str]:
@@ -66,7 +66,7 @@ async def test_a_partition_that_is_left_gets_no_more_while_its_batch_is_open(bui
             routing = route_of(producer)
             left = routing.sticky
             assert left.current is not None
-            producer._engine._partition_queues.availability.avoid(left)
+            producer._engine.parts.partition_queues.availability.avoid(left)
             after = [await producer.send("orders", b"after") for _ in range(3)]
             assert left.current is not None
             await producer.flush()

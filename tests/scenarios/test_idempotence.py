@@ -50,7 +50,7 @@ def epochs(cluster: FakeCluster) -> list[int]:
 
 
 def numbers_of(producer: Producer[Any, Any]) -> SequenceNumbers:
-    numbers = producer._engine._partition_queues.routings["orders"].queues[0].numbers
+    numbers = producer._engine.parts.partition_queues.routings["orders"].queues[0].numbers
     assert numbers is not None
     return numbers
 
@@ -402,7 +402,7 @@ async def test_numbers_wrap() -> None:
         numbers = None
         cluster.log("orders", 0)  # the broker does not know the producer, and takes any first number
         await producer.send_and_wait("orders", numbered(0), partition=1)
-        queue = producer._engine._partition_queues.routings["orders"].queues[0]
+        queue = producer._engine.parts.partition_queues.routings["orders"].queues[0]
         await producer.send_and_wait("orders", numbered(0), partition=0)
         cluster.forget_producers("orders", 0)
         numbers = queue.numbers

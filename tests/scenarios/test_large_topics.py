@@ -32,7 +32,7 @@ def _each_step_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def taken(producer: Producer[Any, Any]) -> AsyncIterator[int]:
     """Yield in each iteration of the loop until the producer has taken over the topic that it asks for."""
-    parts = producer._engine._updater  # type: ignore[union-attr]
+    parts = producer._engine.parts.updater  # type: ignore[union-attr]
     turn = 0
     while not parts._taking:
         turn += 1
@@ -152,7 +152,7 @@ async def test_a_leader_that_moves_meanwhile_is_followed() -> None:
             senders = Senders(producer)
             await senders.begin(3)
             await senders.delivered()
-            producer._engine._updater.schedule.want("large")  # type: ignore[union-attr]
+            producer._engine.parts.updater.schedule.want("large")  # type: ignore[union-attr]
             is_moved = False
             async for _ in taken(producer):
                 if not is_moved:

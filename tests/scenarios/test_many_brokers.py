@@ -62,7 +62,7 @@ async def stop_beside_a_heartbeat(brokers: int, *, is_used: bool) -> list[float]
         await producer.start()
         if is_used:
             await asyncio.gather(*[await producer.send("orders", b"v", partition=partition) for partition in range(brokers)])
-            assert sum(node.is_ready for node in producer._engine._cluster.nodes) == brokers  # type: ignore[union-attr]
+            assert sum(node.is_ready for node in producer._engine.parts.cluster.nodes) == brokers  # type: ignore[union-attr]
         heart = asyncio.create_task(heartbeat())
         await asyncio.sleep(0.01)
         beats[:] = [loop.time()]
@@ -97,7 +97,7 @@ async def test_a_stop_that_is_cancelled_closes_all_brokers_at_once() -> None:
         await producer.start()
         await asyncio.gather(*[await producer.send("orders", b"v", partition=partition) for partition in range(100)])
         stop = asyncio.create_task(producer.stop())
-        nodes = producer._engine._cluster.nodes  # type: ignore[union-attr]
+        nodes = producer._engine.parts.cluster.nodes  # type: ignore[union-attr]
         while all(node.is_ready for node in nodes):
             await asyncio.sleep(0)
         assert sum(node.is_ready for node in nodes) > 50
@@ -116,7 +116,7 @@ async def test_a_broker_that_is_not_used_has_no_task() -> None:
     async with FakeCluster(memory=True, brokers=1000) as cluster:
         cluster.create_topic("orders", partitions=1000)
         async with running(cluster, enable_idempotence=False) as (_, producer):
-            assert len(producer._engine._cluster.nodes) == 1000  # type: ignore[union-attr]
+            assert len(producer._engine.parts.cluster.nodes) == 1000  # type: ignore[union-attr]
             await asyncio.sleep(10)
 
             def of_brokers() -> list[str]:

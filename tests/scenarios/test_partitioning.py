@@ -34,12 +34,12 @@ def sizes(cluster: FakeCluster, topic: str = "orders") -> list[int]:
 
 def availability(producer: Producer[Any, Any]) -> Any:
     assert producer._engine is not None
-    return producer._engine._partition_queues.availability
+    return producer._engine.parts.partition_queues.availability
 
 
 def queue(producer: Producer[Any, Any], partition: int) -> Any:
     assert producer._engine is not None
-    return producer._engine._partition_queues.routings["orders"].queues[partition]
+    return producer._engine.parts.partition_queues.routings["orders"].queues[partition]
 
 
 def led_by(cluster: FakeCluster, node_id: int, partitions: int = 6) -> set[int]:

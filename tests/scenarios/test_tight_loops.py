@@ -143,17 +143,17 @@ async def test_flush_waits_for_the_only_one_that_rests(monkeypatch: pytest.Monke
     async with running() as (cluster, producer):
         await producer.send_and_wait("orders", b"first")
         engine = producer._engine
-        tired = [asyncio.create_task(engine._accumulator.next_slice()) for _ in range(20)]
+        tired = [asyncio.create_task(engine.parts.accumulator.next_slice()) for _ in range(20)]
 
         async def rests() -> Any:
-            engine._loop_budget.end()
-            engine._loop_budget.must_pause()
+            engine.parts.loop_budget.end()
+            engine.parts.loop_budget.must_pause()
             engine._fast_path.taken = loop_budget.SLICE_RECORDS
             return await producer.send("orders", b"rests")
 
         resting = asyncio.create_task(rests())
         await turns(1)
-        assert engine._admission._waiters.has_unplaced
+        assert engine.parts.admission._waiters.has_unplaced
         await producer.flush()
         assert cluster.values("orders") == [b"first", b"rests"]
         await asyncio.gather(resting, *tired)
@@ -217,7 +217,7 @@ async def test_who_rests_when_the_producer_fails_is_told() -> None:
                     sent.append(await producer.send("orders", VALUE))
 
             task = asyncio.create_task(work())
-            while not producer._engine._admission._waiters.has_unplaced:
+            while not producer._engine.parts.admission._waiters.has_unplaced:
                 await turns(1)
             producer._engine.shutdown.fail(RuntimeError("a bug"))
             with pytest.raises(ProducerClosed, match="a bug"):
@@ -247,17 +247,17 @@ async def test_who_rests_goes_ahead_of_who_comes_into_the_line_meanwhile(monkeyp
     async with running(metadata_max_age_ms=500) as (cluster, producer):
         await producer.send_and_wait("orders", b"first", partition=0)
         engine = producer._engine
-        tired = [asyncio.create_task(engine._accumulator.next_slice()) for _ in range(5000)]
+        tired = [asyncio.create_task(engine.parts.accumulator.next_slice()) for _ in range(5000)]
 
         async def rests() -> Any:
-            engine._loop_budget.end()
-            engine._loop_budget.must_pause()
+            engine.parts.loop_budget.end()
+            engine.parts.loop_budget.must_pause()
             engine._fast_path.taken = loop_budget.SLICE_RECORDS
             return await producer.send("orders", b"earlier", key)
 
         earlier = asyncio.create_task(rests())
         await turns(1)
-        assert engine._admission._waiters.has_unplaced
+        assert engine.parts.admission._waiters.has_unplaced
         cluster.add_partitions("orders", 3)
         later = asyncio.create_task(producer.send("orders", b"later", partition=2))
         await asyncio.gather(earlier, later, *tired)
@@ -273,7 +273,7 @@ async def test_who_is_placed_and_not_yet_woken_goes_on_when_the_producer_fails(m
         cluster.create_topic("orders")
         async with producer_on(plain)(**cluster.client_options) as producer:
             engine = producer._engine
-            waiters, drain = engine._admission._waiters, engine._sender.drain_all
+            waiters, drain = engine.parts.admission._waiters, engine.parts.sender.drain_all
 
             async def work() -> None:
                 while True:
@@ -284,7 +284,7 @@ async def test_who_is_placed_and_not_yet_woken_goes_on_when_the_producer_fails(m
                     raise RuntimeError("a bug")
                 drain()
 
-            monkeypatch.setattr(engine._sender, "drain_all", fail)
+            monkeypatch.setattr(engine.parts.sender, "drain_all", fail)
             tasks = [asyncio.create_task(work()) for _ in range(3)]
             while engine.shutdown.failure is None:
                 await turns(1)

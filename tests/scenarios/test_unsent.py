@@ -28,7 +28,7 @@ async def producing(cluster: FakeCluster) -> tuple[Producer[Any, Any], set[async
 
 
 def connection_of(producer: Producer[Any, Any]) -> Any:
-    (node,) = producer._engine._cluster._nodes.values()
+    (node,) = producer._engine.parts.cluster._nodes.values()
     return node.produce.connection
 
 

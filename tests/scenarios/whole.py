@@ -51,7 +51,7 @@ def encode_at_once(producer: Producer[Any, Any], most: int) -> None:
     """Let the producer encode `most` bytes on the loop in one event-loop iteration, and more than that in the worker's thread."""
     engine = producer._engine
     assert engine is not None
-    engine._sender._batch_compressor._at_once = most
+    engine.parts.sender._batch_compressor._at_once = most
 
 
 @asynccontextmanager

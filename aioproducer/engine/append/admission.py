@@ -74,7 +74,6 @@ class Admission:
         appender: appends records; its pool is `buffer_memory`.
         requests: how metadata of topics is requested.
         next_turn: schedules the event-loop iteration that drains batches and serves pending sends.
-        meter: records the sends that waited.
         transaction: lets records in; None: the producer has no transactions.
 
     Attributes:
@@ -120,40 +119,39 @@ class Admission:
 
     def submit(self, record: PendingSend) -> Delivery | PendingSend:
         """Append a validated record, or queue it. Returns its delivery, or the pending send."""
-        assert record.topic is not None
-        routing = self._partition_queues.routings.get(record.topic)
-        obstacle = self._obstacle(record, routing)
-        if obstacle is None:
-            assert routing is not None
-            delivery = self._appender.place(record, routing)
-            if delivery is not None:
-                self._next_turn()
-                return delivery
-            obstacle = FOR_FULL_PARTITION if record.is_aside else FOR_MEMORY
-        return self.wait_for(obstacle, record)
+        outcome = self._try(record)
+        return self.wait_for(outcome, record) if isinstance(outcome, str) else outcome
 
     def submit_nowait(self, record: PendingSend) -> Delivery:
         """Append a validated record. Returns its delivery, or raises WouldBlock.
 
         Metadata of an unknown topic is requested. The caller cannot wait, so it uses the next slice of the loop budget at once.
         """
+        outcome = self._try(record)
+        if isinstance(outcome, str) and outcome == FOR_LOOP_BUDGET and self._loop_budget.may_go_on():
+            outcome = self._try(record)
+        if not isinstance(outcome, str):
+            return outcome
+        assert record.topic is not None
+        if outcome in FOR_METADATA:
+            self.topics.ask(record.topic)
+        elif outcome == FOR_MEMORY:
+            self._flush_partial_batches()
+        raise wait_reasons.would_block(record.topic, outcome)
+
+    def _try(self, record: PendingSend) -> Delivery | str:
+        """Append a new record. Returns its delivery, or what it has to wait for."""
         assert record.topic is not None
         routing = self._partition_queues.routings.get(record.topic)
         obstacle = self._obstacle(record, routing)
-        if obstacle == FOR_LOOP_BUDGET and self._loop_budget.may_go_on():
-            obstacle = self._obstacle(record, routing)
-        if obstacle is None:
-            assert routing is not None
-            delivery = self._appender.place(record, routing)
-            if delivery is not None:
-                self._next_turn()
-                return delivery
-            obstacle = FOR_FULL_PARTITION if record.is_aside else FOR_MEMORY
-        if obstacle in FOR_METADATA:
-            self.topics.ask(record.topic)
-        elif obstacle == FOR_MEMORY:
-            self._flush_partial_batches()
-        raise wait_reasons.would_block(record.topic, obstacle)
+        if obstacle is not None:
+            return obstacle
+        assert routing is not None
+        delivery = self._appender.place(record, routing)
+        if delivery is None:
+            return FOR_FULL_PARTITION if record.is_aside else FOR_MEMORY
+        self._next_turn()
+        return delivery
 
     def _obstacle(self, record: PendingSend, routing: TopicRouting | None) -> str | None:
         """Return what a new record has to wait for before memory is taken for it; None: nothing."""
@@ -362,11 +360,6 @@ class Admission:
     def is_bursting(self) -> bool:
         """Return whether a task that fills batches without pause continues in the next event-loop iteration, memory allowing."""
         return bool(self._waiters.waiting)
-
-    @property
-    def has_waiting(self) -> bool:
-        """Return whether a send waits for memory. Sends that wait for a slice, a topic or a partition alone do not count."""
-        return self._pool.has_waiting
 
     # The end
 

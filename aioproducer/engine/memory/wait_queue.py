@@ -189,7 +189,7 @@ class PendingSend:
                 raise
             get_running_loop().call_soon(_cancel_again, task, before, *error.args)
         finally:
-            del _waited_for[task]
+            _waited_for.pop(task, None)
             # A cancelled pending send may stay in the deque for a while. It releases its bytes now.
             self._condition = self._future = self.value = self.key = self.whole = self.window = self.behind = None
         if self.error is not None:

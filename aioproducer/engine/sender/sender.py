@@ -139,7 +139,7 @@ class Sender:
             state.drains, state.partial_at = 0, now
         is_taken = self.drain_all()
         # To serve pending sends in the same event-loop iteration, too, would take long.
-        if is_taken and self._admission.has_waiting:
+        if is_taken and self._pool.has_waiting:
             if not self._is_serving_due:
                 self._is_serving_due = True
                 self._loop.call_soon(self._serve)
@@ -281,7 +281,7 @@ class Sender:
         if self._circuit_break_manager is not None:
             self._circuit_break_manager.sent(live)
         # The bytes that compression saved are free for pending sends.
-        if self._admission.has_waiting:
+        if self._pool.has_waiting:
             self.turn()
 
     def _take_back(self, connection: Connection, batches: Iterable[ProducerBatch], end: Callable[[ProducerBatch], object]) -> None:
@@ -385,7 +385,7 @@ class Sender:
             least = self._policy.answer(is_burst=is_burst, is_scheduled=self._schedule.is_due)
             if least is not Fill.NEVER:
                 self.drain(node, least=least)
-        is_due = self._admission.has_waiting
+        is_due = self._pool.has_waiting
         for batch in batches:
             # Batches that waited for this one may be ready for another broker.
             is_due |= batch.queue.leader != node_id

@@ -57,7 +57,7 @@ async def four(**options: Any) -> AsyncIterator[tuple[FakeCluster, Producer[Any,
 
         async with running(cluster, **{"on_circuit_event": hear, **QUICK, **options}) as (_, producer):
             yield cluster, producer, told
-        queues = [queue for routing in producer._engine._partition_queues.routings.values() for queue in routing.queues]
+        queues = [queue for routing in producer._engine.parts.partition_queues.routings.values() for queue in routing.queues]
         assert [(queue.bytes, queue.is_full, queue.circuit) for queue in queues] == [(0, False, None)] * len(queues)
 
 

@@ -38,18 +38,18 @@ def now() -> float:
 def known(producer: Producer[Any, Any]) -> list[str]:
     """Return the topics for which any part of the producer keeps state."""
     engine: Any = producer._engine
-    parts = engine._updater
+    parts = engine.parts.updater
     names = {
-        *engine._partition_queues.routings,
+        *engine.parts.partition_queues.routings,
         *parts.view.topics,
         *parts.schedule._told,
         *parts.schedule._changed,
         *parts.schedule._new,
         *parts.schedule._asked,
     }
-    topics = engine._admission.topics
+    topics = engine.parts.admission.topics
     names |= {*topics._wait_queues, *topics._asked, *topics._troubles}
-    return sorted(names | {topic for topic, _ in engine._ratios._guesses} | {topic for _, topic in engine._topic_expiry._looks})
+    return sorted(names | {topic for topic, _ in engine.parts.ratios._guesses} | {topic for _, topic in engine.parts.topic_expiry._looks})
 
 
 def left_of_topics() -> list[Any]:
@@ -169,7 +169,7 @@ async def test_the_epoch_of_a_topic_that_comes_back_is_one_that_no_broker_knows(
 async def test_a_producer_whose_epochs_are_used_up_by_topics_that_come_back() -> None:
     """The producer gets another id."""
     async with running(**OPTIONS) as (cluster, producer):
-        partition_queues: Any = producer._engine._partition_queues  # type: ignore[union-attr]
+        partition_queues: Any = producer._engine.parts.partition_queues  # type: ignore[union-attr]
         await producer.send_and_wait("orders", b"0", partition=0)
         queue = partition_queues.routings["orders"].queues[0]
         queue.numbers.identity = queue.numbers.identity._replace(epoch=LAST_EPOCH)

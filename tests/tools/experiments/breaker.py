@@ -284,7 +284,7 @@ async def _play(fault: Fault, measured: Measured, rate: float) -> None:
 def interval_of(producer: Producer[Any, Any]) -> float:
     """Return the interval of the open circuit, in seconds; 0: no circuit is open."""
     engine = producer._engine
-    circuit_break_manager = engine._circuit_break_manager if engine is not None else None
+    circuit_break_manager = engine.parts.circuit_break_manager if engine is not None else None
     return (
         max((circuit.interval for circuit in circuit_break_manager._open.values()), default=0.0)
         if circuit_break_manager is not None

@@ -73,8 +73,8 @@ def test_the_rule_goes_with_its_block() -> None:
 
     async def rule() -> str:
         async with FakeCluster(memory=True) as cluster, Producer(**cluster.client_options) as producer:
-            parts: Any = producer._engine
-            return type(parts._updater.schedule).__name__
+            parts: Any = producer._engine.parts  # type: ignore[union-attr]
+            return type(parts.updater.schedule).__name__
 
     with metadata.javas():
         assert run_jumping(rule()) == "JavasRule"

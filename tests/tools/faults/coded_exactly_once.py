@@ -79,7 +79,7 @@ async def numbers_wrap() -> None:
         async with Producer(**cluster.client_options, batch_size=100, batch_max_size=1) as producer:
             await producer.send_and_wait("orders", _numbered(0), partition=0)
             engine: Any = producer._engine
-            numbers = engine._partition_queues.routings["orders"].queues[0].numbers
+            numbers = engine.parts.partition_queues.routings["orders"].queues[0].numbers
             first = cluster.log("orders", 0).batches()[0]
             cluster.log("orders", 0).producers.set(first.producer_id, first.producer_epoch, last - 3)
             numbers.next, numbers.acked = last - 2, last - 3

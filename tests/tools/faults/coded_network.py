@@ -280,7 +280,7 @@ def one_large_topic_changes() -> None:
         async with Producer(bootstrap_servers=served.servers, metadata_max_age_ms=300) as producer:
             await producer.send_and_wait("topic-0", b"v", partition=1)
             assert producer._engine is not None
-            routings = producer._engine._partition_queues.routings
+            routings = producer._engine.parts.partition_queues.routings
             for _ in range(3):  # a busy machine may make one of them look slow
                 for partitions, change in ((100_100, grow), (3, make_anew)) if max(longest.values()) >= _BAR else ():
                     async with _Turns() as turns:

@@ -461,7 +461,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "who-cannot-rest-has-one-go",
         "engine/append/admission.py",
-        "if obstacle == FOR_LOOP_BUDGET and self._loop_budget.may_go_on():",
+        "if isinstance(outcome, str) and outcome == FOR_LOOP_BUDGET and self._loop_budget.may_go_on():",
         "if False:",
         ("tests/scenarios/test_face.py",),
     ),
