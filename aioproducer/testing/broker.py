@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aioproducer.testing.cluster import FakeCluster
+    from aioproducer.testing.security.authenticator import BrokerSecurity
 
 __all__ = ["Call", "FakeBroker"]
 
@@ -38,6 +39,7 @@ class FakeBroker:
         is_known: whether Metadata names it.
         connections: the open connections.
         versions: lowest and highest version by request number.
+        security: what it demands of clients, and the users that it knows; `FakeCluster.security` changes it.
     """
 
     def __init__(self, cluster: FakeCluster, node_id: int, versions: Mapping[int, tuple[int, int]]) -> None:
@@ -53,6 +55,7 @@ class FakeBroker:
         self.is_known = True
         self.connections: dict[Connection, None] = {}
         self.versions = versions
+        self.security: BrokerSecurity = cluster.security.of_new_broker()
         self.loop: asyncio.AbstractEventLoop
         self._is_empty = asyncio.Event()
         self._listens_on: tuple[str, int] | None = None
@@ -215,6 +218,7 @@ class FakeBroker:
         """Note a new connection."""
         self.connections[connection] = None
         self._is_empty.clear()
+        self.cluster.remember_dial(self.node_id, connection.number)
 
     def forget(self, connection: Connection) -> None:
         """Note that a connection has ended."""
