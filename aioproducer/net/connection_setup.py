@@ -16,11 +16,13 @@ from aioproducer.errors import AuthenticationFailed, ConnectionLost, KafkaError
 from aioproducer.net.connection import Connection
 from aioproducer.net.handshake import negotiate_versions
 from aioproducer.net.name_resolution import describe_lookups
+from aioproducer.net.tls import TlsStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.core.metadata.cluster_metadata import Broker
+    from aioproducer.interfaces import Stream
     from aioproducer.net.addresses import Addresses
     from aioproducer.net.settings import NetSettings
 
@@ -63,6 +65,8 @@ class ConnectionSetup:
         self._where = f"{broker.host}:{broker.port}"
         # Consecutive handshakes during which the connection ended.
         self._closings = 0
+        # The stream whose TLS handshake is not over.
+        self._tls_stream: TlsStream | None = None
 
     async def attempt(self, failures: int) -> Connection:
         """Make one attempt after `failures` failed ones. Returns a connection that is ready to use. Cancellation leaves no stream open.
@@ -112,8 +116,10 @@ class ConnectionSetup:
         )
         try:
             async with asyncio.timeout(patience) as timer:
-                await settings.dialer.dial(address, self._broker.port, lambda: connection)
-                self.alive[connection] = None
+                await self._open(address, connection)
+                # it may have been lost since the dial
+                if not connection.is_lost:
+                    self.alive[connection] = None
                 await self._shake_hands(connection)
         except TimeoutError as error:
             self.drop(connection)
@@ -124,6 +130,23 @@ class ConnectionSetup:
             self.drop(connection)
             raise
         return connection
+
+    async def _open(self, address: str, connection: Connection) -> None:
+        """Dial an address, and encrypt the stream if the settings ask for it. Cancellation, or an error, leaves no stream open."""
+        settings = self._settings
+        if settings.security is None or settings.security.tls is None:
+            await settings.dialer.dial(address, self._broker.port, lambda: connection)
+            return
+        tls = settings.security.tls
+        stream = self._tls_stream = TlsStream(connection, await tls.context(), self._broker.host, tls.turns)
+        try:
+            await settings.dialer.dial(address, self._broker.port, lambda: stream)
+            await stream.handshake()
+        except BaseException:
+            stream.abort()
+            raise
+        finally:
+            self._tls_stream = None
 
     async def _shake_hands(self, connection: Connection) -> None:
         settings = self._settings
@@ -138,6 +161,12 @@ class ConnectionSetup:
         self._on_throttle(throttle)
 
     # The end
+
+    @property
+    def streams(self) -> list[Stream]:
+        """Return the streams that exist, the one whose TLS handshake is not over included."""
+        streams: list[Stream] = [connection.stream for connection in self.alive]
+        return streams if self._tls_stream is None else [*streams, self._tls_stream]
 
     def drop(self, connection: Connection) -> None:
         """Abort a connection that is not used."""
