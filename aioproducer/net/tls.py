@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from aioproducer.interfaces import Buffer, Receiver, Stream
 
-__all__ = ["HandshakeTurns", "TlsStream"]
+__all__ = ["HandshakeTurns", "TlsStream", "server_name"]
 
 # Bytes that are encrypted or decrypted at once. It also bounds what OpenSSL's buffers of an idle connection keep.
 _SLICE: Final = 65_536
@@ -31,6 +31,14 @@ _SLICE: Final = 65_536
 _TAKEN_PER_TURN: Final = 262_144
 # The plaintext of one TLS record; SSL_read never returns more.
 _RECORD: Final = 16_384
+
+
+def server_name(host: str) -> str:
+    """Return the name, or the address, that the certificate of a broker is checked against.
+
+    A trailing dot is a form of the DNS alone, and so is the scope id of an IPv6 address one of this machine.
+    """
+    return host.partition("%")[0] if ":" in host else host.removesuffix(".")
 
 
 class HandshakeTurns:
