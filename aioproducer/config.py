@@ -13,6 +13,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
+from aioproducer.broker_addresses import read_addresses
 from aioproducer.errors import ConfigError
 from aioproducer.interceptors import METHODS
 from aioproducer.model import Acks, Compression
@@ -36,6 +37,8 @@ from aioproducer.options import (
     words,
 )
 from aioproducer.partitioners import RoundRobinPartitioner
+from aioproducer.secure_conflicts import settle_security
+from aioproducer.secure_options import SecureOptions, hides_secrets
 from aioproducer.serializers import string_serializer
 
 if TYPE_CHECKING:
@@ -88,8 +91,9 @@ def _partitions(value: object) -> bool:
     return callable(value) or callable(getattr(value, "partition", None))
 
 
+@hides_secrets
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ProducerConfig:
+class ProducerConfig(SecureOptions):
     """Holds the options of a producer, checked: a bad value raises a `ConfigError` with a remedy."""
 
     bootstrap_servers: str | tuple[str, ...] = option(
@@ -280,8 +284,10 @@ class ProducerConfig:
 
     def __post_init__(self) -> None:
         """Convert values as environment files and other clients write them; check every range and conflict."""
+        scheme = read_addresses("bootstrap_servers", self.bootstrap_servers).protocol
         for name, one in OPTIONS.items():
             object.__setattr__(self, name, one.kind.read(name, getattr(self, name)))
+        settle_security(self, scheme)
         self._give_way()
         self._check_conflicts()
 
@@ -411,7 +417,11 @@ class ProducerConfig:
         return cls(**options_of(mapping, OPTIONS))
 
 
-OPTIONS: Final[Mapping[str, Option]] = {field.name: field.metadata["option"] for field in dataclasses.fields(ProducerConfig)}
+_SECURE: Final = {field.name for field in dataclasses.fields(SecureOptions)}
+# Options of security come last.
+OPTIONS: Final[Mapping[str, Option]] = {
+    field.name: field.metadata["option"] for field in sorted(dataclasses.fields(ProducerConfig), key=lambda field: field.name in _SECURE)
+}
 
 
 def check_hook(hook: Callable[..., object] | None) -> None:
