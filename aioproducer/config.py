@@ -17,7 +17,7 @@ from aioproducer.broker_addresses import read_addresses
 from aioproducer.errors import ConfigError
 from aioproducer.interceptors import METHODS
 from aioproducer.model import Acks, Compression
-from aioproducer.option_names import asks_for_nothing, options_of, say_unknown
+from aioproducer.option_names import hide_secrets, keyword_options, options_of
 from aioproducer.options import (
     ACKS,
     ADDRESSES,
@@ -387,12 +387,13 @@ class ProducerConfig(SecureOptions):
         return made
 
     @classmethod
-    def of(cls, config: ProducerConfig | None, options: Mapping[str, Any]) -> ProducerConfig:
-        """Return the given config, or a new one of keyword options.
+    def of(cls, config: ProducerConfig | None, options: dict[str, Any]) -> ProducerConfig:
+        """Return the given config, or a new one of keyword options. Secrets are replaced in `options`, which the caller's frame holds.
 
         Raises:
             ConfigError: both were given, or an option is unknown (the nearest name is in the text) or bad.
         """
+        hide_secrets(options, OPTIONS)
         if config is not None:
             if not isinstance(config, ProducerConfig):
                 advice = "ProducerConfig.from_mapping makes one of it" if isinstance(config, dict) else "options are given by name"
@@ -400,11 +401,7 @@ class ProducerConfig(SecureOptions):
             if options:
                 raise ConfigError(f"give either a ProducerConfig or options, not both (got also {', '.join(sorted(options))})")
             return config
-        given = {name: value for name, value in options.items() if not asks_for_nothing(name, value)}
-        for name in given:
-            if name not in OPTIONS:
-                raise ConfigError(say_unknown(name, OPTIONS, dotted=False))
-        return cls(**given)
+        return cls(**keyword_options(options, OPTIONS))
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> ProducerConfig:
@@ -414,6 +411,9 @@ class ProducerConfig(SecureOptions):
             ConfigError: a value is bad; a name is unknown (the text has the nearest) or not supported (the text has the reason); or two
                 names mean the same option.
         """
+        # No frame of this package holds the secrets of the user's mapping.
+        mapping = dict(mapping)
+        hide_secrets(mapping, OPTIONS)
         return cls(**options_of(mapping, OPTIONS))
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from aioproducer.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = ["PROVIDERS", "NotText", "Secret", "hide", "is_reference"]
 
@@ -74,6 +74,11 @@ class Secret:
         """Return whether UTF-8 has all characters of the text. A reference is not read for that."""
         return self.reference is not None or _is_encodable(self._read())
 
+    @property
+    def is_mixed(self) -> bool:
+        """Return whether the text has a reference within other text, where it is not read."""
+        return self.reference is None and _REFERENCE.search(self._read()) is not None
+
     def __repr__(self) -> str:
         return f"<Secret {self.reference or 'hidden'}>"
 
@@ -117,12 +122,12 @@ def is_reference(text: str) -> bool:
     return _REFERENCE.fullmatch(text.strip()) is not None
 
 
-def hide(options: dict[str, Any], shown: Container[str]) -> None:
-    """Replace each value by a `Secret`, in place, unless `shown` has its name. A private key is replaced under any name.
+def hide(options: dict[Any, Any], is_shown: Callable[[Any], bool]) -> None:
+    """Replace each value by a `Secret`, in place, unless `is_shown` returns True for its name. A private key is replaced under any name.
 
     None stays None. What is no string becomes a `NotText`, as its repr may show a secret.
     """
-    options.update({name: _hidden(value, is_shown=name in shown) for name, value in options.items()})
+    options.update({name: _hidden(value, is_shown=is_shown(name)) for name, value in options.items()})
 
 
 def _hidden(value: Any, *, is_shown: bool) -> Any:

@@ -95,6 +95,8 @@ def _secret(name: str, value: Any) -> Secret | None:
         raise ConfigError(f"{name} must be a string, not {_type(value)}")
     if not value.is_encodable:
         raise ConfigError(f"{name} has characters that UTF-8 does not")
+    if value.is_mixed:
+        raise ConfigError(f"{name} has a reference within other text: a reference is the whole value")
     return value
 
 
@@ -173,6 +175,7 @@ class SecureOptions:
         Kind("an ssl.SSLContext, a function that returns one, or None", _context),
         "the context of TLS connections in place of the other ssl_ options; a function is called for each connection",
         java=None,
+        python=("ssl_context",),
     )
     ssl_truststore_location: str | None = option(
         None,
@@ -261,7 +264,7 @@ def hides_secrets(config: type[_Config]) -> type[_Config]:
 
     @functools.wraps(init)
     def hiding(self: _Config, **options: Any) -> None:
-        hide(options, shown)
+        hide(options, shown.__contains__)
         init(self, **options)
 
     config.__init__ = hiding  # type: ignore[assignment]
