@@ -17,12 +17,16 @@ if _typing.TYPE_CHECKING:
     from aioproducer.engine.delivery.chosen_build import Delivery
     from aioproducer.engine.delivery.deliveries import Deliveries
     from aioproducer.errors import (
+        AuthenticationFailed,
         BootstrapFailed,
         BrokerError,
+        BrokerNotTrusted,
         BufferExhausted,
+        CertificateNotTrusted,
         CommitFailed,
         ConfigError,
         ConnectionLost,
+        CredentialsRefused,
         DeliveryError,
         KafkaError,
         MetadataTimeout,
@@ -75,10 +79,13 @@ if _typing.TYPE_CHECKING:
 
 __all__ = [
     "Acks",
+    "AuthenticationFailed",
     "BootstrapFailed",
     "BrokerError",
+    "BrokerNotTrusted",
     "BufferExhausted",
     "BuildInfo",
+    "CertificateNotTrusted",
     "CircuitBreakManager",
     "CircuitEvent",
     "CircuitState",
@@ -87,6 +94,7 @@ __all__ = [
     "ConfigError",
     "ConnectionLost",
     "ConsumerGroupMetadata",
+    "CredentialsRefused",
     "Deliveries",
     "Delivery",
     "DeliveryError",

@@ -16,7 +16,11 @@
     ├── TransportError        no answer
     │   ├── ConnectionLost
     │   ├── RequestTimedOut
-    │   └── ProtocolError     bytes that are not Kafka's
+    │   ├── ProtocolError     bytes that are not Kafka's
+    │   └── AuthenticationFailed  `stage`, `mechanism`, `code`
+    │       ├── CertificateNotTrusted  this client does not trust the broker's certificate
+    │       ├── CredentialsRefused     the broker refuses this client's password, token or certificate
+    │       └── BrokerNotTrusted       the broker did not prove that it knows the password, or broke the rules of the mechanism
     ├── BootstrapFailed       `start` reached no broker
     ├── TransactionError      `hint` says what to do (KIP-1050's classes, below)
     │   ├── TransactionTimeout    the call took longer than `max_block_ms` and goes on: call it again
@@ -39,12 +43,16 @@ import enum
 from typing import Any, Final, NamedTuple, cast
 
 __all__ = [
+    "AuthenticationFailed",
     "BootstrapFailed",
     "BrokerError",
+    "BrokerNotTrusted",
     "BufferExhausted",
+    "CertificateNotTrusted",
     "CommitFailed",
     "ConfigError",
     "ConnectionLost",
+    "CredentialsRefused",
     "DeliveryError",
     "ErrorCode",
     "KafkaError",
@@ -246,6 +254,39 @@ class ProtocolError(TransportError):
     """Reports received bytes that Kafka's protocol does not allow."""
 
 
+class AuthenticationFailed(TransportError):
+    """Reports that a connection could not be authenticated. The text never has a password, token or key.
+
+    Attributes:
+        stage: "tls" or "sasl".
+        mechanism: the SASL mechanism; None in the stage "tls".
+        code: Kafka's error code, such as 58 (SASL_AUTHENTICATION_FAILED); None if no answer gave one.
+    """
+
+    def __init__(self, reason: str, stage: str, mechanism: str | None = None, code: int | None = None) -> None:
+        # The arguments are in this order, so that the error can be pickled.
+        super().__init__(reason, stage, mechanism, code)
+        self.reason = reason
+        self.stage = stage
+        self.mechanism = mechanism
+        self.code = code
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class CertificateNotTrusted(AuthenticationFailed):
+    """Reports that this client refuses the broker's certificate: its authority, its dates or its name."""
+
+
+class CredentialsRefused(AuthenticationFailed):
+    """Reports that the broker refuses this client: its password, token, mechanism or certificate."""
+
+
+class BrokerNotTrusted(AuthenticationFailed):
+    """Reports that the broker did not prove that it knows the password, or broke the rules of the SASL mechanism (RFC 5802)."""
+
+
 class DeliveryError(KafkaError):
     """Reports a queued record that was not acknowledged.
 
@@ -366,6 +407,8 @@ _TABLE: Final = (
     (30, "GROUP_AUTHORIZATION_FAILED", _NO),
     (31, "CLUSTER_AUTHORIZATION_FAILED", _NO),
     (32, "INVALID_TIMESTAMP", _NO),
+    (33, "UNSUPPORTED_SASL_MECHANISM", _NO),
+    (34, "ILLEGAL_SASL_STATE", _NO),
     (35, "UNSUPPORTED_VERSION", _NO),
     (36, "TOPIC_ALREADY_EXISTS", _NO),
     (37, "INVALID_PARTITIONS", _NO),
@@ -385,8 +428,10 @@ _TABLE: Final = (
     (51, "CONCURRENT_TRANSACTIONS", _RETRY),
     (52, "TRANSACTION_COORDINATOR_FENCED", _NO),
     (53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", _NO),
+    (54, "SECURITY_DISABLED", _NO),
     (55, "OPERATION_NOT_ATTEMPTED", _NO),
     (56, "KAFKA_STORAGE_ERROR", _REFRESH),
+    (58, "SASL_AUTHENTICATION_FAILED", _NO),
     (59, "UNKNOWN_PRODUCER_ID", _NO),
     (69, "GROUP_ID_NOT_FOUND", _NO),
     (72, "LISTENER_NOT_FOUND", _REFRESH),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioproducer.core.backoff import Backoff
 from aioproducer.net.addresses import Verbatim
-from aioproducer.net.broker_connection import NetSettings
+from aioproducer.net.settings import NetSettings
 from aioproducer.wire.api import CLIENT_VERSIONS, NAMES, ApiKey
 from aioproducer.wire.frame import FrameReader, decode_request, encode_response
 from aioproducer.wire.schema import codec, message

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
     from aioproducer.engine.append.chosen_build import FastPath
     from aioproducer.model import Compression
-    from aioproducer.net.broker_connection import NetSettings
+    from aioproducer.net.settings import NetSettings
 
 __all__ = ["EngineParts", "wire"]
 

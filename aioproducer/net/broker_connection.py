@@ -1,65 +1,30 @@
-"""One of a node's connections to its broker: dialling, handshake, pauses between attempts, closing.
+"""One of a node's connections to its broker: attempts to make it, pauses between them, closing.
 
 1. A `BrokerConnection` has one task, `run`, from the first request for its connection until it is closed. So an attempt that hangs delays
    no other connection, and a broker that nobody needs has no task.
 2. A growing pause follows each failure (KIP-144), and the next attempt gets more time (KIP-601). Both start over only when a connection
    is ready to use. A connection that is lost sooner than the first pause is not made again before that pause is over.
 3. A call that waits for the connection fails at each failed attempt, so its caller can ask another node.
-4. Some old brokers close the connection instead of answering an ApiVersions request of a version that they do not know. After two such
-   closings, the third handshake uses the oldest version.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
-from aioproducer.errors import ConnectionLost, KafkaError, TransportError
-from aioproducer.net.connection import Connection
-from aioproducer.net.handshake import negotiate_versions
-from aioproducer.net.name_resolution import describe_lookups
-from aioproducer.net.observer import UNSEEN
+from aioproducer.errors import AuthenticationFailed, ConnectionLost, TransportError
+from aioproducer.net.connection_setup import ConnectionSetup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from aioproducer.core.backoff import Backoff
     from aioproducer.core.metadata.cluster_metadata import Broker
-    from aioproducer.interfaces import Dialer, Resolver, Stream
+    from aioproducer.interfaces import Stream
     from aioproducer.net.addresses import Addresses
-    from aioproducer.net.observer import Observer
+    from aioproducer.net.connection import Connection
+    from aioproducer.net.settings import NetSettings
 
-__all__ = ["BrokerConnection", "NetSettings"]
-
-# Handshakes in one cycle: the last of them uses the oldest version of ApiVersions.
-_TRIES: Final = 3
-
-
-class NetSettings(NamedTuple):
-    """Holds the settings of all connections; times are in seconds.
-
-    Attributes:
-        setup: time that one attempt to connect may take; it grows with the failures.
-        reconnect: pauses between attempts.
-        max_idle: time after which an unused connection is closed; 0: never.
-        canonical_bootstrap: True if the canonical names behind a bootstrap address replace its addresses.
-        rebootstraps: True if the cluster starts over from the bootstrap addresses when no known broker can be reached.
-        observer: is notified of the connections' events.
-    """
-
-    client_id: str
-    software_version: str
-    dialer: Dialer
-    resolver: Resolver
-    chance: Callable[[], float]
-    max_in_flight: int
-    request_timeout: float
-    setup: Backoff
-    reconnect: Backoff
-    max_idle: float
-    canonical_bootstrap: bool
-    rebootstraps: bool
-    observer: Observer = UNSEEN
+__all__ = ["BrokerConnection"]
 
 
 class BrokerConnection:
@@ -100,12 +65,10 @@ class BrokerConnection:
         self._settings = settings
         self._spawn = spawn
         self._on_change = on_change
-        self._on_throttle = on_throttle
+        self._setup = ConnectionSetup(broker, addresses, settings, on_lost=self._on_lost, on_change=on_change, on_throttle=on_throttle)
         self._loop = asyncio.get_running_loop()
         self._where = f"{broker.host}:{broker.port}"
         self._waiting: list[asyncio.Future[Connection]] = []
-        # Streams exist for these connections. The latest one may not be ready yet, and the others are closing.
-        self._alive: dict[Connection, None] = {}
         # Set from the request for a connection until it is ready, or until an attempt failed and its pause is over.
         self._requested = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -113,8 +76,6 @@ class BrokerConnection:
         self._connected_at = 0.0
         # The next attempt begins no sooner.
         self._not_before = 0.0
-        # Consecutive handshakes during which the connection ended.
-        self._closings = 0
 
     @property
     def is_usable(self) -> bool:
@@ -134,7 +95,7 @@ class BrokerConnection:
     @property
     def unsent(self) -> list[Connection]:
         """Return the connections with unsent bytes in their write buffers."""
-        return [connection for connection in self._alive if connection.has_unsent]
+        return [connection for connection in self._setup.alive if connection.has_unsent]
 
     @property
     def in_flight(self) -> int:
@@ -204,12 +165,12 @@ class BrokerConnection:
         """Make one attempt. Returns the error, or None after a success."""
         self.tried_at = self._loop.time()
         try:
-            connection = await self._dial_any()
+            connection = await self._setup.attempt(self.failures)
         except Exception as error:  # noqa: BLE001  (a resolver or dialer of the user's may raise anything: no broker is worth the producer)
             return self._explained(error)
         # A dialer of the user's may suppress the cancellation by `close`. The node's id may belong to another node now.
         if self._is_closed:
-            self._drop(connection)
+            self._setup.drop(connection)
             return ConnectionLost(f"{self._where}: the node was closed")
         if not connection.is_usable:
             return ConnectionLost(f"{self._where}: the connection ended at once")
@@ -228,7 +189,10 @@ class BrokerConnection:
             text = f"{self._where}: {text}"
         if self._broker.node_id >= 0:
             text += f" (the address that the cluster advertises for broker {self._broker.node_id})"
-        explained = ConnectionLost(text)
+        if isinstance(error, AuthenticationFailed):
+            explained: TransportError = type(error)(text, error.stage, error.mechanism, error.code)
+        else:
+            explained = ConnectionLost(text)
         explained.__cause__ = error.__cause__ if type(error) is ConnectionLost and error.__cause__ is not None else error
         return explained
 
@@ -244,88 +208,9 @@ class BrokerConnection:
         waiting, self._waiting = self._waiting, []
         return [future for future in waiting if not future.done()]
 
-    # Dialling
-
-    async def _dial_any(self) -> Connection:
-        """Dial the addresses in order until one accepts. Returns the connection.
-
-        An address that refuses is followed by the next one. An address that times out or breaks the protocol ends the attempt, and the
-        next attempt begins with another address.
-        """
-        patience = self._settings.setup.after(self.failures + 1, self._settings.chance())
-        reasons: list[str] = []
-        for address in await self._resolve(patience):
-            where = self._where if address == self._broker.host else f"{self._where} ({address})"
-            try:
-                return await self._dial(address, where, patience)
-            except KafkaError as error:
-                self._addresses.failed(address)
-                reasons.append(str(error) if str(error).startswith(where) else f"{where}: {error}")
-                raise ConnectionLost("; ".join(reasons)) from error
-            # a ValueError reports an invalid host name
-            except (OSError, ValueError) as error:
-                self._addresses.failed(address)
-                reasons.append(f"{where}: {error or type(error).__name__}")
-                cause = error
-        raise ConnectionLost("; ".join(reasons)) from cause
-
-    async def _resolve(self, patience: float) -> tuple[str, ...]:
-        try:
-            async with asyncio.timeout(patience) as timer:
-                return tuple(await self._addresses.to_try())
-        except TimeoutError as error:
-            if not timer.expired():
-                raise
-            why = describe_lookups(self._broker.host)
-            raise ConnectionLost(f"{self._where}: the name was not resolved within {patience:g} s{why and ': '}{why}") from error
-
-    async def _dial(self, address: str, where: str, patience: float) -> Connection:
-        settings = self._settings
-        traffic = settings.observer.traffic(self._broker.node_id)
-        connection = Connection(
-            where,
-            settings.client_id,
-            self._on_lost,
-            self._on_change,
-            max_in_flight=settings.max_in_flight,
-            max_idle=settings.max_idle,
-            traffic=traffic,
-        )
-        try:
-            async with asyncio.timeout(patience) as timer:
-                await settings.dialer.dial(address, self._broker.port, lambda: connection)
-                self._alive[connection] = None
-                await self._shake_hands(connection)
-        except TimeoutError as error:
-            self._drop(connection)
-            if not timer.expired():
-                raise
-            raise ConnectionLost(f"{where}: no usable connection within {patience:g} s") from error
-        except BaseException:
-            self._drop(connection)
-            raise
-        return connection
-
-    async def _shake_hands(self, connection: Connection) -> None:
-        settings = self._settings
-        is_last = self._closings % _TRIES == _TRIES - 1
-        try:
-            throttle = await negotiate_versions(connection, settings.request_timeout, settings.software_version, in_oldest_form=is_last)
-        except ConnectionLost:
-            self._closings += 1
-            raise
-        if not is_last:
-            self._closings = 0
-        self._on_throttle(throttle)
-
     # The end
 
-    def _drop(self, connection: Connection) -> None:
-        if connection in self._alive:
-            connection.abort(ConnectionLost(f"{self._where}: the connection was given up"))
-
     def _on_lost(self, connection: Connection) -> None:
-        self._alive.pop(connection, None)
         if self.connection is not connection:
             return
         self.connection = None
@@ -350,7 +235,7 @@ class BrokerConnection:
             self._task.cancel()
         for future in self._take_waiting():
             future.set_exception(ConnectionLost(f"{self._where}: the node was closed"))
-        for connection in tuple(self._alive):
+        for connection in tuple(self._setup.alive):
             connection.close()
 
     def leave(self) -> list[Stream]:
@@ -359,10 +244,10 @@ class BrokerConnection:
         The runtime calls this when the loop belongs to a parent process, or is closed.
         """
         self._is_closed = True
-        return [connection.stream for connection in self._alive]
+        return [connection.stream for connection in self._setup.alive]
 
     def abort(self) -> None:
         """Close the connection at once, and drop its unsent bytes."""
         self.close()
-        for connection in tuple(self._alive):
+        for connection in tuple(self._setup.alive):
             connection.abort(ConnectionLost(f"{self._where}: the producer was stopped"))

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from aioproducer.core.metadata.cluster_metadata import Broker
-    from aioproducer.net.broker_connection import NetSettings
     from aioproducer.net.connection import Answer
+    from aioproducer.net.settings import NetSettings
     from aioproducer.wire.api import ApiKey
 
 __all__ = ["BrokerNode", "Standing"]

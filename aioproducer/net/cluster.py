@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
     from aioproducer.interfaces import Stream
-    from aioproducer.net.broker_connection import NetSettings
+    from aioproducer.net.settings import NetSettings
 
 __all__ = ["Cluster"]
 

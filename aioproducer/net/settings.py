@@ -2,18 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from aioproducer.core.backoff import Backoff
-from aioproducer.net.broker_connection import NetSettings
+from aioproducer.net.observer import UNSEEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.config import ProducerConfig
     from aioproducer.interfaces import Dialer, Resolver
+    from aioproducer.net.observer import Observer
+    from aioproducer.net.security import Security
 
-__all__ = ["net_settings"]
+__all__ = ["NetSettings", "net_settings"]
+
+
+class NetSettings(NamedTuple):
+    """Holds the settings of all connections; times are in seconds.
+
+    Attributes:
+        setup: time that one attempt to connect may take; it grows with the failures.
+        reconnect: pauses between attempts.
+        max_idle: time after which an unused connection is closed; 0: never.
+        canonical_bootstrap: True if the canonical names behind a bootstrap address replace its addresses.
+        rebootstraps: True if the cluster starts over from the bootstrap addresses when no known broker can be reached.
+        observer: is notified of the connections' events.
+        security: how connections are encrypted and authenticated; None: PLAINTEXT.
+    """
+
+    client_id: str
+    software_version: str
+    dialer: Dialer
+    resolver: Resolver
+    chance: Callable[[], float]
+    max_in_flight: int
+    request_timeout: float
+    setup: Backoff
+    reconnect: Backoff
+    max_idle: float
+    canonical_bootstrap: bool
+    rebootstraps: bool
+    observer: Observer = UNSEEN
+    security: Security | None = None
 
 
 def net_settings(config: ProducerConfig, version: str, dialer: Dialer, resolver: Resolver, chance: Callable[[], float]) -> NetSettings:

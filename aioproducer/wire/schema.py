@@ -7,7 +7,7 @@ A message has one type for all its versions.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 from aioproducer.wire.codegen import Source
 from aioproducer.wire.decoder import make_decoder
@@ -25,12 +25,20 @@ __all__ = ["Codec", "Message", "codec", "message", "message_type"]
 
 
 class Message:
-    """Is the base class of all messages and of the structures in them. Messages are equal if their fields are equal."""
+    """Is the base class of all messages and of the structures in them. Messages are equal if their fields are equal.
+
+    The repr shows only the length of a field that may hold credentials, so that no log and no traceback shows them.
+    """
 
     __slots__: tuple[str, ...] = ()
+    _secret: ClassVar[frozenset[str]] = frozenset()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
+        return f"{type(self).__name__}({', '.join(f'{name}={self._shown(name)}' for name in self.__slots__)})"
+
+    def _shown(self, name: str) -> str:
+        value = getattr(self, name)
+        return f"<{len(value)} secret bytes>" if name in self._secret and value is not None else repr(value)
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -174,5 +182,10 @@ def _add_type(path: str, fields: Sequence[Field], types: dict[str, type[Any]]) -
             source.line(f"if {field.name} is None: {field.name} = new_{field.name}()")
         for field in fields:
             source.line(f"self.{field.name} = {field.name}")
-    names = {"__slots__": tuple(field.name for field in fields), "__init__": source.compile("__init__"), "__module__": __name__}
+    names = {
+        "__slots__": tuple(field.name for field in fields),
+        "__init__": source.compile("__init__"),
+        "__module__": __name__,
+        "_secret": frozenset(field.name for field in fields if field.is_secret),
+    }
     types[path] = type(path, (Message,), names)

@@ -25,7 +25,8 @@ _LINE: Final = re.compile(
     (?P<null>\?(?P<null_versions>\d+\+)?)?
     (?:\ (?P<versions>\d+(?:-\d+|\+)?))?
     (?:\ tag(?P<tag>\d+))?
-    (?:\ =(?P<default>true|-?\d+))?""",
+    (?:\ =(?P<default>true|-?\d+))?
+    (?P<secret>\ secret)?""",
     re.VERBOSE,
 )
 
@@ -39,6 +40,7 @@ class Field:
         kind: `i8 i16 i32 i64 bool uuid str bytes struct`; for an array, the kind of its elements.
         versions, null_versions: the versions that have the field, and the versions in which it may be null.
         tag: the number of a tagged field, else None.
+        is_secret: the field may hold credentials, and the message's repr shows only its length.
         fields: the fields of a structure.
     """
 
@@ -50,6 +52,7 @@ class Field:
     null_versions: range
     tag: int | None
     default: object
+    is_secret: bool
     fields: list[Field] = dataclasses.field(default_factory=list)
 
     @property
@@ -125,6 +128,7 @@ def _field(line: str, path: str) -> Field:
         null_versions=nullable,
         tag=int(match["tag"]) if match["tag"] else None,
         default=_default(match, kind),
+        is_secret=match["secret"] is not None,
     )
 
 

@@ -1,0 +1,156 @@
+"""Makes the connections to one broker: look-up of its name, dialling, and the handshake of a new connection.
+
+1. The addresses of the broker are dialled in order. An address that refuses is followed by the next one. An address that times out or
+   breaks the protocol ends the attempt, and the next attempt begins with another address.
+2. Each attempt has a time limit, which grows with the failures (KIP-601).
+3. Some old brokers close the connection instead of answering an ApiVersions request of a version that they do not know. After two such
+   closings, the third handshake uses the oldest version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.errors import AuthenticationFailed, ConnectionLost, KafkaError
+from aioproducer.net.connection import Connection
+from aioproducer.net.handshake import negotiate_versions
+from aioproducer.net.name_resolution import describe_lookups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproducer.core.metadata.cluster_metadata import Broker
+    from aioproducer.net.addresses import Addresses
+    from aioproducer.net.settings import NetSettings
+
+__all__ = ["ConnectionSetup"]
+
+# Handshakes in one cycle: the last of them uses the oldest version of ApiVersions.
+_TRIES: Final = 3
+
+
+class ConnectionSetup:
+    """Makes connections to one broker, one at a time.
+
+    Args:
+        addresses: addresses of the broker's host.
+        on_lost: called once for each connection that ends, after its requests have failed.
+        on_change: called when a connection is writable again.
+        on_throttle: called with the milliseconds for which the broker throttles this client.
+
+    Attributes:
+        alive: connections with a stream: the latest one, which may not be ready yet, and those that are closing.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        addresses: Addresses,
+        settings: NetSettings,
+        *,
+        on_lost: Callable[[Connection], None],
+        on_change: Callable[[], None],
+        on_throttle: Callable[[int], None],
+    ) -> None:
+        self.alive: dict[Connection, None] = {}
+        self._broker = broker
+        self._addresses = addresses
+        self._settings = settings
+        self._notify_lost = on_lost
+        self._on_change = on_change
+        self._on_throttle = on_throttle
+        self._where = f"{broker.host}:{broker.port}"
+        # Consecutive handshakes during which the connection ended.
+        self._closings = 0
+
+    async def attempt(self, failures: int) -> Connection:
+        """Make one attempt after `failures` failed ones. Returns a connection that is ready to use. Cancellation leaves no stream open.
+
+        Raises:
+            AuthenticationFailed: this client and the broker do not accept each other.
+            KafkaError, OSError: no address gave a connection; the text names each address and its reason.
+        """
+        patience = self._settings.setup.after(failures + 1, self._settings.chance())
+        reasons: list[str] = []
+        for address in await self._resolve(patience):
+            where = self._where if address == self._broker.host else f"{self._where} ({address})"
+            try:
+                return await self._dial(address, where, patience)
+            except KafkaError as error:
+                self._addresses.failed(address)
+                reasons.append(str(error) if str(error).startswith(where) else f"{where}: {error}")
+                raise _with_reasons(reasons, error) from error
+            # a ValueError reports an invalid host name
+            except (OSError, ValueError) as error:
+                self._addresses.failed(address)
+                reasons.append(f"{where}: {error or type(error).__name__}")
+                cause = error
+        raise ConnectionLost("; ".join(reasons)) from cause
+
+    async def _resolve(self, patience: float) -> tuple[str, ...]:
+        try:
+            async with asyncio.timeout(patience) as timer:
+                return tuple(await self._addresses.to_try())
+        except TimeoutError as error:
+            if not timer.expired():
+                raise
+            why = describe_lookups(self._broker.host)
+            raise ConnectionLost(f"{self._where}: the name was not resolved within {patience:g} s{why and ': '}{why}") from error
+
+    async def _dial(self, address: str, where: str, patience: float) -> Connection:
+        settings = self._settings
+        traffic = settings.observer.traffic(self._broker.node_id)
+        connection = Connection(
+            where,
+            settings.client_id,
+            self._on_lost,
+            self._on_change,
+            max_in_flight=settings.max_in_flight,
+            max_idle=settings.max_idle,
+            traffic=traffic,
+        )
+        try:
+            async with asyncio.timeout(patience) as timer:
+                await settings.dialer.dial(address, self._broker.port, lambda: connection)
+                self.alive[connection] = None
+                await self._shake_hands(connection)
+        except TimeoutError as error:
+            self.drop(connection)
+            if not timer.expired():
+                raise
+            raise ConnectionLost(f"{where}: no usable connection within {patience:g} s") from error
+        except BaseException:
+            self.drop(connection)
+            raise
+        return connection
+
+    async def _shake_hands(self, connection: Connection) -> None:
+        settings = self._settings
+        is_last = self._closings % _TRIES == _TRIES - 1
+        try:
+            throttle = await negotiate_versions(connection, settings.request_timeout, settings.software_version, in_oldest_form=is_last)
+        except ConnectionLost:
+            self._closings += 1
+            raise
+        if not is_last:
+            self._closings = 0
+        self._on_throttle(throttle)
+
+    # The end
+
+    def drop(self, connection: Connection) -> None:
+        """Abort a connection that is not used."""
+        if connection in self.alive:
+            connection.abort(ConnectionLost(f"{self._where}: the connection was given up"))
+
+    def _on_lost(self, connection: Connection) -> None:
+        self.alive.pop(connection, None)
+        self._notify_lost(connection)
+
+
+def _with_reasons(reasons: list[str], error: KafkaError) -> KafkaError:
+    """Return the error of an attempt: the reasons of all addresses, and the type of the last one if it is about authentication."""
+    if isinstance(error, AuthenticationFailed):
+        return type(error)("; ".join(reasons), error.stage, error.mechanism, error.code)
+    return ConnectionLost("; ".join(reasons))
