@@ -244,7 +244,7 @@ class BrokerConnection:
         The runtime calls this when the loop belongs to a parent process, or is closed.
         """
         self._is_closed = True
-        return [connection.stream for connection in self._setup.alive]
+        return self._setup.streams
 
     def abort(self) -> None:
         """Close the connection at once, and drop its unsent bytes."""
