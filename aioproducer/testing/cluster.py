@@ -24,7 +24,7 @@ from aioproducer.testing.groups import Groups
 from aioproducer.testing.handlers import HANDLERS
 from aioproducer.testing.memory import MemoryNetwork
 from aioproducer.testing.releases import NEWEST, ranges
-from aioproducer.testing.request_log import Authentication, Dial, ExpiredSession, Journal, Request, Violation
+from aioproducer.testing.request_log import Authentication, Dial, ExpiredSession, Journal, Request, TlsFailure, Violation
 from aioproducer.testing.security.cluster_security import ClusterSecurity
 from aioproducer.testing.security.listener import ListenerSecurity
 from aioproducer.testing.topics import Topics
@@ -141,8 +141,11 @@ class FakeCluster(Trouble):
 
     @property
     def client_options(self) -> dict[str, Any]:
-        """Return the options that connect a `Producer` to the cluster: `bootstrap_servers` and, with `memory`, `dialer`."""
-        options: dict[str, Any] = {"bootstrap_servers": self.bootstrap_servers}
+        """Return the options that connect a `Producer` to the cluster: `bootstrap_servers` and, with `memory`, `dialer`.
+
+        With security also the protocol and the authority that the cluster made; the test adds user and password, or its own authority.
+        """
+        options: dict[str, Any] = {"bootstrap_servers": self.bootstrap_servers, **self.security.client_options}
         return options if self.network is None else {**options, "dialer": self.network}
 
     # --- its brokers
@@ -347,6 +350,10 @@ class FakeCluster(Trouble):
     def remember_expired(self, broker: int, connection: int) -> None:
         """Log a connection whose session ended before its last request was read."""
         self._journal.expired_sessions.append(ExpiredSession(self._now(), broker, connection))
+
+    def remember_tls_failure(self, broker: int, connection: int, reason: str) -> None:
+        """Log why TLS failed on a connection."""
+        self._journal.tls_failures.append(TlsFailure(self._now(), broker, connection, reason))
 
     def remember_violation(self, broker: int, connection: int, what: str) -> None:
         """Log why a broker closed a connection."""

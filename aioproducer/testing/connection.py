@@ -20,11 +20,13 @@ from aioproducer.errors import ProtocolError
 from aioproducer.testing.call import Call
 from aioproducer.testing.handlers import api_versions
 from aioproducer.testing.security.authenticator import MOST_BYTES, Admission, Authenticator, Ending
+from aioproducer.testing.security.tls_contexts import common_name
 from aioproducer.wire.api import NAMES, ApiKey
 from aioproducer.wire.frame import FrameReader, decode_request, encode_response
 from aioproducer.wire.schema import codec, message
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterator, Sequence
 
     from aioproducer.interfaces import Buffer
@@ -320,6 +322,16 @@ class Connection(asyncio.Protocol):
     def log_authentication(self, error: int) -> None:
         """Log how an authentication of this connection ended; `error` is Kafka's code, or 0."""
         self.broker.cluster.remember_authentication(self.broker.node_id, self.number, self.authenticator, error)
+
+    def tls_up(self, tls: ssl.SSLObject) -> None:
+        """Take the name of the client's certificate for the principal, as with `ssl.principal.mapping.rules` for the CN."""
+        name = common_name(tls)
+        if name is not None and self.authenticator.identify(name):
+            self.log_authentication(0)
+
+    def tls_failed(self, reason: str) -> None:
+        """Log why TLS failed; the connection is closing."""
+        self.broker.cluster.remember_tls_failure(self.broker.node_id, self.number, reason)
 
     def _take_raw_token(self, token: bytes) -> None:
         """Answer a token of SASL that follows SaslHandshake 0: tokens have a size and no header. A refusal closes without an answer."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Authentication", "Dial", "ExpiredSession", "Journal", "Request", "Violation"]
+__all__ = ["Authentication", "Dial", "ExpiredSession", "Journal", "Request", "TlsFailure", "Violation"]
 
 _REMEMBERED: Final = 100_000
 
@@ -70,6 +70,15 @@ class ExpiredSession(NamedTuple):
     connection: int
 
 
+class TlsFailure(NamedTuple):
+    """Holds why TLS failed on a connection, in OpenSSL's words or the fake's."""
+
+    at: float
+    broker: int
+    connection: int
+    reason: str
+
+
 class Journal:
     """Holds the requests and violations of one cluster, in order; at most the last 100,000 requests."""
 
@@ -78,6 +87,7 @@ class Journal:
         self.dials: list[Dial] = []
         self.authentications: list[Authentication] = []
         self.expired_sessions: list[ExpiredSession] = []
+        self.tls_failures: list[TlsFailure] = []
         self._requests: deque[Request] = deque(maxlen=_REMEMBERED)
         self._seen: Counter[str] = Counter()
         self._watchers: list[asyncio.Future[None]] = []

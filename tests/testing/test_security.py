@@ -503,3 +503,36 @@ def test_a_listener_that_cannot_be(wrong: dict[str, Any]) -> None:
 
 def test_passwords_are_not_in_its_repr() -> None:
     assert "canary" not in repr(ListenerSecurity("SASL_PLAINTEXT", users=USERS))
+
+
+# --- spoilt messages of SCRAM
+
+
+def test_messages_of_scram_are_spoilt() -> None:
+    """Counts, nonces, and whole messages; one that is not of SCRAM is left alone."""
+
+    async def story(one: Story) -> None:
+        async def first() -> bytes:
+            one.client.close()
+            await one.handshake("SCRAM-SHA-256")
+            return bytes((await one.token(b"n,,n=alice,r=mine")).auth_bytes)
+
+        sound = await first()
+        assert sound.startswith(b"r=mine")
+        for spoil, expected in (
+            ({"count": 2**31}, sound[sound.index(b",s=") :].replace(b"i=4096", b"i=2147483648")),
+            ({"nonce": b"mine"}, b"r=mine,s="),
+            ({"first": lambda message: b"m=x," + message}, b"m=x,r=mine"),
+            ({"first": b"x" * 5000}, b"x" * 5000),
+        ):
+            one.cluster.spoil_scram(**spoil)  # type: ignore[arg-type]
+            assert expected in await first()
+            one.cluster.faults.clear()
+        one.client.close()
+        one.cluster.spoil_scram(final=b"v=AAAA")
+        with pytest.raises(AssertionError):
+            await one.scram("SCRAM-SHA-256")
+        one.client.close()
+        assert (await one.plain()).error_code == 0
+
+    play(story)

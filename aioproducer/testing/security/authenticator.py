@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.errors import broker_error
 from aioproducer.testing.security.mechanisms import PlainServer, Refusal, ScramServer
+from aioproducer.testing.security.tls_contexts import server_context
 from aioproducer.wire.api import ApiKey
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterator
 
     from aioproducer.testing.security.accounts import Accounts
-    from aioproducer.testing.security.listener import ListenerSecurity
+    from aioproducer.testing.security.listener import ListenerSecurity, ListenerTls
     from aioproducer.testing.security.mechanisms import MechanismServer
 
 __all__ = ["ANONYMOUS", "MOST_BYTES", "Admission", "Authenticator", "BrokerSecurity", "Ending", "Outcome"]
@@ -49,10 +51,19 @@ class BrokerSecurity:
         self.listener = listener
         self.accounts = accounts
         self._nonces = nonces or itertools.count(1)
+        self._context: tuple[ListenerTls, ssl.SSLContext] | None = None
 
     def copy(self) -> BrokerSecurity:
         """Return the same security for another broker of the cluster."""
         return BrokerSecurity(self.listener, self.accounts.copy(), self._nonces)
+
+    def context(self) -> ssl.SSLContext:
+        """Return the context for the next connection, made anew after the listener's TLS has changed."""
+        tls = self.listener.tls
+        assert tls is not None
+        if self._context is None or self._context[0] is not tls:
+            self._context = (tls, server_context(tls))
+        return self._context[1]
 
     def server(self, mechanism: str, now: float) -> MechanismServer:
         """Return a server for one exchange. It looks for users when a token comes."""
@@ -148,6 +159,13 @@ class Authenticator:
             return Admission.SERVE if key == ApiKey.SASL_AUTHENTICATE else Admission.ILLEGAL
         allowed = {ApiKey.SASL_HANDSHAKE, ApiKey.API_VERSIONS} if self._state is _State.NEW else {ApiKey.SASL_HANDSHAKE}
         return Admission.SERVE if key in allowed else Admission.CLOSE
+
+    def identify(self, principal: str) -> bool:
+        """Take the principal of a client certificate, unless SASL tells the principal. Returns whether it was taken."""
+        if self._has_sasl:
+            return False
+        self.principal, self.mechanism = principal, "TLS"
+        return True
 
     def versions_told(self) -> None:
         """Note that an ApiVersions request was answered without an error."""

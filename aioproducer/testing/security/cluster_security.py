@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from aioproducer.testing.security.accounts import Accounts
 from aioproducer.testing.security.authenticator import BrokerSecurity
 from aioproducer.testing.security.authorizer import Authorizer
+from aioproducer.testing.security.tls_contexts import new_tls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aioproducer.testing.request_log import Authentication, Dial, ExpiredSession, Journal
+    from aioproducer.testing.request_log import Authentication, Dial, ExpiredSession, Journal, TlsFailure
     from aioproducer.testing.security.authorizer import Operation, ResourceType
-    from aioproducer.testing.security.listener import ListenerSecurity
+    from aioproducer.testing.security.listener import ListenerSecurity, ListenerTls
 
 __all__ = ["ClusterSecurity"]
 
@@ -41,11 +42,16 @@ class ClusterSecurity:
         listener: the security at the start.
         brokers: the brokers by number.
         journal: the log of the cluster.
+
+    Attributes:
+        authority_pem: the certificate of the authority that the cluster made, as it was given no `tls`; None: it made none.
     """
 
     def __init__(self, listener: ListenerSecurity, brokers: Mapping[int, _Secured], journal: Journal) -> None:
         self.authorizer = Authorizer()
-        self._every = BrokerSecurity(listener, Accounts(listener.users, listener.scram_iterations))
+        self.authority_pem: bytes | None = None
+        self._own_tls: ListenerTls | None = None
+        self._every = BrokerSecurity(self._completed(listener), Accounts(listener.users, listener.scram_iterations))
         self._brokers = brokers
         self._journal = journal
         self._generations = itertools.count(1)
@@ -66,7 +72,7 @@ class ClusterSecurity:
         if "users" in fields:
             raise ValueError("users are changed by grant and revoke")
         for security in self._chosen(broker):
-            security.listener = dataclasses.replace(security.listener, **fields)
+            security.listener = self._completed(dataclasses.replace(security.listener, **fields))
             security.accounts.iterations = security.listener.scram_iterations
 
     def grant(self, user: str, password: str, *, broker: int | None = None) -> None:
@@ -147,6 +153,28 @@ class ClusterSecurity:
     def expired_sessions(self) -> list[ExpiredSession]:
         """Return the connections that were closed because a request came after the end of their session."""
         return self._journal.expired_sessions
+
+    @property
+    def tls_failures(self) -> list[TlsFailure]:
+        """Return why TLS handshakes failed, or TLS connections later, in order."""
+        return self._journal.tls_failures
+
+    @property
+    def client_options(self) -> dict[str, Any]:
+        """Return the options with which a `Producer` trusts the listeners: its protocol, and the authority that the cluster made."""
+        listener = self._every.listener
+        options: dict[str, Any] = {} if listener.protocol == "PLAINTEXT" else {"security_protocol": listener.protocol}
+        if listener.has_tls and self.authority_pem is not None:
+            options["ssl_truststore_certificates"] = self.authority_pem.decode()
+        return options
+
+    def _completed(self, listener: ListenerSecurity) -> ListenerSecurity:
+        """Return a listener that has TLS if its protocol wants it."""
+        if not listener.has_tls or listener.tls is not None:
+            return listener
+        if self._own_tls is None:
+            self._own_tls, self.authority_pem = new_tls()
+        return dataclasses.replace(listener, tls=self._own_tls)
 
     def _chosen(self, broker: int | None) -> list[BrokerSecurity]:
         if broker is None:
