@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from aioproducer.errors import AuthenticationFailed, ConnectionLost, TransportError
 from aioproducer.net.connection_setup import ConnectionSetup
+from aioproducer.net.tls import TlsStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from aioproducer.net.addresses import Addresses
     from aioproducer.net.connection import Connection
     from aioproducer.net.settings import NetSettings
+    from aioproducer.net.tls import TlsFacts
 
 __all__ = ["BrokerConnection"]
 
@@ -96,6 +98,12 @@ class BrokerConnection:
     def unsent(self) -> list[Connection]:
         """Return the connections with unsent bytes in their write buffers."""
         return [connection for connection in self._setup.alive if connection.has_unsent]
+
+    @property
+    def tls(self) -> TlsFacts | None:
+        """Return what was agreed on with the broker by TLS; None: there is no connection, or it is not encrypted."""
+        stream = None if self.connection is None else self.connection.stream
+        return stream.facts if isinstance(stream, TlsStream) else None
 
     @property
     def in_flight(self) -> int:
