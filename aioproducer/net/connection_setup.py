@@ -1,10 +1,11 @@
-"""Makes the connections to one broker: look-up of its name, dialling, and the handshake of a new connection.
+"""Makes the connections to one broker: look-up of its name, dialling, the handshake of a new connection, and its authentication.
 
 1. The addresses of the broker are dialled in order. An address that refuses is followed by the next one. An address that times out or
    breaks the protocol ends the attempt, and the next attempt begins with another address.
 2. Each attempt has a time limit, which grows with the failures (KIP-601).
 3. Some old brokers close the connection instead of answering an ApiVersions request of a version that they do not know. After two such
    closings, the third handshake uses the oldest version.
+4. SASL follows the handshake, within the same time. Nothing else is sent meanwhile, and the broker's frames are small.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from aioproducer.errors import AuthenticationFailed, ConnectionLost, KafkaError
 from aioproducer.net.connection import Connection
 from aioproducer.net.handshake import negotiate_versions
 from aioproducer.net.name_resolution import describe_lookups
+from aioproducer.wire.frame import FRAME_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +30,8 @@ __all__ = ["ConnectionSetup"]
 
 # Handshakes in one cycle: the last of them uses the oldest version of ApiVersions.
 _TRIES: Final = 3
+# Bytes of a frame from a broker that is not authenticated yet.
+_UNAUTHENTICATED_LIMIT: Final = 1024 * 1024
 
 
 class ConnectionSetup:
@@ -110,11 +114,14 @@ class ConnectionSetup:
             max_idle=settings.max_idle,
             traffic=traffic,
         )
+        if settings.security is not None and settings.security.sasl is not None:
+            connection.frames.limit = _UNAUTHENTICATED_LIMIT
         try:
             async with asyncio.timeout(patience) as timer:
                 await settings.dialer.dial(address, self._broker.port, lambda: connection)
                 self.alive[connection] = None
                 await self._shake_hands(connection)
+                await self._authenticate(connection)
         except TimeoutError as error:
             self.drop(connection)
             if not timer.expired():
@@ -136,6 +143,12 @@ class ConnectionSetup:
         if not is_last:
             self._closings = 0
         self._on_throttle(throttle)
+
+    async def _authenticate(self, connection: Connection) -> None:
+        security = self._settings.security
+        if security is not None and security.sasl is not None:
+            await security.sasl.authenticate(connection, self._settings.request_timeout)
+            connection.frames.limit = FRAME_LIMIT
 
     # The end
 

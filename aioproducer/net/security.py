@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aioproducer.net.login_gate import LoginGate
 
 if TYPE_CHECKING:
     from aioproducer.net.sasl_login import SaslLogin
@@ -11,13 +14,16 @@ if TYPE_CHECKING:
 __all__ = ["Security"]
 
 
-class Security(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Security:
     """Holds the security of all connections of a producer.
 
     Attributes:
         tls: gives the context of each TLS connection; None: connections are not encrypted.
         sasl: authenticates each connection; None: connections are not authenticated by SASL.
+        gate: the gate that connections pass before they are made, so that refused credentials cause few attempts.
     """
 
     tls: TlsContexts | None = None
     sasl: SaslLogin | None = None
+    gate: LoginGate = field(default_factory=LoginGate)

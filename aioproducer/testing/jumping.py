@@ -39,7 +39,12 @@ class JumpingLoop(asyncio.SelectorEventLoop):
     """An event loop with virtual time: `time()` begins at 1000 seconds, and moves only when no callback is ready.
 
     `run_until_complete` raises RuntimeError when every task waits and no timer runs: in real time it would wait for ever.
+
+    Attributes:
+        runs_threads_inline: tells the producer to make the calls at once for which it has daemon threads.
     """
+
+    runs_threads_inline: Final = True
 
     def __init__(self) -> None:
         self._clock = _Selector()
