@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from aioproducer.wire.api import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from aioproducer.net.connection import Connection
 
 __all__ = ["AUTHENTICATION", "HeldRequests"]
 
@@ -17,10 +15,17 @@ __all__ = ["AUTHENTICATION", "HeldRequests"]
 AUTHENTICATION: Final = frozenset((ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE))
 
 
+class _Holding(Protocol):
+    """Is a connection that holds requests back while `held` is set."""
+
+    held: HeldRequests | None
+    used_at: float
+
+
 class HeldRequests:
     """Holds the requests of one connection from the first request of an authentication until its end."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: _Holding) -> None:
         self._connection = connection
         self._used_at = connection.used_at
         self._requests: list[tuple[Callable[[], None], Callable[[Any], None]]] = []
