@@ -175,7 +175,7 @@ def test_a_file_whose_name_has_a_colon(tmp_path: pathlib.Path) -> None:
     [
         ("${file:HERE/none}", "HERE/none cannot be read: No such file or directory"),
         ("${file:HERE/none:password}", "HERE/none cannot be read: No such file or directory"),
-        ("${file:HERE/secrets:pasword}", "the file has no key 'pasword'"),
+        ("${file:HERE/secrets:password2}", "the file has no key 'password2'"),
         ("${file:HERE/secrets:empty}", "it is empty"),
         ("${file:HERE/nothing}", "it is empty"),
         ("${file:HERE/binary}", "HERE/binary is no UTF-8 text"),
