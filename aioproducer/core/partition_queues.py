@@ -230,10 +230,6 @@ class PartitionQueues:
         for queue in self.deadlines.backed_off(now):
             self.ready.offer(queue)
 
-    def next_wake(self) -> float | None:
-        """Return the time at which to call `wake` next. None: not before another event."""
-        return self.deadlines.next()
-
     def flush_partial_batches(self) -> None:
         """Close every partial batch that lingers or is sendable, because memory is short. None lingers until `linger_again`.
 

@@ -115,7 +115,7 @@ class Sender:
         self._least = Fill.PARTIAL
         self._is_serving_due = False
         self._is_closed = False
-        self._waking = DeadlineTimer(loop, partition_queues.next_wake, self._on_wake)
+        self._waking = DeadlineTimer(loop, partition_queues.deadlines.next, self._on_wake)
         self._expiry = DeadlineTimer(loop, partition_queues.incomplete.next_expiry, self._on_expiry, is_patient=True)
         schedule.drain_by(self)
 
