@@ -66,7 +66,6 @@ class PartitionQueues:
 
     Attributes:
         policy: as given.
-        by_load: whether a partial batch waits while a batch of its partition is in flight.
         routings: the topic routings by topic; `topic_updates.installing` maintains them.
         incomplete: batches that have not ended.
         ready: partitions with a batch to drain.
@@ -90,7 +89,6 @@ class PartitionQueues:
         self._on_close = on_close
         self.availability = availability or Availability()
         self.policy = policy or DrainPolicy(Linger.of(linger))
-        self.by_load = self.policy.linger is Linger.LOAD
         self.routings: dict[str, TopicRouting] = {}
         self.incomplete = IncompleteBatches()
         self.full = full
