@@ -16,14 +16,14 @@ import asyncio
 import contextlib
 import ssl
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from aioproducer.interfaces import Buffer, Receiver, Stream
 
-__all__ = ["HandshakeTurns", "TlsStream", "server_name"]
+__all__ = ["HandshakeTurns", "TlsFacts", "TlsStream", "server_name"]
 
 # Bytes that are encrypted or decrypted at once. It also bounds what OpenSSL's buffers of an idle connection keep.
 _SLICE: Final = 65_536
@@ -39,6 +39,20 @@ def server_name(host: str) -> str:
     A trailing dot is a form of the DNS alone, and so is the scope id of an IPv6 address one of this machine.
     """
     return host.partition("%")[0] if ":" in host else host.removesuffix(".")
+
+
+class TlsFacts(NamedTuple):
+    """Holds what was agreed on for one connection.
+
+    Attributes:
+        version: "TLSv1.2" or "TLSv1.3".
+        cipher: OpenSSL's name of the cipher suite.
+        certificate_ends_at: the end of the broker's certificate, in seconds since 1970; None: it was not verified.
+    """
+
+    version: str
+    cipher: str
+    certificate_ends_at: float | None
 
 
 class HandshakeTurns:
@@ -306,6 +320,15 @@ class TlsStream:
             return self._tls if self._is_up else default
         get = getattr(self._stream, "get_extra_info", None)
         return default if get is None else get(name, default)
+
+    @property
+    def facts(self) -> TlsFacts | None:
+        """Return what was agreed on; None before the handshake has succeeded."""
+        if not self._is_up:
+            return None
+        cipher, certificate = self._tls.cipher(), self._tls.getpeercert()
+        ends = None if not certificate else float(ssl.cert_time_to_seconds(str(certificate["notAfter"])))
+        return TlsFacts(self._tls.version() or "", cipher[0] if cipher else "", ends)
 
     def close(self) -> None:
         """Write close_notify behind the queued bytes and close; the peer's close_notify is not waited for."""
