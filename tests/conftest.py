@@ -23,6 +23,9 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from aioproducer.testing.kafka_admin import DelegationToken
+    from aioproducer.testing.kafka_thread import ServerThread
+
 NEED_CONFLUENT = (
     "chaos/test_report.py",
     "faults/test_page.py",
@@ -102,3 +105,26 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("skipped where no skip is allowed", red=True)
     for node, reason in config.stash[SKIPPED]:
         terminalreporter.line(f"{node}: {reason or 'it says no reason'}")
+
+
+@pytest.fixture(scope="session")
+def secure_server() -> Iterator[ServerThread]:
+    """A real broker with every listener (secured.py), for the whole session. Skipped without Java; in CI that is a failure."""
+    from secured import SECURITY
+
+    from aioproducer.jars import JavaMissing
+    from aioproducer.testing.kafka_thread import ServerThread
+
+    server = ServerThread(security=SECURITY)
+    try:
+        server.open()
+    except JavaMissing as error:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(str(error))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def delegation_token(secure_server: ServerThread) -> DelegationToken:
+    """A delegation token of alice."""
+    return secure_server.administrate(lambda admin: admin.create_token("alice"))
