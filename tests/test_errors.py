@@ -9,7 +9,16 @@ import aiokafka.errors
 import pytest
 
 from aioproducer import errors
-from aioproducer.errors import BrokerError, ConnectionLost, DeliveryError, ErrorCode, KafkaError, Persisted, broker_error
+from aioproducer.errors import (
+    BrokerError,
+    ConnectionLost,
+    CredentialsRefused,
+    DeliveryError,
+    ErrorCode,
+    KafkaError,
+    Persisted,
+    broker_error,
+)
 
 TREE = {
     "UsageError": "KafkaError",
@@ -28,6 +37,10 @@ TREE = {
     "ConnectionLost": "TransportError",
     "RequestTimedOut": "TransportError",
     "ProtocolError": "TransportError",
+    "AuthenticationFailed": "TransportError",
+    "CertificateNotTrusted": "AuthenticationFailed",
+    "CredentialsRefused": "AuthenticationFailed",
+    "BrokerNotTrusted": "AuthenticationFailed",
     "BootstrapFailed": "KafkaError",
     "TransactionError": "KafkaError",
     "TransactionTimeout": "TransactionError",
@@ -168,7 +181,9 @@ def test_a_delivery_error_explains_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [failed(), broker_error(3, "m"), broker_error(12_345), ConnectionLost("gone")], ids=lambda error: type(error).__name__
+    "error",
+    [failed(), broker_error(3, "m"), broker_error(12_345), ConnectionLost("gone"), CredentialsRefused("no", "sasl", "PLAIN", 58)],
+    ids=lambda error: type(error).__name__,
 )
 def test_errors_go_from_process_to_process(error: KafkaError) -> None:
     """A pool's workers send them by pickle; one that cannot be read breaks the pool."""

@@ -5,14 +5,17 @@
 2. A growing pause follows each failure (KIP-144), and the next attempt gets more time (KIP-601). Both start over only when a connection
    is ready to use. A connection that is lost sooner than the first pause is not made again before that pause is over.
 3. A call that waits for the connection fails at each failed attempt, so its caller can ask another node.
+4. The task also renews the connection's session before it ends (KIP-368). Requests in flight are answered first, as a broker answers in
+   order; new ones are held until the session is renewed. A broker that refuses a renewal gets a new connection at once.
+5. While no broker accepts the credentials, attempts pass the producer's gate one at a time (`net.login_gate`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from aioproducer.errors import AuthenticationFailed, ConnectionLost, TransportError
+from aioproducer.errors import AuthenticationFailed, ConnectionLost, CredentialsRefused, TransportError
 from aioproducer.net.connection_setup import ConnectionSetup
 from aioproducer.net.tls import TlsStream
 
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BrokerConnection"]
 
+# Seconds until a renewal is tried again whose credentials could not be read.
+_RENEWAL_PAUSE: Final = 1.0
+
 
 class BrokerConnection:
     """Makes a connection to one broker on demand, and holds it.
@@ -42,7 +48,7 @@ class BrokerConnection:
     Attributes:
         connection: the established connection, which may be closing; None if there is none.
         failures: consecutive attempts that failed.
-        last_error: error of the latest failed attempt; None after a success.
+        last_error: error of the latest failed attempt, or of a refused renewal; None after a success.
         tried_at: start of the latest attempt, in the loop's time; 0 before the first.
     """
 
@@ -78,6 +84,11 @@ class BrokerConnection:
         self._connected_at = 0.0
         # The next attempt begins no sooner.
         self._not_before = 0.0
+        self._gate = settings.security.gate if settings.security is not None else None
+        # True during an attempt, which has passed the gate.
+        self._is_attempting = False
+        # The time at which the session of the connection is renewed; None: never.
+        self._renew_at: float | None = None
 
     @property
     def is_usable(self) -> bool:
@@ -86,8 +97,11 @@ class BrokerConnection:
 
     @property
     def is_pausing(self) -> bool:
-        """Return True if the pause after a failure or a loss is not over."""
-        return self.connection is None and self._loop.time() < self._not_before
+        """Return True if the pause after a failure or a loss is not over, or if the gate is shut for long."""
+        if self.connection is not None or self._is_attempting:
+            return False
+        now = self._loop.time()
+        return now < self._not_before or (self._gate is not None and self._gate.blocks(self._where, now))
 
     @property
     def is_dialling(self) -> bool:
@@ -119,12 +133,12 @@ class BrokerConnection:
             self._spawn(self.run(), f"node {self._broker.node_id} {self._where}, {self._label}")
 
     async def connected(self, patience: float) -> Connection:
-        """Return the connection when it is usable; make it if necessary.
+        """Return the connection when it is usable and not held; make it if necessary.
 
         Raises:
             TransportError: the attempt failed, or did not end within `patience` seconds; the task continues.
         """
-        if self.connection is not None and self.connection.is_usable:
+        if self.connection is not None and self.connection.is_usable and self.connection.held is None:
             return self.connection
         if self._is_closed:
             raise ConnectionLost(f"{self._where} is no longer a broker of this cluster")
@@ -137,16 +151,18 @@ class BrokerConnection:
         except TimeoutError as error:
             if isinstance(error, TransportError):
                 raise
-            raise ConnectionLost(f"{self._where}: no connection within {patience:g} s yet") from error
+            refused = self.last_error if isinstance(self.last_error, AuthenticationFailed) else None
+            why = f"; the latest attempt: {refused}" if refused is not None else ""
+            raise ConnectionLost(f"{self._where}: no connection within {patience:g} s yet{why}") from (refused or error)
 
     # The task
 
     async def run(self) -> None:
-        """Make the connection each time that it is requested, until this object is closed. The body of the task."""
+        """Make the connection each time that it is requested, and renew its session, until this object is closed. The body of the task."""
         self._task = asyncio.current_task()
         try:
             while not self._is_closed:
-                await self._requested.wait()
+                await self._wait_for_request()
                 await self._pause()
                 failure = await self._try()
                 # A closed loop: the garbage collector closes this coroutine, and the dialer reported that as a failure.
@@ -165,17 +181,28 @@ class BrokerConnection:
             if not self._is_closed:
                 raise
 
+    async def _wait_for_request(self) -> None:
+        """Wait until a connection is requested. Meanwhile renew the session of the one that stands, each time that it is due."""
+        while not self._requested.is_set():
+            try:
+                async with asyncio.timeout_at(self._renew_at):
+                    await self._requested.wait()
+            except TimeoutError:
+                await self._renew()
+
     async def _pause(self) -> None:
         if (left := self._not_before - self._loop.time()) > 0 and not self._is_closed:
             await asyncio.sleep(left)
 
     async def _try(self) -> TransportError | None:
         """Make one attempt. Returns the error, or None after a success."""
-        self.tried_at = self._loop.time()
         try:
-            connection = await self._setup.attempt(self.failures)
+            connection = await self._attempt()
         except Exception as error:  # noqa: BLE001  (a resolver or dialer of the user's may raise anything: no broker is worth the producer)
-            return self._explained(error)
+            explained = self._explained(error)
+            if isinstance(explained, AuthenticationFailed):
+                self._settings.observer.authentication_failed(self._broker, self._label, explained, is_renewal=False)
+            return explained
         # A dialer of the user's may suppress the cancellation by `close`. The node's id may belong to another node now.
         if self._is_closed:
             self._setup.drop(connection)
@@ -187,9 +214,24 @@ class BrokerConnection:
         self._connected_at = self._loop.time()
         self.connection = connection
         self._settings.observer.connected(self._broker, self._label)
+        if self._settings.security is not None:
+            self._begin_session(connection, is_renewal=False)
         for future in self._take_waiting():
             future.set_result(connection)
         return None
+
+    async def _attempt(self) -> Connection:
+        """Pass the gate, if there is one, and make one attempt."""
+        if self._gate is None:
+            self.tried_at = self._loop.time()
+            return await self._setup.attempt(self.failures)
+        async with self._gate.passage(self._where, self._settings.chance):
+            self.tried_at = self._loop.time()
+            self._is_attempting = True
+            try:
+                return await self._setup.attempt(self.failures)
+            finally:
+                self._is_attempting = False
 
     def _explained(self, error: Exception) -> TransportError:
         text = str(error) or type(error).__name__
@@ -215,6 +257,49 @@ class BrokerConnection:
     def _take_waiting(self) -> list[asyncio.Future[Connection]]:
         waiting, self._waiting = self._waiting, []
         return [future for future in waiting if not future.done()]
+
+    # The session
+
+    def _begin_session(self, connection: Connection, *, is_renewal: bool) -> None:
+        session = connection.session
+        self._renew_at = session.renew_at(self._settings.chance()) if session is not None else None
+        seconds, lifetime = (session.authenticated_at - session.began_at, session.seconds) if session is not None else (0.0, 0.0)
+        self._settings.observer.authenticated(self._broker, self._label, seconds, lifetime, is_renewal=is_renewal)
+
+    async def _renew(self) -> None:
+        """Renew the session of the connection. An error ends the connection, unless nothing was sent yet."""
+        self._renew_at = None
+        connection, security = self.connection, self._settings.security
+        if connection is None or not connection.is_usable or security is None or security.sasl is None:
+            return
+        try:
+            await security.sasl.authenticate(connection, self._settings.request_timeout)
+        except Exception as error:  # noqa: BLE001  (as in an attempt)
+            # A lost connection has an error of its own, which may have come first.
+            explained = self._explained(error)
+            self._settings.observer.authentication_failed(self._broker, self._label, explained, is_renewal=True)
+            if isinstance(error, CredentialsRefused):
+                await self._on_renewal_refused(connection, explained)
+            elif connection.held is not None:
+                connection.abort(explained)
+            elif connection.is_usable:
+                self._renew_at = self._loop.time() + _RENEWAL_PAUSE
+            return
+        security.gate.renewed(self._where)
+        self._begin_session(connection, is_renewal=True)
+        for future in self._take_waiting():
+            future.set_result(connection)
+        self._on_change()
+
+    async def _on_renewal_refused(self, connection: Connection, refusal: TransportError) -> None:
+        """Make the connection anew at once, as the gate's probe: only a renewal refuses a principal that has changed."""
+        self.last_error = refusal
+        if self._gate is not None:
+            self._gate.renewal_refused(self._loop.time())
+        # The broker answered all that was sent before, so no bytes are dropped.
+        connection.abort(refusal)
+        await connection.gone()
+        self.request_connection()
 
     # The end
 

@@ -91,12 +91,16 @@ class BrokerNode:
 
     @property
     def is_ready(self) -> bool:
-        """Return True if a produce request may be sent now: the connection is usable, and the write buffer and the slots have space."""
+        """Return True if a produce request may be sent now.
+
+        The connection is usable and not held, and the write buffer and the slots have space.
+        """
         connection = self.produce.connection
         return (
             connection is not None
             and connection.in_flight_requests.can_send_more(is_written=not connection.is_paused)
             and self._unmute is None
+            and connection.held is None
             and connection.is_usable
         )
 

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioproducer.errors import ConnectionLost, ProtocolError, RequestTimedOut, TransportError
+from aioproducer.net.held_requests import AUTHENTICATION
 from aioproducer.net.in_flight_requests import InFlightRequest, InFlightRequests
 from aioproducer.net.observer import NO_TRAFFIC
 from aioproducer.net.request_timer import RequestTimer
@@ -27,12 +29,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from aioproducer.interfaces import Buffer, Stream
+    from aioproducer.net.held_requests import HeldRequests
     from aioproducer.net.observer import Traffic
+    from aioproducer.sasl.session import Session
 
 __all__ = ["Answer", "Connection"]
 
 # Kafka reserves the last eight correlation ids for SASL (NET-12).
 _CORRELATION_LIMIT = 2**31 - 8
+# Seconds after which a held connection is looked at again, whether it is idle.
+_HELD = 1.0
 
 
 class Answer(NamedTuple):
@@ -73,6 +79,11 @@ class Connection:
         versions: the broker's (lowest, highest) version by API key.
         features: the cluster's finalized features, each with its highest level (KIP-584).
         features_epoch: the epoch of `features`; a newer one is higher; -1: the broker gives none.
+        frames: splits the received bytes into frames, up to a limit.
+        session: the session that SASL began; None: the connection is not authenticated by SASL.
+        held: holds the requests while the connection is authenticated; None: requests are sent.
+        used_at: the loop's time of the latest request or answer.
+        muted_until: the loop's time until which the broker does not read, as far as answers have said.
     """
 
     def __init__(
@@ -91,19 +102,22 @@ class Connection:
         self.versions: Mapping[int, tuple[int, int]] = {}
         self.features: Mapping[str, int] = {}
         self.features_epoch = -1
+        self.session: Session | None = None
+        self.held: HeldRequests | None = None
+        self.muted_until = 0.0
         self.is_paused = False
         self.is_lost = False
         self._client_id = client_id
         self._on_lost = on_lost
         self._on_writable = on_writable
         self._loop = asyncio.get_running_loop()
-        self._reader = FrameReader()
+        self.frames = FrameReader()
         self.in_flight_requests = InFlightRequests(max_in_flight)
         self._request_timer = RequestTimer(self._loop, self.in_flight_requests, self._on_timeout)
         self._unanswered: deque[Callable[[Answer | TransportError | None], None]] = deque()
         self._correlation_id = 0
         self._max_idle = max_idle
-        self._used_at = 0.0
+        self.used_at = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._cause: TransportError | None = None
         # What a close before the answer to that request may mean.
@@ -116,16 +130,16 @@ class Connection:
         """Keep the stream, and start the idle timer."""
         self._stream = transport
         self._write = writer_of(transport)
-        self._used_at = self._loop.time()
+        self.used_at = self._loop.time()
         if self._max_idle:
             self._idle_timer = self._loop.call_later(self._max_idle, self._on_idle)
 
     def data_received(self, data: Buffer) -> None:
         """Pass each whole frame to the oldest request. On Windows, asyncio before Python 3.12 gives bytearrays."""
         try:
-            for frame in self._reader.feed(data):
+            for frame in self.frames.feed(data):
                 self._on_frame(frame)
-            self._reader.check()
+            self.frames.check()
         except ProtocolError as error:
             self.abort(error)
 
@@ -149,6 +163,8 @@ class Connection:
             self._call(self.in_flight_requests.requests.popleft().on_answer, cause)
         while self._unanswered:
             self._call(self._unanswered.popleft(), cause)
+        for on_end in () if self.held is None else self.held.drop():
+            self._call(on_end, cause)
         self._on_lost(self)
 
     def pause_writing(self) -> None:
@@ -166,8 +182,8 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
-        """Return the number of unanswered requests."""
-        return len(self.in_flight_requests)
+        """Return the number of unanswered requests, with those that are held."""
+        return len(self.in_flight_requests) + (0 if self.held is None else len(self.held))
 
     @property
     def cause(self) -> TransportError | None:
@@ -200,12 +216,18 @@ class Connection:
         on_answer: Callable[[Answer | TransportError], None],
         timeout: float,
     ) -> None:
-        """Send a request. `on_answer` is called once, later, with the answer or with the error that ended the connection."""
+        """Send a request, or hold it while the connection is authenticated.
+
+        `on_answer` is called once, later, with the answer or with the error that ended the connection.
+        """
         if self._cause is not None:
             self._loop.call_soon(self._call, on_answer, self._cause)
             return
+        if self.held is not None and key not in AUTHENTICATION:
+            self.held.add(partial(self.send, key, version, body, on_answer, timeout), on_answer)
+            return
         self._put(key, version, body)
-        deadline = self._used_at + timeout
+        deadline = self.used_at + timeout
         self.in_flight_requests.requests.append(InFlightRequest(self._correlation_id, key, version, deadline, on_answer))
         if deadline < self._request_timer.armed_for:
             self._request_timer.arm(deadline)
@@ -219,6 +241,9 @@ class Connection:
         """
         if self._cause is not None:
             self._loop.call_soon(self._call, on_written, self._cause)
+            return
+        if self.held is not None:
+            self.held.add(partial(self.send_unanswered, key, version, body, on_written), on_written)
             return
         self._put(key, version, body)
         if self.is_paused:
@@ -284,14 +309,15 @@ class Connection:
 
     def extend(self, seconds: float) -> None:
         """Extend the deadlines of the unanswered requests by `seconds`, for which the broker does not read (NET-14)."""
+        self.muted_until = max(self.muted_until, self._loop.time()) + seconds
         self.in_flight_requests.extend(seconds)
 
     def _put(self, key: ApiKey, version: int, body: Sequence[Buffer]) -> None:
-        self._used_at = self._loop.time()
+        self.used_at = self._loop.time()
         self._correlation_id = (self._correlation_id + 1) % _CORRELATION_LIMIT
         request = encode_request(key, version, self._correlation_id, self._client_id, body)
         self._write(request)
-        self._traffic.sent(self._used_at, sum(map(len, request)))
+        self._traffic.sent(self.used_at, sum(map(len, request)))
 
     def _on_frame(self, frame: bytes) -> None:
         if self._cause is not None:
@@ -304,9 +330,9 @@ class Connection:
         if correlation_id != request.correlation_id:
             raise ProtocolError(f"{self.where} answered request {correlation_id}, but {request.correlation_id} is the oldest")
         requests.popleft()
-        self._used_at = self._loop.time()
-        self._traffic.answered(self._used_at, len(frame))
-        self._call(request.on_answer, Answer(request.key, request.version, frame, offset, self._used_at))
+        self.used_at = self._loop.time()
+        self._traffic.answered(self.used_at, len(frame))
+        self._call(request.on_answer, Answer(request.key, request.version, frame, offset, self.used_at))
 
     def _call(self, callback: Callable[[Any], None], argument: Any) -> None:
         try:
@@ -325,7 +351,11 @@ class Connection:
         if self._cause is not None:
             return
         now = self._loop.time()
-        idle_at = now if self.in_flight_requests or self._unanswered else self._used_at
+        # an authentication is no use of the connection, and is soon over
+        if self.held is not None:
+            self._idle_timer = self._loop.call_at(now + _HELD, self._on_idle)
+            return
+        idle_at = now if self.in_flight_requests or self._unanswered else self.used_at
         if now < idle_at + self._max_idle:
             self._idle_timer = self._loop.call_at(idle_at + self._max_idle, self._on_idle)
             return

@@ -1,10 +1,11 @@
-"""Makes the connections to one broker: look-up of its name, dialling, TLS, and the handshake of a new connection.
+"""Makes the connections to one broker: look-up of its name, dialling, TLS, the handshake of a new connection, and its authentication.
 
 1. The addresses of the broker are dialled in order. An address that refuses is followed by the next one. An address that times out or
    breaks the protocol ends the attempt, and the next attempt begins with another address.
 2. Each attempt has a time limit, which grows with the failures (KIP-601).
 3. Some old brokers close the connection instead of answering an ApiVersions request of a version that they do not know. After two such
    closings, the third handshake uses the oldest version.
+4. SASL follows the handshake, within the same time. Nothing else is sent meanwhile, and the broker's frames are small.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from aioproducer.net.handshake import negotiate_versions
 from aioproducer.net.name_resolution import describe_lookups
 from aioproducer.net.tls import TlsStream, server_name
 from aioproducer.net.tls_errors import CLOSED_AFTER_GREETING, after_handshake, in_handshake, no_name
+from aioproducer.wire.frame import FRAME_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +33,8 @@ __all__ = ["ConnectionSetup"]
 
 # Handshakes in one cycle: the last of them uses the oldest version of ApiVersions.
 _TRIES: Final = 3
+# Bytes of a frame from a broker that is not authenticated yet.
+_UNAUTHENTICATED_LIMIT: Final = 1024 * 1024
 
 
 class ConnectionSetup:
@@ -117,6 +121,8 @@ class ConnectionSetup:
             max_idle=settings.max_idle,
             traffic=traffic,
         )
+        if settings.security is not None and settings.security.sasl is not None:
+            connection.frames.limit = _UNAUTHENTICATED_LIMIT
         try:
             async with asyncio.timeout(patience) as timer:
                 await self._open(address, connection)
@@ -124,6 +130,7 @@ class ConnectionSetup:
                 if not connection.is_lost:
                     self.alive[connection] = None
                 await self._shake_hands(connection, address)
+                await self._authenticate(connection)
         except TimeoutError as error:
             why = "" if self._tls_stream is None else ": the TLS handshake was not answered"
             self.drop(connection)
@@ -177,6 +184,12 @@ class ConnectionSetup:
         if self._broker.node_id < 0 and not self._has_sasl:
             connection.suspect(CLOSED_AFTER_GREETING.format("SASL_PLAINTEXT" if self._tls is None else "SASL_SSL"))
         self._on_throttle(throttle)
+
+    async def _authenticate(self, connection: Connection) -> None:
+        security = self._settings.security
+        if security is not None and security.sasl is not None:
+            await security.sasl.authenticate(connection, self._settings.request_timeout)
+            connection.frames.limit = FRAME_LIMIT
 
     # The end
 

@@ -39,6 +39,20 @@ class Observer:
     def failed(self, broker: Broker, label: str, cause: TransportError, failures: int) -> None:
         """Record that an attempt to connect failed, the last of `failures` consecutive ones."""
 
+    def authenticated(self, broker: Broker, label: str, seconds: float, session_seconds: float, *, is_renewal: bool) -> None:
+        """Record that a connection was authenticated, by TLS or SASL, or that its session was renewed.
+
+        Args:
+            broker: the broker.
+            label: "produce" or "control".
+            seconds: time that the SASL exchange took; 0 without SASL.
+            session_seconds: lifetime of the session; 0: it does not end.
+            is_renewal: the connection was authenticated before (KIP-368).
+        """
+
+    def authentication_failed(self, broker: Broker, label: str, error: TransportError, *, is_renewal: bool) -> None:
+        """Record that a connection could not be authenticated, or that its session could not be renewed."""
+
     def throttled(self, broker: Broker, milliseconds: int) -> None:
         """Record that a broker, which was not muted, throttles this client for `milliseconds`."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
+from aioproducer.net.login_gate import LoginGate
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
 
 if TYPE_CHECKING:
@@ -15,16 +17,19 @@ if TYPE_CHECKING:
 __all__ = ["Security", "security_of"]
 
 
-class Security(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Security:
     """Holds the security of all connections of a producer.
 
     Attributes:
         tls: gives the context of each TLS connection; None: connections are not encrypted.
         sasl: authenticates each connection; None: connections are not authenticated by SASL.
+        gate: the gate that connections pass before they are made, so that refused credentials cause few attempts.
     """
 
     tls: TlsContexts | None = None
     sasl: SaslLogin | None = None
+    gate: LoginGate = field(default_factory=LoginGate)
 
 
 def security_of(config: ProducerConfig, chance: Callable[[], float]) -> Security | None:

@@ -153,10 +153,13 @@ class FrameReader:
 
     Args:
         limit: the largest size of a frame in bytes.
+
+    Attributes:
+        limit: as given; it may be changed.
     """
 
     def __init__(self, limit: int = FRAME_LIMIT) -> None:
-        self._limit = limit
+        self.limit = limit
         # the received part of an incomplete frame, with its size
         self._begun = bytearray()
         self._trouble: ProtocolError | None = None
@@ -214,8 +217,8 @@ class FrameReader:
 
     def _size(self, data: Buffer, at: int) -> int:
         size: int = _INT32.unpack_from(data, at)[0]
-        if not 0 <= size <= self._limit:
+        if not 0 <= size <= self.limit:
             start = bytes(data[at : at + 4])
             cause = next((f": {words}" for prefix, words in _STRANGERS if start.startswith(prefix)), "; is it a Kafka listener?")
-            raise ProtocolError(f"a frame claims {size} bytes, and no more than {self._limit} are taken{cause}")
+            raise ProtocolError(f"a frame claims {size} bytes, and no more than {self.limit} are taken{cause}")
         return size

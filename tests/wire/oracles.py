@@ -22,6 +22,7 @@ with warnings.catch_warnings():
     import kafka.protocol.consumer
     import kafka.protocol.metadata
     import kafka.protocol.producer
+    import kafka.protocol.sasl
     from kafka.protocol.api_message import ApiMessage
     from kafka.protocol.schemas.fields.codecs.types import BitField
 
@@ -29,7 +30,7 @@ __all__ = ["LACKS", "ORACLES", "Lack", "kio", "our_name", "snake"]
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MILLISECOND: Final = dt.timedelta(milliseconds=1)
-_FAMILIES: Final = (kafka.protocol.admin, kafka.protocol.consumer, kafka.protocol.metadata, kafka.protocol.producer)
+_FAMILIES: Final = (kafka.protocol.admin, kafka.protocol.consumer, kafka.protocol.metadata, kafka.protocol.producer, kafka.protocol.sasl)
 _SHORTER_NAMES: Final = {  # ours are the same in every message
     "topic_data": "topics",
     "partition_data": "partitions",

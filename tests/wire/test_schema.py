@@ -121,3 +121,11 @@ def test_a_codec_that_is_made_in_a_thread_keeps_no_other_waiting(monkeypatch: py
     may_end.set()
     making.join(10)
     assert first.decode is first.decode
+
+
+def test_a_repr_hides_what_may_hold_credentials() -> None:
+    """Only the length of a secret field is shown, so that no log and no traceback with locals has a password."""
+    shown = repr(message("SaslAuthenticate.request", auth_bytes=b"\0alice\0canary-alice"))
+    assert "canary" not in shown
+    assert "<19 secret bytes>" in shown
+    assert "mechanism='PLAIN'" in repr(message("SaslHandshake.request", mechanism="PLAIN"))

@@ -1,0 +1,78 @@
+"""The steps of an authentication, which generators of this package yield and their caller takes.
+
+The caller sends the result of each step back. So the rules need no loop and no thread, and tests play the broker by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+
+from aioproducer.sasl.secret_bytes import SecretBytes
+
+if TYPE_CHECKING:
+    from aioproducer.secret import Secret
+    from aioproducer.wire.api import ApiKey
+
+__all__ = ["AskBroker", "Exchange", "Mechanism", "SlowStep", "Steps", "printable", "read_secret"]
+
+
+class AskBroker(NamedTuple):
+    """Asks the caller to send a request and wait. The result is the decoded answer."""
+
+    key: ApiKey
+    version: int
+    message: Any
+
+
+class SlowStep(NamedTuple):
+    """Asks the caller to call a function that may take long, in a thread. The result is what the function returns.
+
+    Attributes:
+        name: what the function does, for threads' names and error texts. Steps with equal names of one mechanism have equal results.
+    """
+
+    name: str
+    function: Callable[[], Any]
+
+
+# The exchange of a mechanism: yields the bytes to send, and is sent the broker's bytes. It returns when the mechanism's rules are met.
+Exchange: TypeAlias = Generator[SecretBytes | SlowStep, Any, None]
+Steps: TypeAlias = Generator[AskBroker | SlowStep, Any, float]
+
+# Characters of a text of the broker that errors and logs may hold.
+_LONGEST: Final = 500
+
+
+class Mechanism(Protocol):
+    """Is a SASL mechanism with the credentials of one user.
+
+    Attributes:
+        name: as brokers call it.
+        user: names the user in error texts.
+    """
+
+    name: str
+    user: str
+
+    def exchange(self) -> Exchange:
+        """Begin the exchange of one authentication."""
+
+
+def read_secret(secret: Secret) -> Generator[SlowStep, Any, SecretBytes]:
+    """Return the bytes of a secret: plain UTF-8. A reference is read in a slow step."""
+    if secret.reference is None:
+        return _encoded(secret)
+    encoded: SecretBytes = yield SlowStep(f"read {secret.reference}", partial(_encoded, secret))
+    return encoded
+
+
+def _encoded(secret: Secret) -> SecretBytes:
+    # the error of a strict encoder has the whole text
+    return SecretBytes(secret.reveal().encode("utf-8", "surrogatepass"))
+
+
+def printable(text: str) -> str:
+    """Return a broker's text without control characters, and with 500 characters at most."""
+    return "".join(character if character.isprintable() else " " for character in text[:_LONGEST]).strip()
