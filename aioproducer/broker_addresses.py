@@ -3,7 +3,7 @@
 Java, librdkafka, aiokafka and the tools that write environment files (Terraform, docker-compose) each write a list of brokers in their
 own form. Examples are a listener's scheme before the host, blanks or semicolons between addresses, a JSON list, and no port. This module
 reads every form that names brokers unambiguously. It refuses text that cannot be an address, because a producer would look that up as a
-host name until `max_block_ms` is over.
+host name until `max_block_ms` is over. A scheme is the security protocol, which `security_protocol` need not repeat.
 """
 
 from __future__ import annotations
@@ -11,27 +11,42 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aioproducer.errors import ConfigError
 
-__all__ = ["DEFAULT_PORT", "read_addresses"]
+__all__ = ["DEFAULT_PORT", "PROTOCOLS", "BrokerAddresses", "read_addresses"]
 
 # The default of aiokafka and librdkafka, for an address without a port.
 DEFAULT_PORT: Final = 9092
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MAX_PORT: Final = 65_535
 _BETWEEN: Final = re.compile(r"[\s,;]+")
 _SCHEME: Final = re.compile(r"([^:/]*)://")
 _HOST: Final = re.compile(r"[\w.-]+")
-_PLAINTEXT: Final = "plaintext"
 _FORMS: Final = "'host:port,...' or a sequence of 'host:port'"
 
 
-def read_addresses(option: str, given: Any) -> tuple[list[str], bool]:
-    """Read the value of `option` into distinct addresses, in the given order. Returns them, and whether one was named twice.
+class BrokerAddresses(NamedTuple):
+    """Holds what a text names.
+
+    Attributes:
+        addresses: distinct `host:port`, in the given order.
+        is_repeated: True if one of them was named twice.
+        protocol: the security protocol, one of `PROTOCOLS`, that schemes before the hosts name; None: there is none.
+    """
+
+    addresses: tuple[str, ...]
+    is_repeated: bool
+    protocol: str | None
+
+
+def read_addresses(option: str, given: Any) -> BrokerAddresses:
+    """Read the value of `option` into distinct addresses.
 
     Raises:
-        ConfigError: there is no address, or a part is none. The error's text never has the text before an `@`.
+        ConfigError: there is no address, a part is none, or schemes contradict each other. The error's text never has the text before an
+            `@`.
     """
     if isinstance(given, str):
         given = _listed(option, given)
@@ -40,9 +55,12 @@ def read_addresses(option: str, given: Any) -> tuple[list[str], bool]:
     parts = [part for text in given for part in _BETWEEN.split(_without_user(option, text)) if part]
     if not parts:
         raise ConfigError(f"{option} is empty: name at least one broker as host:port")
+    protocols = list(dict.fromkeys(protocol for part in parts if (protocol := _protocol(option, part)) is not None))
     named = [_address(option, part) for part in parts]
-    addresses = list(dict.fromkeys(named))
-    return addresses, len(addresses) < len(named)
+    if len(protocols) > 1:
+        raise ConfigError(f"{option} has the schemes {' and '.join(protocols)}: a producer has one security_protocol. Name one of them")
+    addresses = tuple(dict.fromkeys(named))
+    return BrokerAddresses(addresses, len(addresses) < len(named), protocols[0] if protocols else None)
 
 
 def _listed(option: str, text: str) -> Any:
@@ -62,16 +80,24 @@ def _listed(option: str, text: str) -> Any:
 def _without_user(option: str, text: str) -> str:
     if "@" in text:
         where = text.rpartition("@")[2].strip()
-        raise ConfigError(f"{option}: a user stands before '@{where}'. Give host:port alone: TLS and SASL are not here yet")
+        raise ConfigError(f"{option}: a user stands before '@{where}'. Give host:port alone: users are sasl_username and sasl_password")
     return text
+
+
+def _protocol(option: str, part: str) -> str | None:
+    """Return the security protocol that the scheme of an address names; None: it has no scheme."""
+    scheme = _SCHEME.match(part)
+    if scheme is None:
+        return None
+    if scheme[1].upper() not in PROTOCOLS:
+        raise ConfigError(f"{option}: {part!r} has the scheme {scheme[1]!r}: it is one of {', '.join(PROTOCOLS)}, or left out")
+    return scheme[1].upper()
 
 
 def _address(option: str, part: str) -> str:
     """Return one address as `host:port`."""
     scheme = _SCHEME.match(part)
     text = part[scheme.end() :] if scheme is not None else part
-    if scheme is not None and scheme[1].lower() != _PLAINTEXT:
-        raise ConfigError(f"{option}: {part!r} has the scheme {scheme[1]!r}. Only PLAINTEXT may be given: TLS and SASL are not here yet")
     if "/" in text:
         raise ConfigError(f"{option}: {part!r} is not host:port: a broker's address has no path")
     host, port = _host_and_port(text)

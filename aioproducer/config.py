@@ -13,10 +13,11 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
+from aioproducer.broker_addresses import read_addresses
 from aioproducer.errors import ConfigError
 from aioproducer.interceptors import METHODS
 from aioproducer.model import Acks, Compression
-from aioproducer.option_names import asks_for_nothing, options_of, say_unknown
+from aioproducer.option_names import hide_secrets, keyword_options, options_of
 from aioproducer.options import (
     ACKS,
     ADDRESSES,
@@ -36,6 +37,8 @@ from aioproducer.options import (
     words,
 )
 from aioproducer.partitioners import RoundRobinPartitioner
+from aioproducer.secure_conflicts import settle_security
+from aioproducer.secure_options import SecureOptions, hides_secrets
 from aioproducer.serializers import string_serializer
 
 if TYPE_CHECKING:
@@ -88,8 +91,9 @@ def _partitions(value: object) -> bool:
     return callable(value) or callable(getattr(value, "partition", None))
 
 
+@hides_secrets
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ProducerConfig:
+class ProducerConfig(SecureOptions):
     """Holds the options of a producer, checked: a bad value raises a `ConfigError` with a remedy."""
 
     bootstrap_servers: str | tuple[str, ...] = option(
@@ -280,8 +284,10 @@ class ProducerConfig:
 
     def __post_init__(self) -> None:
         """Convert values as environment files and other clients write them; check every range and conflict."""
+        scheme = read_addresses("bootstrap_servers", self.bootstrap_servers).protocol
         for name, one in OPTIONS.items():
             object.__setattr__(self, name, one.kind.read(name, getattr(self, name)))
+        settle_security(self, scheme)
         self._give_way()
         self._check_conflicts()
 
@@ -381,12 +387,13 @@ class ProducerConfig:
         return made
 
     @classmethod
-    def of(cls, config: ProducerConfig | None, options: Mapping[str, Any]) -> ProducerConfig:
-        """Return the given config, or a new one of keyword options.
+    def of(cls, config: ProducerConfig | None, options: dict[str, Any]) -> ProducerConfig:
+        """Return the given config, or a new one of keyword options. Secrets are replaced in `options`, which the caller's frame holds.
 
         Raises:
             ConfigError: both were given, or an option is unknown (the nearest name is in the text) or bad.
         """
+        hide_secrets(options, OPTIONS)
         if config is not None:
             if not isinstance(config, ProducerConfig):
                 advice = "ProducerConfig.from_mapping makes one of it" if isinstance(config, dict) else "options are given by name"
@@ -394,11 +401,7 @@ class ProducerConfig:
             if options:
                 raise ConfigError(f"give either a ProducerConfig or options, not both (got also {', '.join(sorted(options))})")
             return config
-        given = {name: value for name, value in options.items() if not asks_for_nothing(name, value)}
-        for name in given:
-            if name not in OPTIONS:
-                raise ConfigError(say_unknown(name, OPTIONS, dotted=False))
-        return cls(**given)
+        return cls(**keyword_options(options, OPTIONS))
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> ProducerConfig:
@@ -408,10 +411,17 @@ class ProducerConfig:
             ConfigError: a value is bad; a name is unknown (the text has the nearest) or not supported (the text has the reason); or two
                 names mean the same option.
         """
+        # No frame of this package holds the secrets of the user's mapping.
+        mapping = dict(mapping)
+        hide_secrets(mapping, OPTIONS)
         return cls(**options_of(mapping, OPTIONS))
 
 
-OPTIONS: Final[Mapping[str, Option]] = {field.name: field.metadata["option"] for field in dataclasses.fields(ProducerConfig)}
+_SECURE: Final = {field.name for field in dataclasses.fields(SecureOptions)}
+# Options of security come last.
+OPTIONS: Final[Mapping[str, Option]] = {
+    field.name: field.metadata["option"] for field in sorted(dataclasses.fields(ProducerConfig), key=lambda field: field.name in _SECURE)
+}
 
 
 def check_hook(hook: Callable[..., object] | None) -> None:

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.errors import ConfigError
 from aioproducer.options import whole_number
+from aioproducer.secret import hide
+from aioproducer.secure_names import is_translated, translated
+from aioproducer.secure_options import is_secret
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from aioproducer.options import Option
 
-__all__ = ["NOT_HERE", "asks_for_nothing", "options_of", "say_unknown", "why_not"]
+__all__ = ["NOT_HERE", "hide_secrets", "keyword_options", "options_of", "say_unknown", "why_not"]
 
 # librdkafka has one level option for all codecs.
 _LEVEL: Final = "compression.level"
@@ -33,7 +36,7 @@ _BREAKERS_OPTIONS: Final = "circuit_breaker_options"
 # The only name of KIP-693 that differs from the field's.
 _BREAKERS: Final = {"mute.retry.interval": "circuit_breaker_mute_retry_interval_ms"}
 
-_LATER: Final = "is for a later version of aioproducer; leave it out"
+_LATER_ARE: Final = "are for a later version of aioproducer; leave it out"
 # The first row that matches a name gives its reason.
 NOT_HERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     (
@@ -48,13 +51,28 @@ NOT_HERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
             "auto.include.jmx.reporter",
         ),
     ),
-    ("it is the JVM's: put the secret into the mapping before", ("config.providers", "config.providers.*")),
     ("Kafka 4.4 has it: here names are resolved by `start`, again and again within max_block_ms", ("bootstrap.resolve.timeout.ms",)),
     ("Kafka 4.4 has it; leave it out", ("metadata.cluster.check.enable",)),
     ("here memory is always taken by need; leave it out", ("buffer.memory.allocation.strategy",)),
     (
-        f"security (TLS, SASL) {_LATER}",
-        ("security.*", "ssl.*", "ssl_*", "https.ca.*", "sasl.*", "enable.ssl.*", "enable.sasl.*", "*oauth*"),
+        f"OAuth and Kerberos {_LATER_ARE}",
+        ("sasl.kerberos.*", "sasl.login.*", "sasl.client.callback.handler.class", "https.ca.*", "*oauth*"),
+    ),
+    (
+        "it is about OpenSSL in librdkafka: give an ssl_context",
+        (
+            "ssl.engine.*",
+            "ssl_engine_callback_data",
+            "ssl.providers",
+            "ssl.curves.list",
+            "ssl.sigalgs.list",
+            "ssl.ca.certificate.stores",
+            "ssl.certificate.verify_cb",
+            "ssl_certificate_verify_cb",
+            "ssl_key",
+            "ssl_certificate",
+            "ssl_ca",
+        ),
     ),
     ("two-phase commit (KIP-939) is in no released Kafka; leave it out", ("transaction.two.phase.commit.enable",)),
     ("with enable_idempotence a record that is lost fails, and those after it are sent: leave it out", ("enable.gapless.guarantee",)),
@@ -136,27 +154,6 @@ NOT_HERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
 )
 
 
-# Values that mean "no TLS, no SASL" in other clients, by the dotted names. Such an option has no effect, and is left out.
-_NO_SECURITY: Final[Mapping[str, tuple[Any, ...]]] = {
-    "security.protocol": ("plaintext",),
-    "ssl.context": (None,),
-    "sasl.mechanism": ("plain",),
-    "sasl.plain.username": (None,),
-    "sasl.plain.password": (None,),
-    "sasl.kerberos.service.name": ("kafka",),
-    "sasl.kerberos.domain.name": (None,),
-    "sasl.oauth.token.provider": (None,),
-}
-
-
-def asks_for_nothing(name: Any, value: Any) -> bool:
-    """Return whether an option of another client has the value that means no TLS and no SASL, in upper or lower case."""
-    if not isinstance(name, str):
-        return False
-    given = value.strip().lower() if isinstance(value, str) else value
-    return any(given is one or (isinstance(given, str) and given == one) for one in _NO_SECURITY.get(name.replace("_", "."), ()))
-
-
 class _Place(NamedTuple):
     """Holds the field of a name, and the factor from the name's unit to the field's."""
 
@@ -176,33 +173,63 @@ def _names(table: Mapping[str, Option]) -> dict[str, _Place]:
             names[option.java or field.replace("_", ".")] = _Place(field)
         names.update({name: _Place(field, scale) for name, scale in option.librdkafka.items()})
         names.update(dict.fromkeys(option.kips, _Place(field)))
+        names.update({spelling: _Place(field) for name in option.python for spelling in (name, name.replace("_", "."))})
     return names
 
 
+def hide_secrets(options: dict[Any, Any], table: Mapping[str, Option]) -> None:
+    """Hide, in place, each value whose name is not known to be that of an option without secrets."""
+    names = _names(table)
+
+    def is_shown(name: Any) -> bool:
+        place = _place(name, names)
+        if place is None or place is _OF_BREAKER:
+            return place is _OF_BREAKER or name == _LEVEL or is_translated(name)
+        return not is_secret(table[place.field].kind)
+
+    hide(options, is_shown)
+
+
+def keyword_options(options: dict[str, Any], table: Mapping[str, Option]) -> dict[str, Any]:
+    """Return the fields that keyword arguments set, by our names, or those of aiokafka's and kafka-python's arguments.
+
+    Its secrets are hidden already.
+
+    Raises:
+        ConfigError: a name is unknown or not supported, or two names mean one option.
+    """
+    names = {name: place for name, place in _names(table).items() if "." not in name}
+    return _fields(options, names, lambda name: say_unknown(name, table, dotted=False))
+
+
 def options_of(mapping: Mapping[str, Any], table: Mapping[str, Option]) -> dict[str, Any]:
-    """Return the fields that a mapping of dotted names sets.
+    """Return the fields that a mapping of dotted names sets. Its secrets are hidden already.
 
     Raises:
         ConfigError: a name is unknown or not supported, or two names mean one option.
     """
     names = {**_names(table), _LEVEL: _Place("compression_level")}
+    options = _fields(mapping, names, lambda name: say_unknown(name, table, dotted=True))
+    _place_level(options)
+    _place_partitioner(options)
+    return options
+
+
+def _fields(mapping: Mapping[str, Any], names: Mapping[str, _Place], say: Callable[[Any], str]) -> dict[str, Any]:
+    """Return the fields that options set; `say` returns the text of the error for a name that is not in `names`."""
     given: dict[str, str] = {}
     options: dict[str, Any] = {}
-    for name, value in mapping.items():
-        if asks_for_nothing(name, value):
-            continue
+    for written, name, value in translated(mapping):
         place = _place(name, names)
         if place is _OF_BREAKER:
             options[_BREAKERS_OPTIONS] = {**(options.get(_BREAKERS_OPTIONS) or {}), name.removeprefix(_BREAKER): value}
             continue
         if place is None:
-            raise ConfigError(say_unknown(name, table, dotted=True))
+            raise ConfigError(say(written))
         if place.field in given:
-            raise ConfigError(f"{given[place.field]!r} and {name!r} are both {place.field}: keep one")
-        given[place.field] = name
+            raise ConfigError(f"{given[place.field]!r} and {written!r} are both {place.field}: keep one")
+        given[place.field] = written
         options[place.field] = _in_our_unit(name, value, place.scale)
-    _place_level(options)
-    _place_partitioner(options)
     return options
 
 

@@ -67,6 +67,7 @@ class Option:
         doc: one sentence.
         java: Java's name; empty: the field's name with dots; None: Java has no such option.
         librdkafka: other names in librdkafka, and the factor from their unit to the unit here.
+        python: names of the argument in aiokafka and kafka-python.
         kips: names of the option in proposals.
     """
 
@@ -75,6 +76,7 @@ class Option:
     java: str | None = ""
     librdkafka: Mapping[str, int] = field(default_factory=dict)
     kips: tuple[str, ...] = ()
+    python: tuple[str, ...] = ()
 
 
 def option(
@@ -85,10 +87,11 @@ def option(
     java: str | None = "",
     librdkafka: tuple[str, ...] | Mapping[str, int] = (),
     kips: tuple[str, ...] = (),
+    python: tuple[str, ...] = (),
 ) -> Any:
     """Return a dataclass field that is an option."""
     names = dict.fromkeys(librdkafka, 1) if isinstance(librdkafka, tuple) else librdkafka
-    return field(default=default, metadata={"option": Option(kind, doc, java, names, kips)})
+    return field(default=default, metadata={"option": Option(kind, doc, java, names, kips, python)})
 
 
 class Yielding(float):
@@ -329,10 +332,10 @@ def _compression(name: str, value: Any) -> Compression:
 
 
 def _addresses(name: str, value: Any) -> tuple[str, ...]:
-    addresses, is_repeated = read_addresses(name, value)
-    if is_repeated:
+    found = read_addresses(name, value)
+    if found.is_repeated:
         _log.warning("%s has an address twice: it is used once", name)
-    return tuple(addresses)
+    return found.addresses
 
 
 def _maybe_flag(name: str, value: Any) -> bool | None:

@@ -3,6 +3,8 @@
 A reference is the whole value of a secret option: `${env:NAME}` (an environment variable), `${file:/path:key}` (a key of a properties
 file), `${file:/path}` (a whole file), `${dir:/path:file}` (a file of a directory). These are the providers of KIP-297, KIP-421, KIP-632 and
 KIP-887. A reference is read at each use, so a rotated password needs no restart. Any other text is the secret itself.
+
+An error of this module is raised where no frame holds what was read: tools that record tracebacks write down the locals of each frame.
 """
 
 from __future__ import annotations
@@ -12,16 +14,34 @@ import os
 import re
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Never
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-__all__ = ["Secret"]
+__all__ = ["PROVIDERS", "NotText", "Secret", "hide", "is_reference"]
 
-_REFERENCE: Final = re.compile(r"\$\{(?P<provider>env|file|dir):(?P<place>[^{}]+)\}")
+PROVIDERS: Final = ("env", "file", "dir")
+_REFERENCE: Final = re.compile(rf"\$\{{(?P<provider>{'|'.join(PROVIDERS)}):(?P<place>[^{{}}]+)\}}")
+# What a private key in PEM has, whatever option it is given for.
+_PRIVATE_KEY: Final = "PRIVATE KEY-----"
+
+# Key and value of a line of a properties file: the key ends at the first `=`, `:` or blank without a backslash before it.
+_PROPERTY: Final = re.compile(r"(?P<key>(?:\\.|[^\\=:\s])*)[ \t\f]*(?:[=:][ \t\f]*)?(?P<value>.*)", re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+class NotText(NamedTuple):
+    """Stands for a value of a secret option that is no string.
+
+    Attributes:
+        type_name: the name of the value's type.
+    """
+
+    type_name: str
 
 
 class Secret:
@@ -45,9 +65,19 @@ class Secret:
         """Return the text. A reference is read now, which may block: call this in a worker thread.
 
         Raises:
-            ConfigError: the reference names a variable, file or key that cannot be read; the text names it.
+            ConfigError: the reference names a variable, file or key that cannot be read, or is empty; the text names it.
         """
         return self._read()
+
+    @property
+    def is_encodable(self) -> bool:
+        """Return whether UTF-8 has all characters of the text. A reference is not read for that."""
+        return self.reference is not None or _is_encodable(self._read())
+
+    @property
+    def is_mixed(self) -> bool:
+        """Return whether the text has a reference within other text, where it is not read."""
+        return self.reference is None and _REFERENCE.search(self._read()) is not None
 
     def __repr__(self) -> str:
         return f"<Secret {self.reference or 'hidden'}>"
@@ -62,7 +92,7 @@ class Secret:
             return NotImplemented
         if self.reference is not None or other.reference is not None:
             return self.reference == other.reference
-        return hmac.compare_digest(self._read().encode(), other._read().encode())
+        return hmac.compare_digest(self._read().encode("utf-8", "surrogatepass"), other._read().encode("utf-8", "surrogatepass"))
 
     def __hash__(self) -> int:
         return hash((Secret, self.reference))
@@ -87,40 +117,102 @@ class Secret:
         return Secret, (self.reference,)
 
 
-def _resolve(provider: str, place: str) -> str:
-    if provider == "env":
-        if place not in os.environ:
-            raise ConfigError(f"${{env:{place}}}: there is no environment variable {place}")
-        return os.environ[place]
-    path, colon, key = place.rpartition(":")
-    if provider == "dir":
-        if not colon:
-            raise ConfigError(f"${{dir:{place}}}: write ${{dir:/path:file}}")
-        return _text(Path(path) / key, f"${{dir:{place}}}").strip()
-    # a Windows drive has a colon, too
-    if not colon or Path(place).is_file():
-        return _text(Path(place), f"${{file:{place}}}").strip()
-    return _property(_text(Path(path), f"${{file:{place}}}"), key, place)
+def is_reference(text: str) -> bool:
+    """Return whether the whole text is a reference."""
+    return _REFERENCE.fullmatch(text.strip()) is not None
 
 
-def _text(path: Path, reference: str) -> str:
+def hide(options: dict[Any, Any], is_shown: Callable[[Any], bool]) -> None:
+    """Replace each value by a `Secret`, in place, unless `is_shown` returns True for its name. A private key is replaced under any name.
+
+    None stays None. What is no string becomes a `NotText`, as its repr may show a secret.
+    """
+    options.update({name: _hidden(value, is_shown=is_shown(name)) for name, value in options.items()})
+
+
+def _hidden(value: Any, *, is_shown: bool) -> Any:
+    if isinstance(value, str) and (not is_shown or _PRIVATE_KEY in value):
+        return Secret(value)
+    return value if is_shown or value is None or isinstance(value, (Secret, NotText)) else NotText(type(value).__name__)
+
+
+def _is_encodable(text: str) -> bool:
     try:
-        return path.read_text("utf-8")
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+# References
+
+
+class _Found(NamedTuple):
+    """Holds what a reference gave: the text, or why there is none."""
+
+    text: str = ""
+    why: str = ""
+
+
+def _resolve(provider: str, place: str) -> str:
+    found = {"env": _variable, "file": _file, "dir": _file_of_directory}[provider](place)
+    if found.text:
+        return found.text
+    raise ConfigError(f"${{{provider}:{place}}}: {found.why or 'it is empty'}")
+
+
+def _variable(name: str) -> _Found:
+    return _Found(os.environ[name]) if name in os.environ else _Found(why=f"there is no environment variable {name}")
+
+
+def _file_of_directory(place: str) -> _Found:
+    path, colon, name = place.rpartition(":")
+    if not colon or Path(name).name != name:
+        return _Found(why="write ${dir:/path:file}")
+    return _whole(Path(path) / name)
+
+
+def _file(place: str) -> _Found:
+    path, colon, key = place.rpartition(":")
+    # A Windows drive has a colon, too.
+    if not colon or Path(place).is_file():
+        return _whole(Path(place))
+    found = _content(Path(path))
+    if found.why:
+        return found
+    value = dict(_properties(found.text)).get(key)
+    return _Found(why=f"the file has no key {key!r}") if value is None else _Found(value)
+
+
+def _whole(path: Path) -> _Found:
+    found = _content(path)
+    return _Found(found.text.strip(), found.why)
+
+
+def _content(path: Path) -> _Found:
+    try:
+        return _Found(path.read_text("utf-8"))
     except OSError as error:
-        _refuse(f"{reference}: {path} cannot be read: {error.strerror or type(error).__name__}")
+        return _Found(why=f"{path} cannot be read: {error.strerror or type(error).__name__}")
+    # The error holds the bytes of the file.
     except UnicodeDecodeError:
-        _refuse(f"{reference}: {path} is no UTF-8 text")
+        return _Found(why=f"{path} is no UTF-8 text")
 
 
-def _refuse(text: str) -> Never:
-    # a decoding error would carry the file's bytes as its context
-    raise ConfigError(text) from None
+def _properties(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the keys and values of a properties file, as `java.util.Properties.load` reads them."""
+    lines = iter(re.split(r"\r\n|\r|\n", text))
+    for line in lines:
+        line = line.lstrip(" \t\f")
+        if not line or line[0] in "#!":
+            continue
+        # An odd number of backslashes at the end continues the line.
+        while (len(line) - len(line.rstrip("\\"))) % 2:
+            line = line[:-1] + next(lines, "").lstrip(" \t\f")
+        match = _PROPERTY.fullmatch(line)
+        if match is not None:
+            yield _unescaped(match["key"]), _unescaped(match["value"])
 
 
-def _property(text: str, key: str, place: str) -> str:
-    """Return the value of a key of a properties file, written as `key=value` or `key: value`."""
-    for line in text.splitlines():
-        name, _, value = re.sub(r"\s*[=:]\s*", "=", line.strip(), count=1).partition("=")
-        if name == key and not line.lstrip().startswith(("#", "!")):
-            return value
-    raise ConfigError(f"${{file:{place}}}: the file has no key {key!r}")
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda match: chr(int(match[1][1:], 16)) if len(match[1]) > 1 else _ESCAPED.get(match[1], match[1]), text)

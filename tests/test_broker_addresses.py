@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -45,10 +46,54 @@ def test_forms_that_are_read(given: Any, addresses: tuple[str, ...]) -> None:
     assert read(given) == addresses
 
 
-@pytest.mark.parametrize("scheme", ["SASL_SSL", "SSL", "SASL_PLAINTEXT", "kafka", "http", "EXTERNAL", ""])
+SASL: dict[str, Any] = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "alice", "sasl_password": "canary-alice"}
+
+
+@pytest.mark.parametrize(
+    ("given", "protocol", "options"),
+    [
+        ("SASL_SSL://a:1", "SASL_SSL", SASL),
+        ("sasl_plaintext://a:1,b:2", "SASL_PLAINTEXT", SASL),
+        (["SSL://a:1", "SSL://b:2"], "SSL", {}),
+        ('["SSL://a:1", "b:2"]', "SSL", {"security_protocol": "ssl"}),
+        ("SSL://[::1]:9092", "SSL", {}),
+        ("PLAINTEXT://a:1", "PLAINTEXT", {}),
+        ("a:1", "SSL", {"security_protocol": " Ssl "}),
+        ("a:1", "PLAINTEXT", {}),
+    ],
+    ids=repr,
+)
+def test_a_scheme_is_the_security_protocol(given: Any, protocol: str, options: dict[str, Any]) -> None:
+    """A listener's name as Kafka's own tools print it; `security_protocol` need not repeat it."""
+    config = Producer(bootstrap_servers=given, **options).config
+    assert config.security_protocol == protocol
+    assert not any("://" in address for address in config.bootstrap_servers)
+    # What was read can be read again, and another address with it.
+    assert dataclasses.replace(config, bootstrap_servers="c:3").security_protocol == protocol
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "text"),
+    [
+        ("SSL://a:1", {"security_protocol": "PLAINTEXT"}, "bootstrap_servers has the scheme SSL, and security_protocol=PLAINTEXT"),
+        ("PLAINTEXT://a:1", {"security_protocol": "ssl"}, "bootstrap_servers has the scheme PLAINTEXT, and security_protocol=SSL"),
+        ("SASL_SSL://a:1", {**SASL, "security_protocol": "SASL_PLAINTEXT"}, "scheme SASL_SSL, and security_protocol=SASL_PLAINTEXT"),
+        ("SSL://a:1,PLAINTEXT://b:2", {}, "bootstrap_servers has the schemes SSL and PLAINTEXT"),
+        ("SSL://a:1", {"sasl_username": "alice"}, "sasl_username needs SASL, and security_protocol is SSL"),
+        ("SASL_SSL://a:1", {}, "security_protocol=SASL_SSL needs sasl_mechanism"),
+    ],
+    ids=str,
+)
+def test_a_scheme_that_contradicts(given: str, options: dict[str, Any], text: str) -> None:
+    """The error names both sides: to prefer one of them might send in the clear."""
+    with pytest.raises(ConfigError, match=text):
+        Producer(bootstrap_servers=given, **options)
+
+
+@pytest.mark.parametrize("scheme", ["kafka", "http", "EXTERNAL", "TLS", ""])
 def test_another_scheme_is_refused_at_construction(scheme: str) -> None:
     """A host named like it would be looked up until `max_block_ms` is over."""
-    with pytest.raises(ConfigError, match=f"has the scheme '{scheme}'.*TLS and SASL are not here yet"):
+    with pytest.raises(ConfigError, match=f"has the scheme '{scheme}': it is one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, or left out"):
         read(f"{scheme}://pkc-1.aws.confluent.cloud:9092")
 
 
@@ -63,7 +108,7 @@ def test_a_path_is_refused(given: str) -> None:
 )
 def test_a_user_is_refused(given: Any) -> None:
     """A user in an address is refused, and the error does not show its password."""
-    with pytest.raises(ConfigError, match=r"a user stands before '@a:1.*TLS and SASL are not here yet") as caught:
+    with pytest.raises(ConfigError, match=r"a user stands before '@a:1.*users are sasl_username and sasl_password") as caught:
         read(given)
     assert "canary" not in str(caught.value)
     assert "can," not in str(caught.value)

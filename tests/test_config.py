@@ -55,6 +55,8 @@ JAVAS_DEFAULTS = {
 RANGES = [
     (name, option.kind.low, option.kind.high, not name.endswith("_ms")) for name, option in OPTIONS.items() if option.kind.low is not None
 ]
+# What a delegation token is used with.
+TOKEN = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-256", "sasl_username": "token", "sasl_password": "canary-hmac"}
 NUMBERS = [name for name, *_ in RANGES]
 NOTHING = {
     "compression_gzip_level": -1,
@@ -300,8 +302,9 @@ def test_values_that_mean_none(name: str, held: int) -> None:
 @pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if option.kind is FLAG])
 def test_flags(name: str) -> None:
     """Flags are accepted as Python and property files write them. 1 is refused, as it may be a mistake for a number."""
+    needed = TOKEN if name == "sasl_token_auth" else {}
     for given, held in ((True, True), ("false", False), (" TRUE ", True), (False, False)):
-        assert getattr(config(**{name: given}), name) is held
+        assert getattr(config(**{name: given}, **needed), name) is held
     for given in ("yes", 1, 0, None, ""):
         with pytest.raises(ConfigError, match=f"{name}=.*: it is true or false"):
             config(**{name: given})

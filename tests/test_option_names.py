@@ -14,6 +14,7 @@ from aioproducer.errors import ConfigError
 from aioproducer.model import Acks, Compression
 from aioproducer.option_names import NOT_HERE, why_not
 from aioproducer.partitioners import RoundRobinPartitioner
+from aioproducer.secure_names import TRANSLATED
 from aioproducer.serializers import string_serializer
 
 # Java's names of a producer's options; those that are a field here with dots for underscores are found by that
@@ -72,9 +73,9 @@ def test_an_option_has_its_own_name_and_javas(name: str) -> None:
 
 @pytest.mark.parametrize("name", JAVAS.split())
 def test_every_name_of_javas_is_known(name: str) -> None:
-    """Each name is an option of ours, or has a reason why it is none. It is never both, and never taken for a typing mistake."""
+    """Each name is an option of ours, is translated, or has a reason why it is none. It is one of these alone, and no typing mistake."""
     fields = [field for field, option in OPTIONS.items() if name in {option.java, field.replace("_", ".")}]
-    assert len(fields) + (why_not(name) is not None) == 1
+    assert len(fields) + (name in TRANSLATED) + (why_not(name) is not None) == 1
 
 
 def test_javas_names_are_javas() -> None:
@@ -87,16 +88,19 @@ def test_every_property_of_librdkafkas_is_known(librdkafkas: list[tuple[str, str
     """Those of a producer or of both; what is a consumer's alone is said to be that."""
     ours = {name for option in OPTIONS.values() for name in option.librdkafka}
     dotted = {option.java or field.replace("_", ".") for field, option in OPTIONS.items()}
-    here = ours | dotted | {"compression.level", "partitioner"}
+    here = ours | dotted | {"compression.level", "partitioner", *TRANSLATED}
     assert [name for name, whose, *_ in librdkafkas if whose != "C" and (name in here) == (why_not(name) is not None)] == []
     assert [name for name, whose, *_ in librdkafkas if whose == "C" and (name in here or why_not(name) is None)] == []
     assert ours - {name for name, *_ in librdkafkas} == set()
 
 
 def test_librdkafkas_defaults_are_taken(librdkafkas: list[tuple[str, str, str, str]]) -> None:
-    """Its numbers mean the same here, in its units: each that it has as default can be written, but for its CRC-32 partitioner."""
+    """Its numbers mean the same here, in its units: each that it has as default can be written.
+
+    Not so its CRC-32 partitioner, and GSSAPI as mechanism, which a later version has.
+    """
     names = {name: field for field, option in OPTIONS.items() for name in option.librdkafka}
-    defaults = {name: default for name, _, _, default in librdkafkas if name in names and default not in {"", "inherit"}}
+    defaults = {name: default for name, _, _, default in librdkafkas if name in names and default not in {"", "inherit", "GSSAPI"}}
     assert len(defaults) > 10
     for name, default in defaults.items():
         written = {name: default, "enable.idempotence": "false"}  # its own default, with which as many requests are in flight as it likes
@@ -120,7 +124,9 @@ def test_what_is_not_here_says_why(why: str, patterns: tuple[str, ...]) -> None:
     ("name", "why"),
     [
         ("transaction.two.phase.commit.enable", "KIP-939"),
-        ("ssl.truststore.location", "security .* is for a later version"),
+        ("sasl.oauthbearer.token.endpoint.url", "OAuth and Kerberos are for a later version"),
+        ("sasl.kerberos.principal", "OAuth and Kerberos are for a later version"),
+        ("ssl.engine.location", "OpenSSL .* ssl_context"),
         ("ssl.provider", "the JVM's"),
         ("security.providers", "the JVM's"),
         ("bootstrap.resolve.timeout.ms", "4.4"),

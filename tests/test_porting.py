@@ -7,6 +7,7 @@ import inspect
 import pathlib
 import re
 import ssl
+import warnings
 from typing import Any
 
 import aiokafka
@@ -16,6 +17,11 @@ import pytest
 import aioproducer
 from aioproducer import ProducerConfig
 from aioproducer.testing import FakeCluster
+
+with warnings.catch_warnings():
+    # of its own import
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import KafkaProducer
 
 PAGE = (pathlib.Path(__file__).parents[1] / "docs/topics/porting.md").read_text(encoding="utf-8")
 RENAMES = re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|$", PAGE.partition("So this,")[0], re.MULTILINE)
@@ -69,7 +75,7 @@ async def test_a_ported_program_writes_the_same() -> None:
     assert [value for *_, value, _ in log] == [b"placed", b"step 0", b"step 1", b"step 2"]
 
 
-@pytest.mark.parametrize("option", ["max_batch_size", "security_protocol", "ssl_context", "api_version", "loop"])
+@pytest.mark.parametrize("option", ["max_batch_size", "api_version", "loop", "sasl_oauth_token_provider"])
 def test_an_option_of_aiokafkas(option: str) -> None:
     """An option that was not renamed is refused. The error says which option to write in its place, or why there is none."""
     assert option in aiokafka.AIOKafkaProducer.__init__.__code__.co_varnames
@@ -110,31 +116,96 @@ def test_all_arguments_of_aiokafkas_at_their_defaults() -> None:
 
 
 @pytest.mark.parametrize("written", ["plaintext", "PLAINTEXT", " Plaintext "])
-def test_no_security_is_what_there_is(written: str) -> None:
-    """No security is accepted by the names of librdkafka and Java, and of aiokafka."""
+def test_no_security(written: str) -> None:
+    """It is accepted by the names of librdkafka and Java, and of aiokafka."""
     assert ProducerConfig.from_mapping({"security.protocol": written}) == ProducerConfig()
     assert aioproducer.Producer(security_protocol=written, client_id="mine").config == ProducerConfig(client_id="mine")
 
 
+# kafka-python's arguments for security at its own defaults.
+KAFKA_PYTHONS = {name: default for name, default in KafkaProducer.DEFAULT_CONFIG.items() if name.startswith(("security_", "ssl_", "sasl_"))}
+
+
+def test_arguments_of_kafka_pythons_at_their_defaults() -> None:
+    """One by one, and all of them together."""
+    assert len(KAFKA_PYTHONS) > 14
+    plain = ProducerConfig(client_id="mine")
+    for options in (KAFKA_PYTHONS, *({name: default} for name, default in KAFKA_PYTHONS.items())):
+        assert aioproducer.Producer(client_id="mine", **options).config == plain
+        assert ProducerConfig.from_mapping({"client_id": "mine", **options}) == plain
+
+
+CONTEXT = ssl.create_default_context()
+
+
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("name", "value", "text"),
     [
-        ("security_protocol", "SSL"),
-        ("security_protocol", None),
-        ("sasl_mechanism", "SCRAM-SHA-256"),
-        ("sasl_mechanism", "GSSAPI"),
-        ("sasl_mechanism", None),
-        ("sasl_plain_username", "me"),
-        ("sasl_plain_password", ""),
-        ("sasl_kerberos_service_name", "mine"),
-        ("ssl_context", ssl.create_default_context()),
+        ("security_protocol", None, "security_protocol=None: it is PLAINTEXT or SSL or SASL_PLAINTEXT or SASL_SSL"),
+        ("sasl_mechanism", "SCRAM-SHA-256", "sasl_mechanism needs SASL, and security_protocol is PLAINTEXT by default"),
+        ("sasl_mechanism", "GSSAPI", "sasl_mechanism=GSSAPI is for a later version"),
+        ("sasl_plain_username", "me", "sasl_username needs SASL, and security_protocol"),
+        ("sasl_plain_password", "", "sasl_password needs SASL, and security_protocol"),
+        ("sasl_kerberos_service_name", "mine", "has no place here: OAuth and Kerberos are for a later version"),
+        ("sasl_oauth_token_provider", object(), "has no place here: OAuth and Kerberos are for a later version"),
+        ("ssl_context", CONTEXT, "ssl_context needs TLS, and security_protocol"),
+        ("ssl_cafile", "ca.pem", "ssl_truststore_location needs TLS, and security_protocol"),
+        ("ssl_check_hostname", False, "ssl_endpoint_identification_algorithm needs TLS, and security_protocol"),
+        ("ssl_password", "canary-key", "ssl_key_password needs TLS, and security_protocol"),
     ],
 )
-def test_security_that_is_asked_for_is_refused(name: str, value: Any) -> None:
-    """A producer that went on without would send in the clear."""
+def test_security_that_plaintext_does_not_have_is_refused(name: str, value: Any, text: str) -> None:
+    """A producer that went on without would send in the clear. The error names both options."""
     for make in (lambda: aioproducer.Producer(**{name: value}), lambda: ProducerConfig.from_mapping({name.replace("_", "."): value})):
-        with pytest.raises(aioproducer.ConfigError, match=r"has no place here: security \(TLS, SASL\) is for a later version"):
+        with pytest.raises(aioproducer.ConfigError, match=text):
             make()
+
+
+USER = {"sasl_username": "alice", "sasl_password": "canary-alice"}
+PORTED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    # aiokafka
+    (
+        {
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": "PLAIN",
+            "sasl_plain_username": "alice",
+            "sasl_plain_password": "canary-alice",
+            "ssl_context": CONTEXT,
+        },
+        {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "ssl_context": CONTEXT, **USER},
+    ),
+    # kafka-python
+    (
+        {
+            "security_protocol": "SSL",
+            "ssl_cafile": "ca.pem",
+            "ssl_certfile": "client.pem",
+            "ssl_keyfile": "client.key",
+            "ssl_password": "canary-key",
+            "ssl_crlfile": "crl.pem",
+            "ssl_ciphers": "ECDHE-RSA-AES128-GCM-SHA256:ECDHE-RSA-AES256-GCM-SHA384",
+            "ssl_check_hostname": False,
+        },
+        {
+            "security_protocol": "SSL",
+            "ssl_truststore_location": "ca.pem",
+            "ssl_certificate_location": "client.pem",
+            "ssl_key_location": "client.key",
+            "ssl_key_password": "canary-key",
+            "ssl_crl_location": "crl.pem",
+            "ssl_cipher_suites": ("ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-RSA-AES256-GCM-SHA384"),
+            "ssl_endpoint_identification_algorithm": "",
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("theirs", "ours"), PORTED, ids=["aiokafka", "kafka-python"])
+def test_arguments_about_security_of_other_clients(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+    """They are taken by their names, as arguments and in a mapping."""
+    expected = ProducerConfig(client_id="mine", **ours)
+    assert aioproducer.Producer(client_id="mine", **theirs).config == expected
+    assert ProducerConfig.from_mapping({"client.id": "mine", **theirs}) == expected
 
 
 @pytest.mark.parametrize("partitioner", [aiokafka.partitioner.DefaultPartitioner, aiokafka.partitioner.DefaultPartitioner()])

@@ -4,7 +4,7 @@
 2. A request has at most one batch of a partition (ACC-08). Partitions are drained round-robin: a drained partition queue moves to
    the end.
 3. No operation scans all partitions. A partition queue with a batch to drain is in the ready queue of its leader. A batch or
-   partition queue that waits for a time is in `_pauses`.
+   partition queue that waits for a time is in `deadlines`.
 4. All in-flight batches of a partition are on one connection (KAFKA-18905). After a failure the partition has one batch in flight
    at a time, until a batch that was sent alone succeeds. The success of a batch that was in flight beside the failed batch does not
    end that. A part of a batch that was too large may be too large again: it is always sent alone.
@@ -27,21 +27,19 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.availability import Availability
-from aioproducer.core.batch_state import Event, State
+from aioproducer.core.batch_state import Event
 from aioproducer.core.deadlines import Deadlines
 from aioproducer.core.drain_policy import DrainPolicy, Fill, Linger
 from aioproducer.core.incomplete_batches import IncompleteBatches
-from aioproducer.core.produce_errors import fate
 from aioproducer.core.producer_batch import NO_EPOCH, PartitionQueue, ProducerBatch
 from aioproducer.core.ready_partitions import ReadyPartitions
-from aioproducer.core.sequence_numbers import LAST_EPOCH, NO_IDENTITY, Idempotence, Past, ProducerIdAndEpoch, SequenceNumbers
+from aioproducer.core.sequence_numbers import NO_IDENTITY, Idempotence
 from aioproducer.core.topic_routing import NOBODY, TopicRouting
-from aioproducer.errors import Persisted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from aioproducer.core.batch_splitting import Piece
+    from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
 
 __all__ = ["NOBODY", "PartitionQueue", "PartitionQueues", "TopicRouting"]
 
@@ -49,10 +47,8 @@ __all__ = ["NOBODY", "PartitionQueue", "PartitionQueues", "TopicRouting"]
 _LOOKS: Final = (sys.maxsize, 256, 256, 0)
 # The part of its lifetime in which a sendable batch accepts records.
 _FRESH: Final = 1 / 16
-# Seconds of silence after which a broker may have forgotten a producer. The broker's own limit is a day.
-_REMEMBERED: Final = 60.0
 # Looked up once: every batch passes through them.
-_OPEN, _READY, _CLOSE, _DRAIN, _FAIL = State.OPEN, State.READY, Event.CLOSE, Event.DRAIN, Event.FAIL
+_CLOSE, _DRAIN = Event.CLOSE, Event.DRAIN
 
 
 class PartitionQueues:
@@ -66,7 +62,7 @@ class PartitionQueues:
         on_close: called with each batch that accepts no more records; its credit can be settled.
         on_open: called with each batch that is opened, before it may be drained.
         availability: decides which partitions records without a key may go to.
-        idempotence: how the producer gets its ids; None: without idempotence.
+        idempotence: the producer id, and the numbers of batches; None: without idempotence.
 
     Attributes:
         policy: as given.
@@ -74,9 +70,8 @@ class PartitionQueues:
         routings: the topic routings by topic; `topic_updates.installing` maintains them.
         incomplete: batches that have not ended.
         ready: partitions with a batch to drain.
-        granted: the producer id and epoch; NO_IDENTITY while the producer waits for one, None without idempotence.
-        is_transactional: batches belong to transactions, and the transaction coordinator gives the epochs.
-        on_identity_lost: as given with `idempotence`.
+        deadlines: of lingering and aging batches, and of partitions that back off.
+        idempotence: as given.
         moved: muted partition queues that got another broker as their leader. The caller handles them, and empties the list.
     """
 
@@ -98,8 +93,6 @@ class PartitionQueues:
         self.by_load = self.policy.linger is Linger.LOAD
         self.routings: dict[str, TopicRouting] = {}
         self.incomplete = IncompleteBatches()
-        # Memory is short, or the producer closes: partial batches are drained at once.
-        self.memory_is_short = False
         self.full = full
         self._linger = linger
         # Seconds for which a batch accepts records.
@@ -107,13 +100,10 @@ class PartitionQueues:
         # Partition queues that have an open batch, oldest first.
         self._filling: dict[PartitionQueue, None] = {}
         self._lifetime = lifetime
-        self.ready = ReadyPartitions()
-        self._pauses = Deadlines()
+        self.idempotence = idempotence or Idempotence()
+        self.ready = ReadyPartitions(self.policy, self.idempotence)
+        self.deadlines = Deadlines()
         self._number = 0
-        self._past: Past | None = None
-        self.granted: ProducerIdAndEpoch | None = None if idempotence is None else NO_IDENTITY
-        self.is_transactional = idempotence is not None and idempotence.is_transactional
-        self.on_identity_lost: Callable[[], object] = (lambda: None) if idempotence is None else idempotence.on_identity_lost
         self._on_open = on_open
         self.moved: list[PartitionQueue] = []
 
@@ -135,7 +125,7 @@ class PartitionQueues:
         if NO_EPOCH < queue.epoch < epoch and leader >= 0:
             queue.retry_at = 0.0
         queue.epoch = max(queue.epoch, epoch)
-        self._offer(queue)
+        self.ready.offer(queue)
         if queue.is_muted and is_another:
             self.moved.append(queue)
 
@@ -147,25 +137,7 @@ class PartitionQueues:
         queue.epoch = NO_EPOCH
         if queue.numbers is not None:
             queue.numbers.restart()
-            self._look_at(queue)
-
-    # Forgetting
-
-    def may_be_forgotten(self, queue: PartitionQueue) -> bool:
-        """Return whether a partition has no batch left, and no state that brokers still depend on."""
-        if queue.current is not None or queue.closed or queue.in_flight:
-            return False
-        return queue.numbers is None or queue.numbers.may_be_forgotten(self.granted)
-
-    def forget(self, queue: PartitionQueue) -> None:
-        """Keep of a partition the past that later partitions need.
-
-        If no epoch is left after it, the producer needs another producer id.
-        """
-        if queue.numbers is not None:
-            self._past = queue.numbers.past(self.granted, self._past)
-            if self._past is not None and self._past.granted == self.granted and self._past.identity.epoch >= LAST_EPOCH:
-                self.lose_identity()
+            self.ready.check(queue)
 
     # Appending
 
@@ -179,16 +151,16 @@ class PartitionQueues:
         queue.open = open_batch
         self._filling[queue] = None
         self.incomplete.add(batch)
-        # Also while `memory_is_short` is set: the batch may leave the ready queue before it is drained, and memory may no longer be short
+        # Also while memory is short: the batch may leave the ready queue before it is drained, and memory may no longer be short
         # then.
         if self._linger:
-            self._pauses.linger(batch, now + self._linger)
-        self._pauses.age(batch, now + self._ages)
-        if self.granted is NO_IDENTITY:
-            self.on_identity_lost()
+            self.deadlines.linger(batch, now + self._linger)
+        self.deadlines.age(batch, now + self._ages)
+        if self.idempotence.granted is NO_IDENTITY:
+            self.idempotence.on_identity_lost()
         if self._on_open is not None:
             self._on_open(batch)
-        if not self._offer(queue) and not self._linger:
+        if not self.ready.offer(queue) and not self._linger:
             self.watch(queue, now)
         return batch
 
@@ -197,7 +169,7 @@ class PartitionQueues:
         batch = queue.current
         if batch is not None:
             self._close(batch)
-            self._offer(queue)
+            self.ready.offer(queue)
         return batch
 
     def _close(self, batch: ProducerBatch) -> None:
@@ -222,7 +194,7 @@ class PartitionQueues:
         """
         if not queue.is_sendable:
             queue.is_sendable = True
-            self._offer(queue)
+            self.ready.offer(queue)
 
     def closes_at(self, batch: ProducerBatch) -> float:
         """Return the time at which a sendable batch stops accepting records.
@@ -240,34 +212,7 @@ class PartitionQueues:
         """Return the partition queues that have an open batch, oldest batch first."""
         return list(self._filling)
 
-    # Ready queues
-
-    def _may_go(self, queue: PartitionQueue) -> bool:
-        closed, granted = queue.closed, self.granted
-        if not closed and (queue.current is None or (self.policy.has_holds and self._waits(queue))):
-            return False
-        if queue.retry_at or queue.is_held or queue.is_muted or (queue.one_at_a_time and queue.in_flight):
-            return False
-        if granted is None:
-            return True
-        numbers = queue.numbers
-        return granted != NO_IDENTITY if numbers is None else numbers.admits(granted, closed, queue.in_flight)
-
-    def _waits(self, queue: PartitionQueue) -> bool:
-        return not queue.is_sendable and self.policy.waits(queue.in_flight, memory_is_short=self.memory_is_short)
-
-    def _offer(self, queue: PartitionQueue) -> bool:
-        """Add a partition queue to the ready queue of its leader if it may be drained. Returns whether it is in there.
-
-        A partition queue that is in there already is not checked here: with idempotence, `drain` checks it again.
-        """
-        ready = self.ready[queue.leader]
-        if queue in ready:
-            return True
-        may_go = self._may_go(queue)
-        if may_go:
-            ready[queue] = None
-        return may_go
+    # Waiting
 
     def watch(self, queue: PartitionQueue, now: float) -> None:
         """Report the leader as blocked if the partition has batches that wait for its in-flight batches."""
@@ -277,17 +222,17 @@ class PartitionQueues:
 
     def wake(self, now: float) -> None:
         """Offer batches that have lingered and partitions that have backed off. Close open batches that are too old."""
-        for batch in self._pauses.lingered(now):
+        for batch in self.deadlines.lingered(now):
             self.mark_sendable(batch.queue)
             self.watch(batch.queue, now)
-        for batch in self._pauses.aged(now):
+        for batch in self.deadlines.aged(now):
             self.close(batch.queue)
-        for queue in self._pauses.backed_off(now):
-            self._offer(queue)
+        for queue in self.deadlines.backed_off(now):
+            self.ready.offer(queue)
 
     def next_wake(self) -> float | None:
         """Return the time at which to call `wake` next. None: not before another event."""
-        return self._pauses.next()
+        return self.deadlines.next()
 
     def flush_partial_batches(self) -> None:
         """Close every partial batch that lingers or is sendable, because memory is short. None lingers until `linger_again`.
@@ -296,14 +241,14 @@ class PartitionQueues:
         memory becomes free. If it were closed, a backlog that has used up the memory would be cut into batches of a few records.
         The producer would drain that backlog more slowly.
         """
-        self.memory_is_short = True
+        self.ready.memory_is_short = True
         for queue in self.open_queues():
             if not queue.closed and (queue.is_sendable or self.policy.waits(queue.in_flight, memory_is_short=False)):
                 self.close(queue)
 
     def linger_again(self) -> None:
         """Let partial batches linger, because memory is no longer short."""
-        self.memory_is_short = False
+        self.ready.memory_is_short = False
 
     # Draining
 
@@ -360,20 +305,22 @@ class PartitionQueues:
         return queue.closed[0]
 
     def _is_passed_over(self, queue: PartitionQueue, connection: object) -> bool:
-        return (queue.in_flight > 0 and queue.connection is not connection) or (self.granted is not None and not self._may_go(queue))
+        return (queue.in_flight > 0 and queue.connection is not connection) or (
+            self.idempotence.granted is not None and not self.ready.may_be_drained(queue)
+        )
 
     def _is_left_out(self, batch: ProducerBatch, ask: Callable[[ProducerBatch], float]) -> bool:
         """Return whether a batch that could be drained is held back for now."""
         until = ask(batch)
         if until:
-            self._pauses.back_off(batch.queue, until)
+            self.deadlines.back_off(batch.queue, until)
         return bool(until) or batch.queue.is_muted
 
     def _take_off(self, batch: ProducerBatch, connection: object) -> None:
         """Remove the first batch of its partition queue, to be sent over `connection`."""
         queue = batch.queue
-        if self.granted is not None:
-            self._number_batch(batch, self.granted)
+        if self.idempotence.granted is not None:
+            self.idempotence.number(batch, queue)
         del queue.closed[0]
         queue.in_flight += 1
         queue.connection = connection
@@ -382,36 +329,21 @@ class PartitionQueues:
         batch.epoch = queue.epoch
         batch.move(_DRAIN)
         if queue.closed or queue.current is not None:
-            self._offer(queue)
-
-    def _number_batch(self, batch: ProducerBatch, granted: ProducerIdAndEpoch) -> None:
-        queue = batch.queue
-        if queue.numbers is None:
-            queue.numbers = SequenceNumbers(renews=not self.is_transactional, past=self._past)
-        # The broker may accept any number as the first one, until the first batch of an epoch, or after a silence, is acknowledged.
-        is_first = queue.numbers.number(batch, granted) or (batch.expires_at > queue.remembered_until and not queue.in_flight)
-        queue.one_at_a_time |= is_first
-        queue.remembered_until = batch.expires_at + _REMEMBERED
+            self.ready.offer(queue)
 
     def identify(self, identity: ProducerIdAndEpoch | None) -> None:
         """Set the producer id and epoch; None: no idempotence.
 
         A partition continues under its old ones until all batches numbered under them have ended.
         """
-        self.granted = identity
+        self.idempotence.identify(identity)
         for batch in self.incomplete:
-            self._offer(batch.queue)
-
-    def lose_identity(self) -> None:
-        """Ask for another producer id. No unnumbered batch is drained before `identify` sets it."""
-        if self.granted not in (None, NO_IDENTITY):
-            self.granted = NO_IDENTITY
-            self.on_identity_lost()
+            self.ready.offer(batch.queue)
 
     def release(self, queue: PartitionQueue) -> None:
         """Allow the drain of a partition that was held."""
         queue.is_held = False
-        self._offer(queue)
+        self.ready.offer(queue)
 
     # Partitions that fail, or hold too much
 
@@ -437,113 +369,4 @@ class PartitionQueues:
         queue.is_muted = False
         queue.retry_at = 0.0
         queue.one_at_a_time |= is_trial
-        self._offer(queue)
-
-    def landed(self, batch: ProducerBatch) -> bool:
-        """Note that a drained batch is no longer in flight. Returns whether it has ended.
-
-        If it has not ended, the caller ends, requeues or splits it next.
-        """
-        queue = batch.queue
-        batch.held = False
-        queue.in_flight -= 1
-        if not queue.in_flight:
-            queue.connection = None
-        has_ended = batch.ended
-        if has_ended:
-            self._offer(queue)
-        return has_ended
-
-    def succeeded(self, batch: ProducerBatch) -> None:
-        """Allow several batches in flight again, after a batch that was sent alone was acknowledged.
-
-        If the next batch is a part of one that was too large, it is still sent alone.
-        """
-        queue = batch.queue
-        if batch.is_alone and not (queue.closed and queue.closed[0].is_part):
-            queue.one_at_a_time = False
-            self._offer(queue)
-
-    def requeue(self, batch: ProducerBatch, retry_at: float) -> None:
-        """Put a batch back in its place in its queue.
-
-        It is not drained before `retry_at` (0: at once), or before the next election.
-        """
-        queue = batch.queue
-        batch.move(Event.RETRY)
-        self._put_back(queue, [batch])
-        if retry_at and not NO_EPOCH < batch.epoch < queue.epoch:
-            self._pauses.back_off(queue, retry_at)
-        else:
-            self._offer(queue)
-
-    def split(self, batch: ProducerBatch, pieces: Sequence[tuple[Piece, Any]]) -> list[ProducerBatch]:
-        """Replace a refused batch by smaller ones and return them.
-
-        `pieces` has the pieces with their results. The parts are in front of all later batches (BAT-03).
-        """
-        queue = batch.queue
-        batch.move(Event.SPLIT)
-        parts = [batch.part(nth, piece, result) for nth, (piece, result) in enumerate(pieces)]
-        if queue.numbers is not None:
-            queue.numbers.split(batch, parts)
-        self.incomplete.split(batch, parts)
-        self._put_back(queue, parts)
-        self._offer(queue)
-        return parts
-
-    def _put_back(self, queue: PartitionQueue, batches: Sequence[ProducerBatch]) -> None:
-        closed = queue.closed
-        at = 0
-        while at < len(closed) and closed[at].place < batches[0].place:
-            at += 1
-        closed[at:at] = batches
-        queue.one_at_a_time = True
-        self.ready.remove(queue)
-
-    def end(self, batch: ProducerBatch, event: Event) -> None:
-        """End a batch that was acknowledged or failed, in any state."""
-        queue = batch.queue
-        if batch.state is _OPEN:
-            self.close(queue)
-        if queue.numbers is not None and event is _FAIL:
-            queue.numbers.failed(batch, may_be_written=fate(batch) is not Persisted.NO)
-        elif queue.numbers is not None:
-            queue.numbers.acknowledged(batch)
-        if batch.state is _READY:
-            queue.closed.remove(batch)
-        batch.move(event)
-        if event is _FAIL:
-            self._look_at(queue)
-        # An acknowledgement never makes another batch unsendable.
-        else:
-            self._offer(queue)
-        self.incomplete.end(batch)
-
-    def acknowledged_late(self, batch: ProducerBatch) -> None:
-        """Note that the log has a batch that ended before its answer arrived."""
-        if batch.queue.numbers is not None:
-            batch.queue.numbers.acknowledged(batch)
-            self._look_at(batch.queue)
-
-    def renumber(self, batch: ProducerBatch, *, is_fenced: bool) -> None:
-        """Give a batch another sequence number after the broker refused its number.
-
-        It gets the number when all batches before it have ended.
-        """
-        numbers = batch.queue.numbers
-        if numbers is not None:
-            numbers.lose(batch, is_fenced=is_fenced)
-            self._look_at(batch.queue)
-
-    def _look_at(self, queue: PartitionQueue) -> None:
-        """Check a partition again after a batch of it ended or its sequence numbers changed.
-
-        It may become ready, or stop being ready, or the producer may need another producer id for it.
-        """
-        if self.granted is not None and queue.numbers is not None and queue.numbers.needs_identity(self.granted):
-            self.lose_identity()
-        if self._may_go(queue):
-            self.ready[queue.leader][queue] = None
-        else:
-            self.ready.remove(queue)
+        self.ready.offer(queue)

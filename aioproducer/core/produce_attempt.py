@@ -1,19 +1,28 @@
-"""Ends one attempt to send a batch: judges it by the batch's deadline and retries, and requeues the batch."""
+"""Ends attempts to send batches: judges them by the batch's deadline and retries; completes, requeues, splits or fails batches."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.core.produce_errors import Action, Verdict, judge, standing
+from aioproducer.core.batch_state import Event, State
+from aioproducer.core.produce_errors import Action, Verdict, fate, judge, standing
+from aioproducer.core.producer_batch import NO_EPOCH
+from aioproducer.errors import Persisted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from aioproducer.core.batch_splitting import Piece
     from aioproducer.core.partition_queues import PartitionQueues
-    from aioproducer.core.producer_batch import ProducerBatch
+    from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch
     from aioproducer.errors import BrokerError, TransportError
 
-__all__ = ["AGAIN", "failures", "go_again", "over"]
+__all__ = ["AGAIN", "ProduceAttempts", "failures", "over"]
 
 _ANEW: Final = frozenset({Action.RENUMBER, Action.NEW_ID})
+# Python 3.11 looks enum members up slowly, and every batch needs this one.
+_ACKNOWLEDGE: Final = Event.ACKNOWLEDGE
 AGAIN: Final = frozenset({Action.RETRY, Action.AWAIT}) | _ANEW
 
 
@@ -54,12 +63,115 @@ def failures(batch: ProducerBatch) -> int:
     return batch.attempts - batch.spared
 
 
-def go_again(partition_queues: PartitionQueues, batch: ProducerBatch, action: Action, retry_at: float) -> None:
-    """Requeue a batch in its place, for an action of `AGAIN`. It is not drained before `retry_at`; 0: at once."""
-    if action in _ANEW:
-        partition_queues.renumber(batch, is_fenced=action is Action.NEW_ID)
-    numbers = batch.queue.numbers
-    if action is Action.NEW_ID and numbers is not None and numbers.granted == partition_queues.granted:
+class ProduceAttempts:
+    """Ends the attempts of drained batches, and batches (Java's `Sender.completeBatch`, `reenqueueBatch` and `failBatch`).
+
+    Each attempt ends with `remove_in_flight`. Unless the batch has ended by then, one of the other methods follows.
+
+    Args:
+        partition_queues: the queues that the batches were drained from.
+    """
+
+    def __init__(self, partition_queues: PartitionQueues) -> None:
+        self._partition_queues = partition_queues
+        self._ready = partition_queues.ready
+        self._deadlines = partition_queues.deadlines
+        self._incomplete = partition_queues.incomplete
+        self._idempotence = partition_queues.idempotence
+
+    def remove_in_flight(self, batch: ProducerBatch) -> bool:
+        """Note that a drained batch is no longer in flight. Returns whether it has ended."""
+        queue = batch.queue
+        batch.held = False
+        queue.in_flight -= 1
+        if not queue.in_flight:
+            queue.connection = None
+        has_ended = batch.ended
+        if has_ended:
+            self._ready.offer(queue)
+        return has_ended
+
+    def complete(self, batch: ProducerBatch) -> None:
+        """End a batch that the log has.
+
+        If it was sent alone, several batches may be in flight again, unless the next one is a part of a batch that was too large.
+        """
+        queue = batch.queue
+        if queue.numbers is not None:
+            queue.numbers.acknowledged(batch)
+        batch.move(_ACKNOWLEDGE)
+        if batch.is_alone and not (queue.closed and queue.closed[0].is_part):
+            queue.one_at_a_time = False
+        # An acknowledgement never makes another batch unsendable.
+        self._ready.offer(queue)
+        self._incomplete.end(batch)
+
+    def complete_late(self, batch: ProducerBatch) -> None:
+        """Note that the log has a batch that ended before its answer arrived."""
+        if batch.queue.numbers is not None:
+            batch.queue.numbers.acknowledged(batch)
+            self._ready.check(batch.queue)
+
+    def fail(self, batch: ProducerBatch) -> None:
+        """End a batch without an acknowledgement, in any state."""
+        queue = batch.queue
+        if batch.state is State.OPEN:
+            self._partition_queues.close(queue)
+        if queue.numbers is not None:
+            queue.numbers.failed(batch, may_be_written=fate(batch) is not Persisted.NO)
+        if batch.state is State.READY:
+            queue.closed.remove(batch)
+        batch.move(Event.FAIL)
+        self._ready.check(queue)
+        self._incomplete.end(batch)
+
+    def retry(self, batch: ProducerBatch, action: Action, retry_at: float) -> None:
+        """Requeue a batch for an action of `AGAIN`, with another sequence number if the broker refused its number.
+
+        It gets the number when all batches before it have ended. It is not drained before `retry_at`; 0: at once.
+        """
+        numbers = batch.queue.numbers
+        if action in _ANEW and numbers is not None:
+            numbers.lose(batch, is_fenced=action is Action.NEW_ID)
+            self._ready.check(batch.queue)
         # Only if the producer has no other id already.
-        partition_queues.lose_identity()
-    partition_queues.requeue(batch, retry_at)
+        if action is Action.NEW_ID and numbers is not None and numbers.granted == self._idempotence.granted:
+            self._idempotence.lose_identity()
+        self.requeue(batch, retry_at)
+
+    def requeue(self, batch: ProducerBatch, retry_at: float) -> None:
+        """Put a batch back in its place in its queue.
+
+        It is not drained before `retry_at` (0: at once), or before the next election.
+        """
+        queue = batch.queue
+        batch.move(Event.RETRY)
+        self._put_back(queue, [batch])
+        if retry_at and not NO_EPOCH < batch.epoch < queue.epoch:
+            self._deadlines.back_off(queue, retry_at)
+        else:
+            self._ready.offer(queue)
+
+    def split(self, batch: ProducerBatch, pieces: Sequence[tuple[Piece, Any]]) -> list[ProducerBatch]:
+        """Replace a refused batch by smaller ones and return them.
+
+        `pieces` has the pieces with their results. The parts are in front of all later batches (BAT-03).
+        """
+        queue = batch.queue
+        batch.move(Event.SPLIT)
+        parts = [batch.part(nth, piece, result) for nth, (piece, result) in enumerate(pieces)]
+        if queue.numbers is not None:
+            queue.numbers.split(batch, parts)
+        self._incomplete.split(batch, parts)
+        self._put_back(queue, parts)
+        self._ready.offer(queue)
+        return parts
+
+    def _put_back(self, queue: PartitionQueue, batches: Sequence[ProducerBatch]) -> None:
+        closed = queue.closed
+        at = 0
+        while at < len(closed) and closed[at].place < batches[0].place:
+            at += 1
+        closed[at:at] = batches
+        queue.one_at_a_time = True
+        self._ready.remove(queue)

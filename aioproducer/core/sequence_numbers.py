@@ -19,7 +19,6 @@ Numbers here never wrap, only the numbers on the wire do. So every comparison is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -32,6 +31,8 @@ WINDOW: Final = 5
 LAST_EPOCH: Final = 32_767
 UNNUMBERED: Final = -1
 _NOTHING: Final = -1
+# Seconds of silence after which a broker may have forgotten a producer. The broker's own limit is a day.
+_REMEMBERED: Final = 60.0
 _WRAP: Final = 0x7FFF_FFFF
 
 
@@ -53,6 +54,16 @@ class NumberedBatch(Protocol):
     count: int
     may_be_written: bool
     header: bytes | None
+    expires_at: float
+
+
+class NumberedPartition(Protocol):
+    """Describes a partition as the numbering of its batches needs it: a `PartitionQueue`."""
+
+    numbers: SequenceNumbers | None
+    in_flight: int
+    one_at_a_time: bool
+    remembered_until: float
 
 
 def on_wire(sequence: int) -> int:
@@ -72,19 +83,6 @@ class Past(NamedTuple):
     granted: ProducerIdAndEpoch
     identity: ProducerIdAndEpoch
     strays: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Idempotence:
-    """Holds how an idempotent producer gets its producer ids.
-
-    Attributes:
-        is_transactional: batches belong to transactions, and the transaction coordinator gives the epochs.
-        on_identity_lost: called when the producer needs another producer id, and with each batch that is opened until `identify` sets it.
-    """
-
-    is_transactional: bool
-    on_identity_lost: Callable[[], object]
 
 
 class SequenceNumbers:
@@ -295,3 +293,73 @@ class SequenceNumbers:
     def __repr__(self) -> str:
         numbers = ", ".join(f"{name} {getattr(self, name)}" for name in ("next", "acked", "lost", "gap"))
         return f"<Numbering {self.identity.producer_id}/{self.identity.epoch}: {numbers}, {len(self.outstanding)} outstanding>"
+
+
+def _no_identity_is_needed() -> None:
+    """Do nothing: without idempotence, no producer id is missing."""
+
+
+class Idempotence:
+    """Holds the producer id of an idempotent producer, and what the sequence numbers of its partitions share.
+
+    Args:
+        granted: NO_IDENTITY; None: without idempotence.
+        is_transactional: batches belong to transactions, and the transaction coordinator gives the epochs.
+        on_identity_lost: called when the producer needs another producer id, and with each batch that is opened until it has one.
+
+    Attributes:
+        granted: the producer id and epoch; NO_IDENTITY while the producer waits for one, None without idempotence.
+        is_transactional, on_identity_lost: as given.
+    """
+
+    __slots__ = ("_past", "granted", "is_transactional", "on_identity_lost")
+
+    def __init__(
+        self,
+        granted: ProducerIdAndEpoch | None = None,
+        *,
+        is_transactional: bool = False,
+        on_identity_lost: Callable[[], object] = _no_identity_is_needed,
+    ) -> None:
+        self.granted = granted
+        self.is_transactional = is_transactional
+        self.on_identity_lost = on_identity_lost
+        self._past: Past | None = None
+
+    def identify(self, identity: ProducerIdAndEpoch | None) -> None:
+        """Set the producer id and epoch; None: no idempotence."""
+        self.granted = identity
+
+    def number(self, batch: NumberedBatch, partition: NumberedPartition) -> None:
+        """Give a batch that is drained its number. The producer has its producer id.
+
+        The broker may accept any number as the first one, until the first batch of an epoch, or after a silence, is acknowledged.
+        """
+        assert self.granted is not None
+        numbers = partition.numbers
+        if numbers is None:
+            numbers = partition.numbers = SequenceNumbers(renews=not self.is_transactional, past=self._past)
+        is_first = numbers.number(batch, self.granted) or (batch.expires_at > partition.remembered_until and not partition.in_flight)
+        partition.one_at_a_time |= is_first
+        partition.remembered_until = batch.expires_at + _REMEMBERED
+
+    def lose_identity(self) -> None:
+        """Ask for another producer id. No unnumbered batch is drained before the producer has it."""
+        if self.granted not in (None, NO_IDENTITY):
+            self.granted = NO_IDENTITY
+            self.on_identity_lost()
+
+    def check(self, partition: NumberedPartition) -> None:
+        """Ask for another producer id if a partition needs one."""
+        if self.granted is not None and partition.numbers is not None and partition.numbers.needs_identity(self.granted):
+            self.lose_identity()
+
+    def forget(self, partition: NumberedPartition) -> None:
+        """Keep of a forgotten partition the past that later partitions need.
+
+        If no epoch is left after it, the producer needs another producer id.
+        """
+        if partition.numbers is not None:
+            self._past = partition.numbers.past(self.granted, self._past)
+            if self._past is not None and self._past.granted == self.granted and self._past.identity.epoch >= LAST_EPOCH:
+                self.lose_identity()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from aioproducer.core.incremental import Steps
     from aioproducer.core.metadata.cluster_metadata import TopicView
     from aioproducer.core.partition_queues import PartitionQueues
+    from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
 
 __all__ = ["elect", "forgetting", "install", "installing", "retiring"]
 
@@ -130,14 +131,15 @@ def forgetting(
             would wait for the garbage collector, which would then block the event loop.
     """
     topic, used_at = routing.topic, routing.used_at
+    idempotence = partition_queues.idempotence
     for at in range(0, len(routing.queues), STRIDE):
         if at:
             yield
         some = routing.queues[at : at + STRIDE]
-        if not all(map(partition_queues.may_be_forgotten, some)):
+        if not all(_may_be_forgotten(queue, idempotence.granted) for queue in some):
             return False
         for queue in some:
-            partition_queues.forget(queue)
+            idempotence.forget(queue)
     if routing.gone or routing.used_at != used_at or partition_queues.routings.get(topic) is not routing or is_in_use(topic):
         return False
     del partition_queues.routings[topic]
@@ -151,3 +153,10 @@ def forgetting(
         del routing.queues[-STRIDE:]
         yield
     return True
+
+
+def _may_be_forgotten(queue: PartitionQueue, granted: ProducerIdAndEpoch | None) -> bool:
+    """Return whether a partition has no batch left, and no state that brokers still depend on."""
+    if queue.current is not None or queue.closed or queue.in_flight:
+        return False
+    return queue.numbers is None or queue.numbers.may_be_forgotten(granted)

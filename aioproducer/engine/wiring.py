@@ -14,7 +14,7 @@ from aioproducer.core.metadata.cluster_metadata import ClusterMetadata
 from aioproducer.core.metadata.metadata_schedule import MetadataSchedule
 from aioproducer.core.metadata.topic_expiry import TopicExpiry, shrink
 from aioproducer.core.partition_queues import PartitionQueues
-from aioproducer.core.sequence_numbers import Idempotence
+from aioproducer.core.sequence_numbers import NO_IDENTITY, Idempotence
 from aioproducer.engine.append.admission import Admission
 from aioproducer.engine.append.appender import Appender
 from aioproducer.engine.append.batch_sizing import BatchSizing, settle
@@ -138,7 +138,9 @@ def wire(
     pool = BufferPool(config.buffer_memory)
     ratios = CompressionRatios()
     is_identity_needed = asyncio.Event()
-    idempotence = Idempotence(gate is not None, is_identity_needed.set) if config.is_idempotent else None
+    idempotence = Idempotence(
+        NO_IDENTITY if config.is_idempotent else None, is_transactional=gate is not None, on_identity_lost=is_identity_needed.set
+    )
     partition_queues = _partition_queues(config, pool, gate, _availability(config, view, instruments), idempotence)
     topic_expiry = TopicExpiry(partition_queues.routings, config.metadata_max_idle_ms / 1000)
 
@@ -239,7 +241,7 @@ def _availability(config: ProducerConfig, view: ClusterMetadata, instruments: In
 
 
 def _partition_queues(
-    config: ProducerConfig, pool: BufferPool, gate: TransactionGate | None, availability: Availability, idempotence: Idempotence | None
+    config: ProducerConfig, pool: BufferPool, gate: TransactionGate | None, availability: Availability, idempotence: Idempotence
 ) -> PartitionQueues:
     """Return the queues of batches by partition."""
     return PartitionQueues(

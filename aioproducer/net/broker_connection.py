@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from aioproducer.errors import AuthenticationFailed, ConnectionLost, CredentialsRefused, TransportError
 from aioproducer.net.connection_setup import ConnectionSetup
+from aioproducer.net.tls import TlsStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from aioproducer.net.addresses import Addresses
     from aioproducer.net.connection import Connection
     from aioproducer.net.settings import NetSettings
+    from aioproducer.net.tls import TlsFacts
 
 __all__ = ["BrokerConnection"]
 
@@ -110,6 +112,12 @@ class BrokerConnection:
     def unsent(self) -> list[Connection]:
         """Return the connections with unsent bytes in their write buffers."""
         return [connection for connection in self._setup.alive if connection.has_unsent]
+
+    @property
+    def tls(self) -> TlsFacts | None:
+        """Return what was agreed on with the broker by TLS; None: there is no connection, or it is not encrypted."""
+        stream = None if self.connection is None else self.connection.stream
+        return stream.facts if isinstance(stream, TlsStream) else None
 
     @property
     def in_flight(self) -> int:
@@ -329,7 +337,7 @@ class BrokerConnection:
         The runtime calls this when the loop belongs to a parent process, or is closed.
         """
         self._is_closed = True
-        return [connection.stream for connection in self._setup.alive]
+        return self._setup.streams
 
     def abort(self) -> None:
         """Close the connection at once, and drop its unsent bytes."""

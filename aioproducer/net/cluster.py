@@ -89,6 +89,16 @@ class Cluster:
         newest = max(told, key=attrgetter("features_epoch"), default=None)
         return None if newest is None else newest.features.get(name, 0)
 
+    async def prepare(self) -> None:
+        """Read the files of the TLS options, if there are any, before the first dial.
+
+        Raises:
+            ConfigError: a file cannot be used; the text names the option.
+        """
+        security = self._settings.security
+        if security is not None and security.tls is not None:
+            await security.tls.prepare()
+
     def update(self, brokers: Mapping[int, Broker]) -> None:
         """Replace the nodes by the brokers that metadata names. Closes the node of a removed broker, or of a changed address."""
         if self._is_closed:

@@ -120,6 +120,8 @@ class Connection:
         self.used_at = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._cause: TransportError | None = None
+        # What a close before the answer to that request may mean.
+        self._suspicion, self._suspected_at = "", -1
         self._gone = asyncio.Event()
 
     # asyncio.Protocol
@@ -148,7 +150,7 @@ class Connection:
         """Fail the pending requests, the oldest first, and call `on_lost`."""
         cause = self._cause
         if cause is None:
-            cause = ConnectionLost(f"{self.where} closed the connection" + (f": {exc}" if exc is not None else ""))
+            cause = ConnectionLost(f"{self.where} closed the connection{self._suspected()}" + (f": {exc}" if exc is not None else ""))
             cause.__cause__ = exc
         self.is_lost = True
         self._gone.set()
@@ -269,6 +271,14 @@ class Connection:
 
         self.send(key, version, codec(f"{NAMES[key]}.request", version).encode(message), on_answer, timeout)
         return await future
+
+    def suspect(self, meaning: str) -> None:
+        """Append `meaning` to the error's text if the broker closes the connection before it answers the next request."""
+        self._suspicion, self._suspected_at = meaning, (self._correlation_id + 1) % _CORRELATION_LIMIT
+
+    def _suspected(self) -> str:
+        requests = self.in_flight_requests.requests
+        return self._suspicion if requests and requests[0].correlation_id == self._suspected_at else ""
 
     def abort(self, cause: TransportError) -> None:
         """End the connection now. The pending requests fail with `cause`, or with an earlier cause if there is one."""

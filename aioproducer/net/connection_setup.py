@@ -1,4 +1,4 @@
-"""Makes the connections to one broker: look-up of its name, dialling, the handshake of a new connection, and its authentication.
+"""Makes the connections to one broker: look-up of its name, dialling, TLS, the handshake of a new connection, and its authentication.
 
 1. The addresses of the broker are dialled in order. An address that refuses is followed by the next one. An address that times out or
    breaks the protocol ends the attempt, and the next attempt begins with another address.
@@ -17,12 +17,15 @@ from aioproducer.errors import AuthenticationFailed, ConnectionLost, KafkaError
 from aioproducer.net.connection import Connection
 from aioproducer.net.handshake import negotiate_versions
 from aioproducer.net.name_resolution import describe_lookups
+from aioproducer.net.tls import TlsStream, server_name
+from aioproducer.net.tls_errors import CLOSED_AFTER_GREETING, after_handshake, in_handshake, no_name
 from aioproducer.wire.frame import FRAME_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.core.metadata.cluster_metadata import Broker
+    from aioproducer.interfaces import Stream
     from aioproducer.net.addresses import Addresses
     from aioproducer.net.settings import NetSettings
 
@@ -67,6 +70,10 @@ class ConnectionSetup:
         self._where = f"{broker.host}:{broker.port}"
         # Consecutive handshakes during which the connection ended.
         self._closings = 0
+        # The stream whose TLS handshake is not over.
+        self._tls_stream: TlsStream | None = None
+        self._tls = None if settings.security is None else settings.security.tls
+        self._has_sasl = settings.security is not None and settings.security.sasl is not None
 
     async def attempt(self, failures: int) -> Connection:
         """Make one attempt after `failures` failed ones. Returns a connection that is ready to use. Cancellation leaves no stream open.
@@ -118,30 +125,64 @@ class ConnectionSetup:
             connection.frames.limit = _UNAUTHENTICATED_LIMIT
         try:
             async with asyncio.timeout(patience) as timer:
-                await settings.dialer.dial(address, self._broker.port, lambda: connection)
-                self.alive[connection] = None
-                await self._shake_hands(connection)
+                await self._open(address, connection)
+                # it may have been lost since the dial
+                if not connection.is_lost:
+                    self.alive[connection] = None
+                await self._shake_hands(connection, address)
                 await self._authenticate(connection)
         except TimeoutError as error:
+            why = "" if self._tls_stream is None else ": the TLS handshake was not answered"
             self.drop(connection)
             if not timer.expired():
                 raise
-            raise ConnectionLost(f"{where}: no usable connection within {patience:g} s") from error
+            raise ConnectionLost(f"{where}: no usable connection within {patience:g} s{why}") from error
         except BaseException:
             self.drop(connection)
             raise
         return connection
 
-    async def _shake_hands(self, connection: Connection) -> None:
+    async def _open(self, address: str, connection: Connection) -> None:
+        """Dial an address, and encrypt the stream if the settings ask for it."""
+        dialer, port, tls = self._settings.dialer, self._broker.port, self._tls
+        if tls is None:
+            await dialer.dial(address, port, lambda: connection)
+            return
+        name = self._name_of(address)
+        if not name:
+            raise no_name(self._broker.host, "it is empty")
+        stream = TlsStream(connection, await tls.context(), name, tls.turns)
+        await dialer.dial(address, port, lambda: stream)
+        self._tls_stream = stream
+        try:
+            await stream.handshake()
+        # a ValueError reports a name that has no form for the DNS
+        except (OSError, ValueError) as error:
+            raise in_handshake(error, name, tls, "SASL_PLAINTEXT" if self._has_sasl else "PLAINTEXT") from error
+        self._tls_stream = None
+
+    def _name_of(self, address: str) -> str:
+        """Return the name that the broker's certificate must have: that of the cluster, or of the bootstrap address as it is dialled."""
+        is_canonical = self._settings.canonical_bootstrap and self._broker.node_id < 0
+        return server_name(address if is_canonical else self._broker.host)
+
+    async def _shake_hands(self, connection: Connection, address: str) -> None:
         settings = self._settings
         is_last = self._closings % _TRIES == _TRIES - 1
         try:
             throttle = await negotiate_versions(connection, settings.request_timeout, settings.software_version, in_oldest_form=is_last)
-        except ConnectionLost:
-            self._closings += 1
+        except ConnectionLost as error:
+            told = None if self._tls is None else after_handshake(error.__cause__, self._name_of(address), self._tls)
+            if not isinstance(told, AuthenticationFailed):
+                self._closings += 1
+            if told is not None:
+                raise told from error.__cause__
             raise
         if not is_last:
             self._closings = 0
+        # a broker that let this client in by another connection wants no SASL
+        if self._broker.node_id < 0 and not self._has_sasl:
+            connection.suspect(CLOSED_AFTER_GREETING.format("SASL_PLAINTEXT" if self._tls is None else "SASL_SSL"))
         self._on_throttle(throttle)
 
     async def _authenticate(self, connection: Connection) -> None:
@@ -152,8 +193,17 @@ class ConnectionSetup:
 
     # The end
 
+    @property
+    def streams(self) -> list[Stream]:
+        """Return the streams that exist, the one whose TLS handshake is not over included."""
+        streams: list[Stream] = [connection.stream for connection in self.alive]
+        return streams if self._tls_stream is None else [*streams, self._tls_stream]
+
     def drop(self, connection: Connection) -> None:
-        """Abort a connection that is not used."""
+        """Abort a connection that is not used, and the stream whose TLS handshake is not over."""
+        if self._tls_stream is not None:
+            self._tls_stream.abort()
+            self._tls_stream = None
         if connection in self.alive:
             connection.abort(ConnectionLost(f"{self._where}: the connection was given up"))
 

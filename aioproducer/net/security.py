@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aioproducer.net.login_gate import LoginGate
+from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
 
 if TYPE_CHECKING:
-    from aioproducer.net.sasl_login import SaslLogin
-    from aioproducer.net.tls_contexts import TlsContexts
+    from collections.abc import Callable
 
-__all__ = ["Security"]
+    from aioproducer.config import ProducerConfig
+    from aioproducer.net.sasl_login import SaslLogin
+
+__all__ = ["Security", "security_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +30,19 @@ class Security:
     tls: TlsContexts | None = None
     sasl: SaslLogin | None = None
     gate: LoginGate = field(default_factory=LoginGate)
+
+
+def security_of(config: ProducerConfig, chance: Callable[[], float]) -> Security | None:
+    """Return the security that a producer's options ask for; None: PLAINTEXT. `chance` returns a random number in [0, 1)."""
+    tls = sasl = None
+    if config.security_protocol in {"SSL", "SASL_SSL"}:
+        options: dict[str, Any] = {name: getattr(config, name) for name in TlsSettings._fields}
+        tls = TlsContexts(TlsSettings(**options))
+    if config.security_protocol in {"SASL_PLAINTEXT", "SASL_SSL"}:
+        # most producers have no use for it
+        from aioproducer.net.sasl_login import SaslLogin  # noqa: PLC0415
+
+        user: Any = config.sasl_username
+        password: Any = config.sasl_password
+        sasl = SaslLogin(str(config.sasl_mechanism), user, password, token_auth=config.sasl_token_auth, chance=chance)
+    return None if tls is None and sasl is None else Security(tls, sasl)

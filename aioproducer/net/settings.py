@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aioproducer.core.backoff import Backoff
 from aioproducer.net.observer import UNSEEN
+from aioproducer.net.security import security_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,4 +69,5 @@ def net_settings(config: ProducerConfig, version: str, dialer: Dialer, resolver:
         max_idle=max(config.connections_max_idle_ms, 0) / 1000,
         canonical_bootstrap=config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only",
         rebootstraps=config.metadata_recovery_strategy == "rebootstrap",
+        security=security_of(config, chance),
     )

@@ -11,16 +11,18 @@ if _typing.TYPE_CHECKING:
     from aioproducer.testing.cluster import FakeCluster
     from aioproducer.testing.jumping import run_jumping
     from aioproducer.testing.kafka_cluster import KafkaCluster
+    from aioproducer.testing.kafka_security import KafkaSecurity
     from aioproducer.testing.kafka_server import KafkaServer
     from aioproducer.testing.proxy import FaultProxy
     from aioproducer.testing.recording import RecordingProducer
 
-__all__ = ["FakeCluster", "FaultProxy", "KafkaCluster", "KafkaServer", "RecordingProducer", "run_jumping"]
+__all__ = ["FakeCluster", "FaultProxy", "KafkaCluster", "KafkaSecurity", "KafkaServer", "RecordingProducer", "run_jumping"]
 
 _HOMES = {
     "FakeCluster": "cluster",
     "FaultProxy": "proxy",
     "KafkaCluster": "kafka_cluster",
+    "KafkaSecurity": "kafka_security",
     "KafkaServer": "kafka_server",
     "RecordingProducer": "recording",
     "run_jumping": "jumping",

@@ -140,16 +140,21 @@ class KafkaNode:
         return self.folder
 
     async def format(
-        self, tools: Tools, cluster_id: str, settings: Mapping[str, object], features: Mapping[str, int] | None = None
+        self,
+        tools: Tools,
+        cluster_id: str,
+        settings: Mapping[str, object],
+        features: Mapping[str, int] | None = None,
+        arguments: Sequence[str] = (),
     ) -> None:
-        """Format the node's folder: once is enough, as no file there depends on ports.
+        """Format the node's folder: once is enough, as no file there depends on ports. `arguments` are added to the tool's.
 
         Raises:
             KafkaServerFailed: Kafka's tool failed.
         """
         self.configure(settings)
         wanted = [word for name, level in (features or {}).items() for word in ("--feature", f"{name}={level}")]
-        await self._spawn(tools, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", "server.properties", *wanted)
+        await self._spawn(tools, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", "server.properties", *wanted, *arguments)
         assert self._process is not None
         if await self._process.wait():
             raise KafkaServerFailed(f"Kafka {self.version} could not prepare its folder\n{self.log_tail()}")

@@ -15,17 +15,23 @@ from typing import TYPE_CHECKING, Final
 from aioproducer import jars
 from aioproducer.errors import TransportError
 from aioproducer.testing.client import WireClient
+from aioproducer.testing.kafka_admin import SecurityAdmin, run_tool
 from aioproducer.testing.kafka_node import HOST, KafkaNode, KafkaServerFailed, PortTakenError, Tools, fetched, free_ports, new_cluster_id
+from aioproducer.testing.kafka_security import ADVERTISED_HOST, LISTENERS, ServerCertificates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
     from types import TracebackType
     from typing import Self
+
+    from aioproducer.testing.kafka_security import KafkaSecurity, Listener
 
 __all__ = ["ATTEMPTS", "SMALL", "KafkaServer", "KafkaServerFailed", "until_alive"]
 
 ATTEMPTS: Final = 3  # each with new ports
 _NODE: Final = 1
+_CONTROLLER: Final = "CONTROLLER"
 _ASK_SECONDS: Final = 2.0  # for one Metadata answer of a node that may hang while it starts
 _POLL_SECONDS: Final = 0.03
 
@@ -53,6 +59,7 @@ class KafkaServer:
         heap: the size of Java's heap, in Java's notation.
         jvm_options: added to Java's command line.
         start_timeout: seconds for starting, without the download of jars.
+        security: TLS, SASL, users and ACLs (see `KafkaSecurity`); None: the listener PLAINTEXT alone.
 
     Attributes:
         bootstrap_servers: the address for clients, "127.0.0.1:port".
@@ -68,6 +75,7 @@ class KafkaServer:
         heap: str = "256m",
         jvm_options: Sequence[str] = (),
         start_timeout: float = 60.0,
+        security: KafkaSecurity | None = None,
     ) -> None:
         self._version = version
         self._properties = dict(properties or {})
@@ -75,7 +83,10 @@ class KafkaServer:
         self._start_timeout = start_timeout
         self._cluster_id = new_cluster_id()
         self._node = KafkaNode(version, heap=heap, jvm_options=jvm_options)
-        self._ports: tuple[int, ...] = (0, 0)
+        self._security = security
+        self._certificates: ServerCertificates | None = None
+        self._admin = SecurityAdmin(self, {} if security is None else security.users)
+        self._ports: dict[str, int] = dict.fromkeys((*self._listeners, _CONTROLLER), 0)
 
     def __repr__(self) -> str:
         state = f"{self.bootstrap_servers}, pid {self.pid}" if self.is_running else "not running"
@@ -83,8 +94,34 @@ class KafkaServer:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return the address for clients, "127.0.0.1:port"."""
-        return f"{HOST}:{self._ports[0]}"
+        """Return the address for clients, "127.0.0.1:port": that of the listener PLAINTEXT."""
+        return self.address("PLAINTEXT")
+
+    def address(self, listener: Listener = "PLAINTEXT") -> str:
+        """Return a listener's address: "127.0.0.1:port" of PLAINTEXT, "localhost:port" of the others, which `security` adds.
+
+        Raises:
+            ValueError: there is no such listener.
+        """
+        if listener not in self._listeners:
+            raise ValueError(f"there is no listener {listener}; there are {', '.join(self._listeners)}")
+        return f"{_advertised(listener)}:{self._ports[listener]}"
+
+    @property
+    def certificates(self) -> ServerCertificates:
+        """Return the certificates of the node and its users.
+
+        Raises:
+            KafkaServerFailed: it was not started, or has no `security`.
+        """
+        if self._certificates is None:
+            raise KafkaServerFailed("there are no certificates: it was not started, or without security=")
+        return self._certificates
+
+    @property
+    def admin(self) -> SecurityAdmin:
+        """Return what changes users, tokens and ACLs while the node runs."""
+        return self._admin
 
     @property
     def pid(self) -> int:
@@ -107,6 +144,7 @@ class KafkaServer:
             KafkaServerFailed: the node ended, or was not ready within `start_timeout`.
             JavaMissing: there is no Java, or its version is too old.
             JarsUnavailable: the download of the jars failed.
+            ModuleNotFoundError: `security` needs the extra `crypto`.
 
         Cancellation: no process or folder remains. The server can be started again.
         """
@@ -116,7 +154,11 @@ class KafkaServer:
         try:
             async with asyncio.timeout(self._start_timeout):
                 self._choose_ports()
-                await self._node.format(tools, self._cluster_id, self._settings(), self._features)
+                arguments: Sequence[str] = ()
+                if self._security is not None:
+                    self._certificates = ServerCertificates.make(self._node.make_folder(), self._security)
+                    arguments = self._security.format_arguments()
+                await self._node.format(tools, self._cluster_id, self._settings(), self._features, arguments)
                 await self._launch(tools)
         except TimeoutError as error:
             failure = KafkaServerFailed(f"Kafka {self._version} was not ready within {self._start_timeout} s\n{self.log_tail()}")
@@ -134,6 +176,7 @@ class KafkaServer:
         try:
             await self._node.end()
         finally:
+            self._certificates = None
             self._node.remove()
 
     async def __aenter__(self) -> Self:
@@ -197,25 +240,23 @@ class KafkaServer:
 
         Cancellation: the level may or may not have changed.
         """
-        tools = await fetched(self._version)
-        arguments = ("--bootstrap-server", self.bootstrap_servers, "upgrade", "--feature", f"{name}={level}")
-        process = await asyncio.create_subprocess_exec(
-            *(str(tools.java), "-cp", f"{tools.library}/*", "org.apache.kafka.tools.FeatureCommand", *arguments),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
+        await self.run_tool(
+            "org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", self.address(), "upgrade", "--feature", f"{name}={level}"
         )
-        try:
-            async with asyncio.timeout(self._start_timeout):
-                said, _ = await process.communicate()
-        except TimeoutError as error:
-            raise KafkaServerFailed(f"Kafka's tool did not set {name} to {level} within {self._start_timeout} s") from error
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        if process.returncode:
-            raise KafkaServerFailed(f"Kafka's tool did not set {name} to {level}: {said.decode(errors='replace')}")
+
+    async def run_tool(self, main: str, *arguments: str) -> str:
+        """Run a class of Kafka's tools, such as "org.apache.kafka.tools.GetOffsetShell", and return what it printed.
+
+        Raises:
+            KafkaServerFailed: the tool failed, with what it printed, or took longer than `start_timeout`.
+
+        Cancellation: the tool's process is killed; what it asked of the node may or may not have been done.
+        """
+        return await run_tool(await fetched(self._version), main, *arguments, timeout=self._start_timeout)
+
+    def file(self, name: str) -> Path:
+        """Return a path in the node's folder, which `stop` removes: for files of tools and clients."""
+        return self._node.make_folder() / name
 
     def log_tail(self, lines: int = 25) -> str:
         """Return the last lines of the log of the node, or of the tools that formatted its folder."""
@@ -226,26 +267,30 @@ class KafkaServer:
             self._choose_ports()
             self._node.configure(self._settings())
             try:
-                await self._node.launch(tools, lambda: until_alive(self.bootstrap_servers, self._cluster_id, [self._ports[0]]))
+                await self._node.launch(tools, lambda: until_alive(self.bootstrap_servers, self._cluster_id, [self._ports["PLAINTEXT"]]))
             except PortTakenError as error:
                 if attempt == ATTEMPTS:
                     raise KafkaServerFailed(f"ports were taken {attempt} times in a row\n{self.log_tail()}") from error
             else:
                 return
 
+    @property
+    def _listeners(self) -> Sequence[Listener]:
+        return ("PLAINTEXT",) if self._security is None else tuple(LISTENERS)
+
     def _choose_ports(self) -> None:
-        self._ports = free_ports()
+        self._ports = dict(zip(self._ports, free_ports(len(self._ports)), strict=True))
 
     def _settings(self) -> dict[str, object]:
-        broker, controller = self._ports
+        protocols = {_CONTROLLER: "PLAINTEXT"} | {name: LISTENERS[name] for name in self._listeners}
         return {
             "process.roles": "broker,controller",
             "node.id": _NODE,
-            "controller.quorum.voters": f"{_NODE}@{HOST}:{controller}",
-            "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{HOST}:{broker},CONTROLLER://{HOST}:{controller}",
-            "advertised.listeners": f"PLAINTEXT://{HOST}:{broker}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "controller.quorum.voters": f"{_NODE}@{HOST}:{self._ports[_CONTROLLER]}",
+            "controller.listener.names": _CONTROLLER,
+            "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in self._ports.items()),
+            "advertised.listeners": ",".join(f"{name}://{self.address(name)}" for name in self._listeners),
+            "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
             "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": f"{self._node.make_folder()}/data",
             # one node: every internal topic has one copy
@@ -255,8 +300,14 @@ class KafkaServer:
             "share.coordinator.state.topic.replication.factor": 1,
             "share.coordinator.state.topic.min.isr": 1,
             **SMALL,
+            **({} if self._security is None else self._security.settings(self.certificates)),
             **self._properties,
         }
+
+
+def _advertised(listener: str) -> str:
+    # PLAINTEXT by number, as without security; by a name where certificates are checked
+    return HOST if listener == "PLAINTEXT" else ADVERTISED_HOST
 
 
 async def until_alive(bootstrap_servers: str, cluster_id: str, ports: Sequence[int]) -> None:

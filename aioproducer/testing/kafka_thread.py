@@ -16,8 +16,11 @@ from aioproducer.testing.kafka_cluster import KafkaCluster
 from aioproducer.testing.kafka_server import KafkaServer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
+
+    from aioproducer.testing.kafka_admin import SecurityAdmin
+    from aioproducer.testing.kafka_security import KafkaSecurity, Listener, ServerCertificates
 
 __all__ = ["ClusterThread", "ServerThread"]
 
@@ -77,15 +80,38 @@ class _Thread(Generic[T]):
 
 
 class ServerThread(_Thread[KafkaServer]):
-    """A `KafkaServer` of one Kafka version, with methods that block until they are done."""
+    """A `KafkaServer` of one Kafka version, with methods that block until they are done.
 
-    def __init__(self, version: str = KAFKA_VERSION) -> None:
-        super().__init__(lambda: KafkaServer(version))
+    Args:
+        version: the Kafka version.
+        security: as `KafkaServer` takes it.
+        jvm_options: as `KafkaServer` takes them.
+    """
+
+    def __init__(self, version: str = KAFKA_VERSION, *, security: KafkaSecurity | None = None, jvm_options: Sequence[str] = ()) -> None:
+        super().__init__(lambda: KafkaServer(version, security=security, jvm_options=jvm_options))
 
     @property
     def bootstrap_servers(self) -> str:
         """Return the address for clients, "127.0.0.1:port"."""
         return self._started.result().bootstrap_servers
+
+    def address(self, listener: Listener = "PLAINTEXT") -> str:
+        """Return a listener's address as `KafkaServer.address` does."""
+        return self._started.result().address(listener)
+
+    @property
+    def certificates(self) -> ServerCertificates:
+        """Return the paths of the certificates of the node and its users."""
+        return self._started.result().certificates
+
+    def administrate(self, change: Callable[[SecurityAdmin], Awaitable[R]]) -> R:
+        """Wait for a method of `KafkaServer.admin`: `administrate(lambda admin: admin.delete_user("alice"))`. Return its result."""
+        return self._call(lambda server: change(server.admin))
+
+    def run_tool(self, main: str, *arguments: str) -> str:
+        """Run one of Kafka's tools as `KafkaServer.run_tool` does."""
+        return self._call(lambda server: server.run_tool(main, *arguments))
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> None:
         """Create a topic as `KafkaServer.create_topic` does."""

@@ -44,7 +44,7 @@ _RESPONSE: Final = struct.Struct(">ii")
 _STRANGERS: Final = (
     (b"HTTP", "an HTTP server answers there"),
     # a TLS alert, because the bytes of this client were no TLS handshake
-    (b"\x15\x03", "the port speaks TLS: use the address of a plaintext listener"),
+    (b"\x15\x03", "the port speaks TLS: set security_protocol=SSL or SASL_SSL, or use the address of a plaintext listener"),
     (b"\x16\x03", "the other side speaks TLS to a plaintext listener"),
     (b"SSH-", "an SSH server answers there"),
     (b"GET ", "an HTTP client asks here"),

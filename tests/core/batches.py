@@ -9,6 +9,7 @@ from aioproducer.core.batch_state import Event
 from aioproducer.core.drain_policy import DrainPolicy, Linger
 from aioproducer.core.metadata.cluster_metadata import NO_ID, PartitionView, TopicView
 from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues
+from aioproducer.core.produce_attempt import ProduceAttempts
 from aioproducer.core.topic_updates import install
 
 if TYPE_CHECKING:
@@ -82,18 +83,17 @@ def sent(rules: PartitionQueues, node_id: int, connection: object = "connection"
 
 def answered(rules: PartitionQueues, batch: ProducerBatch, *, retry_at: float | None = None) -> None:
     """A batch was acknowledged, or is to be sent again."""
-    rules.landed(batch)
+    ProduceAttempts(rules).remove_in_flight(batch)
     if retry_at is None:
-        rules.end(batch, Event.ACKNOWLEDGE)
-        rules.succeeded(batch)
+        ProduceAttempts(rules).complete(batch)
     else:
-        rules.requeue(batch, retry_at)
+        ProduceAttempts(rules).requeue(batch, retry_at)
 
 
 def split(rules: PartitionQueues, batch: ProducerBatch) -> list[ProducerBatch]:
     """A batch was answered: it is too large. It becomes two."""
-    rules.landed(batch)
+    ProduceAttempts(rules).remove_in_flight(batch)
     assert isinstance(batch.payload, bytes)
     half = batch.count // 2
     halves = [(range(half), batch.payload[: half * RECORD_SIZE]), (range(half, batch.count), batch.payload[half * RECORD_SIZE :])]
-    return rules.split(batch, [(Piece(indexes, payload, 0, 0), None) for indexes, payload in halves])
+    return ProduceAttempts(rules).split(batch, [(Piece(indexes, payload, 0, 0), None) for indexes, payload in halves])

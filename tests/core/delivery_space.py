@@ -22,7 +22,7 @@ from batches import FULL, RECORD_SIZE, put, topic
 from aioproducer.core.batch_splitting import Piece
 from aioproducer.core.batch_state import Event
 from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues
-from aioproducer.core.produce_attempt import AGAIN, go_again, over
+from aioproducer.core.produce_attempt import AGAIN, ProduceAttempts, over
 from aioproducer.core.produce_errors import Action, fate
 from aioproducer.core.sequence_numbers import LAST_EPOCH, ProducerIdAndEpoch
 from aioproducer.core.topic_updates import install
@@ -161,10 +161,10 @@ class World:
 
     def __init__(self, sizes: tuple[int, ...], trouble: int, epoch: int = 0) -> None:
         self.rules = PartitionQueues(FULL, linger=0.0, lifetime=_NEVER, on_close=_nothing)
-        self.rules._pauses.ties = _Numbers()  # type: ignore[assignment]
-        self.rules.on_identity_lost = self.ask
+        self.rules.deadlines.ties = _Numbers()  # type: ignore[assignment]
+        self.rules.idempotence.on_identity_lost = self.ask
         self.epoch = epoch
-        self.rules.granted = ProducerIdAndEpoch(1, epoch)
+        self.rules.idempotence.granted = ProducerIdAndEpoch(1, epoch)
         self.queue: PartitionQueue = install(self.rules, topic(1)).queues[0]
         self.trouble = trouble
         self.leader = 1
@@ -281,8 +281,8 @@ class World:
         batches = self.rules.drain(node, name, 1_000_000)
         for batch in batches:
             if not is_sent:
-                self.rules.landed(batch)
-                self.rules.requeue(batch, 0.0)
+                ProduceAttempts(self.rules).remove_in_flight(batch)
+                ProduceAttempts(self.rules).requeue(batch, 0.0)
                 continue
             if batch.header is None:
                 batch.header = pickle.dumps((batch.identity, batch.sequence))
@@ -294,7 +294,7 @@ class World:
 
     def _on_identity_lost(self) -> None:
         """Another partition needs another one."""
-        self.rules.lose_identity()
+        self.rules.idempotence.lose_identity()
 
     def _on_identify(self) -> None:
         before = max(self.log.known, default=0)
@@ -318,24 +318,23 @@ class World:
     def _hear(self, batch: ProducerBatch, told: Told | None) -> None:
         """An answer, or None: there will be none."""
         batch.on_wire = False
-        self.rules.landed(batch)
+        ProduceAttempts(self.rules).remove_in_flight(batch)
         error: BrokerError | TransportError | None = ConnectionLost("cut")
         if told is not None:
             error = None if told.error is None else broker_error(told.error)
         if batch.ended:
             if error is None:
-                self.rules.acknowledged_late(batch)
+                ProduceAttempts(self.rules).complete_late(batch)
             return
         named, appended = (told.named, told.appended) if told else (0, False)
         verdict = over(batch, error, now=0.0, retries=1_000, transactional=False, named=named, appended=appended)
         if verdict.action is Action.COMPLETE:
             self.fates.update(dict.fromkeys(_records(batch), True))
-            self.rules.end(batch, Event.ACKNOWLEDGE)
-            self.rules.succeeded(batch)
+            ProduceAttempts(self.rules).complete(batch)
         elif verdict.action is Action.FAIL:
             self._fail(batch)
         elif verdict.action in AGAIN:
-            go_again(self.rules, batch, verdict.action, 0.0 if verdict.action is Action.AWAIT else 1.0)
+            ProduceAttempts(self.rules).retry(batch, verdict.action, 0.0 if verdict.action is Action.AWAIT else 1.0)
         else:
             first, _ = self._split(batch, named or batch.count // 2)
             if verdict.action is Action.EXCLUDE:
@@ -345,12 +344,12 @@ class World:
         assert isinstance(batch.payload, bytes)
         payload = batch.payload
         pieces = [Piece(range(at), payload[: at * RECORD_SIZE], 0, 0), Piece(range(at, batch.count), payload[at * RECORD_SIZE :], 0, 0)]
-        return self.rules.split(batch, [(piece, None) for piece in pieces])
+        return ProduceAttempts(self.rules).split(batch, [(piece, None) for piece in pieces])
 
     def _fail(self, batch: ProducerBatch) -> None:
         said = fate(batch)
         self.fates.update(dict.fromkeys(_records(batch), said))
-        self.rules.end(batch, Event.FAIL)
+        ProduceAttempts(self.rules).fail(batch)
 
     # Invariants
 
@@ -403,7 +402,7 @@ class World:
         )
         log = (tuple(self.log.batches), self.log.committed, tuple(sorted(self.log.known.items())))
         ready = tuple(node for node in (1, 2) if rules.ready.get(node))
-        client = (live, counts, outstanding, gates, ready, rules.granted, self.asks, tuple(sorted(self.fates.items())))
+        client = (live, counts, outstanding, gates, ready, rules.idempotence.granted, self.asks, tuple(sorted(self.fates.items())))
         return (client, flights, tuple(self.strays), log, self.leader, self.is_told, self.is_excused, self.trouble)
 
 

@@ -11,10 +11,11 @@ import pytest
 from batches import FULL, answered, partition_queues, put, sent, split, topic
 
 from aioproducer.core import topic_routing as module
-from aioproducer.core.batch_state import Event, State
+from aioproducer.core.batch_state import State
 from aioproducer.core.drain_policy import Fill
 from aioproducer.core.partition_queues import NOBODY, PartitionQueue, PartitionQueues
 from aioproducer.core.partitioner import murmur2
+from aioproducer.core.produce_attempt import ProduceAttempts
 from aioproducer.core.topic_updates import install
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def test_hurry_leaves_open_what_stands_behind_others(options: dict[str, Any]) ->
     ahead = [put(rules, queue), put(rules, queue)]
     rules.close(queue)
     batch = put(rules, queue)
-    rules.memory_is_short = True
+    rules.ready.memory_is_short = True
     rules.flush_partial_batches()
     assert batch.state is State.OPEN
     assert [sent(rules, 1), sent(rules, 1)] == [ahead[:1], [batch]]
@@ -87,7 +88,7 @@ def test_hurry_leaves_open_what_stands_behind_others(options: dict[str, Any]) ->
 def test_eager_batches_do_not_linger() -> None:
     """While memory is short."""
     rules, (queue,) = partition_queues(1, linger=5)
-    rules.memory_is_short = True
+    rules.ready.memory_is_short = True
     batch = put(rules, queue)
     assert sent(rules, 1) == [batch]
 
@@ -96,17 +97,17 @@ def test_eager_batches_do_not_linger() -> None:
 def test_an_eager_batch_that_lost_its_place_goes_after_linger(*, moved: bool) -> None:
     """It was opened while memory was short, could not go then, and memory is no longer short: it must not lie there for ever."""
     rules, (queue,) = partition_queues(1, linger=5)
-    rules.memory_is_short = True
+    rules.ready.memory_is_short = True
     first = put(rules, queue, now=100)
     sent(rules, 1)
     second = put(rules, queue, now=100)
     if moved:
-        rules.memory_is_short = False
+        rules.ready.memory_is_short = False
         install(rules, topic(2))
         answered(rules, first)
     else:
         assert sent(rules, 1, "another lane") == []
-        rules.memory_is_short = False
+        rules.ready.memory_is_short = False
         answered(rules, first)
     moment = rules.next_wake()
     assert moment == 105
@@ -170,12 +171,12 @@ def test_by_load_nothing_is_left_behind_however_what_is_in_flight_ends(ending: s
         answered(rules, first, retry_at=10.0 if ending == "retried later" else 0.0)
         before = [first]
     elif ending == "failed":
-        rules.landed(first)
-        rules.end(first, Event.FAIL)
+        ProduceAttempts(rules).remove_in_flight(first)
+        ProduceAttempts(rules).fail(first)
     elif ending == "expired first":
-        rules.end(first, Event.FAIL)
+        ProduceAttempts(rules).fail(first)
         assert sent(rules, 1) == []
-        rules.landed(first)
+        ProduceAttempts(rules).remove_in_flight(first)
     elif ending == "split":
         before = split(rules, first)
     else:
@@ -194,13 +195,13 @@ def test_by_load_nothing_waits_while_memory_is_short() -> None:
     first, elsewhere = put(rules, queue), put(rules, other)
     sent(rules, 1)
     waits = put(rules, queue)
-    rules.memory_is_short = True
+    rules.ready.memory_is_short = True
     rules.flush_partial_batches()
     comes = put(rules, other)
     assert sent(rules, 1) == [waits, comes]
     late = put(rules, other)
     assert sent(rules, 1, "another lane") == []
-    rules.memory_is_short = False
+    rules.ready.memory_is_short = False
     for batch in (first, elsewhere, waits, comes):
         answered(rules, batch)
     assert sent(rules, 1, "another lane") == [late]
@@ -429,9 +430,9 @@ def test_one_at_a_time_goes_on_after_one_that_ended_otherwise() -> None:
     answered(rules, first, retry_at=0.0)
     sent(rules, 1)
     second = put(rules, queue, 2)
-    rules.end(first, Event.FAIL)
+    ProduceAttempts(rules).fail(first)
     assert sent(rules, 1) == [], "its bytes are still with the connection"
-    rules.landed(first)
+    ProduceAttempts(rules).remove_in_flight(first)
     assert sent(rules, 1) == [second]
 
 
@@ -598,10 +599,10 @@ def test_what_expires() -> None:
     assert rules.incomplete.expired(109.9) == []
     assert rules.incomplete.expired(112) == [first, second, third]
     for batch in rules.incomplete.expired(112):
-        rules.end(batch, Event.FAIL)
+        ProduceAttempts(rules).fail(batch)
     assert rules.incomplete.next_expiry() == 113
     assert queue.in_flight == 1, "its bytes are still with the connection"
-    rules.landed(first)
+    ProduceAttempts(rules).remove_in_flight(first)
     assert sent(rules, 1) == [fourth]
 
 
@@ -609,7 +610,7 @@ def test_a_partition_whose_last_batch_ended_is_not_ready() -> None:
     """A drain finds no batch in a partition after its last batch has ended."""
     rules, (queue,) = partition_queues(1)
     batch = put(rules, queue)
-    rules.end(batch, Event.FAIL)
+    ProduceAttempts(rules).fail(batch)
     assert (batch.ended, bool(rules.ready.get(1)), rules.incomplete.next_expiry()) == (True, False, None)
     assert rules.drain(1, "connection", 1000) == []
 
@@ -727,7 +728,7 @@ def test_a_partition_that_is_no_more_is_forgotten_with_its_last_batch() -> None:
     install(rules, known(1, 1))
     batch = put(rules, gone)
     install(rules, topic(1, topic_id=b"another topic id"))
-    rules.end(batch, Event.FAIL)
+    ProduceAttempts(rules).fail(batch)
     assert install(rules, topic(1, 1, 1, topic_id=b"another topic id")).queues[1] is gone
     install(rules, topic(1, topic_id=b"the third one id"))
     assert rules.routings["t"].gone == []

@@ -15,6 +15,7 @@ from aioproducer.core.batch_state import Event, State
 from aioproducer.core.drain_policy import DrainPolicy, Fill, Linger
 from aioproducer.core.metadata.cluster_metadata import PartitionView, TopicView
 from aioproducer.core.partition_queues import NOBODY, PartitionQueue, PartitionQueues
+from aioproducer.core.produce_attempt import ProduceAttempts
 from aioproducer.core.topic_updates import install
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Accumulating(RuleBasedStateMachine):
             batch = self.rules.open(queue, OpenBatch(), None, credit=0, now=self.now)
             self.opened_at[batch] = self.now
             self.records[batch] = []
-            if self.rules.memory_is_short:
+            if self.rules.ready.memory_is_short:
                 self.hurried.add(batch)
         assert queue.current is not None
         for _ in range(count):
@@ -139,7 +140,7 @@ class Accumulating(RuleBasedStateMachine):
                 self.retry(batch, self.now + pause if pause else 0.0)
             else:
                 self.land(batch)
-                self.rules.end(batch, Event.FAIL)
+                ProduceAttempts(self.rules).fail(batch)
 
     @rule(node=st.sampled_from(BROKERS), pause=st.sampled_from([0.0, 5.0]))
     def lose_connection(self, node: int, pause: float) -> None:
@@ -171,7 +172,7 @@ class Accumulating(RuleBasedStateMachine):
         due = [batch for batch in self.opened_at if batch.expires_at <= self.now and not batch.ended]
         assert self.rules.incomplete.expired(self.now) == due
         for batch in due:
-            self.rules.end(batch, Event.FAIL)
+            ProduceAttempts(self.rules).fail(batch)
         self.rules.wake(self.now)
         lingered = {batch for batch, when in self.opened_at.items() if when + self.linger <= self.now}
         self.ripe |= lingered if self.linger else set()
@@ -181,7 +182,7 @@ class Accumulating(RuleBasedStateMachine):
 
     @rule(is_eager=st.booleans())
     def want_memory(self, is_eager: bool) -> None:
-        self.rules.memory_is_short = is_eager
+        self.rules.ready.memory_is_short = is_eager
         if is_eager:
             self.rules.flush_partial_batches()
             for queue in self.queues:
@@ -276,7 +277,7 @@ class Accumulating(RuleBasedStateMachine):
 
     def land(self, batch: ProducerBatch) -> None:
         self.flying[batch.queue].remove(batch)
-        self.rules.landed(batch)
+        ProduceAttempts(self.rules).remove_in_flight(batch)
 
     def split(self, batch: ProducerBatch) -> None:
         """Its first record, and the others."""
@@ -286,7 +287,7 @@ class Accumulating(RuleBasedStateMachine):
         pieces = [
             Piece(range(len(some)), b"".join(b"%10d" % record for record in some), some[0], some[-1]) for some in (records[:1], records[1:])
         ]
-        parts = self.rules.split(batch, [(piece, None) for piece in pieces])
+        parts = ProduceAttempts(self.rules).split(batch, [(piece, None) for piece in pieces])
         self.records.update(zip(parts, (records[:1], records[1:]), strict=True))
         self.opened_at = in_its_place(self.opened_at, batch, parts)
         self.closings.update(parts)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from batches import partition_queues, put, sent
 
-from aioproducer.core.batch_state import Event, State
-from aioproducer.core.produce_attempt import failures, go_again, over
+from aioproducer.core.batch_state import State
+from aioproducer.core.produce_attempt import ProduceAttempts, failures, over
 from aioproducer.core.produce_errors import Action
 from aioproducer.core.sequence_numbers import NO_IDENTITY, ProducerIdAndEpoch
 from aioproducer.errors import ConnectionLost, broker_error
@@ -23,12 +23,12 @@ LIFETIME = 100.0
 def landed(attempts: int = 1) -> tuple[PartitionQueues, ProducerBatch]:
     """Return partition queues, and one of their batches after its latest attempt has ended."""
     rules, (queue,) = partition_queues(1, lifetime=LIFETIME)
-    rules.granted = ProducerIdAndEpoch(7, 0)
+    rules.idempotence.granted = ProducerIdAndEpoch(7, 0)
     put(rules, queue)
     put(rules, queue)
     rules.close(queue)
     (batch,) = sent(rules, 1)
-    rules.landed(batch)
+    ProduceAttempts(rules).remove_in_flight(batch)
     batch.attempts = attempts
     return rules, batch
 
@@ -79,14 +79,13 @@ def test_an_offset_with_an_error_is_doubt(*, appended: bool) -> None:
 def test_waiting_for_another_is_no_failure() -> None:
     """So it uses up no retry."""
     rules, first = landed()
-    rules.end(first, Event.ACKNOWLEDGE)
-    rules.succeeded(first)
+    ProduceAttempts(rules).complete(first)
     for _ in range(2):
         put(rules, first.queue)
         rules.close(first.queue)
     sent(rules, 1)
     (second,) = sent(rules, 1)
-    rules.landed(second)
+    ProduceAttempts(rules).remove_in_flight(second)
     second.attempts = 1
     assert over(second, broker_error("OUT_OF_ORDER_SEQUENCE_NUMBER"), now=0.0, retries=0, transactional=False).action is Action.AWAIT
     assert failures(second) == 0
@@ -99,8 +98,8 @@ def test_waiting_for_another_is_no_failure() -> None:
 def test_the_way_back(action: Action, *, renumbers: bool, asks: bool) -> None:
     """A batch goes back to its place, with what its action does to numbers and the producer's id."""
     rules, batch = landed()
-    go_again(rules, batch, action, 5.0)
+    ProduceAttempts(rules).retry(batch, action, 5.0)
     assert (batch.state, batch.queue.retry_at) == (State.READY, 5.0)
     assert batch.queue.numbers is not None
     assert (batch.queue.numbers.lost == batch.sequence) is renumbers
-    assert (rules.granted == NO_IDENTITY) is asks
+    assert (rules.idempotence.granted == NO_IDENTITY) is asks

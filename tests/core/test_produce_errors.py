@@ -192,7 +192,7 @@ def test_whether_a_failed_batch_is_in_the_log(*, may_be_written: bool, on_wire: 
 def test_how_a_batch_stands() -> None:
     """Among those of its partition that were numbered and have not ended."""
     rules, (queue,) = partition_queues(1)
-    rules.granted = ProducerIdAndEpoch(7, 0)
+    rules.idempotence.granted = ProducerIdAndEpoch(7, 0)
     for _ in range(3):
         batch = put(rules, queue)
         rules.close(queue)

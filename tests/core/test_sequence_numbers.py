@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from batches import partition_queues, put, sent, split, topic
 
-from aioproducer.core.batch_state import Event, State
+from aioproducer.core.batch_state import State
 from aioproducer.core.incremental import whole
-from aioproducer.core.produce_attempt import AGAIN, go_again, over
+from aioproducer.core.produce_attempt import AGAIN, ProduceAttempts, over
 from aioproducer.core.produce_errors import Action, fate
 from aioproducer.core.sequence_numbers import LAST_EPOCH, NO_IDENTITY, WINDOW, ProducerIdAndEpoch, SequenceNumbers, on_wire
 from aioproducer.core.topic_updates import forgetting, install
@@ -31,7 +31,7 @@ OK = ""
 def idempotent(count: int = 0, *, size: int = 1, partitions: int = 1, epoch: int = 0) -> tuple[PartitionQueues, list[PartitionQueue]]:
     """Partitions of an idempotent producer, the first with closed batches."""
     rules, queues = partition_queues(*[1] * partitions)
-    rules.granted = ProducerIdAndEpoch(7, epoch)
+    rules.idempotence.granted = ProducerIdAndEpoch(7, epoch)
     more(rules, queues[0], count, size=size)
     return rules, queues
 
@@ -60,20 +60,19 @@ def fly(rules: PartitionQueues, connection: str = "connection") -> list[Producer
 def told(rules: PartitionQueues, batch: ProducerBatch, said: str = OK, *, retries: int = 1000) -> Action | None:
     """An attempt is over, as in the engine."""
     batch.on_wire = False
-    rules.landed(batch)
+    ProduceAttempts(rules).remove_in_flight(batch)
     error: BrokerError | TransportError | None = ConnectionLost("cut") if said == LOST else broker_error(said) if said else None
     if batch.ended:
         if error is None:
-            rules.acknowledged_late(batch)
+            ProduceAttempts(rules).complete_late(batch)
         return None
-    verdict = over(batch, error, now=0.0, retries=retries, transactional=rules.is_transactional)
+    verdict = over(batch, error, now=0.0, retries=retries, transactional=rules.idempotence.is_transactional)
     if verdict.action is Action.COMPLETE:
-        rules.end(batch, Event.ACKNOWLEDGE)
-        rules.succeeded(batch)
+        ProduceAttempts(rules).complete(batch)
     elif verdict.action in AGAIN:
-        go_again(rules, batch, verdict.action, 0.0)
+        ProduceAttempts(rules).retry(batch, verdict.action, 0.0)
     elif verdict.action is Action.FAIL:
-        rules.end(batch, Event.FAIL)
+        ProduceAttempts(rules).fail(batch)
     return verdict.action
 
 
@@ -104,7 +103,7 @@ def numbers(*batches: ProducerBatch) -> list[tuple[int, int]]:
 def test_nothing_goes_without_an_id() -> None:
     """Records are taken meanwhile (IDM-01)."""
     rules, _ = idempotent(2)
-    rules.granted = NO_IDENTITY
+    rules.idempotence.granted = NO_IDENTITY
     rules.identify(NO_IDENTITY)
     assert fly(rules) == []
     rules.identify(ProducerIdAndEpoch(9, 3))
@@ -270,7 +269,7 @@ def test_a_number_below_one_that_is_in_the_log_is_never_used_again() -> None:
     first, second = fly(rules)
     told(rules, first, MOVED)
     told(rules, second)
-    rules.end(first, Event.FAIL)
+    ProduceAttempts(rules).fail(first)
     more(rules, queue)
     assert numbers(*fly(rules)) == [(1, 0)]
 
@@ -287,7 +286,7 @@ def test_a_gap_that_closes(*, is_expired_in_flight: bool) -> None:
     first, second = fly(rules)
     if not is_expired_in_flight:
         told(rules, first, LOST)
-    rules.end(first, Event.FAIL)
+    ProduceAttempts(rules).fail(first)
     more(rules, queue)
     assert fly(rules) == []  # nothing new before it is known
     told(rules, second)
@@ -302,7 +301,7 @@ def test_a_gap_that_stays() -> None:
     arrived(rules, queue)
     more(rules, queue, 3)
     first, second, third = fly(rules)
-    rules.end(first, Event.FAIL)
+    ProduceAttempts(rules).fail(first)
     told(rules, first, LOST)
     assert told(rules, second, OUT_OF_ORDER) is Action.RENUMBER
     assert told(rules, third, OUT_OF_ORDER) is Action.AWAIT
@@ -316,7 +315,7 @@ def test_a_gap_that_nothing_follows() -> None:
     arrived(rules, queue)
     more(rules, queue)
     (gone,) = fly(rules)
-    rules.end(gone, Event.FAIL)
+    ProduceAttempts(rules).fail(gone)
     more(rules, queue)
     assert fly(rules) == []
     told(rules, gone, LOST)
@@ -330,7 +329,7 @@ def test_a_number_behind_a_gap_is_not_free() -> None:
     more(rules, queue, 2)
     gone, refused = fly(rules)
     told(rules, gone, LOST)
-    rules.end(gone, Event.FAIL)
+    ProduceAttempts(rules).fail(gone)
     told(rules, refused, "INVALID_REQUEST")
     more(rules, queue)
     assert numbers(*fly(rules)) == [(1, 0)]
@@ -342,7 +341,7 @@ def test_a_late_acknowledgement_closes_a_gap() -> None:
     arrived(rules, queue)
     more(rules, queue, size=2)
     (gone,) = fly(rules)
-    rules.end(gone, Event.FAIL)
+    ProduceAttempts(rules).fail(gone)
     told(rules, gone)
     assert gone.state is State.FAILED
     more(rules, queue)
@@ -354,7 +353,7 @@ def test_a_batch_that_expires_unsent_is_no_gap() -> None:
     rules, (queue,) = idempotent()
     arrived(rules, queue)
     (unsent,) = more(rules, queue)
-    rules.end(unsent, Event.FAIL)
+    ProduceAttempts(rules).fail(unsent)
     more(rules, queue)
     assert numbers(*fly(rules)) == [(0, 1)]
 
@@ -387,7 +386,7 @@ def test_an_epoch_is_a_partitions_own() -> None:
     more(rules, queue)
     (gone,) = fly(rules)
     told(rules, gone, LOST)
-    rules.end(gone, Event.FAIL)
+    ProduceAttempts(rules).fail(gone)
     more(rules, queue)
     more(rules, other)
     assert {(batch.queue, *numbers(batch)) for batch in fly(rules)} == {(queue, (1, 0)), (other, (0, 1))}
@@ -397,7 +396,7 @@ def test_the_last_epoch_asks_for_another_id() -> None:
     """[IDM-07] And nothing new is sent until it is given; what has a number ends under it (fault 61)."""
     asked: list[str] = []
     rules, (queue, other) = idempotent(partitions=2, epoch=LAST_EPOCH)
-    rules.on_identity_lost = lambda: asked.append("id")
+    rules.idempotence.on_identity_lost = lambda: asked.append("id")
     arrived(rules, queue)
     arrived(rules, other)
     more(rules, other, 2)
@@ -424,7 +423,7 @@ def test_batches_of_the_old_id_end_first() -> None:
     arrived(rules, queue)
     more(rules, queue, 2)
     first, second = fly(rules)
-    rules.lose_identity()
+    rules.idempotence.lose_identity()
     told(rules, first, LOST)
     told(rules, second, LOST)
     more(rules, queue)
@@ -441,11 +440,11 @@ def test_a_late_answer_to_an_old_id_changes_nothing() -> None:
     assert queue.numbers is not None
     (old,) = more(rules, queue)
     fly(rules)
-    rules.end(old, Event.FAIL)
+    ProduceAttempts(rules).fail(old)
     told(rules, old, LOST)
     more(rules, queue)
     (new,) = fly(rules)
-    rules.acknowledged_late(old)
+    ProduceAttempts(rules).complete_late(old)
     assert (queue.numbers.identity.epoch, queue.numbers.acked, list(queue.numbers.outstanding)) == (1, -1, [new])
 
 
@@ -456,7 +455,7 @@ def test_another_id_waits_until_the_old_ones_straggler_is_refused() -> None:
     more(rules, queue)
     (gone,) = fly(rules)
     told(rules, gone, LOST)
-    rules.end(gone, Event.FAIL)
+    ProduceAttempts(rules).fail(gone)
     rules.identify(ProducerIdAndEpoch(8, 0))
     more(rules, queue, 2)
     (first,) = fly(rules)
@@ -473,7 +472,7 @@ def test_another_id_waits_although_the_refusing_batch_was_refused() -> None:
     more(rules, queue)
     (gone,) = fly(rules)
     told(rules, gone, LOST)
-    rules.end(gone, Event.FAIL)
+    ProduceAttempts(rules).fail(gone)
     rules.identify(ProducerIdAndEpoch(8, 0))
     more(rules, queue, 3)
     told(rules, fly(rules)[0], "INVALID_REQUEST")
@@ -490,7 +489,7 @@ def test_who_is_fenced_fears_no_strays() -> None:
     more(rules, queue)
     (gone,) = fly(rules)
     told(rules, gone, LOST)
-    rules.end(gone, Event.FAIL)
+    ProduceAttempts(rules).fail(gone)
     (next_one,) = more(rules, queue)
     fly(rules)
     told(rules, next_one, FENCED)
@@ -503,7 +502,7 @@ def test_who_is_fenced_asks_for_one_id() -> None:
     """However many partitions hear of it (fault 56)."""
     asked: list[str] = []
     rules, queues = idempotent(partitions=2)
-    rules.on_identity_lost = lambda: asked.append("id")
+    rules.idempotence.on_identity_lost = lambda: asked.append("id")
     for queue in queues:
         more(rules, queue)
     first, second = fly(rules)
@@ -535,7 +534,7 @@ def test_gaps_and_losses_around_the_wrap() -> None:
     more(rules, queue, 2, size=2)
     first, second = fly(rules)
     assert [on_wire(batch.sequence) for batch in (first, second)] == [2**31 - 1, 1]
-    rules.end(first, Event.FAIL)
+    ProduceAttempts(rules).fail(first)
     told(rules, first, LOST)
     told(rules, second)
     more(rules, queue)
@@ -565,7 +564,7 @@ def test_a_part_that_fails_renumbers_the_rest() -> None:
     more(rules, queue, 2, size=2)
     first, second = fly(rules)
     bad, good = split(rules, first)
-    rules.end(bad, Event.FAIL)
+    ProduceAttempts(rules).fail(bad)
     assert fly(rules) == []
     told(rules, second, OUT_OF_ORDER)
     (again,) = fly(rules)
@@ -608,7 +607,7 @@ def test_a_new_log_in_the_last_epoch() -> None:
     """Another id is asked for."""
     asked: list[str] = []
     rules, (queue,) = idempotent(epoch=LAST_EPOCH)
-    rules.on_identity_lost = lambda: asked.append("id")
+    rules.idempotence.on_identity_lost = lambda: asked.append("id")
     install(rules, topic(1, topic_id=b"A" * 16))
     arrived(rules, queue)
     install(rules, topic(1, topic_id=b"B" * 16))
@@ -669,7 +668,7 @@ def test_a_topic_is_not_forgotten_while_a_late_answer_may_come() -> None:
     arrived(rules, queue)
     (batch,) = more(rules, queue)
     fly(rules)
-    rules.end(batch, Event.FAIL)
+    ProduceAttempts(rules).fail(batch)
     assert not forget(rules)
     told(rules, batch, LOST)
     assert forget(rules)
@@ -679,7 +678,7 @@ def test_the_last_epoch_of_a_forgotten_topic_asks_for_another_id() -> None:
     """Under which all begins at 0."""
     asked: list[str] = []
     rules, (queue,) = idempotent(epoch=LAST_EPOCH)
-    rules.on_identity_lost = lambda: asked.append("id")
+    rules.idempotence.on_identity_lost = lambda: asked.append("id")
     arrived(rules, queue)
     assert forget(rules)
     assert asked == ["id"]
@@ -707,7 +706,7 @@ def test_strays_of_a_forgotten_topic_are_refused_when_it_comes_back() -> None:
     arrived(rules, queue)
     (batch,) = more(rules, queue)
     fly(rules)
-    rules.end(batch, Event.FAIL)
+    ProduceAttempts(rules).fail(batch)
     told(rules, batch, LOST)
     assert forget(rules)
     rules.identify(ProducerIdAndEpoch(8, 0))
@@ -719,7 +718,7 @@ def test_strays_of_a_forgotten_topic_are_refused_when_it_comes_back() -> None:
 def test_a_topic_of_an_epoch_that_goes_on_is_not_forgotten() -> None:
     """A transactional producer's, until its coordinator begins another one: brokers know its numbers, and it may not begin one itself."""
     rules, (queue,) = idempotent()
-    rules.is_transactional = True
+    rules.idempotence.is_transactional = True
     arrived(rules, queue)
     assert not forget(rules)
     rules.identify(ProducerIdAndEpoch(7, 1))
@@ -733,7 +732,7 @@ def test_a_topic_of_an_epoch_that_goes_on_is_not_forgotten() -> None:
 def test_a_transaction_never_begins_an_epoch() -> None:
     """Its coordinator does: until then what has a number keeps it, and nothing new is sent."""
     rules, (queue,) = idempotent()
-    rules.is_transactional = True
+    rules.idempotence.is_transactional = True
     arrived(rules, queue)
     more(rules, queue, 2)
     refused, second = fly(rules)
@@ -752,11 +751,11 @@ def test_a_transaction_asks_for_no_id() -> None:
     """In the last epoch too."""
     asked: list[str] = []
     rules, (queue,) = idempotent(epoch=LAST_EPOCH)
-    rules.on_identity_lost = lambda: asked.append("id")
-    rules.is_transactional = True
+    rules.idempotence.on_identity_lost = lambda: asked.append("id")
+    rules.idempotence.is_transactional = True
     more(rules, queue)
     (gone,) = fly(rules)
-    rules.end(gone, Event.FAIL)
+    ProduceAttempts(rules).fail(gone)
     assert asked == []
 
 

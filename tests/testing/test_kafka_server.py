@@ -132,11 +132,11 @@ async def test_a_nodes_whole_life(own_folder: Path) -> None:
 async def test_taken_port_is_retried(taken: int, own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process binds a port between choosing and starting. The node starts on other ports."""
     choose = kafka_server.free_ports
-    chosen: list[tuple[int, int]] = []
+    chosen: list[tuple[int, ...]] = []
     with socket.socket() as thief:
 
-        def choose_and_lose_one() -> tuple[int, int]:
-            chosen.append(choose())
+        def choose_and_lose_one(count: int) -> tuple[int, ...]:
+            chosen.append(choose(count))
             if len(chosen) == 2:  # 1: for the format; 2: for the first start
                 thief.bind(("127.0.0.1", chosen[-1][taken]))
                 thief.listen()
@@ -287,7 +287,7 @@ async def test_port_of_another_kafka_is_not_ours(
     fake_java("if main == 'kafka.Kafka': signal.pause()")
     async with FakeCluster() as other:
         port = int(other.bootstrap_servers.rpartition(":")[2])
-        monkeypatch.setattr(kafka_server, "free_ports", lambda: (port, port))
+        monkeypatch.setattr(kafka_server, "free_ports", lambda count: (port,) * count)
         with pytest.raises(KafkaServerFailed, match="not ready"):
             await KafkaServer(start_timeout=1.0).start()
         assert other.requests(ApiKey.METADATA.name.capitalize())

@@ -192,7 +192,7 @@ class Admission:
     def _update_fast_path(self) -> None:
         """Open the fast path if no send is to be served before a new one, else close it. Once none waits, batches may linger again."""
         has_waiting = self._pool.has_waiting
-        if self._partition_queues.memory_is_short and not has_waiting:
+        if self._partition_queues.ready.memory_is_short and not has_waiting:
             self._recorder.memory(self._loop.time(), is_short=False)
             self._partition_queues.linger_again()
         is_open = self._may_be_fast and not has_waiting and not self._waiters.has_unplaced
@@ -202,7 +202,7 @@ class Admission:
 
     def _flush_partial_batches(self) -> None:
         """Stop lingering, since memory is short: partial batches are sendable until no send waits for memory."""
-        if not self._partition_queues.memory_is_short:
+        if not self._partition_queues.ready.memory_is_short:
             self._recorder.memory(self._loop.time(), is_short=True)
         self._partition_queues.flush_partial_batches()
         self._next_turn()
@@ -311,7 +311,7 @@ class Admission:
         else:
             record.reason = FOR_MEMORY
             self._is_short = True
-            if not self._partition_queues.memory_is_short:
+            if not self._partition_queues.ready.memory_is_short:
                 self._flush_partial_batches()
         return None
 

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from aioproducer.core.incremental import STRIDE
 from aioproducer.core.metadata.metadata_schedule import Question
-from aioproducer.errors import BootstrapFailed, BrokerError, ConnectionLost, KafkaError, ProtocolError, broker_error
+from aioproducer.engine.metadata.bootstrap_failures import BootstrapFailures
+from aioproducer.errors import BrokerError, ConnectionLost, KafkaError, ProtocolError, broker_error
 from aioproducer.net.broker_node import Standing
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
@@ -193,21 +194,25 @@ class MetadataUpdater:
         """Wait for the first answer of any broker, at most `timeout` seconds; None: without a limit.
 
         Raises:
-            BootstrapFailed: no broker answered within `timeout` seconds; the text names every address and its reason.
+            BootstrapFailed: no broker answered within `timeout` seconds, or, with a limit, the brokers refuse this client, or it refuses
+                them; the text names every address and its reason.
+            ConfigError: the files of the TLS options cannot be used. Without a limit, they are tried again at each dial.
         """
-        reasons: dict[str, KafkaError] = {}
+        failures = BootstrapFailures(self._cluster.bootstrap)
         # An address that does not answer does not use up the time of the others.
         share = max((timeout or math.inf) / len(self._cluster.bootstrap), _PATIENCE)
         try:
             async with asyncio.timeout(timeout):
-                while not await self._ask(Question([]), reasons, timeout=share):
+                if timeout is not None:
+                    await self._cluster.prepare()
+                while not await self._ask(Question([]), failures if timeout is not None else None, timeout=share):
+                    if timeout is not None and failures.is_final:
+                        raise failures.refused()
                     self._failed()
                     await asyncio.sleep(self._not_before - self._loop.time())
         except TimeoutError:
-            told = "; ".join(_reason(node, reasons) for node in self._cluster.bootstrap)
-            raise BootstrapFailed(
-                f"no broker could be reached within {timeout:g} s. {told}. Check bootstrap_servers and that Kafka runs there."
-            ) from None
+            assert timeout is not None
+            raise failures.timed_out(timeout) from None
 
     async def run(self) -> None:
         """Send the requests that are due, each in a task of its own. The body of the metadata task."""
@@ -237,7 +242,7 @@ class MetadataUpdater:
         """Send one request and apply its answer. The body of a task."""
         is_answered = False
         try:
-            is_answered = await self._ask(question, {})
+            is_answered = await self._ask(question)
             if not is_answered:
                 self._failed()
         finally:
@@ -268,8 +273,8 @@ class MetadataUpdater:
 
     # One request
 
-    async def _ask(self, question: Question, reasons: dict[str, KafkaError], timeout: float = math.inf) -> bool:
-        """Ask one broker after the other until one answers, and apply the answer. Returns False if none answers."""
+    async def _ask(self, question: Question, failures: BootstrapFailures | None = None, timeout: float = math.inf) -> bool:
+        """Ask one broker after the other until one answers, and apply the answer. Returns False if none answers, or `failures` is final."""
         timeout = min(timeout, self._settings.request_timeout)
         tried: set[BrokerNode] = set()
         is_anew = False
@@ -278,8 +283,11 @@ class MetadataUpdater:
             try:
                 version, decoded = await self._told_by(node, question, timeout)
             except KafkaError as error:
-                reasons[node.where] = error
                 self.schedule.failed(error)
+                if failures is not None:
+                    failures.note(node, error)
+                    if failures.is_final:
+                        return False
                 if isinstance(error, BrokerError) and error.code == _REBOOTSTRAP_REQUIRED and not is_anew:
                     is_anew = self._rebootstrap()
                 continue
@@ -426,9 +434,3 @@ class MetadataUpdater:
         for hint in self._taking.pop(name):
             if not self.hint(*hint):
                 self.schedule.request_update([name])
-
-
-def _reason(node: BrokerNode, reasons: dict[str, KafkaError]) -> str:
-    """Return the reason why a bootstrap address gave no metadata."""
-    told = str(node.control.last_error or reasons.get(node.where) or "no answer yet")
-    return told if told.startswith(node.where) else f"{node.where}: {told}"

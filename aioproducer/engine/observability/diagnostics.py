@@ -58,7 +58,7 @@ def waits_for(batch: ProducerBatch, cluster: Cluster, partition_queues: Partitio
         (queue.retry_at, "the end of a pause after a failure (retry_backoff_ms)"),
         (queue.in_flight and queue.one_at_a_time, "the batch before it: after a failure one goes at a time"),
         (queue.is_held, "its transaction's coordinator, which is to learn of the partition"),
-        (partition_queues.granted == NO_IDENTITY, "a producer id"),
+        (partition_queues.idempotence.granted == NO_IDENTITY, "a producer id"),
         (numbers is not None and (numbers.lost >= 0 or numbers.gap >= 0), "the batches before it: then its partition begins a new epoch"),
         (numbers is not None and len(numbers.outstanding) >= WINDOW, f"one of the {WINDOW} batches before it: brokers remember no more"),
         (node is not None and node.is_muted, f"{where}, which throttles"),

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from aioproducer.core.batch_splitting import in_halves, without
-from aioproducer.core.batch_state import Event
-from aioproducer.core.produce_attempt import AGAIN, failures, go_again, over
+from aioproducer.core.produce_attempt import AGAIN, ProduceAttempts, failures, over
 from aioproducer.core.produce_errors import TOO_LARGE, Action, append_time, fate
 from aioproducer.engine.delivery.chosen_build import uncollected
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchCompletion"]
 
-# Python 3.11 looks enum members up slowly.
-_ACKNOWLEDGE: Final = Event.ACKNOWLEDGE
 # Maximum seconds of backoff while the coordinator writes the markers of the previous transaction (TV2-06). Kafka uses the same value
 # for AddPartitionsToTxn.
 _BRIEF: Final = 0.02
@@ -89,6 +86,7 @@ class BatchCompletion:
         transaction: is told of each batch that fails; None: the producer has none.
 
     Attributes:
+        attempts: ends attempts in the partition queues.
         pool, completions, circuit_break_manager, transaction: as given.
     """
 
@@ -112,6 +110,7 @@ class BatchCompletion:
         self._recorder = context.instruments.recorder
         self._loop = context.loop
         self._partition_queues = partition_queues
+        self.attempts = ProduceAttempts(partition_queues)
         self._ratios = ratios
         self._cluster = cluster
         self._backoff = context.backoff
@@ -147,7 +146,7 @@ class BatchCompletion:
         # The batch expired and its deliveries have failed: a late answer does not change their outcome (DLV-03, DLV-04).
         if had_ended:
             if error is None:
-                self._partition_queues.acknowledged_late(batch)
+                self.attempts.complete_late(batch)
             return False
         assert error is not None
         batch.history += ((now, error),)
@@ -171,9 +170,7 @@ class BatchCompletion:
             stamped = append_time(batch, stamped)
         batch.result.complete(response.base_offset, stamped)
         uncollected(batch.result)
-        self._partition_queues.end(batch, _ACKNOWLEDGE)
-        if batch.is_alone:
-            self._partition_queues.succeeded(batch)
+        self.attempts.complete(batch)
         self._finish(batch)
 
     def _carry_out(
@@ -186,7 +183,7 @@ class BatchCompletion:
         elif action in AGAIN:
             pause = self._pause(batch, action, error)
             self._recorder.retried(now, batch)
-            go_again(self._partition_queues, batch, action, now + pause if pause else 0.0)
+            self.attempts.retry(batch, action, now + pause if pause else 0.0)
         elif action is Action.SPLIT:
             self._ratios.retract(batch.queue.topic, self._codec, len(batch.payload or b"") / batch.raw_size)
             batch.queue.routing.is_narrow = True
@@ -214,7 +211,7 @@ class BatchCompletion:
         """
         self._recorder.record("batch-split", self._loop.time())
         results = batch.result.split([piece.indexes for piece in pieces])
-        parts = self._partition_queues.split(batch, list(zip(pieces, results, strict=True)))
+        parts = self.attempts.split(batch, list(zip(pieces, results, strict=True)))
         self.pool.release(-batch.hold(0))
         for part in parts:
             self.pool.take(part.hold(part.raw_size + BATCH_OVERHEAD))
@@ -263,7 +260,7 @@ class BatchCompletion:
     def let_go(self, batch: ProducerBatch) -> bool:
         """Note that the connection no longer uses the bytes of a batch. Returns True if the batch has ended."""
         batch.on_wire = False
-        has_ended = self._partition_queues.landed(batch)
+        has_ended = self.attempts.remove_in_flight(batch)
         if has_ended:
             self._give_back(batch)
         return has_ended
@@ -287,7 +284,7 @@ class BatchCompletion:
             "" if batch.on_wire else f"; it waited for {waits_for(batch, self._cluster, self._partition_queues)}"
         )
         error.history = story(batch, self._loop.time(), self._config.delivery_timeout_ms / 1000, end)
-        self._partition_queues.end(batch, Event.FAIL)
+        self.attempts.fail(batch)
         self._recorder.failed(self._loop.time(), batch, cause)
         if self.transaction is not None:
             self.transaction.on_failure(batch, error)

@@ -92,6 +92,7 @@ class Sender:
         self._partition_queues = partition_queues
         self._pool = completion.pool
         self._completion = completion
+        self._attempts = completion.attempts
         self._run_completions = completion.completions.run
         self._circuit_break_manager = completion.circuit_break_manager
         self._transaction = completion.transaction
@@ -250,7 +251,7 @@ class Sender:
             if batch.ended:
                 self._completion.let_go(batch)
         if not live or not connection.is_usable:
-            self._take_back(connection, live, lambda batch: self._partition_queues.requeue(batch, 0.0))
+            self._take_back(connection, live, lambda batch: self._attempts.requeue(batch, 0.0))
             return
         try:
             version = self._version(connection, live)
@@ -288,13 +289,13 @@ class Sender:
         """Take back the batches of a request that cannot be written: release its slot, and call `end` with each batch."""
         connection.in_flight_requests.release()
         for batch in batches:
-            self._partition_queues.landed(batch)
+            self._attempts.remove_in_flight(batch)
             end(batch)
         self.turn()
 
     def _version(self, connection: Connection, batches: Sequence[ProducerBatch]) -> int:
         magic = batches[0].magic
-        if magic < NEWEST and self._partition_queues.granted is not None:
+        if magic < NEWEST and self._partition_queues.idempotence.granted is not None:
             self.go_without_numbers(connection.where)
         version = produce_version(connection, magic)
         if self._transaction is not None:

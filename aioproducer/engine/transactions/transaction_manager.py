@@ -237,7 +237,7 @@ class TransactionManager:
         """Apply the state to the other parts."""
         transaction = self.transaction
         state, operation = transaction.state, transaction.operation
-        if transaction.identity != self._partition_queues.granted and transaction.identity.producer_id >= 0:
+        if transaction.identity != self._partition_queues.idempotence.granted and transaction.identity.producer_id >= 0:
             self._sender.identify(transaction.identity)
         if (transaction.number, state) != self._moved_to:
             self._moved_to = (transaction.number, state)

@@ -173,10 +173,10 @@ async def test_a_producer_whose_epochs_are_used_up_by_topics_that_come_back() ->
         await producer.send_and_wait("orders", b"0", partition=0)
         queue = partition_queues.routings["orders"].queues[0]
         queue.numbers.identity = queue.numbers.identity._replace(epoch=LAST_EPOCH)
-        first = partition_queues.granted
+        first = partition_queues.idempotence.granted
         await asyncio.sleep(IDLE + 1)
         await producer.send_and_wait("orders", b"1", partition=0)
-        assert partition_queues.granted.producer_id != first.producer_id
+        assert partition_queues.idempotence.granted.producer_id != first.producer_id
         assert cluster.values("orders", 0) == [b"0", b"1"]
 
 

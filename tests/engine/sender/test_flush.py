@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from batches import answered, partition_queues, put, sent, split
 
-from aioproducer.core.batch_state import Event
+from aioproducer.core.produce_attempt import ProduceAttempts
 from aioproducer.engine.sender.flush import Flush
 
 
@@ -20,7 +20,7 @@ def test_a_flush_counts_the_records_of_its_batches_and_wakes_once() -> None:
     assert batches == [first, second, later]
     for batch, is_last in ((later, False), (first, False), (second, True)):
         if batch is second:
-            rules.end(batch, Event.FAIL)
+            ProduceAttempts(rules).fail(batch)
         else:
             answered(rules, batch)
         assert flush.ended(batch) is is_last
@@ -43,6 +43,6 @@ def test_a_flush_waits_for_the_parts_of_a_batch() -> None:
     flush.split(other, split(rules, other))
     assert not flush.ended(batch)
     for part, is_last in zip(parts, (False, True), strict=True):
-        rules.end(part, Event.FAIL)
+        ProduceAttempts(rules).fail(part)
         assert flush.ended(part) is is_last
     assert (flush.pending, flush.failed, woken) == (0, 2, [True])

@@ -56,14 +56,14 @@ SIMULATED: tuple[Simulated, ...] = (
     ),
     Simulated(
         "a-retry-goes-to-the-back",
-        "core/partition_queues.py",
+        "core/produce_attempt.py",
         "        while at < len(closed) and closed[at].place < batches[0].place:",
         "        while at < len(closed):",
         profile="plain",
     ),
     Simulated(
         "a-numbered-retry-goes-to-the-back",
-        "core/partition_queues.py",
+        "core/produce_attempt.py",
         "        while at < len(closed) and closed[at].place < batches[0].place:",
         "        while at < len(closed):",
     ),
@@ -88,13 +88,13 @@ SIMULATED: tuple[Simulated, ...] = (
     ),
     Simulated(
         "the-first-of-an-epoch-does-not-go-alone",
-        "core/partition_queues.py",
-        "        queue.one_at_a_time |= is_first\n",
+        "core/sequence_numbers.py",
+        "        partition.one_at_a_time |= is_first\n",
         "",
     ),
     Simulated(
         "a-partition-is-not-muted-while-one-is-in-flight",
-        "core/partition_queues.py",
+        "core/ready_partitions.py",
         "queue.is_muted or (queue.one_at_a_time and queue.in_flight):",
         "queue.is_muted:",
     ),
@@ -167,7 +167,7 @@ SIMULATED: tuple[Simulated, ...] = (
     ),
     Simulated(
         "a-forgotten-topic-comes-back-in-its-epoch",
-        "core/partition_queues.py",
+        "core/sequence_numbers.py",
         "past=self._past)",
         "past=None)",
     ),
@@ -179,9 +179,9 @@ SIMULATED: tuple[Simulated, ...] = (
     ),
     Simulated(
         "a-topic-with-batches-is-forgotten",
-        "core/partition_queues.py",
-        "            return False\n        return queue.numbers is None or queue.numbers.may_be_forgotten(self.granted)",
-        "            return True\n        return queue.numbers is None or queue.numbers.may_be_forgotten(self.granted)",
+        "core/topic_updates.py",
+        "        return False\n    return queue.numbers is None or queue.numbers.may_be_forgotten(granted)",
+        "        return True\n    return queue.numbers is None or queue.numbers.may_be_forgotten(granted)",
     ),
     Simulated(
         "a-topic-is-forgotten-under-the-epoch-that-goes-on",
@@ -211,7 +211,7 @@ SIMULATED: tuple[Simulated, ...] = (
     ),
     Simulated(
         "a-muted-partition-is-drained",
-        "core/partition_queues.py",
+        "core/ready_partitions.py",
         "queue.retry_at or queue.is_held or queue.is_muted or",
         "queue.retry_at or queue.is_held or",
     ),

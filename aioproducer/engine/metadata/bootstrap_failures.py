@@ -1,0 +1,67 @@
+"""Why the bootstrap addresses gave no metadata, and when that is final."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.errors import AuthenticationFailed, BootstrapFailed, ConnectionLost
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioproducer.errors import KafkaError
+    from aioproducer.net.broker_node import BrokerNode
+
+__all__ = ["BootstrapFailures"]
+
+# A broker that starts, or that does not know a user yet, gets a second attempt.
+_REFUSALS: Final = 2
+
+
+class BootstrapFailures:
+    """Holds the latest failure of each bootstrap address.
+
+    Args:
+        nodes: the nodes of the bootstrap addresses.
+    """
+
+    def __init__(self, nodes: Sequence[BrokerNode]) -> None:
+        self._nodes = nodes
+        self._errors: dict[str, KafkaError] = {}
+        self._refusals: Counter[str] = Counter()
+
+    def note(self, node: BrokerNode, error: KafkaError) -> None:
+        """Note that a request to a node failed."""
+        self._errors[node.where] = error
+        if isinstance(error, AuthenticationFailed):
+            self._refusals[node.where] += 1
+
+    @property
+    def is_final(self) -> bool:
+        """Return True if every address was tried, one was refused twice, and none let this client in."""
+        return (
+            max(self._refusals.values(), default=0) >= _REFUSALS
+            and all(node.where in self._errors for node in self._nodes)
+            and all(isinstance(error, (AuthenticationFailed, ConnectionLost)) for error in self._errors.values())
+        )
+
+    def refused(self) -> BootstrapFailed:
+        """Return the error of a start that is refused; its cause is the refusal."""
+        refusal = next(error for error in self._errors.values() if isinstance(error, AuthenticationFailed))
+        raised = BootstrapFailed(f"no broker let this client in. {self._told()}")
+        raised.__cause__ = refusal
+        return raised
+
+    def timed_out(self, timeout: float) -> BootstrapFailed:
+        """Return the error of a start that took `timeout` seconds."""
+        return BootstrapFailed(
+            f"no broker could be reached within {timeout:g} s. {self._told()}. Check bootstrap_servers and that Kafka runs there."
+        )
+
+    def _told(self) -> str:
+        return "; ".join(map(self._reason, self._nodes))
+
+    def _reason(self, node: BrokerNode) -> str:
+        told = str(node.control.last_error or self._errors.get(node.where) or "no answer yet")
+        return told if told.startswith(node.where) else f"{node.where}: {told}"

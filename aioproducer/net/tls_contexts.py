@@ -1,0 +1,259 @@
+"""The contexts of TLS connections, made from a producer's options in a daemon thread, and anew when their files have changed.
+
+1. The flags are this library's own, not those of `ssl.create_default_context`: at least TLS 1.2; a trusted certificate need not be a root
+   (PARTIAL_CHAIN), as in Java's trust stores; no VERIFY_X509_STRICT, which refuses the certificates of Strimzi's CAs; no renegotiation;
+   no key log.
+2. Each dial looks at the files' `stat`. A change makes a whole new context, as a context that is loaded again may have no certificate
+   between its key and its certificate. While the new one does not load, the old one is used, and one warning tells why.
+3. A given `ssl_context` is used as it is. A function that gives one is called at each dial: a plain one in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import ssl
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from aioproducer.errors import ConfigError
+from aioproducer.net.cipher_suites import openssl_ciphers
+from aioproducer.net.daemon_thread import in_daemon_thread
+from aioproducer.net.key_stores import load_key, load_trust, pem_blocks, read_pkcs12, type_of
+from aioproducer.net.tls import HandshakeTurns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from aioproducer.secret import Secret
+
+__all__ = ["TlsContexts", "TlsSettings", "make_context"]
+
+_log = logging.getLogger(__name__)
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+
+
+class TlsSettings(NamedTuple):
+    """Holds the values of the `ssl_*` options of a producer, by their names."""
+
+    ssl_context: ssl.SSLContext | Callable[[], Any] | None = None
+    ssl_truststore_location: str | None = None
+    ssl_truststore_certificates: str | None = None
+    ssl_truststore_type: str | None = None
+    ssl_truststore_password: Secret | None = None
+    ssl_keystore_location: str | None = None
+    ssl_keystore_type: str | None = None
+    ssl_keystore_password: Secret | None = None
+    ssl_keystore_key: Secret | None = None
+    ssl_keystore_certificate_chain: str | None = None
+    ssl_key_location: str | None = None
+    ssl_certificate_location: str | None = None
+    ssl_key_password: Secret | None = None
+    ssl_endpoint_identification_algorithm: str = "https"
+    ssl_enabled_protocols: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
+    ssl_cipher_suites: tuple[str, ...] = ()
+    ssl_crl_location: str | None = None
+
+
+class _Loaded(NamedTuple):
+    """Holds a context, and the stamp of what it was made from."""
+
+    context: ssl.SSLContext
+    stamp: Hashable
+
+
+class TlsContexts:
+    """Gives the context of each TLS connection of a producer.
+
+    Args:
+        settings: the options.
+
+    Attributes:
+        turns: runs the steps of the connections' handshakes.
+        trust: the source of the trusted certificates, for error texts.
+        certificate: the source of the client's certificate, for error texts; None: there is none.
+    """
+
+    def __init__(self, settings: TlsSettings) -> None:
+        self.turns = HandshakeTurns()
+        self.trust = _trust(settings)
+        self.certificate = _certificate(settings)
+        self._settings = settings
+        self._loaded: _Loaded | None = None
+        # The stamp of what did not load, which was warned of.
+        self._warned_of: Hashable = None
+        self._loading: asyncio.Future[_Loaded] | None = None
+
+    async def context(self) -> ssl.SSLContext:
+        """Return the context for the next connection. Concurrent calls share one look at the files. Cancellation changes no state.
+
+        Raises:
+            ConfigError: no context could be made so far; the text names the option.
+        """
+        given = self._settings.ssl_context
+        if isinstance(given, ssl.SSLContext):
+            return given
+        if given is not None:
+            return await _asked(given)
+        if self._loading is None or self._loading.done():
+            self._loading = in_daemon_thread(partial(self._refresh, self._loaded), "tls-context")
+        loaded = await asyncio.shield(self._loading)
+        self._loaded = loaded
+        return loaded.context
+
+    async def prepare(self) -> None:
+        """Make the first context, unless a function gives it: that may fail for a while, as any service.
+
+        Raises:
+            ConfigError: no context could be made; the text names the option.
+        """
+        if self._settings.ssl_context is None:
+            await self.context()
+
+    # In the thread
+
+    def _refresh(self, loaded: _Loaded | None) -> _Loaded:
+        """Return `loaded` if nothing has changed, or a new context; also `loaded` if the new one cannot be made."""
+        stamp = _stamp(self._settings)
+        if loaded is not None and loaded.stamp == stamp:
+            return loaded
+        try:
+            return _Loaded(make_context(self._settings), stamp)
+        except ConfigError as error:
+            if loaded is None:
+                raise
+            if stamp != self._warned_of:
+                self._warned_of = stamp
+                _log.warning("the TLS files have changed and cannot be loaded; the former ones stay in use: %s", error)
+            return loaded
+
+
+async def _asked(function: Callable[[], Any]) -> ssl.SSLContext:
+    """Return the context that a user's function gives. What the function raises is not quoted, as it may hold a secret."""
+    try:
+        # also an object with an asynchronous `__call__`
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
+            context = await function()
+        else:
+            context = await in_daemon_thread(function, "tls-context")
+            if inspect.isawaitable(context):
+                context = await context
+    except Exception as error:  # noqa: BLE001
+        raise ConfigError(f"the function given as ssl_context raised {type(error).__name__}") from None
+    if not isinstance(context, ssl.SSLContext):
+        raise ConfigError(f"the function given as ssl_context returned {type(context).__name__}, not an ssl.SSLContext")
+    return context
+
+
+def make_context(settings: TlsSettings) -> ssl.SSLContext:
+    """Make a context from the options. It may block.
+
+    Raises:
+        ConfigError: a file cannot be read, a password is wrong, or an option is not possible; the text names it.
+    """
+    try:
+        return _make(settings)
+    except ConfigError as error:
+        reason = str(error)
+    except Exception as error:  # noqa: BLE001  (its text may hold what was read)
+        reason = f"the TLS options cannot be used: {type(error).__name__}"
+    # raised here, the error has no frame with a key or password among its locals, and no other error as its context
+    raise ConfigError(reason)
+
+
+def _make(settings: TlsSettings) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = settings.ssl_endpoint_identification_algorithm == "https"
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    versions = [_VERSIONS[name] for name in settings.ssl_enabled_protocols]
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
+    if settings.ssl_cipher_suites:
+        try:
+            context.set_ciphers(openssl_ciphers(settings.ssl_cipher_suites))
+        except ssl.SSLError:
+            raise ConfigError(f"ssl_cipher_suites={','.join(settings.ssl_cipher_suites)}: OpenSSL knows none of them") from None
+    _load_trust(context, settings)
+    _load_certificate(context, settings)
+    return context
+
+
+def _load_trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    path, option = settings.ssl_truststore_location, "ssl_truststore_location"
+    if path is not None:
+        if type_of(option, path, settings.ssl_truststore_type) == "PEM":
+            load_trust(context, f"{option}={path}", path=path)
+        else:
+            store = read_pkcs12(option, path, settings.ssl_truststore_password)
+            load_trust(context, f"{option}={path}", pem=store.certificates.decode("ascii"))
+    elif settings.ssl_truststore_certificates is not None:
+        load_trust(context, "ssl_truststore_certificates", pem=settings.ssl_truststore_certificates)
+    else:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    if settings.ssl_crl_location is not None:
+        load_trust(context, f"ssl_crl_location={settings.ssl_crl_location}", path=settings.ssl_crl_location)
+        if not context.cert_store_stats()["crl"]:
+            raise ConfigError(f"ssl_crl_location={settings.ssl_crl_location} has no CRL in PEM")
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+
+
+def _load_certificate(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    source, password = _certificate(settings), settings.ssl_key_password
+    path, option = settings.ssl_keystore_location, "ssl_keystore_location"
+    if source is None:
+        return
+    if path is not None and type_of(option, path, settings.ssl_keystore_type) == "PKCS12":
+        store = read_pkcs12(option, path, settings.ssl_keystore_password)
+        if not store.key:
+            raise ConfigError(f"{source} has no key")
+        load_key(context, source, store.key + store.certificates)
+    elif path is not None:
+        load_key(context, source, path, password=password)
+    elif settings.ssl_keystore_key is not None:
+        key = settings.ssl_keystore_key
+        load_key(
+            context, source, pem_blocks(f"{key.reveal()}\n{settings.ssl_keystore_certificate_chain or ''}").encode(), password=password
+        )
+    else:
+        # the key may be beside the certificate, in either file
+        certificate = settings.ssl_certificate_location or settings.ssl_key_location or ""
+        load_key(context, source, certificate, settings.ssl_key_location, password=password)
+
+
+def _stamp(settings: TlsSettings) -> Hashable:
+    """Return a value that changes when a file, or what a secret refers to, has changed."""
+    options: dict[str, Any] = settings._asdict()
+    paths = [value for name, value in options.items() if name.endswith("_location") and value is not None]
+    secrets = [value for value in options.values() if getattr(value, "reference", None) is not None]
+    return tuple(map(_stat, paths)), tuple(hash(secret.reveal()) for secret in secrets)
+
+
+def _stat(path: str) -> Hashable:
+    try:
+        stat = Path(path).stat()
+    except OSError as error:
+        return error.errno
+    return stat.st_mtime_ns, stat.st_ino, stat.st_dev, stat.st_size
+
+
+def _trust(settings: TlsSettings) -> str:
+    if settings.ssl_context is not None:
+        return "the given ssl_context"
+    if settings.ssl_truststore_location is not None:
+        return f"ssl_truststore_location={settings.ssl_truststore_location}"
+    if settings.ssl_truststore_certificates is not None:
+        return "ssl_truststore_certificates"
+    return "the system's trust store, as there is no ssl_truststore_location"
+
+
+def _certificate(settings: TlsSettings) -> str | None:
+    """Return the options that give the client's certificate."""
+    if settings.ssl_context is not None:
+        return "the given ssl_context"
+    for option in ("ssl_keystore_location", "ssl_certificate_location", "ssl_key_location"):
+        if (path := getattr(settings, option)) is not None:
+            return f"{option}={path}"
+    return None if settings.ssl_keystore_key is None else "ssl_keystore_key"

@@ -1,0 +1,169 @@
+"""Checks that the options of TLS and SASL fit each other. Each error names both options; no error shows a secret."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.errors import ConfigError
+from aioproducer.secure_options import Assumed
+
+if TYPE_CHECKING:
+    from aioproducer.secure_options import SecureOptions
+
+__all__ = ["settle_security"]
+
+_log = logging.getLogger(__name__)
+
+_SASL: Final = ("SASL_PLAINTEXT", "SASL_SSL")
+_TLS: Final = ("SSL", "SASL_SSL")
+_ENDPOINT: Final = "ssl_endpoint_identification_algorithm"
+# aiokafka's default, which says nothing without SASL.
+_MECHANISM_BY_DEFAULT: Final = "PLAIN"
+# One source of the client's key, and one of its certificates.
+_KEYS: Final = ("ssl_keystore_location", "ssl_keystore_key", "ssl_key_location")
+# The first option does nothing without one of the others.
+_NEEDS: Final = (
+    ("ssl_key_location", ("ssl_certificate_location",), "a file that holds both is ssl_keystore_location"),
+    ("ssl_certificate_location", ("ssl_key_location",), "a file that holds both is ssl_keystore_location"),
+    ("ssl_keystore_key", ("ssl_keystore_certificate_chain",), ""),
+    ("ssl_keystore_certificate_chain", ("ssl_keystore_key",), ""),
+    ("ssl_key_password", _KEYS, ""),
+    ("ssl_keystore_password", ("ssl_keystore_location",), ""),
+    ("ssl_truststore_password", ("ssl_truststore_location",), ""),
+)
+# Options of which one may be given.
+_EXCLUDES: Final = (
+    ("ssl_truststore_location", "ssl_truststore_certificates"),
+    ("ssl_keystore_location", "ssl_keystore_key"),
+    ("ssl_keystore_location", "ssl_key_location"),
+    ("ssl_keystore_key", "ssl_key_location"),
+)
+# What has a password of its own only in PKCS12; a key in PEM has `ssl_key_password`.
+_NOT_PEM: Final = (
+    ("ssl_keystore_password", "ssl_keystore_type", "the password of an encrypted key is ssl_key_password"),
+    ("ssl_truststore_password", "ssl_truststore_type", "certificates in PEM have no password"),
+)
+_NOT_PKCS12: Final = (
+    ("ssl_keystore_key", "ssl_keystore_type"),
+    ("ssl_key_location", "ssl_keystore_type"),
+    ("ssl_truststore_certificates", "ssl_truststore_type"),
+)
+
+
+def settle_security(config: SecureOptions, scheme: str | None) -> None:
+    """Check the options of TLS and SASL, and change defaults that conflict with what the user gave.
+
+    Args:
+        config: options whose values have been read each on its own.
+        scheme: the protocol that `bootstrap_servers` names; None: none.
+
+    Raises:
+        ConfigError: two options contradict each other, or one that another needs is missing.
+    """
+    if scheme is not None:
+        _take_scheme(config, scheme)
+    protocol = config.security_protocol
+    if protocol not in _SASL and config.sasl_mechanism == _MECHANISM_BY_DEFAULT:
+        _set(config, "sasl_mechanism", None)
+    _check_used(config)
+    if protocol in _TLS:
+        _check_context(config)
+        _check_stores(config)
+        _check_endpoint(config)
+    if protocol in _SASL:
+        _check_sasl(config)
+
+
+def _set(config: SecureOptions, name: str, value: Any) -> None:
+    object.__setattr__(config, name, value)
+
+
+def _take_scheme(config: SecureOptions, scheme: str) -> None:
+    protocol = config.security_protocol
+    if not isinstance(protocol, Assumed) and protocol != scheme:
+        raise ConfigError(f"bootstrap_servers has the scheme {scheme}, and security_protocol={protocol}. Make them the same, or give one")
+    _set(config, "security_protocol", scheme)
+
+
+def _given(config: SecureOptions, prefix: str = "") -> list[str]:
+    """Return the options that say something: their value is not the default."""
+    fields = [field for field in dataclasses.fields(config) if field.name.startswith(prefix)]
+    return [field.name for field in fields if getattr(config, field.name) != field.default]
+
+
+def _check_used(config: SecureOptions) -> None:
+    """Check that the protocol uses each option that is given."""
+    protocol = config.security_protocol
+    chosen = "is PLAINTEXT by default" if isinstance(protocol, Assumed) else f"is {protocol}"
+    if protocol not in _SASL:
+        remedy = "SASL_SSL" if protocol in _TLS else "SASL_SSL or SASL_PLAINTEXT"
+        for name in _given(config, "sasl_"):
+            raise ConfigError(f"{name} needs SASL, and security_protocol {chosen}. Give security_protocol={remedy}, or leave {name} out")
+    if protocol not in _TLS:
+        remedy = "SASL_SSL" if protocol in _SASL else "SSL or SASL_SSL"
+        for name in _given(config, "ssl_"):
+            raise ConfigError(f"{name} needs TLS, and security_protocol {chosen}. Give security_protocol={remedy}, or leave {name} out")
+
+
+def _check_context(config: SecureOptions) -> None:
+    """Check that no option is given which an own context decides."""
+    if config.ssl_context is None:
+        return
+    for name in _given(config, "ssl_"):
+        if name not in {"ssl_context", _ENDPOINT}:
+            raise ConfigError(
+                f"ssl_context and {name} are both given, and the context decides alone. Load it into the context, or drop one"
+            )
+    if getattr(config.ssl_context, "protocol", None) is not None and config.ssl_context.protocol.name == "PROTOCOL_TLS_SERVER":
+        raise ConfigError("ssl_context is a server's: make one by ssl.create_default_context(), or of ssl.PROTOCOL_TLS_CLIENT")
+
+
+def _check_stores(config: SecureOptions) -> None:
+    """Check the options of certificates and keys."""
+    for first, second in _EXCLUDES:
+        if _has(config, first) and _has(config, second):
+            raise ConfigError(f"{first} and {second} are both given: keep one")
+    for name, needed, advice in _NEEDS:
+        if _has(config, name) and not any(_has(config, one) for one in needed):
+            raise ConfigError(f"{name} needs {' or '.join(needed)}, which is not given" + (f"; {advice}" if advice else ""))
+    for name, kind, advice in _NOT_PEM:
+        if _has(config, name) and getattr(config, kind) == "PEM":
+            raise ConfigError(f"{name} is given, and {kind}=PEM: {advice}")
+    for name, kind in _NOT_PKCS12:
+        if _has(config, name) and getattr(config, kind) == "PKCS12":
+            raise ConfigError(f"{name} is PEM, and {kind}=PKCS12: leave {kind} out")
+
+
+def _has(config: SecureOptions, name: str) -> bool:
+    return getattr(config, name) is not None
+
+
+def _check_endpoint(config: SecureOptions) -> None:
+    checks = getattr(config.ssl_context, "check_hostname", True)
+    if not checks and config.ssl_endpoint_identification_algorithm:
+        if not isinstance(config.ssl_endpoint_identification_algorithm, Assumed):
+            raise ConfigError(f"{_ENDPOINT}=https, and ssl_context has check_hostname off. Turn that on, or give {_ENDPOINT}=none")
+        _set(config, _ENDPOINT, "")
+    if not config.ssl_endpoint_identification_algorithm:
+        _log.warning("Host names of brokers are not checked: whoever has a certificate of a trusted CA may pose as a broker.")
+
+
+def _check_sasl(config: SecureOptions) -> None:
+    protocol = config.security_protocol
+    mechanism = config.sasl_mechanism
+    if mechanism is None:
+        raise ConfigError(
+            f"security_protocol={protocol} needs sasl_mechanism, which has no default here: give PLAIN (aiokafka's default), SCRAM-SHA-256 "
+            "or SCRAM-SHA-512"
+        )
+    for name in ("sasl_username", "sasl_password"):
+        if getattr(config, name) is None:
+            raise ConfigError(f"sasl_mechanism={mechanism} needs sasl_username and sasl_password: {name} is not given")
+    if not config.sasl_password:
+        raise ConfigError(f"sasl_mechanism={mechanism} needs sasl_password, which is empty")
+    if config.sasl_token_auth and mechanism == "PLAIN":
+        raise ConfigError("sasl_token_auth needs SCRAM, and sasl_mechanism=PLAIN: brokers take delegation tokens by SCRAM alone")
+    if mechanism == "PLAIN" and protocol not in _TLS:
+        _log.warning("sasl_mechanism=PLAIN with security_protocol=%s sends the password unencrypted: use SASL_SSL, or SCRAM.", protocol)

@@ -1,0 +1,276 @@
+"""Holds the options of TLS and SASL, as the base of the producer's options, and the kinds of their values.
+
+Names are Java's with underscores; what Java has no name for is named after librdkafka's option. Each secret is held as a `Secret`, from the
+call of the constructor on: no frame of this package holds its text.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import re
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from aioproducer.broker_addresses import PROTOCOLS
+from aioproducer.errors import ConfigError
+from aioproducer.options import FLAG, Kind, option
+from aioproducer.secret import NotText, Secret, hide, is_reference
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["Assumed", "SecureOptions", "hides_secrets", "is_secret"]
+
+_Config = TypeVar("_Config", bound="SecureOptions")
+
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_LATER_MECHANISMS: Final = ("GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM")
+_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
+_STORES: Final = ("PEM", "PKCS12")
+# Java's default, which its key stores of type PKCS12 are read by, too: the first bytes of the file tell the type.
+_BY_FIRST_BYTES: Final = "JKS"
+_BETWEEN: Final = re.compile(r"[\s,:]+")
+
+
+class Assumed(str):
+    """A default that may change: what the user gave for another option takes precedence."""
+
+    __slots__ = ()
+
+
+def _upper(*known: str, later: Sequence[str] = (), none: bool = False) -> Kind:
+    """Return the kind of one of some words, in upper or lower case. A config holds the word in upper case."""
+    values = " or ".join(known)
+
+    def read(name: str, value: Any) -> str | None:
+        if isinstance(value, Assumed) or (value is None and none):
+            return value
+        word = value.strip().upper() if isinstance(value, str) else ""
+        if word in later:
+            raise ConfigError(f"{name}={word} is for a later version of aioproducer: it is {values}")
+        if word not in known:
+            raise ConfigError(f"{name}={value!r}: it is {values}")
+        return word
+
+    return Kind(values + (", or None" if none else ""), read)
+
+
+def _store() -> Kind:
+    kind = _upper(*_STORES, none=True)
+
+    def read(name: str, value: Any) -> Any:
+        return None if isinstance(value, str) and value.strip().upper() == _BY_FIRST_BYTES else kind.read(name, value)
+
+    return Kind("PEM or PKCS12; None, and Java's JKS: the first bytes of the file tell", read)
+
+
+def _plain_text(name: str, value: Any) -> str:
+    """Return a text that is no reference."""
+    if isinstance(value, Secret):
+        raise ConfigError(f"{name} has a private key, which is a secret: give it as ssl_keystore_key, or in a file")
+    if not isinstance(value, str):
+        raise ConfigError(f"{name} must be a string, not {_type(value)}")
+    if not value.strip():
+        raise ConfigError(f"{name} is empty: leave it out")
+    if is_reference(value):
+        raise ConfigError(f"{name}={value.strip()}: references are read in secret options and sasl_username alone. Give the value itself")
+    return value
+
+
+def _text(name: str, value: Any) -> str | None:
+    return None if value is None else _plain_text(name, value)
+
+
+def _path(name: str, value: Any) -> str | None:
+    return _text(name, os.fspath(value) if isinstance(value, os.PathLike) else value)
+
+
+def _secret(name: str, value: Any) -> Secret | None:
+    """Return the secret. The caller has hidden its text already."""
+    if value is None:
+        return None
+    if not isinstance(value, Secret):
+        raise ConfigError(f"{name} must be a string, not {_type(value)}")
+    if not value.is_encodable:
+        raise ConfigError(f"{name} has characters that UTF-8 does not")
+    if value.is_mixed:
+        raise ConfigError(f"{name} has a reference within other text: a reference is the whole value")
+    return value
+
+
+def _user(name: str, value: Any) -> str | Secret | None:
+    if value is None or isinstance(value, Secret):
+        return value
+    if isinstance(value, str) and is_reference(value):
+        return Secret(value)
+    text = _plain_text(name, value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{name} has characters that UTF-8 does not") from None
+    return text
+
+
+def _listed(name: str, value: Any) -> list[str]:
+    parts = [value] if isinstance(value, str) else value
+    if not isinstance(parts, (list, tuple)) or not all(isinstance(part, str) for part in parts):
+        raise ConfigError(f"{name} must be a string or a sequence of strings, not {_type(value)}")
+    return [word for part in parts for word in _BETWEEN.split(part) if word]
+
+
+def _versions(name: str, value: Any) -> tuple[str, ...]:
+    known = {version.lower(): version for version in _VERSIONS}
+    given = _listed(name, value)
+    for word in given:
+        if word.lower() not in known:
+            raise ConfigError(f"{name} has {word!r}: it is {' or '.join(_VERSIONS)}, as older versions are not safe")
+    if not given:
+        raise ConfigError(f"{name} is empty: it is {' or '.join(_VERSIONS)}")
+    return tuple(version for key, version in known.items() if key in {word.lower() for word in given})
+
+
+def _ciphers(name: str, value: Any) -> tuple[str, ...]:
+    return () if value is None else tuple(_listed(name, value))
+
+
+def _endpoint(name: str, value: Any) -> str:
+    if isinstance(value, Assumed):
+        return value
+    word = value.strip().lower() if isinstance(value, str) else None
+    if word not in {"https", "none", ""}:
+        raise ConfigError(f"{name}={value!r}: it is 'https', or 'none' for no check of host names")
+    return "" if word == "none" else word
+
+
+def _context(name: str, value: Any) -> Any:
+    if inspect.iscoroutinefunction(value):
+        raise ConfigError(f"{name} must be a plain function, not a coroutine function: it is called in a thread")
+    if value is not None and not callable(value) and not (callable(getattr(value, "wrap_bio", None)) and hasattr(value, "check_hostname")):
+        raise ConfigError(f"{name} must be an ssl.SSLContext, or a function that returns one, not {_type(value)}")
+    return value
+
+
+def _type(value: object) -> str:
+    return value.type_name if isinstance(value, NotText) else type(value).__name__
+
+
+_PATH: Final = Kind("a path, or None", _path)
+_PEM: Final = Kind("PEM, or None", _text)
+_SECRET: Final = Kind("a secret or a reference to one, or None", _secret)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SecureOptions:
+    """Holds how connections are encrypted and authenticated. A config that holds a secret as its text cannot be pickled."""
+
+    security_protocol: str = option(
+        Assumed("PLAINTEXT"),
+        _upper(*PROTOCOLS),
+        "whether connections are encrypted, and authenticated by SASL; where it is left out, the scheme of bootstrap_servers decides",
+    )
+    ssl_context: Any = option(
+        None,
+        Kind("an ssl.SSLContext, a function that returns one, or None", _context),
+        "the context of TLS connections in place of the other ssl_ options; a function is called for each connection",
+        java=None,
+        python=("ssl_context",),
+    )
+    ssl_truststore_location: str | None = option(
+        None,
+        _PATH,
+        "file of the certificates that are trusted, PEM or PKCS12; None: the system's",
+        librdkafka=("ssl.ca.location",),
+        python=("ssl_cafile",),
+    )
+    ssl_truststore_certificates: str | None = option(None, _PEM, "the certificates that are trusted", librdkafka=("ssl.ca.pem",))
+    ssl_truststore_type: str | None = option(None, _store(), "what ssl_truststore_location is")
+    ssl_truststore_password: Secret | str | None = option(None, _SECRET, "the password of ssl_truststore_location, if that is PKCS12")
+    ssl_keystore_location: str | None = option(
+        None, _PATH, "file of the client's key and certificates, PEM or PKCS12; None: the client has none"
+    )
+    ssl_keystore_type: str | None = option(None, _store(), "what ssl_keystore_location is")
+    ssl_keystore_password: Secret | str | None = option(None, _SECRET, "the password of ssl_keystore_location, if that is PKCS12")
+    ssl_keystore_key: Secret | str | None = option(
+        None, Kind("PEM or a reference to it, or None", _secret), "the client's key", librdkafka=("ssl.key.pem",)
+    )
+    ssl_keystore_certificate_chain: str | None = option(
+        None, _PEM, "the client's certificate, and those that lead to its CA", librdkafka=("ssl.certificate.pem",)
+    )
+    ssl_key_location: str | None = option(
+        None, _PATH, "file of the client's key, PEM", java=None, librdkafka=("ssl.key.location",), python=("ssl_keyfile",)
+    )
+    ssl_certificate_location: str | None = option(
+        None,
+        _PATH,
+        "file of the client's certificate, and those that lead to its CA, PEM",
+        java=None,
+        librdkafka=("ssl.certificate.location",),
+        python=("ssl_certfile",),
+    )
+    ssl_key_password: Secret | str | None = option(
+        None, _SECRET, "the password of the client's key, if it is encrypted", python=("ssl_password",)
+    )
+    ssl_endpoint_identification_algorithm: str = option(
+        Assumed("https"), Kind("https, or none", _endpoint), "whether the broker's certificate must have its host name; none: it need not"
+    )
+    ssl_enabled_protocols: tuple[str, ...] | str = option(
+        _VERSIONS, Kind("TLSv1.2 and TLSv1.3, or one of them", _versions), "the versions of TLS that may be agreed on"
+    )
+    ssl_cipher_suites: tuple[str, ...] | str = option(
+        (),
+        Kind("names, as Java's or OpenSSL's", _ciphers),
+        "the cipher suites of TLSv1.2 that may be agreed on; none: OpenSSL's own choice",
+        python=("ssl_ciphers",),
+    )
+    ssl_crl_location: str | None = option(
+        None,
+        _PATH,
+        "file of certificates that were revoked, PEM",
+        java=None,
+        librdkafka=("ssl.crl.location",),
+        python=("ssl_crlfile",),
+    )
+    sasl_mechanism: str | None = option(
+        None,
+        _upper(*_MECHANISMS, later=_LATER_MECHANISMS, none=True),
+        "how the client proves who it is; there is no default (Java's is GSSAPI, aiokafka's PLAIN)",
+        librdkafka=("sasl.mechanisms",),
+    )
+    sasl_username: Secret | str | None = option(
+        None,
+        Kind("a name or a reference to it, or None", _user),
+        "the user's name, or the delegation token's id",
+        java=None,
+        librdkafka=("sasl.username",),
+        python=("sasl_plain_username",),
+    )
+    sasl_password: Secret | str | None = option(
+        None,
+        _SECRET,
+        "the user's password, or the delegation token's HMAC",
+        java=None,
+        librdkafka=("sasl.password",),
+        python=("sasl_plain_password",),
+    )
+    sasl_token_auth: bool = option(False, FLAG, "whether sasl_username and sasl_password are a delegation token", java=None)
+
+
+def hides_secrets(config: type[_Config]) -> type[_Config]:
+    """Return the class with a constructor that hides its secret arguments before any of them is checked."""
+    shown = {field.name for field in fields(config) if not is_secret(field.metadata["option"].kind)}
+    init: Callable[..., None] = config.__init__
+
+    @functools.wraps(init)
+    def hiding(self: _Config, **options: Any) -> None:
+        hide(options, shown.__contains__)
+        init(self, **options)
+
+    config.__init__ = hiding  # type: ignore[assignment]
+    return config
+
+
+def is_secret(kind: Kind) -> bool:
+    """Return whether values of a kind are hidden."""
+    return kind.read is _secret

@@ -1,0 +1,120 @@
+"""A real broker with every listener and mechanism: peers first, then our producer, read back by the peers over the same way.
+
+One broker serves all of it (`secure_server` in conftest.py). Its ACLs allow alice everything, and bob nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import uvloop
+from secured import PEERS_WAYS, WAYS, Way, read_by_aiokafka, read_by_confluent, write_by_aiokafka, write_by_confluent
+
+from aioproducer import Producer
+from aioproducer.errors import KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproducer.testing.kafka_admin import DelegationToken
+    from aioproducer.testing.kafka_thread import ServerThread
+
+pytestmark = pytest.mark.integration
+
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+_FEW = 20
+
+
+def fresh_topic(server: ServerThread) -> str:
+    topic = f"secured-{uuid.uuid4().hex[:8]}"
+    server.create_topic(topic)
+    return topic
+
+
+async def read_by_both(server: ServerThread, way: Way, topic: str, values: list[bytes]) -> None:
+    """See that both peers read exactly these, in this order."""
+    reader = way.of_a_reader()
+    theirs = asyncio.to_thread(read_by_confluent, server, reader, topic, len(values))
+    by_aiokafka, by_confluent = await asyncio.gather(read_by_aiokafka(server, reader, topic, len(values)), theirs)
+    assert by_aiokafka == values
+    assert by_confluent == values
+
+
+@pytest.mark.parametrize("way", PEERS_WAYS, ids=str)
+def test_peers_write_and_read(secure_server: ServerThread, way: Way) -> None:
+    """The broker is what it says: aiokafka's records and confluent-kafka's go in and come out by this way."""
+    topic = fresh_topic(secure_server)
+
+    async def both() -> None:
+        await write_by_aiokafka(secure_server, way, topic, [b"aiokafka"])
+        await asyncio.to_thread(write_by_confluent, secure_server, way, topic, [b"confluent"])
+        await read_by_both(secure_server, way, topic, [b"aiokafka", b"confluent"])
+
+    asyncio.run(both())
+
+
+async def write_plainly(options: dict[str, Any], topic: str, values: list[bytes]) -> None:
+    async with Producer(**options) as producer:
+        told = await asyncio.gather(*[await producer.send(topic, value) for value in values])
+    assert [one.offset for one in told] == list(range(len(values)))
+
+
+async def write_in_transactions(options: dict[str, Any], topic: str, values: list[bytes]) -> None:
+    """One transaction is aborted, one committed."""
+    async with Producer(**options, transactional_id=topic) as producer:
+        await producer.begin_transaction()
+        await producer.send_and_wait(topic, b"aborted")
+        await producer.abort_transaction()
+        async with producer.transaction():
+            await asyncio.gather(*[await producer.send(topic, value) for value in values])
+
+
+@pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_ours_writes_and_peers_read(
+    secure_server: ServerThread, delegation_token: DelegationToken, way: Way, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """Idempotent, then in transactions; peers read both back by the same way, of delegation tokens by SCRAM."""
+    topic = fresh_topic(secure_server)
+    options = way.ours(secure_server, delegation_token)
+    first, second = ([b"%d" % number for number in range(start, start + _FEW)] for start in (0, _FEW))
+
+    async def written_and_read() -> None:
+        await write_plainly(options, topic, first)
+        await write_in_transactions(options, topic, second)
+        await read_by_both(secure_server, way, topic, first + second)
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(written_and_read())
+
+
+def test_an_encrypted_key_in_two_files(secure_server: ServerThread, tmp_path: Any) -> None:
+    """A client certificate as users of librdkafka have it: key and chain apart, the key with a password."""
+    topic = fresh_topic(secure_server)
+    alice = secure_server.certificates.authority.client("alice").write(tmp_path, "alice", password="canary-key")
+    options = Way("SSL").ours(secure_server) | {
+        "bootstrap_servers": secure_server.address("MTLS"),
+        "ssl_key_location": str(alice.key),
+        "ssl_certificate_location": str(alice.chain),
+        "ssl_key_password": "canary-key",
+    }
+    asyncio.run(write_plainly(options, topic, [b"1", b"2"]))
+
+
+@pytest.mark.parametrize(
+    ("way", "user"), [(Way("SASL_PLAINTEXT", "PLAIN"), "bob"), (Way("SASL_SSL", "SCRAM-SHA-256"), "bob"), (Way("MTLS"), "bob")], ids=str
+)
+def test_who_is_let_in_may_not_write_everywhere(secure_server: ServerThread, way: Way, user: str) -> None:
+    """Bob is who he says he is, by each kind of way; ACLs allow him nothing, and the error says so."""
+    topic = fresh_topic(secure_server)
+    options = Way(way.listener, way.mechanism, user=user).ours(secure_server)
+
+    async def refused() -> None:
+        async with Producer(**options, enable_idempotence=False) as producer:
+            await producer.send_and_wait(topic, b"v")
+
+    with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"):
+        asyncio.run(refused())

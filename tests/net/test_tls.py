@@ -1,0 +1,854 @@
+"""Tests of `aioproducer.net.tls`: the layer alone, on memory streams and on sockets, and under a node's connections."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import random
+import shutil
+import ssl
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from jumping import run, settle, until
+from nodes import ask, running
+from tls_peers import TlsServer, client_context, server_context, tls_in_front
+
+from aioproducer.core.backoff import Backoff
+from aioproducer.core.metadata.cluster_metadata import Broker
+from aioproducer.errors import CertificateNotTrusted, ConnectionLost, CredentialsRefused, KafkaError
+from aioproducer.net.security import Security
+from aioproducer.net.tls import HandshakeTurns, TlsStream, server_name
+from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
+from aioproducer.net.transport import TcpDialer, close_socket, disown
+from aioproducer.testing import FakeCluster
+from aioproducer.testing.certificates import CertificateAuthority
+from aioproducer.testing.memory import MemoryNetwork, MemoryStream
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import AsyncIterator, Callable
+
+CA = CertificateAuthority()
+SERVER = CA.server()
+ALICE = CA.client("alice")
+VERSIONS = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
+MUTATIONS = int(os.environ.get("AIOPRODUCER_TLS_MUTATIONS", "5000"))
+
+
+class Receiver:
+    """Writes down what comes."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+        self.data = bytearray()
+        self.stream: Any = None
+        self.turns: list[int] = []
+
+    def connection_made(self, transport: Any) -> None:
+        self.stream = transport
+        self.events.append("made")
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+        self.turns.append(len(data))
+
+    def eof_received(self) -> None:
+        self.events.append("eof")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.events.append(("lost", exc))
+
+    def pause_writing(self) -> None:
+        self.events.append("pause")
+
+    def resume_writing(self) -> None:
+        self.events.append("resume")
+
+    @property
+    def loss(self) -> Any:
+        """What `connection_lost` was given, once."""
+        (loss,) = [event[1] for event in self.events if isinstance(event, tuple)]
+        return loss
+
+
+class Pair:
+    """A client and a server over the layer, in memory."""
+
+    def __init__(self, server: ssl.SSLContext | None = None, client: ssl.SSLContext | None = None, name: str = "localhost") -> None:
+        self.near, self.far = Receiver(), Receiver()
+        self.server = TlsServer(self.far, server or server_context(SERVER))
+        self.client = TlsStream(self.near, client or client_context(CA), name, HandshakeTurns())
+        self.stream: MemoryStream | None = None
+
+    async def dial(self) -> Pair:
+        network = MemoryNetwork()
+        network.listen("localhost", 1, lambda: self.server)
+        self.stream = await network.dial("localhost", 1, lambda: self.client)
+        return self
+
+    async def up(self) -> Pair:
+        await self.dial()
+        await self.client.handshake()
+        return self
+
+
+class Kept:
+    """A stream that keeps what is written, for tests that play the network."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.state = "open"
+        self.loop = asyncio.get_running_loop()
+        self.receiver: Any = None
+        self.size = 0
+
+    def write(self, data: bytes) -> None:
+        if self.state == "open":
+            self.written.append(bytes(data))
+
+    def get_write_buffer_size(self) -> int:
+        return self.size
+
+    def is_closing(self) -> bool:
+        return self.state != "open"
+
+    def close(self) -> None:
+        self._end("closed")
+
+    def abort(self) -> None:
+        self._end("aborted")
+
+    def _end(self, how: str) -> None:
+        if self.state == "open":
+            self.state = how
+            self.loop.call_soon(self.receiver.connection_lost, None)
+
+    def take(self) -> bytes:
+        taken, self.written = b"".join(self.written), []
+        return taken
+
+
+class Played:
+    """A client whose network the test plays, byte by byte, against a server of `ssl`."""
+
+    def __init__(self, context: ssl.SSLContext, client: ssl.SSLContext | None = None) -> None:
+        self.near = Receiver()
+        self.stream = Kept()
+        self.client = self.stream.receiver = TlsStream(self.near, client or client_context(CA), "localhost", HandshakeTurns())
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.server = context.wrap_bio(self.incoming, self.outgoing, server_side=True)
+        self.is_up = False
+        self.client.connection_made(self.stream)
+
+    def answer(self) -> bytes:
+        """What the server has to say to what the client wrote."""
+        self.incoming.write(self.stream.take())
+        with contextlib.suppress(ssl.SSLError):
+            if not self.is_up:
+                self.server.do_handshake()
+                self.is_up = True
+        return self.outgoing.read()
+
+    async def up(self) -> Played:
+        handshake = asyncio.ensure_future(self.client.handshake())
+        while not handshake.done():
+            await asyncio.sleep(0)
+            if data := self.answer():
+                self.client.data_received(data)
+        await handshake
+        if data := self.answer():
+            self.client.data_received(data)
+        return self
+
+
+@VERSIONS
+def test_bytes_go_both_ways(version: ssl.TLSVersion) -> None:
+    async def main() -> None:
+        pair = await Pair(server_context(SERVER, version=version)).up()
+        facts = pair.client.facts
+        assert facts is not None
+        assert facts.version == version.name.replace("_", ".")
+        assert facts.cipher == pair.server.tls.cipher()[0]  # type: ignore[index]
+        assert facts.certificate_ends_at == int(SERVER.not_after.timestamp())
+        pair.client.writelines([b"a" * 10, b"b" * 100_000, b"c", b""])
+        pair.client.write(b"d" * 200_000)
+        pair.far.stream.write(b"e" * 300_000)
+        await settle()
+        assert pair.far.data == b"a" * 10 + b"b" * 100_000 + b"c" + b"d" * 200_000
+        assert pair.near.data == b"e" * 300_000
+        pair.client.close()
+        pair.client.close()
+        await settle()
+        assert pair.near.events == ["made", ("lost", None)]
+        assert pair.far.events == ["made", ("lost", None)]
+        assert pair.server.failure is None
+
+    run(main())
+
+
+def test_small_buffers_are_joined_and_large_ones_cut() -> None:
+    """Each SSL_write makes a TLS record at least, of 22 bytes more in TLS 1.3."""
+
+    async def main() -> None:
+        played = await Played(server_context(SERVER, oldest=ssl.TLSVersion.TLSv1_3)).up()
+        played.client.writelines([b"h" * 160, b"p" * 16_000, b"t" * 200])
+        assert [len(each) for each in played.stream.written] == [16_360 + 22]
+        played.stream.take()
+        played.client.writelines([b"h" * 60_000, b"i" * 10_000, b"j" * 150_000, b"k" * 10])
+        sizes = [60_000, 10_000, 65_536, 65_536, 18_928, 10]
+        assert [len(each) for each in played.stream.written] == [size + 22 * -(-size // 16_384) for size in sizes]
+
+    run(main())
+
+
+def test_the_write_buffer_is_that_of_the_stream_and_pauses_pass_through() -> None:
+    """asyncio's own TLS tells 0 with 2 MB in the transport. Here `stop` and acks=0 know what the kernel does not have."""
+
+    async def main() -> None:
+        pair = await Pair().up()
+        await settle()
+        pair.server.pause_reading()
+        pair.client.write(bytes(1_000_000))
+        assert pair.client.get_write_buffer_size() > 1_000_000 - 262_144
+        assert pair.near.events == ["made", "pause"]
+        pair.server.resume_reading()
+        await settle()
+        assert pair.near.events == ["made", "pause", "resume"]
+        assert pair.client.get_write_buffer_size() == 0
+        assert len(pair.far.data) == 1_000_000
+
+    run(main())
+
+
+def test_what_one_iteration_decrypts_is_bounded() -> None:
+    """A stream of a user's dialer may give megabytes at once."""
+
+    async def main() -> None:
+        played = await Played(server_context(SERVER)).up()
+        played.server.write(bytes(1_000_000))
+        played.client.data_received(played.outgoing.read())
+        assert sum(played.near.turns) <= 262_144
+        await asyncio.sleep(0)
+        assert 262_144 < sum(played.near.turns) <= 2 * 262_144
+        # the rest is not lost when the stream ends before its turn
+        assert played.client.eof_received() is False
+        assert sum(played.near.turns) == 1_000_000
+
+    run(main())
+
+
+@VERSIONS
+def test_each_cut_of_the_handshake_ends_it(version: ssl.TLSVersion) -> None:
+    """Row 108: the connection ends behind each byte that the server sends; bytes come one by one, too."""
+
+    async def main() -> None:
+        context = server_context(SERVER, version=version)
+
+        async def play(most: int) -> tuple[bool, int]:
+            """Cut behind `most` bytes. Returns whether the handshake succeeded, and how many bytes came."""
+            played, given = Played(context), 0
+            handshake = asyncio.ensure_future(played.client.handshake())
+            while not handshake.done() and given < most:
+                await asyncio.sleep(0)
+                for byte in played.answer():
+                    if given == most:
+                        break
+                    given += 1
+                    played.client.data_received(bytes([byte]))
+                    if given % 64 == 0:
+                        await asyncio.sleep(0)
+                await settle()
+            if not played.client.eof_received():
+                played.stream.close()
+            with contextlib.suppress(ConnectionResetError):
+                await handshake
+                await settle()
+                assert played.near.events == ["made", ("lost", None)]
+                return True, given
+            await settle()
+            assert played.near.events == []
+            assert played.stream.state == "closed"
+            return False, given
+
+        ended, size = await play(100_000)
+        assert ended
+        # every byte at the borders of records, a sample between them
+        cuts = sorted({*range(12), *range(12, size, 97), *range(size - 40, size)})
+        outcomes = [(await play(most))[0] for most in cuts]
+        assert outcomes[0] is False
+        assert outcomes.count(True) <= 40 if version is ssl.TLSVersion.TLSv1_2 else True
+        assert not outcomes[len(outcomes) // 2]
+
+    run(main())
+
+
+def test_a_truncated_answer_is_not_passed_on_and_the_end_is_seen() -> None:
+    async def main() -> None:
+        played = await Played(server_context(SERVER)).up()
+        played.server.write(b"whole")
+        whole = played.outgoing.read()
+        played.server.write(b"truncated")
+        played.client.data_received(whole + played.outgoing.read()[:-1])
+        assert played.near.data == b"whole"
+        assert played.client.eof_received() is False
+        played.client.connection_lost(None)
+        assert played.near.events == ["made", ("lost", None)]
+
+    run(main())
+
+
+@VERSIONS
+def test_what_came_before_a_close_notify_is_delivered_first(version: ssl.TLSVersion) -> None:
+    """Row 110. The close is answered by ours, and waits for nothing."""
+
+    async def main() -> None:
+        pair = await Pair(server_context(SERVER, version=version)).up()
+        await settle()
+        pair.far.stream.write(b"last words")
+        pair.server.close()
+        await settle()
+        assert pair.near.data == b"last words"
+        assert pair.near.events == ["made", ("lost", None)]
+        pair.client.write(b"too late")
+        pair.client.close()
+        pair.client.abort()
+        assert pair.client.is_closing()
+
+    run(main())
+
+
+def test_a_close_that_no_peer_answers_ends_at_once() -> None:
+    """Row 109: close_notify is never answered; asyncio's own TLS waits for 30 s."""
+
+    async def main() -> None:
+        pair = await Pair().up()
+        await settle()
+        pair.server.close = lambda: None  # type: ignore[method-assign]
+        began = asyncio.get_running_loop().time()
+        pair.client.close()
+        await settle()
+        assert pair.near.events == ["made", ("lost", None)]
+        assert asyncio.get_running_loop().time() == began
+
+    run(main())
+
+
+def test_an_alert_after_the_handshake_keeps_its_text() -> None:
+    """Row 110: TLS 1.3 tells a client certificate that is refused at the first read."""
+
+    async def main() -> None:
+        pair = await Pair(server_context(SERVER, clients=CA, oldest=ssl.TLSVersion.TLSv1_3)).up()
+        await settle()
+        assert "CERTIFICATE_REQUIRED" in str(pair.near.loss)
+        assert isinstance(pair.near.loss, ssl.SSLError)
+        assert pair.client.is_closing()
+
+    run(main())
+
+
+def test_an_alert_before_a_reset_in_the_same_iteration_keeps_its_text() -> None:
+    async def main() -> None:
+        played = Played(server_context(SERVER, clients=CA, version=ssl.TLSVersion.TLSv1_2))
+        handshake = asyncio.ensure_future(played.client.handshake())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        played.client.data_received(played.answer())
+        await settle()
+        alert = played.answer()
+        played.client.data_received(alert)
+        # the step that would read it has not had its turn
+        played.client.connection_lost(ConnectionResetError("reset by peer"))
+        with pytest.raises(ssl.SSLError, match="(?i)alert"):
+            await handshake
+        assert played.near.events == []
+
+    run(main())
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="the peer is OpenSSL's s_server")
+@pytest.mark.parametrize(
+    ("version", "order", "ends"),
+    [("-tls1_3", b"K\n", False), ("-tls1_3", b"k\n", False), ("-tls1_2", b"R\n", True), ("-tls1_2", b"r\n", True)],
+)
+def test_a_peer_that_changes_keys_or_negotiates_anew(tmp_path: pathlib.Path, version: str, order: bytes, ends: bool) -> None:
+    """Rows 98, 110: a key update of TLS 1.3 goes on; a renegotiation of TLS 1.2, which is off, ends the connection or is passed over."""
+    files = SERVER.write(tmp_path, "server")
+
+    async def main() -> None:
+        import socket
+
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        server = await asyncio.create_subprocess_exec(
+            *("openssl", "s_server", version, "-accept", f"127.0.0.1:{port}", "-cert", str(files.pem), "-naccept", "1"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        assert server.stdin is not None
+        assert server.stdout is not None
+        receiver = Receiver()
+        try:
+            async with asyncio.timeout(30):
+                await server.stdout.readuntil(b"ACCEPT")
+                context = TlsContexts(TlsSettings(ssl_truststore_certificates=CA.pem.decode()))
+                stream = TlsStream(receiver, await context.context(), "localhost", context.turns)
+                await TcpDialer().dial("127.0.0.1", port, lambda: stream)
+                await stream.handshake()
+                stream.write(b"before\n")
+                await server.stdout.readuntil(b"before")
+                server.stdin.write(order)
+                await server.stdin.drain()
+                if ends:
+                    while len(receiver.events) < 2:
+                        await asyncio.sleep(0.01)
+                    assert isinstance(receiver.events[1], tuple)
+                else:
+                    await server.stdout.readuntil(b"KEYUPDATE")
+                    server.stdin.write(b"behind the update\n")
+                    while b"behind" not in receiver.data:
+                        await asyncio.sleep(0.01)
+                    stream.write(b"after\n")
+                    await server.stdout.readuntil(b"after")
+                stream.close()
+                while not isinstance(receiver.events[-1], tuple):
+                    await asyncio.sleep(0.01)
+        finally:
+            if server.returncode is None:
+                server.kill()
+            await server.communicate()
+
+    asyncio.run(main())
+
+
+def test_the_server_name() -> None:
+    """Row 96: a trailing dot and a scope id are no part of a certificate's name."""
+    assert [server_name(host) for host in ("b.svc.cluster.local.", "b", "10.0.0.1", "::1", "fe80::1%eth0", ".", "")] == [
+        "b.svc.cluster.local",
+        "b",
+        "10.0.0.1",
+        "::1",
+        "fe80::1",
+        "",
+        "",
+    ]
+
+
+def test_an_empty_name_is_refused() -> None:
+    """Row 96: `wrap_bio` takes it, and checks nothing."""
+    with pytest.raises(ValueError, match="no name to check"):
+        TlsStream(Receiver(), client_context(CA), "", HandshakeTurns())
+
+
+def test_steps_of_handshakes_run_one_in_each_iteration() -> None:
+    async def main() -> None:
+        turns, ran = HandshakeTurns(), []
+
+        def step(number: int) -> None:
+            ran.append(number)
+            if number == 1:
+                raise RuntimeError("a bug in a step")
+
+        told: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+        for number in range(4):
+            turns.soon(lambda number=number: step(number))
+        for most in range(1, 5):
+            await asyncio.sleep(0)
+            assert ran == list(range(most))
+        assert told == ["a bug in a step"]
+        turns.soon(lambda: step(9))
+        await asyncio.sleep(0)
+        assert ran[-1] == 9
+
+    run(main())
+
+
+def test_a_cancelled_handshake_leaves_no_stream() -> None:
+    """In any iteration of it."""
+
+    async def main() -> None:
+        outcomes = set()
+        for turns in range(12):
+            pair = await Pair().dial()
+            handshake = asyncio.ensure_future(pair.client.handshake())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if handshake.done():
+                pair.client.abort()
+            outcomes.add(handshake.cancel())
+            with contextlib.suppress(asyncio.CancelledError):
+                await handshake
+            await settle()
+            assert pair.stream is not None
+            assert pair.stream.is_closing()
+            assert pair.client.is_closing()
+            assert pair.near.events in ([], ["made", ("lost", None)])
+        assert outcomes == {True, False}
+
+    run(main())
+
+
+# Sockets
+
+
+@contextlib.asynccontextmanager
+async def serving(context: ssl.SSLContext, serve: Callable[..., Any]) -> AsyncIterator[int]:
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+def run_on(kind: str, main: Any) -> None:
+    factory = None
+    if kind == "uvloop":
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main)
+
+
+KINDS = pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
+
+
+@KINDS
+def test_a_server_of_asyncio_over_a_socket(kind: str) -> None:
+    """A peer that is not ours, on both loops."""
+
+    async def main() -> None:
+        done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            data = await reader.readexactly(1_000_000)
+            writer.write(data[::-1])
+            await writer.drain()
+            done.set_result(await reader.read())
+            writer.close()
+
+        async with serving(server_context(SERVER), serve) as port, asyncio.timeout(20):
+            receiver = Receiver()
+            stream = TlsStream(receiver, client_context(CA), "127.0.0.1", HandshakeTurns())
+            await TcpDialer().dial("127.0.0.1", port, lambda: stream)
+            await stream.handshake()
+            payload = bytes(range(250)) * 4000
+            stream.write(payload)
+            while len(receiver.data) < len(payload):
+                await asyncio.sleep(0.01)
+            assert receiver.data == payload[::-1]
+            assert stream.get_extra_info("socket").fileno() > 0
+            stream.close()
+            assert await done == b""
+
+    run_on(kind, main())
+
+
+@KINDS
+def test_the_socket_is_that_of_the_dialed_stream(kind: str) -> None:
+    """A forked child disowns it, and `stop` after the loop's end closes it."""
+
+    async def main() -> None:
+        over = asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+            writer.close()
+            over.set()
+
+        async with serving(server_context(SERVER), serve) as port, asyncio.timeout(20):
+            receiver = Receiver()
+            stream = TlsStream(receiver, client_context(CA), "127.0.0.1", HandshakeTurns())
+            assert stream.get_extra_info("socket") is None
+            await TcpDialer().dial("127.0.0.1", port, lambda: stream)
+            await stream.handshake()
+            number = stream.get_extra_info("socket").fileno()
+            ours = os.readlink(f"/proc/self/fd/{number}")
+            if kind == "asyncio":
+                kept = os.dup(number)
+                disown([stream])
+                assert os.readlink(f"/proc/self/fd/{number}") != ours
+                os.dup2(kept, number)
+                os.close(kept)
+            stream.abort()
+            await over.wait()
+            close_socket(stream)
+
+    run_on(kind, main())
+
+
+# Under a node
+
+
+def security(**options: Any) -> Security:
+    return Security(tls=TlsContexts(TlsSettings(**options)))
+
+
+@contextlib.asynccontextmanager
+async def over_tls(
+    server: ssl.SSLContext | Callable[[], ssl.SSLContext], client: Security | None = None, host: str = "", **changes: Any
+) -> AsyncIterator[tuple[Any, FakeCluster, list[TlsServer]]]:
+    """A node of a fake broker behind TLS."""
+    async with FakeCluster(memory=True) as cluster:
+        made = tls_in_front(cluster, server)
+        fake = cluster.brokers[1]
+        cluster.network._listeners[host or fake.host, fake.port] = cluster.network._listeners[fake.host, fake.port]
+        chosen = client or security(ssl_context=client_context(CA))
+        async with running(cluster.network, Broker(1, host or fake.host, fake.port), security=chosen, **changes) as node:
+            yield node, cluster, made
+
+
+def test_a_node_asks_a_fake_broker_over_tls_in_virtual_time() -> None:
+    async def main() -> None:
+        async with over_tls(server_context(CA.server("broker-1.memory"))) as (node, _, made):
+            assert node.control.tls is None
+            await ask(node)
+            assert [server.tls.version() for server in made] == ["TLSv1.3"]
+            assert node.control.tls.version == "TLSv1.3"
+            assert node.produce.tls is None
+        await until(made[0].is_closing)
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("names", "host", "refusal"),
+    [
+        (["host.test"], "host.test", None),
+        (["host.test"], "host.test.", None),
+        (["host.test"], "HOST.test", None),
+        (["10.0.0.1"], "10.0.0.1", None),
+        (["::1"], "::1", None),
+        (["host.test"], "other.test", "it is not for the name 'other.test'"),
+        (["host.test"], "10.0.0.1", "it is not for the address 10.0.0.1"),
+        (["10.0.0.1"], "10.0.0.2", "it is not for the address 10.0.0.2"),
+        (["host.test"], ".", "'.' is no name that a certificate can be checked against: it is empty"),
+        (["host.test"], f"{'x' * 64}.test", "is no name that a certificate can be checked against"),
+        (["host.test"], "a..test", "is no name that a certificate can be checked against"),
+    ],
+)
+def test_names(names: list[str], host: str, refusal: str | None) -> None:
+    """Row 96: refused, taken, or never unchecked."""
+
+    async def main() -> None:
+        asked: list[str | None] = []
+        server = server_context(CA.server(*names))
+        server.sni_callback = lambda _object, name, _context: asked.append(name)
+        async with over_tls(server, host=host) as (node, *_):
+            if refusal is None:
+                await ask(node)
+                assert asked == [None if host[0].isdigit() or ":" in host else host.removesuffix(".")]
+            else:
+                with pytest.raises(CertificateNotTrusted) as raised:
+                    await ask(node)
+                assert refusal in str(raised.value)
+                assert raised.value.stage == "tls"
+                assert str(raised.value).startswith(host)
+
+    run(main())
+
+
+def test_the_name_of_a_bootstrap_address_is_as_written_or_canonical() -> None:
+    """Row 96: KIP-235's canonical name is dialled, and so checked; the brokers' own names are the cluster's."""
+
+    async def main() -> None:
+        for canonical, node_id, name in [(False, -2, "alias.test"), (True, -2, "real.test"), (True, 1, "alias.test")]:
+            async with FakeCluster(memory=True) as cluster:
+                made = tls_in_front(cluster, server_context(CA.server(name)))
+                fake = cluster.brokers[1]
+                cluster.network._listeners["real.test", fake.port] = cluster.network._listeners[fake.host, fake.port]
+
+                class Names:
+                    async def resolve(self, host: str) -> list[str]:
+                        return ["real.test"]
+
+                broker = Broker(node_id, "alias.test", fake.port)
+                chosen = security(ssl_context=client_context(CA))
+                async with running(cluster.network, broker, security=chosen, resolver=Names(), canonical_bootstrap=canonical) as node:
+                    await ask(node)
+                assert len(made) == 1
+
+    run(main())
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
+@pytest.mark.parametrize("kind", ["none", "another CA's", "good"])
+def test_client_certificates(version: ssl.TLSVersion, kind: str) -> None:
+    """Row 99: in TLS 1.3, too, where the broker's alert comes after the handshake."""
+    certificate = {"none": None, "another CA's": CertificateAuthority("another CA").client("mallory"), "good": ALICE}[kind]
+
+    async def main() -> None:
+        server = server_context(CA.server("broker-1.memory"), clients=CA, version=version)
+        async with over_tls(server, security(ssl_context=client_context(CA, certificate=certificate))) as (node, _, made):
+            if kind == "good":
+                await ask(node)
+                assert made[0].tls.getpeercert()["subject"][1] == (("commonName", "alice"),)  # type: ignore[index]
+                return
+            for _ in range(4):
+                with pytest.raises(CredentialsRefused) as raised:
+                    await ask(node)
+                assert raised.value.stage == "tls"
+                await asyncio.sleep(2)
+            assert node.control._setup._closings == 0
+            assert "the given ssl_context" in str(raised.value)
+
+    run(main())
+
+
+def test_a_silent_peer_ends_with_the_time_of_the_attempt() -> None:
+    """Row 109: the handshake is within the set-up time, and its end leaves no socket."""
+
+    async def main() -> None:
+        network, silent = MemoryNetwork(), Receiver()
+        network.listen("host", 9092, lambda: silent)
+        began = asyncio.get_running_loop().time()
+        async with running(network, security=security(ssl_context=client_context(CA)), setup=Backoff(3.0, 3.0)) as node:
+            with pytest.raises(ConnectionLost, match=r"no usable connection within 3 s: the TLS handshake was not answered"):
+                await ask(node)
+            assert asyncio.get_running_loop().time() == pytest.approx(began + 3)
+            assert isinstance(silent.loss, ConnectionResetError)
+
+    run(main())
+
+
+def test_a_node_that_is_closed_in_a_handshake_leaves_no_stream() -> None:
+    async def main() -> None:
+        for way in ("close", "abort", "leave"):
+            network, silent = MemoryNetwork(), Receiver()
+            network.listen("host", 9092, lambda silent=silent: silent)
+            async with running(network, security=security(ssl_context=client_context(CA))) as node:
+                node.control.request_connection()
+                await settle()
+                assert silent.data.startswith(b"\x16\x03\x01")
+                if way == "leave":
+                    assert len(node.control.leave()) == 1
+                    node.control._task.cancel()
+                else:
+                    getattr(node, way)()
+                await settle()
+                assert isinstance(silent.loss, ConnectionResetError)
+                assert node.control._setup.streams == []
+
+    run(main())
+
+
+def test_a_user_function_is_asked_at_each_dial() -> None:
+    async def main() -> None:
+        given: list[ssl.SSLContext] = []
+
+        def give() -> ssl.SSLContext:
+            given.append(client_context(CA))
+            return given[-1]
+
+        async with over_tls(server_context(CA.server("broker-1.memory")), security(ssl_context=give)) as (node, _, made):
+            for number in (1, 2):
+                await ask(node)
+                assert len(given) == len(made) == number
+                made[-1].abort()
+                await settle()
+                await asyncio.sleep(1)
+
+    run(main())
+
+
+# Mutations
+
+
+def test_mutated_bytes_give_an_error_of_ours_or_a_result() -> None:
+    """What a broken or hostile peer sends: no exception but of the known kinds, no hang, none over 20 ms of CPU."""
+
+    async def main() -> None:
+        chance = random.Random(20)
+        server, client = server_context(SERVER, clients=CA), client_context(CA, certificate=ALICE)
+        longest = 0.0
+        outcomes: dict[str, int] = {}
+        for _ in range(MUTATIONS):
+            played = Played(server, client)
+            handshake = asyncio.ensure_future(played.client.handshake())
+            victim = chance.randrange(3)
+            for flight in range(6):
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                data = bytearray(played.answer())
+                if played.is_up and flight >= victim and not played.client.is_closing():
+                    with contextlib.suppress(ssl.SSLError):
+                        played.server.write(bytes(chance.randrange(2000)))
+                        data += played.outgoing.read()
+                if flight >= victim:
+                    mutate(data, chance)
+                if data and played.stream.state == "open":
+                    began = time.thread_time()
+                    played.client.data_received(bytes(data))
+                    await asyncio.sleep(0)
+                    longest = max(longest, time.thread_time() - began)
+            if not played.client.eof_received():
+                played.stream.close()
+            try:
+                await handshake
+                outcome = type(getattr(played.client, "_error", None)).__name__
+            except (OSError, ValueError) as error:
+                outcome = type(error).__name__
+            outcomes[outcome] = outcomes.get(outcome, 0) + 1
+            await settle_a_little()
+            assert played.near.events in ([], ["made"]) or isinstance(played.near.events[-1], tuple)
+            assert played.stream.state != "open"
+        assert longest < 0.020, longest
+        assert outcomes.keys() <= {
+            "NoneType",
+            "SSLError",
+            "SSLEOFError",
+            "SSLCertVerificationError",
+            "SSLZeroReturnError",
+            "ConnectionResetError",
+        }
+        assert outcomes["SSLError"] > MUTATIONS / 10, outcomes
+
+    async def settle_a_little() -> None:
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    gc.collect()
+    run(main())
+
+
+def mutate(data: bytearray, chance: random.Random) -> None:
+    """Flip, drop, repeat or add bytes."""
+    for _ in range(chance.randrange(1, 4)):
+        at = chance.randrange(len(data) + 1)
+        kind = chance.randrange(5)
+        if kind == 0 and at < len(data):
+            data[at] ^= 1 << chance.randrange(8)
+        elif kind == 1:
+            del data[at : at + chance.randrange(1, 30)]
+        elif kind == 2:
+            data[at:at] = chance.randbytes(chance.randrange(1, 30))
+        elif kind == 3:
+            data[at:at] = data[at : at + chance.randrange(1, 300)]
+        elif at < len(data):
+            del data[at:]
+
+
+def test_errors_are_of_this_package() -> None:
+    """What a node's caller sees of a peer that answers TLS with other bytes."""
+
+    async def main() -> None:
+        for answer in (b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-OpenSSH_9.2\r\n", bytes(100), b"\x15\x03\x01\x00\x02\x02\x46"):
+
+            class Strange(Receiver):
+                def data_received(self, data: bytes, answer: bytes = answer) -> None:
+                    self.stream.write(answer)
+                    self.stream.close()
+
+            network = MemoryNetwork()
+            network.listen("host", 9092, Strange)
+            async with running(network, security=security(ssl_context=client_context(CA))) as node:
+                with pytest.raises(KafkaError) as raised:
+                    await ask(node)
+                assert str(raised.value).startswith("host:9092: ")
+
+    run(main())

@@ -1,0 +1,164 @@
+"""A secured real Kafka for tests: the ways to reach it, and each client's options for a way."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aioproducer.testing.kafka_security import LISTENERS, KafkaSecurity
+
+if TYPE_CHECKING:
+    from aioproducer.testing.kafka_admin import DelegationToken
+    from aioproducer.testing.kafka_security import Listener
+    from aioproducer.testing.kafka_thread import ServerThread
+
+__all__ = [
+    "PEERS_WAYS",
+    "SECURITY",
+    "SESSION_MS",
+    "TOKENS",
+    "WAYS",
+    "Way",
+    "read_by_aiokafka",
+    "read_by_confluent",
+    "write_by_aiokafka",
+    "write_by_confluent",
+]
+
+SESSION_MS = 3000
+SECURITY = KafkaSecurity(
+    users={name: f"canary-{name}" for name in ("alice", "bob", "carol")}, session_ms=SESSION_MS, acls=True, super_users=("alice", "carol")
+)
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_PATIENCE = 30.0
+
+
+@dataclass(frozen=True)
+class Way:
+    """A listener, and who comes with what: a user by a mechanism, or by a delegation token; or a client certificate."""
+
+    listener: Listener
+    mechanism: str = ""
+    is_token: bool = False
+    user: str = "alice"
+
+    def __str__(self) -> str:
+        return "-".join(filter(None, (self.listener, self.mechanism, "token" if self.is_token else "")))
+
+    @property
+    def protocol(self) -> str:
+        return LISTENERS[self.listener]
+
+    @property
+    def password(self) -> str:
+        return SECURITY.users[self.user]
+
+    def of_a_reader(self) -> Way:
+        """The same way for peers, which have no delegation tokens: over SCRAM."""
+        return Way(self.listener, self.mechanism, user=self.user)
+
+    def ours(self, server: ServerThread, token: DelegationToken | None = None) -> dict[str, Any]:
+        """Our options."""
+        options: dict[str, Any] = {"bootstrap_servers": server.address(self.listener)}
+        if self.protocol != "PLAINTEXT":
+            options["security_protocol"] = self.protocol
+        if self.protocol.endswith("SSL"):
+            options["ssl_truststore_location"] = str(server.certificates.ca)
+        if self.listener == "MTLS":
+            options["ssl_keystore_location"] = str(server.certificates.clients[self.user].pem)
+        if self.is_token:
+            assert token is not None
+            options |= {"sasl_mechanism": self.mechanism, "sasl_token_auth": True}
+            options |= {"sasl_username": token.token_id, "sasl_password": token.hmac}
+        elif self.mechanism:
+            options |= {"sasl_mechanism": self.mechanism, "sasl_username": self.user, "sasl_password": self.password}
+        return options
+
+    def aiokafka(self, server: ServerThread) -> dict[str, Any]:
+        options: dict[str, Any] = {"bootstrap_servers": server.address(self.listener), "security_protocol": self.protocol}
+        if self.protocol.endswith("SSL"):
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.load_verify_locations(server.certificates.ca)
+            if self.listener == "MTLS":
+                context.load_cert_chain(server.certificates.clients[self.user].pem)
+            options["ssl_context"] = context
+        if self.mechanism:
+            options |= {"sasl_mechanism": self.mechanism, "sasl_plain_username": self.user, "sasl_plain_password": self.password}
+        return options
+
+    def confluent(self, server: ServerThread) -> dict[str, Any]:
+        options: dict[str, Any] = {"bootstrap.servers": server.address(self.listener), "security.protocol": self.protocol}
+        if self.protocol.endswith("SSL"):
+            options["ssl.ca.location"] = str(server.certificates.ca)
+        if self.listener == "MTLS":
+            files = server.certificates.clients[self.user]
+            options |= {"ssl.key.location": str(files.key), "ssl.certificate.location": str(files.chain)}
+        if self.mechanism:
+            options |= {"sasl.mechanism": self.mechanism, "sasl.username": self.user, "sasl.password": self.password}
+        return options
+
+
+_SASL: tuple[Listener, ...] = ("SASL_PLAINTEXT", "SASL_SSL")
+PEERS_WAYS = (Way("SSL"), Way("MTLS"), *(Way(listener, mechanism) for listener in _SASL for mechanism in MECHANISMS))
+TOKENS = (Way("SASL_PLAINTEXT", "SCRAM-SHA-256", is_token=True), Way("SASL_SSL", "SCRAM-SHA-512", is_token=True))
+WAYS = (*PEERS_WAYS, *TOKENS)
+
+
+async def write_by_aiokafka(server: ServerThread, way: Way, topic: str, values: list[bytes]) -> None:
+    from aiokafka import AIOKafkaProducer
+
+    async with AIOKafkaProducer(**way.aiokafka(server)) as producer:
+        await asyncio.gather(*[await producer.send(topic, value) for value in values])
+
+
+def write_by_confluent(server: ServerThread, way: Way, topic: str, values: list[bytes]) -> None:
+    from confluent_kafka import Producer
+
+    failures: list[Any] = []
+    producer = Producer(way.confluent(server))
+    for value in values:
+        producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error) if error else None)
+    assert producer.flush(_PATIENCE) == 0
+    assert failures == []
+
+
+async def read_by_aiokafka(server: ServerThread, way: Way, topic: str, count: int) -> list[bytes]:
+    """Return the first `count` committed values of partition 0."""
+    from aiokafka import AIOKafkaConsumer, TopicPartition
+
+    consumer = AIOKafkaConsumer(
+        **way.aiokafka(server), auto_offset_reset="earliest", enable_auto_commit=False, isolation_level="read_committed"
+    )
+    seen: list[bytes] = []
+    await consumer.start()
+    try:
+        consumer.assign([TopicPartition(topic, 0)])
+        async with asyncio.timeout(_PATIENCE):
+            while len(seen) < count:
+                for records in (await consumer.getmany(timeout_ms=1_000)).values():
+                    seen += [record.value for record in records]
+    finally:
+        await consumer.stop()
+    return seen
+
+
+def read_by_confluent(server: ServerThread, way: Way, topic: str, count: int) -> list[bytes]:
+    """Return the first `count` committed values of partition 0."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({**way.confluent(server), "group.id": "secured", "enable.auto.commit": False, "isolation.level": "read_committed"})
+    seen: list[bytes] = []
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        deadline = time.monotonic() + _PATIENCE
+        while len(seen) < count:
+            assert time.monotonic() < deadline, f"nothing more came: {len(seen)} of {count}"
+            for message in consumer.consume(500, timeout=0.1):
+                assert message.error() is None, message.error()
+                seen.append(message.value())
+    finally:
+        consumer.close()
+    return seen

@@ -1,0 +1,178 @@
+"""Servers of TLS for tests, apart from the client's layer: on memory streams, and in front of a whole fake cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from aioproducer.interfaces import Buffer, Receiver
+    from aioproducer.testing import FakeCluster
+    from aioproducer.testing.certificates import Certificate, CertificateAuthority
+
+__all__ = ["TlsServer", "client_context", "server_context", "tls_in_front"]
+
+
+class TlsServer:
+    """The server's end of one connection: decrypts for `receiver`, the broker, and is its stream.
+
+    Attributes:
+        tls: the state of the connection.
+        failure: what ended the handshake.
+    """
+
+    def __init__(self, receiver: Receiver, context: ssl.SSLContext) -> None:
+        self.receiver = receiver
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self._in, self._out, server_side=True)
+        self.failure: Exception | None = None
+        self.stream: Any = None
+        self.is_up = False
+
+    # A receiver's methods
+
+    def connection_made(self, transport: Any) -> None:
+        self.stream = transport
+
+    def data_received(self, data: Buffer) -> None:
+        self._in.write(data)
+        try:
+            if not self.is_up:
+                self.tls.do_handshake()
+                self.is_up = True
+                self.flush()
+                self.receiver.connection_made(self)
+            while data := self.tls.read(65536):
+                self.receiver.data_received(data)
+            self.close()
+        except ssl.SSLWantReadError:
+            self.flush()
+        except ssl.SSLError as error:
+            self.failure = error
+            self.flush()
+            self.stream.close()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.is_up:
+            self.receiver.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        if self.is_up:
+            self.receiver.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self.is_up:
+            self.receiver.resume_writing()
+
+    # A stream's methods
+
+    def write(self, data: Buffer) -> None:
+        if not self.is_closing():
+            self.tls.write(data)
+            self.flush()
+
+    def writelines(self, list_of_data: Iterable[Buffer]) -> None:
+        for data in list_of_data:
+            self.write(data)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self.stream.get_extra_info(name, default)
+
+    def get_write_buffer_size(self) -> int:
+        return int(self.stream.get_write_buffer_size())
+
+    def is_closing(self) -> bool:
+        return bool(self.stream.is_closing())
+
+    def pause_reading(self) -> None:
+        self.stream.pause_reading()
+
+    def resume_reading(self) -> None:
+        self.stream.resume_reading()
+
+    def close(self) -> None:
+        if not self.is_closing():
+            with contextlib.suppress(ssl.SSLError):
+                self.tls.unwrap()
+            self.flush()
+            self.stream.close()
+
+    def abort(self) -> None:
+        self.stream.abort()
+
+    def flush(self) -> None:
+        if self._out.pending:
+            self.stream.write(self._out.read())
+
+
+def server_context(
+    certificate: Certificate,
+    *,
+    clients: CertificateAuthority | None = None,
+    version: ssl.TLSVersion | None = None,
+    oldest: ssl.TLSVersion | None = None,
+    ciphers: str | None = None,
+) -> ssl.SSLContext:
+    """A server's context. `clients`: the authority of the client certificates that it wants."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with _file_of(certificate.pem) as path:
+        context.load_cert_chain(path)
+    if clients is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(cadata=clients.pem.decode())
+    if ciphers is not None:
+        context.set_ciphers(ciphers)
+    if oldest is not None:
+        context.minimum_version = oldest
+    if version is not None:
+        context.maximum_version = version
+    return context
+
+
+def client_context(*trusted: CertificateAuthority, certificate: Certificate | None = None) -> ssl.SSLContext:
+    """A client's context, as a user gives it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if trusted:
+        context.load_verify_locations(cadata="".join(one.pem.decode() for one in trusted))
+    if certificate is not None:
+        with _file_of(certificate.pem) as path:
+            context.load_cert_chain(path)
+    return context
+
+
+@contextlib.contextmanager
+def _file_of(content: bytes) -> Iterator[str]:
+    import os
+    import tempfile
+
+    with tempfile.NamedTemporaryFile(delete=False) as file:
+        file.write(content)
+    try:
+        yield file.name
+    finally:
+        os.unlink(file.name)
+
+
+def tls_in_front(cluster: FakeCluster, context: ssl.SSLContext | Callable[[], ssl.SSLContext]) -> list[TlsServer]:
+    """Encrypt every listener of a fake cluster in memory, also of a broker that restarts. Returns the connections so far."""
+    made: list[TlsServer] = []
+    network: Any = cluster.network
+    listen = network.listen
+
+    def encrypted(receiver: Callable[[], Receiver]) -> Callable[[], TlsServer]:
+        def make() -> TlsServer:
+            made.append(TlsServer(receiver(), context if isinstance(context, ssl.SSLContext) else context()))
+            return made[-1]
+
+        return make
+
+    network.listen = lambda host, port, receiver: listen(host, port, encrypted(receiver))
+    for place, receiver in network._listeners.items():
+        network._listeners[place] = encrypted(receiver)
+    return made
