@@ -56,6 +56,7 @@ if _typing.TYPE_CHECKING:
     from aioproducer.metrics.sensors import Distribution
     from aioproducer.model import (
         Acks,
+        BrokerSecurity,
         CircuitEvent,
         CircuitState,
         Compression,
@@ -83,6 +84,7 @@ __all__ = [
     "BootstrapFailed",
     "BrokerError",
     "BrokerNotTrusted",
+    "BrokerSecurity",
     "BufferExhausted",
     "BuildInfo",
     "CertificateNotTrusted",
@@ -151,6 +153,7 @@ __all__ = [
 # The module of each name that is not in errors. Tests compare it with the imports above, which only type checkers read.
 _HOMES = {
     "Acks": "model",
+    "BrokerSecurity": "model",
     "BuildInfo": "engine.build_info",
     "CircuitBreakManager": "interfaces",
     "CircuitEvent": "model",

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Acks",
+    "BrokerSecurity",
     "CircuitEvent",
     "CircuitState",
     "Compression",
@@ -163,6 +164,34 @@ class RecordMetadata(NamedTuple):
     serialized_value_size: int
 
 
+class BrokerSecurity(NamedTuple):
+    """Holds how the connections to one broker are encrypted and authenticated.
+
+    Attributes:
+        node_id: the broker.
+        address: its host:port.
+        protocol: the `security_protocol`.
+        tls_version: "TLSv1.2" or "TLSv1.3"; None: no connection is encrypted now.
+        cipher: OpenSSL's name of the cipher suite; None as above.
+        certificate_ends_at: the end of the broker's certificate, in seconds since 1970; None: it is not known.
+        mechanism: the SASL mechanism; None: there is none.
+        principal: the user's name, or the reference to it; None: there is none.
+        session_seconds_left: until the broker ends the session, which is renewed before; None: it does not end.
+        last_refusal: why the latest attempt was refused, by the broker or by this client; None: it was not.
+    """
+
+    node_id: int
+    address: str
+    protocol: str
+    tls_version: str | None = None
+    cipher: str | None = None
+    certificate_ends_at: float | None = None
+    mechanism: str | None = None
+    principal: str | None = None
+    session_seconds_left: float | None = None
+    last_refusal: str | None = None
+
+
 class Health(NamedTuple):
     """Holds the health of a producer, for readiness probes: true if the producer is ready.
 
@@ -176,6 +205,7 @@ class Health(NamedTuple):
         open_breakers: brokers and partitions that a circuit breaker mutes; records for all others are sent.
         buffer_available: the free bytes of `buffer_memory`.
         waiting: the number of sends that wait.
+        security: how the connections to each broker are encrypted and authenticated; empty with PLAINTEXT.
     """
 
     is_ready: bool
@@ -187,6 +217,7 @@ class Health(NamedTuple):
     open_breakers: tuple[str, ...] = ()
     buffer_available: int = 0
     waiting: int = 0
+    security: tuple[BrokerSecurity, ...] = ()
 
     def __bool__(self) -> bool:
         """Return whether the producer is ready."""

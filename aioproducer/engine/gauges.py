@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from aioproducer.engine.broker_security import broker_security
 from aioproducer.model import Health
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ class Gauges:
         self._admission = admission
         self._cluster = cluster
         self._updater = updater
+        self._config = context.config
         self._recorder = context.instruments.recorder
+        self._certificates = context.instruments.certificates
         self._clock = context.loop.time
         self._has_depths = context.config.metrics_recording_level in {"debug", "trace"}
         self._open_breakers: Callable[[], Sequence[str]] = circuit_break_manager.told if circuit_break_manager is not None else list
@@ -86,6 +89,8 @@ class Gauges:
             "brokers-late": self._partition_queues.availability.late,
             "topics-known": len(self._partition_queues.routings),
             "breakers-open": len(self._open_breakers()),
+            "client-certificate-expiry-ms": 1000 * (self._certificates.client_ends_at or 0.0),
+            "broker-certificate-expiry-ms": 1000 * min(self._certificates.brokers_end_at.values(), default=0.0),
         }
 
     def _oldest(self) -> float:
@@ -116,6 +121,7 @@ class Gauges:
             tuple(self._open_breakers()),
             self._pool.available,
             self._admission.pending.waiting,
+            broker_security(self._config, nodes, self._clock()),
         )
 
 

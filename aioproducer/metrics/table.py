@@ -161,6 +161,8 @@ _ASKED: Final = (
     ("brokers-throttling", "brokers", "of them, which want to be left alone for now"),
     ("brokers-late", "brokers", "of them, which records without a key avoid (partitioner_availability_timeout_ms)"),
     ("topics-known", "topics", "whose metadata is kept"),
+    ("client-certificate-expiry-ms", "ms", "since 1970, at which this client's certificate ends; 0: it has none"),
+    ("broker-certificate-expiry-ms", "ms", "since 1970, at which the first certificate of a connected broker ends; 0: there is none"),
     ("breakers-open", "breakers", "of brokers and partitions, that hold records back (KIP-693)"),
 )
 

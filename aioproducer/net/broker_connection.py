@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from aioproducer.interfaces import Stream
     from aioproducer.net.addresses import Addresses
     from aioproducer.net.connection import Connection
+    from aioproducer.net.security import Security
     from aioproducer.net.settings import NetSettings
     from aioproducer.net.tls import TlsFacts
 
@@ -215,10 +216,16 @@ class BrokerConnection:
         self.connection = connection
         self._settings.observer.connected(self._broker, self._label)
         if self._settings.security is not None:
+            self._tell_of_tls(self._settings.security)
             self._begin_session(connection, is_renewal=False)
         for future in self._take_waiting():
             future.set_result(connection)
         return None
+
+    def _tell_of_tls(self, security: Security) -> None:
+        facts = self.tls
+        if security.tls is not None and facts is not None:
+            self._settings.observer.encrypted(self._broker, facts, security.tls.certificate_ends_at)
 
     async def _attempt(self) -> Connection:
         """Pass the gate, if there is one, and make one attempt."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from aioproducer.core.metadata.cluster_metadata import Broker
     from aioproducer.errors import TransportError
+    from aioproducer.net.tls import TlsFacts
 
 __all__ = ["NO_TRAFFIC", "UNSEEN", "Observer", "Traffic"]
 
@@ -32,6 +33,15 @@ class Observer:
 
     def connected(self, broker: Broker, label: str) -> None:
         """Record that a connection is ready; `label` is "produce" or "control"."""
+
+    def encrypted(self, broker: Broker, facts: TlsFacts, client_certificate_ends_at: float | None) -> None:
+        """Record what TLS agreed on for a connection that is ready.
+
+        Args:
+            broker: the broker.
+            facts: the version, the cipher and the end of the broker's certificate.
+            client_certificate_ends_at: the end of this client's certificate, in seconds since 1970; None: it has none, or none that is known.
+        """
 
     def lost(self, broker: Broker, label: str, cause: TransportError | None) -> None:
         """Record that an established connection was lost."""

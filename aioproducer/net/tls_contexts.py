@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.errors import ConfigError
+from aioproducer.net.certificate_validity import ends_at
 from aioproducer.net.cipher_suites import openssl_ciphers
 from aioproducer.net.daemon_thread import in_daemon_thread
 from aioproducer.net.key_stores import load_key, load_trust, pem_blocks, read_pkcs12, type_of
@@ -58,10 +59,11 @@ class TlsSettings(NamedTuple):
 
 
 class _Loaded(NamedTuple):
-    """Holds a context, and the stamp of what it was made from."""
+    """Holds a context, the stamp of what it was made from, and the end of the client's certificate."""
 
     context: ssl.SSLContext
     stamp: Hashable
+    certificate_ends_at: float | None
 
 
 class TlsContexts:
@@ -85,6 +87,11 @@ class TlsContexts:
         # The stamp of what did not load, which was warned of.
         self._warned_of: Hashable = None
         self._loading: asyncio.Future[_Loaded] | None = None
+
+    @property
+    def certificate_ends_at(self) -> float | None:
+        """Return the end of this client's certificate, in seconds since 1970; None: there is none, or an `ssl_context` was given."""
+        return None if self._loaded is None else self._loaded.certificate_ends_at
 
     async def context(self) -> ssl.SSLContext:
         """Return the context for the next connection. Concurrent calls share one look at the files. Cancellation changes no state.
@@ -120,7 +127,7 @@ class TlsContexts:
         if loaded is not None and loaded.stamp == stamp:
             return loaded
         try:
-            return _Loaded(make_context(self._settings), stamp)
+            return _Loaded(make_context(self._settings), stamp, _certificate_ends_at(self._settings))
         except ConfigError as error:
             if loaded is None:
                 raise
@@ -221,6 +228,16 @@ def _load_certificate(context: ssl.SSLContext, settings: TlsSettings) -> None:
         # the key may be beside the certificate, in either file
         certificate = settings.ssl_certificate_location or settings.ssl_key_location or ""
         load_key(context, source, certificate, settings.ssl_key_location, password=password)
+
+
+def _certificate_ends_at(settings: TlsSettings) -> float | None:
+    path, option = settings.ssl_keystore_location, "ssl_keystore_location"
+    if path is not None and type_of(option, path, settings.ssl_keystore_type) == "PKCS12":
+        return ends_at(read_pkcs12(option, path, settings.ssl_keystore_password).certificates.decode("ascii"))
+    path = path or settings.ssl_certificate_location or settings.ssl_key_location
+    if path is not None:
+        return ends_at(Path(path).read_text("utf-8", errors="replace"))
+    return ends_at(settings.ssl_keystore_certificate_chain or "")
 
 
 def _stamp(settings: TlsSettings) -> Hashable:

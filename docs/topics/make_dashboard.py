@@ -29,6 +29,11 @@ def _gauge(name: str) -> str:
     return f"{_P}{name}{_ME}"
 
 
+def _days_left(name: str) -> str:
+    """The days until a certificate ends; no value if there is none."""
+    return f"(({_gauge(name)} > 0) / 1000 - time()) / 86400"
+
+
 def _quantile(part: float, name: str) -> str:
     return f"histogram_quantile({part:g}, sum by (le) (rate({_P}{name}_bucket{_ME}[$__rate_interval])))"
 
@@ -84,6 +89,14 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             "Connections",
             "short",
             ((_gauge("connection_count"), "{{client_id}} stand"), (_rate("connection_creation_total"), "{{client_id}} made")),
+        ),
+        Panel(
+            "Days until certificates end",
+            "short",
+            (
+                (_days_left("client_certificate_expiry_ms"), "{{client_id}}"),
+                (_days_left("broker_certificate_expiry_ms"), "brokers of {{client_id}}"),
+            ),
         ),
         Panel("Changes of state", "short", ((_rate("events_total", "event"), "{{event}}"),)),
     ),

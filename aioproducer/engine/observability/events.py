@@ -38,6 +38,7 @@ EVENTS: Final[dict[str, _Event]] = {
     "cluster-forgotten": _Event(_INFO, "no known broker answers: the producer starts over at bootstrap_servers"),
     "producer-id-granted": _Event(_INFO, "the producer id is {producer_id}, epoch {epoch}"),
     "topic-forgotten": _Event(logging.DEBUG, "topic {topic} was not produced to for {seconds:g} s: it is forgotten"),
+    "certificate-expires": _Event(_WARNING, "the certificate of {what} ends in {days:.1f} days"),
     "breaker-opened": _Event(_WARNING, "{what} fails: its circuit breaker is open for {seconds:g} s"),
     "breaker-probing": _Event(_INFO, "{what}: a batch is sent to see whether it works again"),
     "breaker-closed": _Event(_INFO, "{what} works again: its circuit breaker is closed"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aioproducer.engine.observability.certificates import Certificates
 from aioproducer.engine.observability.events import Events
 from aioproducer.engine.observability.metrics_recorder import Recorder, SilentRecorder
 from aioproducer.metrics.registry import Metrics
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
     from aioproducer.errors import TransportError
     from aioproducer.net.observer import Traffic
+    from aioproducer.net.tls import TlsFacts
 
 __all__ = ["Instruments"]
 
@@ -34,6 +36,7 @@ class Instruments(Observer):
         metrics: all recorded values; snapshots are made of them.
         events: reports changes of state.
         recorder: records batches, requests and calls.
+        certificates: the ends of the certificates in use.
     """
 
     def __init__(self, config: ProducerConfig, version: str, clock: Callable[[], float], began_ms: int) -> None:
@@ -43,6 +46,7 @@ class Instruments(Observer):
         windows = Windows(config.metrics_num_samples, config.metrics_sample_window_ms / 1000)
         self.metrics = Metrics(config.client_id, windows, version=version, began_ms=began_ms, now=clock())
         self.events = Events(config.client_id, self.metrics)
+        self.certificates = Certificates(began_ms / 1000 - clock(), clock, self._expires)
         self.recorder = (Recorder if self._records else SilentRecorder)(config, self.metrics, clock)
 
     # Connections
@@ -55,6 +59,14 @@ class Instruments(Observer):
         """Count a new connection and report it as an event."""
         self.recorder.record("connection-creation", self._clock())
         self._tell("broker-connected", broker, lane=label)
+
+    def encrypted(self, broker: Broker, facts: TlsFacts, client_certificate_ends_at: float | None) -> None:
+        """Note the ends of the certificates, and report one that is near as an event."""
+        where = f"{broker.host}:{broker.port}"
+        self.certificates.note(broker.node_id, where, facts.certificate_ends_at, client_certificate_ends_at)
+
+    def _expires(self, what: str, days: float) -> None:
+        self.events.tell("certificate-expires", what=what, days=days)
 
     def lost(self, broker: Broker, label: str, cause: TransportError | None) -> None:
         """Count a lost connection and report it as an event."""
@@ -77,6 +89,7 @@ class Instruments(Observer):
     def gone(self, broker: Broker) -> None:
         """Forget the metrics of a broker that left the cluster."""
         self.recorder.forget_node(broker.node_id)
+        self.certificates.forget(broker.node_id)
 
     def _tell(self, event: str, broker: Broker, **facts: object) -> None:
         self.events.tell(event, node_id=broker.node_id, where=f"{broker.host}:{broker.port}", **facts)

@@ -1,0 +1,44 @@
+"""Reads how the connections to each broker are encrypted and authenticated, for `health`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioproducer.errors import AuthenticationFailed
+from aioproducer.model import BrokerSecurity
+from aioproducer.secret import Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aioproducer.config import ProducerConfig
+    from aioproducer.net.broker_node import BrokerNode
+
+__all__ = ["broker_security"]
+
+
+def broker_security(config: ProducerConfig, nodes: Iterable[BrokerNode], now: float) -> tuple[BrokerSecurity, ...]:
+    """Return the security of each broker; empty with PLAINTEXT. `now` is the loop's time."""
+    if config.security_protocol == "PLAINTEXT":
+        return ()
+    return tuple(_of_broker(config, node, now) for node in nodes)
+
+
+def _of_broker(config: ProducerConfig, node: BrokerNode, now: float) -> BrokerSecurity:
+    both = (node.produce, node.control)
+    tls = next((facts for each in both if (facts := each.tls) is not None), None)
+    sessions = [each.connection.session for each in both if each.connection is not None]
+    ends = [session.ends_at for session in sessions if session is not None and session.ends_at is not None]
+    refusals = [error for each in both if isinstance(error := each.last_error, AuthenticationFailed)]
+    return BrokerSecurity(
+        node.broker.node_id,
+        node.where,
+        str(config.security_protocol),
+        tls_version=tls.version if tls is not None else None,
+        cipher=tls.cipher if tls is not None else None,
+        certificate_ends_at=tls.certificate_ends_at if tls is not None else None,
+        mechanism=config.sasl_mechanism,
+        principal=user.reference if isinstance(user := config.sasl_username, Secret) else user,
+        session_seconds_left=max(min(ends) - now, 0.0) if ends else None,
+        last_refusal=str(refusals[0]) if refusals else None,
+    )
