@@ -9,8 +9,6 @@ from aioproducer.wire.api import ApiKey
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproducer.net.connection import Connection
-
 __all__ = ["AUTHENTICATION", "HeldRequests"]
 
 # The requests that are sent meanwhile.
@@ -18,13 +16,15 @@ AUTHENTICATION: Final = frozenset((ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICA
 
 
 class HeldRequests:
-    """Holds the requests of one connection from the first request of an authentication until its end."""
+    """Holds the requests of one connection from the first request of an authentication until its end.
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._used_at = connection.used_at
+    Attributes:
+        used_at: the time of the connection's latest request or answer before the authentication, which is no use of the connection.
+    """
+
+    def __init__(self, used_at: float) -> None:
+        self.used_at = used_at
         self._requests: list[tuple[Callable[[], None], Callable[[Any], None]]] = []
-        connection.held = self
 
     def __len__(self) -> int:
         """Return the number of requests that wait."""
@@ -35,16 +35,10 @@ class HeldRequests:
         self._requests.append((send, on_end))
 
     def release(self) -> None:
-        """Let requests pass, and send those that wait, in the order of their calls.
-
-        The authentication is no use of the connection: an idle connection stays as idle as before.
-        """
-        self._connection.held = None
-        self._connection.used_at = self._used_at
+        """Send the requests that wait, in the order of their calls. The connection holds none any more."""
         for send, _ in self._requests:
             send()
 
     def drop(self) -> list[Callable[[Any], None]]:
         """Drop the requests that wait, as the connection is lost. Returns the function of each that takes the error."""
-        self._connection.held = None
         return [on_end for _, on_end in self._requests]
