@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from aioproducer.wire.api import ApiKey
 
@@ -15,16 +15,21 @@ __all__ = ["AUTHENTICATION", "HeldRequests"]
 AUTHENTICATION: Final = frozenset((ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE))
 
 
+class _Holding(Protocol):
+    """Is a connection that holds requests back while `held` is set."""
+
+    held: HeldRequests | None
+    used_at: float
+
+
 class HeldRequests:
-    """Holds the requests of one connection from the first request of an authentication until its end.
+    """Holds the requests of one connection from the first request of an authentication until its end."""
 
-    Attributes:
-        used_at: the time of the connection's latest request or answer before the authentication, which is no use of the connection.
-    """
-
-    def __init__(self, used_at: float) -> None:
-        self.used_at = used_at
+    def __init__(self, connection: _Holding) -> None:
+        self._connection = connection
+        self._used_at = connection.used_at
         self._requests: list[tuple[Callable[[], None], Callable[[Any], None]]] = []
+        connection.held = self
 
     def __len__(self) -> int:
         """Return the number of requests that wait."""
@@ -35,10 +40,16 @@ class HeldRequests:
         self._requests.append((send, on_end))
 
     def release(self) -> None:
-        """Send the requests that wait, in the order of their calls. The connection holds none any more."""
+        """Let requests pass, and send those that wait, in the order of their calls.
+
+        The authentication is no use of the connection: an idle connection stays as idle as before.
+        """
+        self._connection.held = None
+        self._connection.used_at = self._used_at
         for send, _ in self._requests:
             send()
 
     def drop(self) -> list[Callable[[Any], None]]:
         """Drop the requests that wait, as the connection is lost. Returns the function of each that takes the error."""
+        self._connection.held = None
         return [on_end for _, on_end in self._requests]

@@ -82,14 +82,12 @@ class SaslLogin:
                     result = await self._take(step, connection, left)
                     continue
                 if held is None:
-                    held = connection.held = HeldRequests(connection.used_at)
+                    held = HeldRequests(connection)
                 result = await _ask(step, connection, left)
         except StopIteration as end:
             seconds: float = end.value
         connection.session = Session(began_at, asyncio.get_running_loop().time(), seconds)
         if held is not None:
-            connection.held = None
-            connection.used_at = held.used_at
             held.release()
         return seconds
 
