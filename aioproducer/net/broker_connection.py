@@ -110,6 +110,11 @@ class BrokerConnection:
         return self._requested.is_set()
 
     @property
+    def is_renewing(self) -> bool:
+        """Return True while the session is renewed, and requests are held."""
+        return self.connection is not None and self.connection.held is not None
+
+    @property
     def unsent(self) -> list[Connection]:
         """Return the connections with unsent bytes in their write buffers."""
         return [connection for connection in self._setup.alive if connection.has_unsent]

@@ -163,7 +163,8 @@ class Connection:
             self._call(self.in_flight_requests.requests.popleft().on_answer, cause)
         while self._unanswered:
             self._call(self._unanswered.popleft(), cause)
-        for on_end in () if self.held is None else self.held.drop():
+        held, self.held = self.held, None
+        for on_end in () if held is None else held.drop():
             self._call(on_end, cause)
         self._on_lost(self)
 

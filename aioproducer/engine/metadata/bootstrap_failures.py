@@ -41,10 +41,15 @@ class BootstrapFailures:
     def is_final(self) -> bool:
         """Return True if every address was tried, one was refused twice, and none let this client in."""
         return (
-            max(self._refusals.values(), default=0) >= _REFUSALS
+            max(map(self._refusals_of, self._nodes), default=0) >= _REFUSALS
             and all(node.where in self._errors for node in self._nodes)
             and all(isinstance(error, (AuthenticationFailed, ConnectionLost)) for error in self._errors.values())
         )
+
+    def _refusals_of(self, node: BrokerNode) -> int:
+        """Return how often an address refused. An attempt that waited at the gate for long may have ended after its caller gave up."""
+        is_refused = isinstance(node.control.last_error, AuthenticationFailed)
+        return max(self._refusals[node.where], node.control.failures if is_refused else 0)
 
     def refused(self) -> BootstrapFailed:
         """Return the error of a start that is refused; its cause is the refusal."""

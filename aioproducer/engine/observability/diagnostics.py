@@ -63,6 +63,7 @@ def waits_for(batch: ProducerBatch, cluster: Cluster, partition_queues: Partitio
         (numbers is not None and (numbers.lost >= 0 or numbers.gap >= 0), "the batches before it: then its partition begins a new epoch"),
         (numbers is not None and len(numbers.outstanding) >= WINDOW, f"one of the {WINDOW} batches before it: brokers remember no more"),
         (node is not None and node.is_muted, f"{where}, which throttles"),
+        (node is not None and node.produce.is_renewing, f"{where}, which renews the session of the connection (KIP-368)"),
         (node is not None and node.produce.connection is None, f"a connection to {where}{_trouble(node)}"),
         (
             batch.state is State.OPEN and partition_queues.policy.linger is Linger.LOAD and queue.in_flight,

@@ -32,6 +32,13 @@ EVENTS: Final[dict[str, _Event]] = {
     "broker-connected": _Event(_INFO, "broker {node_id} at {where}: a {lane} connection stands"),
     "broker-lost": _Event(_INFO, "broker {node_id} at {where}: the {lane} connection is gone: {cause}"),
     "broker-unreachable": _Event(_INFO, "broker {node_id} at {where} cannot be reached: {cause}"),
+    "broker-authenticated": _Event(
+        logging.DEBUG,
+        "broker {node_id} at {where}: the {lane} connection is authenticated; its session lasts {seconds:g} s (0: it does not end)",
+    ),
+    "authentication-failed": _Event(_INFO, "broker {node_id} at {where}: the {lane} connection could not be authenticated: {cause}"),
+    "session-renewed": _Event(logging.DEBUG, "broker {node_id} at {where}: the session of the {lane} connection goes on for {seconds:g} s"),
+    "session-not-renewed": _Event(_INFO, "broker {node_id} at {where}: the session of the {lane} connection was not renewed: {cause}"),
     "broker-throttles": _Event(logging.DEBUG, "broker {node_id} at {where} wants to be left alone for {milliseconds} ms"),
     "broker-late": _Event(_INFO, "broker {node_id} took nothing for {seconds:g} s: records without a key avoid it"),
     "broker-in-time": _Event(_INFO, "broker {node_id} is avoided no more"),

@@ -78,6 +78,20 @@ class Instruments(Observer):
         if failures == 1:
             self._tell("broker-unreachable", broker, lane=label, cause=str(cause))
 
+    def authenticated(self, broker: Broker, label: str, seconds: float, session_seconds: float, *, is_renewal: bool) -> None:
+        """Count an authentication, or a renewal with its time, and report it as an event."""
+        if is_renewal:
+            self.recorder.record("reauthentication", self._clock(), seconds * 1000)
+            self._tell("session-renewed", broker, lane=label, seconds=session_seconds)
+        else:
+            self.recorder.record("authentication", self._clock())
+            self._tell("broker-authenticated", broker, lane=label, seconds=session_seconds)
+
+    def authentication_failed(self, broker: Broker, label: str, error: TransportError, *, is_renewal: bool) -> None:
+        """Count a failed authentication or renewal, and report it as an event."""
+        self.recorder.record("failed-reauthentication" if is_renewal else "failed-authentication", self._clock())
+        self._tell("session-not-renewed" if is_renewal else "authentication-failed", broker, lane=label, cause=str(error))
+
     def throttled(self, broker: Broker, milliseconds: int) -> None:
         """Report a broker that throttles as an event."""
         self._tell("broker-throttles", broker, milliseconds=milliseconds)
