@@ -84,4 +84,3 @@ class _Tunnel(asyncio.Protocol):
         """Fail the dial if there is no tunnel yet."""
         if not self.opened.done():
             self.opened.set_exception(exc or ConnectionError("the proxy closed the connection"))
-
