@@ -305,6 +305,25 @@ def test_a_truncated_answer_is_not_passed_on_and_the_end_is_seen() -> None:
 
 
 @VERSIONS
+@pytest.mark.parametrize("size", [1, 100, 16_384, 40_000])
+def test_bytes_are_delivered_with_the_last_of_their_record(size: int, version: ssl.TLSVersion) -> None:
+    """However the network cuts them: nothing waits for the next record."""
+
+    async def main() -> None:
+        played = await Played(server_context(SERVER, version=version)).up()
+        for cut in (1, 5, 6, 22, 50, 10_000, 16_000, 16_405, 16_406, 33_000):
+            played.near.data.clear()
+            played.server.write(bytes(size))
+            data = played.outgoing.read()
+            for piece in (data[:cut], data[cut:]):
+                if piece:
+                    played.client.data_received(piece)
+            assert len(played.near.data) == size, cut
+
+    run(main())
+
+
+@VERSIONS
 def test_what_came_before_a_close_notify_is_delivered_first(version: ssl.TLSVersion) -> None:
     """Row 110. The close is answered by ours, and waits for nothing."""
 
