@@ -49,6 +49,7 @@ class BrokerConnection:
     Attributes:
         connection: the established connection, which may be closing; None if there is none.
         failures: consecutive attempts that failed.
+        refusals: those of them in which this client and the broker did not accept each other.
         last_error: error of the latest failed attempt, or of a refused renewal; None after a success.
         tried_at: start of the latest attempt, in the loop's time; 0 before the first.
     """
@@ -65,7 +66,7 @@ class BrokerConnection:
         on_throttle: Callable[[int], None],
     ) -> None:
         self.connection: Connection | None = None
-        self.failures = 0
+        self.failures = self.refusals = 0
         self.last_error: TransportError | None = None
         self.tried_at = 0.0
         self._label = label
@@ -215,7 +216,7 @@ class BrokerConnection:
             return ConnectionLost(f"{self._where}: the node was closed")
         if not connection.is_usable:
             return ConnectionLost(f"{self._where}: the connection ended at once")
-        self.failures = 0
+        self.failures = self.refusals = 0
         self.last_error = None
         self._connected_at = self._loop.time()
         self.connection = connection
@@ -260,6 +261,7 @@ class BrokerConnection:
 
     def _fail(self, cause: TransportError) -> None:
         self.failures += 1
+        self.refusals += isinstance(cause, AuthenticationFailed)
         self.last_error = cause
         self._settings.observer.failed(self._broker, self._label, cause, self.failures)
         self._not_before = self._loop.time() + self._settings.reconnect.after(self.failures, self._settings.chance())

@@ -152,6 +152,7 @@ class ConnectionSetup:
         if not name:
             raise no_name(self._broker.host, "it is empty")
         stream = TlsStream(connection, await tls.context(), name, tls.turns)
+        await tls.turns.turn()
         await dialer.dial(address, port, lambda: stream)
         self._tls_stream = stream
         try:

@@ -5,8 +5,8 @@
    without TLS.
 2. Each SSL_write makes at least one TLS record. So `writelines` joins buffers up to 64 KiB, and larger ones are encrypted and passed on in
    pieces of 64 KiB: a larger piece has left the processor's caches when it is copied.
-3. A step of a handshake takes about a millisecond of CPU. `HandshakeTurns` runs one in each event-loop iteration, so that a hundred
-   connections that are dialled at once do not hold the loop.
+3. A step of a handshake takes about a millisecond of CPU, and a dial a tenth of that. `HandshakeTurns` runs one of them in each
+   event-loop iteration, so that a hundred connections that are dialled at once do not hold the loop.
 4. The end of the received bytes is only an end: Kafka's frames have sizes, so a truncated one is noticed by `Connection`.
 """
 
@@ -56,7 +56,7 @@ class TlsFacts(NamedTuple):
 
 
 class HandshakeTurns:
-    """Runs the steps of handshakes, one in each event-loop iteration, in the order of the calls."""
+    """Runs dials and the steps of handshakes, one in each event-loop iteration, in the order of the calls."""
 
     def __init__(self) -> None:
         self._steps: deque[Callable[[], None]] = deque()
@@ -66,6 +66,12 @@ class HandshakeTurns:
         self._steps.append(step)
         if len(self._steps) == 1:
             asyncio.get_running_loop().call_soon(self._run)
+
+    async def turn(self) -> None:
+        """Wait for a turn: at most one call returns in each event-loop iteration. A cancelled call gives up its turn."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.soon(lambda: None if future.done() else future.set_result(None))
+        await future
 
     def _run(self) -> None:
         step = self._steps[0]
@@ -211,14 +217,18 @@ class TlsStream:
         chunks: list[bytes] = []
         tls, incoming = self._tls, self._incoming
         is_ended = False
+        left, has_more = incoming.pending, False
         try:
             # to learn by an exception that nothing is left costs 2 us (python/cpython#123954)
-            while incoming.pending or tls.pending():
-                chunk = tls.read(_RECORD)
+            while left or has_more:
+                # decrypted bytes are fewer, unless a record's first bytes came before
+                most = left if 0 < left < _RECORD else _RECORD
+                chunk = tls.read(most)
                 if not chunk:
                     is_ended = True
                     break
                 chunks.append(chunk)
+                left, has_more = incoming.pending, len(chunk) == most
         except ssl.SSLWantReadError:
             pass
         # TLS 1.3 reports a client certificate that the server refuses here, after the handshake
@@ -281,20 +291,22 @@ class TlsStream:
 
     def writelines(self, list_of_data: Iterable[Buffer], /) -> None:
         """Encrypt and write several buffers, the small ones of them joined."""
+        buffers = list(list_of_data)
+        if sum(map(len, buffers)) <= _SLICE:
+            self._encrypt(b"".join(buffers) if len(buffers) != 1 else buffers[0])
+            return
         pieces: list[Buffer] = []
         size = 0
-        for data in list_of_data:
-            size += len(data)
-            if size > _SLICE and pieces:
-                self._encrypt(b"".join(pieces) if len(pieces) > 1 else pieces[0])
-                pieces, size = [], len(data)
-            if size > _SLICE:
+        for data in buffers:
+            if pieces and size + len(data) > _SLICE:
+                self._encrypt(b"".join(pieces))
+                pieces, size = [], 0
+            if len(data) > _SLICE:
                 self.write(data)
-                size = 0
             else:
                 pieces.append(data)
-        if pieces:
-            self._encrypt(b"".join(pieces) if len(pieces) > 1 else pieces[0])
+                size += len(data)
+        self._encrypt(b"".join(pieces))
 
     def _encrypt(self, data: Buffer) -> None:
         if self._is_closing or not len(data):

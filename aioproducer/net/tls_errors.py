@@ -97,7 +97,10 @@ def in_handshake(error: Exception, name: str, tls: TlsContexts, without_tls: str
         return _of_tls(error, name, tls)
     if isinstance(error, ValueError):
         return no_name(name, error)
-    return ConnectionLost(f"the connection was closed during the TLS handshake: {hint} ({error or type(error).__name__})")
+    end = str(error)
+    if not end.startswith("the connection was"):
+        end = f"the connection was lost during the TLS handshake ({end or type(error).__name__})"
+    return ConnectionLost(f"{end}: {hint}")
 
 
 def after_handshake(error: BaseException | None, name: str, tls: TlsContexts) -> TransportError | None:

@@ -10,6 +10,7 @@ import random
 import shutil
 import ssl
 import subprocess
+import sys
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -304,6 +305,25 @@ def test_a_truncated_answer_is_not_passed_on_and_the_end_is_seen() -> None:
 
 
 @VERSIONS
+@pytest.mark.parametrize("size", [1, 100, 16_384, 40_000])
+def test_bytes_are_delivered_with_the_last_of_their_record(size: int, version: ssl.TLSVersion) -> None:
+    """However the network cuts them: nothing waits for the next record."""
+
+    async def main() -> None:
+        played = await Played(server_context(SERVER, version=version)).up()
+        for cut in (1, 5, 6, 22, 50, 10_000, 16_000, 16_405, 16_406, 33_000):
+            played.near.data.clear()
+            played.server.write(bytes(size))
+            data = played.outgoing.read()
+            for piece in (data[:cut], data[cut:]):
+                if piece:
+                    played.client.data_received(piece)
+            assert len(played.near.data) == size, cut
+
+    run(main())
+
+
+@VERSIONS
 def test_what_came_before_a_close_notify_is_delivered_first(version: ssl.TLSVersion) -> None:
     """Row 110. The close is answered by ours, and waits for nothing."""
 
@@ -469,6 +489,13 @@ def test_steps_of_handshakes_run_one_in_each_iteration() -> None:
             await asyncio.sleep(0)
             assert ran == list(range(most))
         assert told == ["a bug in a step"]
+        woken: list[int] = []
+        tasks = [asyncio.create_task(turns.turn()) for _ in range(5)]
+        for number, task in enumerate(tasks):
+            task.add_done_callback(lambda _, number=number: woken.append(number))
+        tasks[1].cancel()
+        await settle()
+        assert woken == [1, 0, 2, 3, 4]
         turns.soon(lambda: step(9))
         await asyncio.sleep(0)
         assert ran[-1] == 9
@@ -831,6 +858,64 @@ def mutate(data: bytearray, chance: random.Random) -> None:
             data[at:at] = data[at : at + chance.randrange(1, 300)]
         elif at < len(data):
             del data[at:]
+
+
+DRAINING = """
+import asyncio, ssl, sys
+
+class Draining(asyncio.Protocol):
+    pass
+
+async def main():
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(sys.argv[1])
+    server = await asyncio.get_running_loop().create_server(Draining, "127.0.0.1", 0, ssl=context, backlog=200)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+def test_a_hundred_connections_dialled_at_once_do_not_hold_the_loop(tmp_path: pathlib.Path) -> None:
+    """A heartbeat of 1 ms beside them never waits for more than 20 ms of the thread's CPU. At once, they take 60 ms and more."""
+    files = SERVER.write(tmp_path, "server")
+
+    async def main(port: int) -> float:
+        gaps: list[float] = []
+
+        async def beat() -> None:
+            while True:
+                began = time.thread_time()
+                await asyncio.sleep(0.001)
+                gaps.append(time.thread_time() - began)
+
+        chosen = security(ssl_truststore_certificates=CA.pem.decode())
+        async with contextlib.AsyncExitStack() as stack:
+            nodes = []
+            for number in range(100):
+                broker = Broker(number, "localhost", port)
+                nodes.append(await stack.enter_async_context(running(TcpDialer(), broker, security=chosen, setup=Backoff(60.0, 60.0))))
+            heart = asyncio.create_task(beat())
+            await asyncio.sleep(0.05)
+            gaps.clear()
+            for node in nodes:
+                node.control.request_connection()
+            async with asyncio.timeout(60):
+                while sum(len(node.control._setup.alive) for node in nodes) < 100:
+                    await asyncio.sleep(0.002)
+            heart.cancel()
+            for node in nodes:
+                node.abort()
+        return max(gaps)
+
+    server = subprocess.Popen([sys.executable, "-c", DRAINING, str(files.pem)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    with server:
+        assert server.stdout is not None
+        try:
+            assert asyncio.run(main(int(server.stdout.readline()))) <= 0.020
+        finally:
+            server.kill()
 
 
 def test_errors_are_of_this_package() -> None:

@@ -1,4 +1,4 @@
-"""A whole producer over TLS on the fake cluster: rows 95, 98, 99, 102, 108, 110 and 119 of security's faults, and starts that are refused."""
+"""A whole producer over TLS on the fake cluster: rows 92, 95, 99, 102, 108, 110 and 119 of security's faults, and starts that are refused."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from aioproducer import Producer
 from aioproducer.errors import BootstrapFailed, CertificateNotTrusted, ConfigError, CredentialsRefused, DeliveryError, Persisted
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.certificates import EXPIRED, NOT_YET_VALID, CertificateAuthority
+from aioproducer.testing.security.listener import ListenerSecurity
 
 if TYPE_CHECKING:
     import pathlib
@@ -95,6 +96,24 @@ async def test_a_start_that_is_refused_fails_early(brokers: int, certificate: An
         assert isinstance(raised.value.__cause__, CertificateNotTrusted)
         assert asyncio.all_tasks() == before
         await producer.stop()
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+@pytest.mark.parametrize(("brokers", "seconds", "dials"), [(1, 1.5, 3), (3, 5.0, 4)])
+@jumping
+async def test_a_start_with_a_wrong_password_fails_early(brokers: int, seconds: float, dials: int, mechanism: str) -> None:
+    """Row 92: the gate's pauses are between the dials of several addresses, so that a request stops to wait before the verdict comes."""
+    security = ListenerSecurity("SASL_SSL", users={"alice": "canary-alice"})
+    async with FakeCluster(brokers=brokers, memory=True, security=security) as cluster:
+        dialer = Counted(cluster.network)
+        began = now()
+        options = {**cluster.client_options, "dialer": dialer, "sasl_mechanism": mechanism, "sasl_username": "alice"}
+        with pytest.raises(BootstrapFailed, match="no broker let this client in") as raised:
+            await Producer(**options, sasl_password="canary-wrong").start()
+        assert now() - began <= seconds
+        assert len(dialer.dials) <= dials
+        assert isinstance(raised.value.__cause__, CredentialsRefused)
+        assert raised.value.__cause__.code == 58
 
 
 @jumping

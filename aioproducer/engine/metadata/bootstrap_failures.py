@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.errors import AuthenticationFailed, BootstrapFailed, ConnectionLost
@@ -29,31 +28,26 @@ class BootstrapFailures:
     def __init__(self, nodes: Sequence[BrokerNode]) -> None:
         self._nodes = nodes
         self._errors: dict[str, KafkaError] = {}
-        self._refusals: Counter[str] = Counter()
 
     def note(self, node: BrokerNode, error: KafkaError) -> None:
         """Note that a request to a node failed."""
         self._errors[node.where] = error
-        if isinstance(error, AuthenticationFailed):
-            self._refusals[node.where] += 1
 
     @property
     def is_final(self) -> bool:
-        """Return True if every address was tried, one was refused twice, and none let this client in."""
+        """Return True if every address was tried, one was refused twice, and none let this client in.
+
+        The refusals are those of the connections: a request may have stopped to wait before its connection was refused.
+        """
         return (
-            max(map(self._refusals_of, self._nodes), default=0) >= _REFUSALS
-            and all(node.where in self._errors for node in self._nodes)
+            max(node.control.refusals for node in self._nodes) >= _REFUSALS
+            and all(node.control.failures or node.where in self._errors for node in self._nodes)
             and all(isinstance(error, (AuthenticationFailed, ConnectionLost)) for error in self._errors.values())
         )
 
-    def _refusals_of(self, node: BrokerNode) -> int:
-        """Return how often an address refused. An attempt that waited at the gate for long may have ended after its caller gave up."""
-        is_refused = isinstance(node.control.last_error, AuthenticationFailed)
-        return max(self._refusals[node.where], node.control.failures if is_refused else 0)
-
     def refused(self) -> BootstrapFailed:
         """Return the error of a start that is refused; its cause is the refusal."""
-        refusal = next(error for error in self._errors.values() if isinstance(error, AuthenticationFailed))
+        refusal = next(node.control.last_error for node in self._nodes if node.control.refusals >= _REFUSALS)
         raised = BootstrapFailed(f"no broker let this client in. {self._told()}")
         raised.__cause__ = refusal
         return raised

@@ -13,8 +13,8 @@ from aioproducer.errors import ConnectionLost, CredentialsRefused, KafkaError, b
 REFUSED, LOST, ANSWERED = CredentialsRefused("no", "sasl", "PLAIN", 58), ConnectionLost("gone"), broker_error(3)
 
 
-def node(where: str, last_error: KafkaError | None = None) -> Any:
-    return SimpleNamespace(where=where, control=SimpleNamespace(last_error=last_error))
+def node(where: str, last_error: KafkaError | None = None, refusals: int = 0) -> Any:
+    return SimpleNamespace(where=where, control=SimpleNamespace(last_error=last_error, failures=0, refusals=refusals))
 
 
 @pytest.mark.parametrize(
@@ -30,22 +30,32 @@ def node(where: str, last_error: KafkaError | None = None) -> Any:
         ("aR bL bL bL", False),
         ("aR aR bA", False),
         ("aR aR bA bL", True),
+        ("aR bL aS", True),
+        ("aR bS aR", True),
     ],
 )
 def test_when_it_is_final(told: str, final: bool) -> None:
-    """Every address was tried, one refused twice, and none let us in. R: refused, L: lost, A: answered with an error."""
+    """Every address was tried, one refused twice, and none let us in. R: refused, L: lost, A: answered with an error.
+
+    S: refused while no request waited for it.
+    """
     nodes = {"a": node("a:1"), "b": node("b:1")}
     failures = BootstrapFailures(list(nodes.values()))
     for each in told.split():
-        failures.note(nodes[each[0]], {"R": REFUSED, "L": LOST, "A": ANSWERED}[each[1]])
+        tried, error = nodes[each[0]], {"R": REFUSED, "L": LOST, "A": ANSWERED, "S": REFUSED}[each[1]]
+        tried.control.refusals += error is REFUSED
+        tried.control.failures += error is not ANSWERED
+        if each[1] != "S":
+            failures.note(tried, error)
     assert failures.is_final is final
 
 
 def test_the_errors_name_each_address() -> None:
-    nodes = [node("a:1", CredentialsRefused("a:1: the broker refuses alice", "sasl")), node("b:1"), node("c:1")]
+    told = CredentialsRefused("a:1: the broker refuses alice", "sasl")
+    nodes = [node("a:1", told, 2), node("b:1"), node("c:1")]
     failures = BootstrapFailures(nodes)
     failures.note(nodes[0], REFUSED)
     failures.note(nodes[1], LOST)
     assert str(failures.refused()) == "no broker let this client in. a:1: the broker refuses alice; b:1: gone; c:1: no answer yet"
-    assert failures.refused().__cause__ is REFUSED
+    assert failures.refused().__cause__ is told
     assert str(failures.timed_out(3)).startswith("no broker could be reached within 3 s. a:1: the broker refuses alice; b:1: gone")
