@@ -48,12 +48,20 @@ async def go_on(producer: Producer[Any, Any], seconds: float) -> list[str]:
             await producer.send_and_wait("orders", b"v")
         except KafkaError as error:
             shown += [shown_by(error), *traceback.format_exception(error)]
-        shown += [repr(producer), producer.explain(), repr(producer.health()), repr(producer.metrics())]
+        shown += [repr(producer), repr(producer.config), producer.explain(), repr(producer.health()), repr(producer.metrics())]
         await asyncio.sleep(0.5)
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     frames = [frame for task in tasks for frame in task.get_stack() if is_ours(frame.f_code.co_filename)]
     assert len(frames) > 3
-    return [*shown, repr(tasks), repr([frame.f_locals for frame in frames])]
+    connected = [one for one in gc.get_objects() if type(one).__module__.startswith(("aioproducer.net.", "aioproducer.sasl."))]
+    assert len(connected) > 5
+    return [*shown, repr(tasks), repr([frame.f_locals for frame in frames]), *[repr(vars_of(one)) for one in connected]]
+
+
+def vars_of(thing: object) -> dict[str, object]:
+    """Return the attributes of an object, those in slots, too."""
+    slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
+    return {**getattr(thing, "__dict__", {}), **{name: getattr(thing, name) for name in slots if hasattr(thing, name)}}
 
 
 def run(act: Any, caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -84,10 +92,20 @@ def test_a_life_shows_no_secret(mechanism: str, trouble: str, caplog: pytest.Log
                 shown = await go_on(producer, 5)
                 TROUBLES[trouble](cluster)
                 shown += await go_on(producer, 8)
-            return [*shown, repr(producer), repr(cluster.requests()), repr(cluster.violations)]
+            asked = cluster.requests("SaslAuthenticate")
+            assert len(asked) > 1
+            return [
+                *shown,
+                repr(producer),
+                *map(repr, cluster.requests()),
+                *[repr(vars_of(one)) for one in asked],
+                repr(cluster.violations),
+            ]
 
     shown = run(act(), caplog)
     assert len(shown) > 60
+    if trouble in {"revoked", "another password"}:
+        assert any("CredentialsRefused" in text for text in shown)
     assert [text for text in shown if is_shown(text)] == []
 
 
