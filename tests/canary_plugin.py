@@ -112,6 +112,10 @@ class CanaryPlugin:
 
     # Hooks
 
+    def pytest_make_parametrize_id(self, val: object, argname: str) -> str | None:
+        """Name a parameter that has a secret after its argument: reports and environments show the names of tests."""
+        return f"{argname}-with-a-secret" if isinstance(val, (str, bytes)) and is_shown(repr(val)) else None
+
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._test = nodeid
 

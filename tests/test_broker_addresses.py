@@ -61,7 +61,6 @@ SASL: dict[str, Any] = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "ali
         ("a:1", "SSL", {"security_protocol": " Ssl "}),
         ("a:1", "PLAINTEXT", {}),
     ],
-    ids=repr,
 )
 def test_a_scheme_is_the_security_protocol(given: Any, protocol: str, options: dict[str, Any]) -> None:
     """A listener's name as Kafka's own tools print it; `security_protocol` need not repeat it."""
@@ -82,7 +81,6 @@ def test_a_scheme_is_the_security_protocol(given: Any, protocol: str, options: d
         ("SSL://a:1", {"sasl_username": "alice"}, "sasl_username needs SASL, and security_protocol is SSL"),
         ("SASL_SSL://a:1", {}, "security_protocol=SASL_SSL needs sasl_mechanism"),
     ],
-    ids=str,
 )
 def test_a_scheme_that_contradicts(given: str, options: dict[str, Any], text: str) -> None:
     """The error names both sides: to prefer one of them might send in the clear."""
@@ -103,9 +101,7 @@ def test_a_path_is_refused(given: str) -> None:
         read(given)
 
 
-@pytest.mark.parametrize(
-    "given", ["user@a:1", "user:canary@a:1", "SASL_SSL://user:can,ary@a:1", ["user:canary@a:1"], '["canary@a:1"]'], ids=repr
-)
+@pytest.mark.parametrize("given", ["user@a:1", "user:canary@a:1", "SASL_SSL://user:can,ary@a:1", ["user:canary@a:1"], '["canary@a:1"]'])
 def test_a_user_is_refused(given: Any) -> None:
     """A user in an address is refused, and the error does not show its password."""
     with pytest.raises(ConfigError, match=r"a user stands before '@a:1.*users are sasl_username and sasl_password") as caught:

@@ -135,7 +135,6 @@ def test_values_that_are_read(name: str, given: Any, held: Any) -> None:
         ("ssl_context", True, "ssl_context must be an ssl.SSLContext, .* not bool"),
         ("ssl_context", ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), "ssl_context is a server's: make one by ssl.create_default_context"),
     ],
-    ids=repr,
 )
 def test_values_that_are_refused(name: str, given: Any, text: str) -> None:
     """The error names the option, and shows no secret."""
@@ -338,7 +337,6 @@ def test_defaults_are_no_contradiction(options: dict[str, Any]) -> None:
         (TLS | {"ssl_context": UNCHECKED}, ["Host names of brokers are not checked"]),
         (TLS | {"ssl_context": CHECKED}, []),
     ],
-    ids=str,
 )
 def test_warnings(options: dict[str, Any], warned: list[str], caplog: pytest.LogCaptureFixture) -> None:
     """One, of what is not safe and was asked for."""
@@ -397,7 +395,6 @@ def test_kafkas_own_providers() -> None:
         ),
         ({**JAVA, "client.id": "${secrets:/run/a:b}"}, "'client.id' has a reference: references are read in secret options"),
     ],
-    ids=str,
 )
 def test_other_providers(options: dict[str, Any], text: str) -> None:
     """What cannot be read as Kafka reads it is an error, and not taken for the value."""

@@ -1,0 +1,134 @@
+"""Whole producers that log in, are refused, renew and lose connections: no secret is shown, also not where asyncio's debug mode looks.
+
+The loop finds every callback slow, so that asyncio writes down the repr of everything that it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import traceback
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from canary_plugin import WORD, is_shown
+from frames import is_ours, shown_by
+
+from aioproducer import Producer
+from aioproducer.errors import KafkaError
+from aioproducer.testing import FakeCluster
+from aioproducer.testing.security.listener import ListenerSecurity
+from tests.jumping import JumpingLoop
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Callable
+
+SECRET = f"{WORD}alice"
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+TROUBLES: dict[str, Callable[[FakeCluster], object]] = {
+    "none": lambda _: None,
+    "revoked": lambda cluster: cluster.security.revoke("alice"),
+    "another password": lambda cluster: cluster.security.grant("alice", f"{WORD}another"),
+    "cut in the exchange": lambda cluster: cluster.fail("SaslAuthenticate", disconnect="before", times=3),
+    "garbage in the exchange": lambda cluster: cluster.garbage("SaslAuthenticate", times=3),
+    "silence in the exchange": lambda cluster: cluster.hang("SaslAuthenticate"),
+}
+
+
+async def go_on(producer: Producer[Any, Any], seconds: float) -> list[str]:
+    """Send for some time. Returns what is shown of the producer and of each error."""
+    shown = []
+    end = asyncio.get_running_loop().time() + seconds
+    while asyncio.get_running_loop().time() < end:
+        try:
+            await producer.send_and_wait("orders", b"v")
+        except KafkaError as error:
+            shown += [shown_by(error), *traceback.format_exception(error)]
+        shown += [repr(producer), repr(producer.config), producer.explain(), repr(producer.health()), repr(producer.metrics())]
+        await asyncio.sleep(0.5)
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    frames = [frame for task in tasks for frame in task.get_stack() if is_ours(frame.f_code.co_filename)]
+    assert len(frames) > 3
+    connected = [one for one in gc.get_objects() if type(one).__module__.startswith(("aioproducer.net.", "aioproducer.sasl."))]
+    assert len(connected) > 5
+    return [*shown, repr(tasks), repr([frame.f_locals for frame in frames]), *[repr(vars_of(one)) for one in connected]]
+
+
+def vars_of(thing: object) -> dict[str, object]:
+    """Return the attributes of an object, those in slots, too."""
+    slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
+    return {**getattr(thing, "__dict__", {}), **{name: getattr(thing, name) for name in slots if hasattr(thing, name)}}
+
+
+def run(act: Any, caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Run it in debug mode. Returns what it returns, and what was logged and warned of."""
+    caplog.set_level(logging.DEBUG)
+    with warnings.catch_warnings(record=True) as warned, asyncio.Runner(debug=True, loop_factory=JumpingLoop) as runner:
+        warnings.simplefilter("always")
+        shown = runner.run(act)
+        gc.collect()
+    assert "Executing <" in caplog.text
+    logged = [f"{record.getMessage()} {record.__dict__.get('facts')}" for record in caplog.records]
+    return [*shown, caplog.text, *logged, *map(str, warned)]
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_life_shows_no_secret(mechanism: str, trouble: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Sessions of two seconds, which are renewed; then the trouble, of which errors tell."""
+
+    async def act() -> list[str]:
+        asyncio.get_running_loop().slow_callback_duration = 0
+        security = ListenerSecurity("SASL_PLAINTEXT", users={"alice": SECRET}, session_ms=2000)
+        async with FakeCluster(memory=True, security=security) as cluster:
+            cluster.create_topic("orders")
+            options = {"sasl_mechanism": mechanism, "sasl_username": "alice", "sasl_password": SECRET, "delivery_timeout_ms": 3000}
+            options |= {"request_timeout_ms": 1000, "close_timeout_ms": 1000}
+            async with Producer(**cluster.client_options, **options) as producer:
+                shown = await go_on(producer, 5)
+                TROUBLES[trouble](cluster)
+                shown += await go_on(producer, 8)
+            asked = cluster.requests("SaslAuthenticate")
+            assert len(asked) > 1
+            return [
+                *shown,
+                repr(producer),
+                *map(repr, cluster.requests()),
+                *[repr(vars_of(one)) for one in asked],
+                repr(cluster.violations),
+            ]
+
+    shown = run(act(), caplog)
+    assert len(shown) > 60
+    if trouble in {"revoked", "another password"}:
+        assert any("CredentialsRefused" in text for text in shown)
+    assert [text for text in shown if is_shown(text)] == []
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("source", ["text", "file", "nothing"])
+def test_a_start_that_is_refused_shows_no_secret(
+    mechanism: str, source: str, caplog: pytest.LogCaptureFixture, tmp_path: pathlib.Path
+) -> None:
+    """The error names user and mechanism, or the file that is not there."""
+    (tmp_path / "file").write_text(f"{WORD}wrong")
+    password = f"{WORD}wrong" if source == "text" else f"${{file:{tmp_path / source}}}"
+
+    async def act() -> list[str]:
+        asyncio.get_running_loop().slow_callback_duration = 0
+        async with FakeCluster(memory=True, security=ListenerSecurity("SASL_PLAINTEXT", users={"alice": SECRET})) as cluster:
+            options = {"sasl_mechanism": mechanism, "sasl_username": "alice", "sasl_password": password, "max_block_ms": 5000}
+            producer: Producer[Any, Any] = Producer(**cluster.client_options, **options)
+            with pytest.raises(KafkaError) as caught:
+                await producer.start()
+            text = str(caught.value)
+            assert f"{tmp_path / source} cannot be read" in text if source == "nothing" else "'alice'" in text
+            shown = [shown_by(caught.value), *traceback.format_exception(caught.value), json.dumps(text), producer.explain()]
+            await producer.stop()
+            return shown
+
+    assert [text for text in run(act(), caplog) if is_shown(text)] == []
