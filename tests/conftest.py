@@ -1,5 +1,7 @@
 """Rules for every test: a skip says why, and in CI (the variable `CI` is set) no test may be skipped.
 
+The run fails, too, if a secret of a test is shown: see canary_plugin.py.
+
 Many tests run the collector, to see that nothing was left open. The objects from before the first of them, mostly the tests themselves, are
 frozen. Otherwise each pass of the collector would visit all of them.
 
@@ -14,11 +16,15 @@ import signal
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+import canary_plugin
 import loops
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from aioproducer.testing.kafka_admin import DelegationToken
+    from aioproducer.testing.kafka_thread import ServerThread
 
 NEED_CONFLUENT = (
     "chaos/test_report.py",
@@ -42,6 +48,7 @@ SKIPPED = pytest.StashKey[list[tuple[str, str]]]()
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[SKIPPED] = []
     loops.use()
+    canary_plugin.use(config)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; and so would be the programs that tests interrupt
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -98,3 +105,26 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("skipped where no skip is allowed", red=True)
     for node, reason in config.stash[SKIPPED]:
         terminalreporter.line(f"{node}: {reason or 'it says no reason'}")
+
+
+@pytest.fixture(scope="session")
+def secure_server() -> Iterator[ServerThread]:
+    """A real broker with every listener (secured.py), for the whole session. Skipped without Java; in CI that is a failure."""
+    from secured import SECURITY
+
+    from aioproducer.jars import JavaMissing
+    from aioproducer.testing.kafka_thread import ServerThread
+
+    server = ServerThread(security=SECURITY)
+    try:
+        server.open()
+    except JavaMissing as error:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(str(error))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def delegation_token(secure_server: ServerThread) -> DelegationToken:
+    """A delegation token of alice."""
+    return secure_server.administrate(lambda admin: admin.create_token("alice"))

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from aioproducer.testing.kafka_thread import ServerThread
 
 __all__ = [
+    "JAVA_WAYS",
     "PEERS_WAYS",
     "SECURITY",
     "SESSION_MS",
     "TOKENS",
     "WAYS",
     "Way",
+    "java_properties",
     "read_by_aiokafka",
     "read_by_confluent",
     "write_by_aiokafka",
@@ -105,6 +107,36 @@ _SASL: tuple[Listener, ...] = ("SASL_PLAINTEXT", "SASL_SSL")
 PEERS_WAYS = (Way("SSL"), Way("MTLS"), *(Way(listener, mechanism) for listener in _SASL for mechanism in MECHANISMS))
 TOKENS = (Way("SASL_PLAINTEXT", "SCRAM-SHA-256", is_token=True), Way("SASL_SSL", "SCRAM-SHA-512", is_token=True))
 WAYS = (*PEERS_WAYS, *TOKENS)
+
+
+JAVA_WAYS = (Way("SASL_SSL", "SCRAM-SHA-512"), Way("MTLS"))
+_JAVA = {
+    "bootstrap_servers": {"bootstrap.servers": "{}"},
+    "security_protocol": {"security.protocol": "{}"},
+    "ssl_truststore_location": {"ssl.truststore.location": "{}", "ssl.truststore.type": "PEM"},
+    "ssl_keystore_location": {"ssl.keystore.location": "{}", "ssl.keystore.type": "PEM"},
+    "ssl_key_password": {"ssl.key.password": "{}"},
+    "sasl_mechanism": {"sasl.mechanism": "{}"},
+}
+"""Java's properties of each of our options; user name, password and token become `sasl.jaas.config`."""
+
+
+def java_properties(options: dict[str, Any]) -> dict[str, str]:
+    """Return our options as Java's properties.
+
+    Raises:
+        KeyError: an option that Java has not, or not here.
+    """
+    options = dict(options)
+    user, password, is_token = (options.pop(name, None) for name in ("sasl_username", "sasl_password", "sasl_token_auth"))
+    made = {name: text.format(value) for option, value in options.items() for name, text in _JAVA[option].items()}
+    if user is not None:
+        kind = "plain.Plain" if options["sasl_mechanism"] == "PLAIN" else "scram.Scram"
+        more = ' tokenauth="true"' if is_token else ""
+        made["sasl.jaas.config"] = (
+            f'org.apache.kafka.common.security.{kind}LoginModule required username="{user}" password="{password}"{more};'
+        )
+    return made
 
 
 async def write_by_aiokafka(server: ServerThread, way: Way, topic: str, values: list[bytes]) -> None:
