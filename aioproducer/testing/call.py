@@ -12,6 +12,7 @@ from aioproducer.errors import broker_error
 from aioproducer.testing.corrupt_responses import Outgoing
 from aioproducer.testing.faults import Rule, Verdict
 from aioproducer.testing.security.authenticator import Ending
+from aioproducer.wire.api import ApiKey
 from aioproducer.wire.frame import encode_response
 from aioproducer.wire.schema import codec, message
 
@@ -90,7 +91,8 @@ class Call:
 
     def begin_illegally(self) -> None:
         """Answer ILLEGAL_SASL_STATE after Kafka's delay, and end the connection: the request came within an exchange of SASL."""
-        rule = Rule(self.api, "error", code=_ILLEGAL_SASL_STATE)
+        told = f"Unexpected Kafka request of type {ApiKey(self.header.key).name} during SASL authentication."
+        rule = Rule(self.api, "error", code=_ILLEGAL_SASL_STATE, message=told)
         self.verdict = Verdict(errors=dict.fromkeys(self._handler.targets(self.cluster, self.request), rule))
         self.connection.end_after_answer()
         self._timer = self.broker.loop.call_later(_REFUSAL_SECONDS, self._handler.answer, self)

@@ -116,7 +116,7 @@ def test_a_user_is_let_in(mechanism: str, user: str) -> None:
 
     async def story(one: Story) -> None:
         answer = await (one.plain(user) if mechanism == "PLAIN" else one.scram(mechanism, user))
-        assert (answer.error_code, answer.session_lifetime_ms, answer.error_message) == (0, 0, None)
+        assert (answer.error_code, answer.session_lifetime_ms, answer.error_message) == (0, 0, "")
         assert (await one.produce()).error_code == 0
         (told,) = one.cluster.security.authentications
         assert (told.principal, told.mechanism, told.is_renewal, told.error, told.broker) == (user, mechanism, False, 0, 1)
@@ -132,7 +132,7 @@ def test_refusals_have_kafkas_texts_and_delay() -> None:
     """Kafka 4.3.1 answered so, after some 300 ms, and closed."""
     refused: list[tuple[Callable[[Story], Awaitable[Any]], str]] = [
         (lambda one: one.plain(password="canary-wrong"), "Authentication failed: Invalid username or password"),
-        (lambda one: one.plain(password=""), "Authentication failed: Invalid username or password"),
+        (lambda one: one.plain(password=""), "Authentication failed: password not specified"),
         (lambda one: one.scram("SCRAM-SHA-512", password="canary-wrong"), GENERIC.format("authentication", "SCRAM-SHA-512")),
         (lambda one: one.scram("SCRAM-SHA-256", "nobody", "canary-x"), GENERIC.format("authentication", "SCRAM-SHA-256")),
         (lambda one: one.scram("SCRAM-SHA-256", "älice", "canary-x"), GENERIC.format("authentication", "SCRAM-SHA-256")),
@@ -171,7 +171,7 @@ def test_the_authorization_id_may_be_the_users_own() -> None:
         assert (await one.scram("SCRAM-SHA-256", header="n,a=alice,")).error_code == 0
         one.client.close()
         await one.handshake()
-        assert (await one.token(b"alice canary-alice")).error_message == GENERIC.format("authentication", "PLAIN")
+        assert (await one.token(b"alice canary-alice")).error_message == "Invalid SASL/PLAIN response: expected 3 tokens, got 1"
 
     play(story)
 
@@ -237,7 +237,8 @@ def test_nothing_else_within_an_exchange(*, is_first: bool) -> None:
         if not is_first:
             await one.plain()
         await one.handshake()
-        assert (await one.produce()).error_code == 34
+        answer = await one.produce()
+        assert (answer.error_code, answer.error_message) == (34, "Unexpected Kafka request of type PRODUCE during SASL authentication.")
         await lost(one.client.metadata())
         assert one.cluster.values("orders") == []
         assert [violation.what for violation in one.cluster.violations] == ["Produce within an exchange of SASL"]

@@ -76,6 +76,24 @@ def test_processes_agree() -> None:
     assert outputs[0].splitlines() == [simulate(seed).digest for seed in range(1, 16)]
 
 
+def test_seeds_with_tls_repeat_in_every_process() -> None:
+    """Each process has certificates of its own, of the same lengths: faults of the network come at the same bytes."""
+    seeds = [seed for seed in range(1, 400) if "SSL" in draw(seed).security.protocol]
+    assert len(seeds) > 10
+    program = f"from aioproducer.testing.simulation import simulate\nprint([simulate(seed).digest for seed in {seeds}])"
+    environment = os.environ | {"PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
+    other = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True).stdout
+    assert other.strip() == repr([simulate(seed).digest for seed in seeds])
+
+
+def test_clusters_with_security_are_drawn() -> None:
+    """TLS in one seed of twenty, SASL in one of five; none of them if these are not among the chosen faults."""
+    drawn = [draw(seed).security for seed in range(1, 2001)]
+    assert 60 < sum(one.protocol.endswith("SSL") for one in drawn) < 140
+    assert 300 < sum(one.has_sasl for one in drawn) < 500
+    assert {draw(seed, faults=["cut"]).security.protocol for seed in range(1, 101)} == {"PLAINTEXT"}
+
+
 def test_seeds_differ() -> None:
     assert len({simulate(seed).digest for seed in range(1, 11)}) == 10
 

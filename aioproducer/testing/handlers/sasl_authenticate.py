@@ -29,7 +29,8 @@ def _answer(call: Call) -> None:
     answer = message(
         "SaslAuthenticate.response",
         error_code=outcome.code,
-        error_message=outcome.text,
+        # as Kafka's: empty, not null, where there is no error
+        error_message=outcome.text if outcome.code else "",
         auth_bytes=outcome.token,
         session_lifetime_ms=outcome.lifetime_ms,
     )

@@ -65,6 +65,8 @@ class Accounts:
         """Return accounts of the same users, for another broker."""
         other = Accounts({}, self.iterations)
         other._users, other._tokens = dict(self._users), dict(self._tokens)
+        # a generation has one password, on whatever broker
+        other._credentials = self._credentials
         return other
 
     def grant(self, user: str, password: str, generation: int) -> None:

@@ -49,6 +49,7 @@ class ListenerTls:
         versions: the lowest and the highest version of TLS. TLSv1 and TLSv1.1 need a key of type RSA; the listener lowers
             OpenSSL's security level for them.
         ciphers: OpenSSL's names of cipher suites, for TLS 1.2; None: OpenSSL's choice.
+        tickets: number of session tickets that follow a handshake of TLS 1.3.
     """
 
     certificate: ServerCertificate
@@ -56,6 +57,7 @@ class ListenerTls:
     client_authority: Authority | None = None
     versions: tuple[TlsVersion, TlsVersion] = ("TLSv1.2", "TLSv1.3")
     ciphers: str | None = None
+    tickets: int = 2
 
     def __post_init__(self) -> None:
         if self.client_auth not in get_args(ClientAuth):

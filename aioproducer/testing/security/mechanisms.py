@@ -38,6 +38,7 @@ _CLIENT_FINAL: Final = re.compile(
 )
 _OTHER_ID: Final = "Authentication failed: Client requested an authorization id that is different from username"
 _INVALID: Final = "Authentication failed: Invalid username or password"
+_PLAIN_PARTS: Final = 3
 _TOKEN_AUTH: Final = b",tokenauth=true"
 
 
@@ -81,11 +82,13 @@ class PlainServer:
         Raises:
             Refusal: it is malformed, the password is wrong, or the authorization id is another user's.
         """
-        try:
-            authorization_id, user, password = token.decode().split("\0")
-        except ValueError:
-            raise Refusal from None
+        parts = token.decode(errors="replace").split("\0")
+        if len(parts) != _PLAIN_PARTS:
+            raise Refusal(f"Invalid SASL/PLAIN response: expected {_PLAIN_PARTS} tokens, got {len(parts)}")
+        authorization_id, user, password = parts
         self.claimed = user
+        if not user or not password:
+            raise Refusal(f"Authentication failed: {'password' if user else 'username'} not specified")
         if not self._accounts.accepts(user, password):
             raise Refusal(_INVALID)
         if authorization_id not in {"", user}:

@@ -51,6 +51,7 @@ def server_context(tls: ListenerTls) -> ssl.SSLContext:
         path.touch(mode=0o600)
         path.write_bytes(tls.certificate.pem)
         context.load_cert_chain(path)
+    context.num_tickets = tls.tickets
     context.verify_mode = _VERIFY[tls.client_auth]
     if tls.client_authority is not None:
         context.load_verify_locations(cadata=tls.client_authority.pem.decode())

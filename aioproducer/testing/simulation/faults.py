@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from aioproducer.testing.cluster import FakeCluster
     from aioproducer.testing.simulation.world import World
 
-__all__ = ["FAULTS", "Fault"]
+__all__ = ["FAULTS", "SECURITY_FAULTS", "Fault"]
 
 Draw: TypeAlias = "Callable[[random.Random, Mapping[str, int], int], tuple[Any, ...]]"
 Do: TypeAlias = "Callable[..., Coroutine[Any, Any, None] | None]"
@@ -152,13 +152,17 @@ def _record_errors(world: World, topic: str, partition: int, index: int) -> None
 
 
 def _lost_reply(world: World, api: str, how: str, times: int) -> None:
+    _script_lost(world, _LOST_OF_API.get(api, "lost_reply_transaction"), api, how, times)
+
+
+def _script_lost(world: World, kind: str, api: str, how: str, times: int) -> None:
     def script(cluster: FakeCluster) -> None:
         if how == "unanswered":
             cluster.drop_reply(api, times=times)
         else:
             cluster.fail(api, disconnect="after", times=times)
 
-    world.script(_LOST_OF_API.get(api, "lost_reply_transaction"), script)
+    world.script(kind, script)
 
 
 def _late(world: World, api: str, seconds: float, times: int) -> None:
@@ -215,6 +219,23 @@ def _upgrade(world: World) -> None:
 def _forget(world: World, topic: str, partition: int) -> None:
     """Remove a broker's producer state."""
     world.forget_producers(topic, partition)
+
+
+async def _revoke(world: World, seconds: float) -> None:
+    """Remove the producer's user for a while. Its connections stay until their sessions end."""
+    world.revoke()
+    await asyncio.sleep(seconds)
+    world.grant()
+
+
+def _refuse(world: World, times: int) -> None:
+    """Refuse authentications and re-authentications."""
+    world.script("refused_login", lambda cluster: cluster.fail("SaslAuthenticate", "SASL_AUTHENTICATION_FAILED", times=times))
+
+
+def _lose_login(world: World, api: str, how: str, times: int) -> None:
+    """Lose an answer within an exchange of SASL, with the connection or without."""
+    _script_lost(world, "lost_login", api, how, times)
 
 
 def _coordinator(world: World, to: int) -> None:
@@ -290,5 +311,17 @@ FAULTS: Final[Mapping[str, _Kind]] = {
     ),
     "disconnect": _Kind(lambda rng, _topics, _brokers: (rng.random() < 0.5,), _disconnect),
     "grow": _Kind(lambda rng, topics, _brokers: (rng.choice(sorted(topics)),), _grow),
+    "revoked": _Kind(lambda rng, _topics, _brokers: (rng.choice((0.05, 0.5, 3.0)),), _revoke),
+    "refused_login": _Kind(lambda rng, _topics, _brokers: (rng.randint(1, 3),), _refuse),
+    "lost_login": _Kind(
+        lambda rng, _topics, _brokers: (
+            rng.choice(("SaslHandshake", "SaslAuthenticate")),
+            rng.choice(("cut", "unanswered")),
+            rng.randint(1, 2),
+        ),
+        _lose_login,
+    ),
 }
 """The timed faults by name; faults of the network and of the client's own options are in `plan`."""
+SECURITY_FAULTS: Final = ("revoked", "refused_login", "lost_login")
+"""The timed faults of clusters with SASL, which other clusters do not have."""

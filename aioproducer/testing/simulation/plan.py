@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.testing.simulation.breaker import FICKLE
-from aioproducer.testing.simulation.faults import FAULTS, Fault
+from aioproducer.testing.simulation.faults import FAULTS, SECURITY_FAULTS, Fault
 from aioproducer.testing.simulation.network import Weather
+from aioproducer.testing.simulation.security import Secured, draw_security
 from aioproducer.testing.simulation.systems import POLICIES
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ PROFILES: Final = ("plain", "idempotent", "transactional")
 _SHARES: Final = (25, 45, 30)
 _NETWORK: Final = ("refused", "cut", "pause", "silence", "latency")
 _CLIENT: Final = ("cancel", "stop", "short_memory", "short_timeout", "oversize")
-ALL_FAULTS: Final = (*_NETWORK, *_CLIENT, *FAULTS)
+_SECURITY: Final = ("tls", "sessions")
+ALL_FAULTS: Final = (*_NETWORK, *_CLIENT, *_SECURITY, *FAULTS)
 """The names of all faults that a seed may have."""
 REST: Final = 6.0
 """Seconds that a task pauses for, if it pauses between calls."""
@@ -79,6 +81,7 @@ class Plan:
         weather: latency and faults of the network, until `calm_at`.
         faults: the faults, in order of time.
         calm_at: seconds after which all faults end.
+        security: what the cluster demands of the producer.
     """
 
     seed: int
@@ -92,12 +95,14 @@ class Plan:
     faults: tuple[Fault, ...]
     calm_at: float
     workload: Workload
+    security: Secured
 
     def lines(self) -> list[str]:
         """Return the plan as readable text."""
         return [
             f"seed {self.seed}, {self.profile}: {self.brokers} brokers, topics {dict(self.workload.topics)} {dict(self.topic_config)}",
             f"replicas lag {self.lag:.4f} s, markers {self.marker_delay} s, transactions of version {self.transaction_version}; {self.weather}",
+            f"{self.security}",
             f"{self.workload}",
             *(f"fault at {fault.at:.4f}: {fault}" for fault in self.faults),
         ]
@@ -126,6 +131,8 @@ def draw(seed: int, profile: str | None = None, faults: Collection[str] | None =
     config = _topic_config(rng, chosen)
     kinds = _kinds(rng, profile, chosen)
     in_order = _faults(rng, kinds, calm_at, made.topics, brokers)
+    secured, logins = _security(random.Random(f"security {seed}"), chosen, calm_at, made.topics, brokers)
+    in_order = tuple(sorted((*in_order, *logins), key=lambda fault: fault.at))
     lag = rng.choice((0.0, 0.0, 0.002, 0.02)) if "crash_tail" not in kinds else rng.choice((0.005, 0.05))
     return Plan(
         seed,
@@ -139,6 +146,7 @@ def draw(seed: int, profile: str | None = None, faults: Collection[str] | None =
         faults=in_order,
         calm_at=calm_at,
         workload=made,
+        security=secured,
     )
 
 
@@ -156,7 +164,7 @@ def _topic_config(rng: random.Random, chosen: Collection[str]) -> dict[str, obje
 
 def _kinds(rng: random.Random, profile: str, chosen: Collection[str]) -> list[str]:
     """Draw a few kinds of faults for the run, so that some runs have few faults and some have many of one kind."""
-    kinds = [kind for kind in FAULTS if kind in chosen and kind in kinds_of(profile)]
+    kinds = [kind for kind in FAULTS if kind in chosen and kind in kinds_of(profile) and kind not in SECURITY_FAULTS]
     return rng.sample(kinds, min(len(kinds), rng.choice((0, 2, 4, 6, 9))))
 
 
@@ -168,6 +176,19 @@ def _faults(rng: random.Random, kinds: Iterable[str], calm_at: float, topics: Ma
         for _ in range(rng.randint(1, 4))
     ]
     return tuple(sorted(drawn, key=lambda fault: fault.at))
+
+
+def _security(
+    rng: random.Random, chosen: Collection[str], calm_at: float, topics: Mapping[str, int], brokers: int
+) -> tuple[Secured, tuple[Fault, ...]]:
+    """Draw the security of the cluster and its faults.
+
+    The random source is its own, so that the seed's other values do not change.
+    """
+    secured = draw_security(rng, chosen)
+    kinds = [kind for kind in SECURITY_FAULTS if kind in chosen]
+    some = rng.sample(kinds, min(len(kinds), rng.choice((0, 1, 2))))
+    return secured, _faults(rng, some, calm_at, topics, brokers) if secured.has_sasl else ()
 
 
 def _weather(rng: random.Random, chosen: Collection[str]) -> Weather:

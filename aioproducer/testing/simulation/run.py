@@ -198,6 +198,7 @@ class _Run:
                 memory=True,
                 transaction_version=self._plan.transaction_version,
                 wall_clock=lambda: loop.time() + EPOCH,
+                security=self._plan.security.listener(),
             ) as cluster:
                 self._world = world = World(self._plan, cluster, self._history, loop)
                 self._systems = self._watched(world)
@@ -223,6 +224,7 @@ class _Run:
         if self._world is not None:
             self._world.settle()
             self._world.fired.update(self._shortages())
+            self._world.fired.update(self._world.logins())
             report.fired = {kind: times for kind, times in sorted(self._world.fired.items()) if times}
         if self._systems is not None:
             self._systems.settle(history.sent)
@@ -246,7 +248,7 @@ class _Run:
         # so with it a run would not depend on its seed alone.
 
         fixed = {"client_id": "aioproducer", "dialer": world.network, "chance": chance, "wall_clock": world.wall_clock}
-        everything = {**cluster.client_options, **options, **fixed}
+        everything = {**cluster.client_options, **self._plan.security.options(), **options, **fixed}
         block = options["max_block_ms"] / 1000
         limits = {
             "send": block + _SLACK,

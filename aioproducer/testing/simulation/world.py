@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer.errors import BrokerError, broker_error
 from aioproducer.testing.simulation.faults import FAULTS
 from aioproducer.testing.simulation.network import SeededNetwork
+from aioproducer.testing.simulation.security import PASSWORD, USER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,6 +66,7 @@ class World:
         self._history = history
         self._loop = loop
         self._calendar = EPOCH
+        self._is_revoked = False
         self._rng = random.Random(f"world {plan.seed}")
         self._scripted: list[tuple[str, Rule]] = []
         self._deeds: list[asyncio.Task[None]] = []
@@ -97,6 +99,7 @@ class World:
         await asyncio.gather(*self._deeds, return_exceptions=True)
         self.settle()
         self.cluster.faults.clear()
+        self.grant()
         self.cluster.transactions.marker_delay = 0.0
         self.network.calm()
         for number, broker in self.cluster.brokers.items():
@@ -160,6 +163,33 @@ class World:
         if self.cluster.transaction_version < _NEWEST_TRANSACTIONS:
             self.cluster.transaction_version = _NEWEST_TRANSACTIONS
             self.count("upgrade")
+
+    def revoke(self) -> None:
+        """Remove the producer's user."""
+        if not self._is_revoked:
+            self._is_revoked = True
+            self.count("revoked")
+            self._history.tell("cluster", f"{USER} is revoked")
+            self.cluster.security.revoke(USER)
+
+    def grant(self) -> None:
+        """Add the producer's user again."""
+        if self._is_revoked:
+            self._is_revoked = False
+            self._history.tell("cluster", f"{USER} is granted")
+            self.cluster.security.grant(USER, PASSWORD)
+
+    def logins(self) -> Counter[str]:
+        """Count the re-authentications, and the sessions that ended before their connection was used again."""
+        security = self.cluster.security
+        renewals = sum(told.is_renewal and not told.error for told in security.authentications)
+        secured = self._plan.security
+        return Counter(
+            tls=int(secured.protocol.endswith("SSL")),
+            sessions=int(secured.has_sasl and secured.session_ms > 0),
+            renewed=renewals,
+            expired_session=len(security.expired_sessions),
+        )
 
     def forget_producers(self, topic: str, partition: int) -> None:
         """Remove a partition's state of idempotent producers long after the last record, as after `producer.id.expiration.ms`."""
